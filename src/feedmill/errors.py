@@ -11,7 +11,7 @@ from typing import Any
 
 
 class FeedmillError(Exception):
-    """Something a person has to know or fix.
+    """An error that a person must know about or fix.
 
     Args:
         what: what is wrong, with what was expected and what was found.
@@ -58,7 +58,7 @@ class FeedmillError(Exception):
         return _rebuild, (type(self), self.what, self.as_dict()), notes
 
     def as_dict(self) -> dict[str, Any]:
-        """The error as plain data, for ``--json``; absent fields are left out."""
+        """Return the error as plain data, for ``--json``; absent fields are skipped."""
         fields = {"kind": self.kind, "file": self.file, "offset": self.offset, "record": self.record}
         return {k: v for k, v in {**fields, "what": self.what, "fix": self.fix}.items() if v is not None}
 
@@ -93,7 +93,7 @@ class DataError(FeedmillError):
 
 
 class ConfigError(FeedmillError):
-    """A recipe, configuration file or argument asks for something that is not there or is invalid."""
+    """A recipe, configuration file or argument is invalid, or asks for something that does not exist."""
 
     default_kind = "bad-config"
 
@@ -111,13 +111,13 @@ class StorageError(FeedmillError):
 
 
 class TrustError(FeedmillError):
-    """The data asks to run code, and the user has not allowed it."""
+    """The data would run code, and the user has not allowed that."""
 
     default_kind = "untrusted-code"
 
 
 class MissingExtra(FeedmillError, ImportError):
-    """An optional dependency is needed; the message names the command that installs it."""
+    """An optional dependency is missing; the message has the command that installs it."""
 
     default_kind = "missing-extra"
 

@@ -82,7 +82,7 @@ class VerbGroup(TyperGroup):
         return [name for name, verb in VERBS.items() if not verb.hidden]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        """The verb, imported now; None where there is none of that name."""
+        """Import and return the verb; None for an unknown name."""
         if cmd_name not in VERBS:
             return None
         module = import_module(VERBS[cmd_name].module)
@@ -125,7 +125,7 @@ class VerbGroup(TyperGroup):
 
 
 def _unforeseen(error: Exception) -> FeedmillError:
-    """What no room made a message of: the operating system's refusal, or else a defect."""
+    """Return the error for an exception that no module handled: one of the operating system, or else a defect."""
     if isinstance(error, OSError) and error.errno is not None:  # without a number it is a library's, of its own
         from feedmill.storage.local import storage_error
 
@@ -150,7 +150,7 @@ def _not_empty(known: Any, ctx: Any, parameter: Any, value: Any) -> Any:
 
 
 def new_app(**settings: Any) -> typer.Typer:
-    """A `typer.Typer` with this program's settings: plain help (rich takes long to import), plain tracebacks."""
+    """Return a `typer.Typer` with this program's settings: plain help (rich takes long to import), plain tracebacks."""
     return typer.Typer(
         add_completion=False,
         rich_markup_mode=None,
@@ -196,7 +196,7 @@ def main() -> None:
 
 
 def _shown(error: UnicodeError) -> tuple[str | bytes, int]:
-    """What is printed in place of characters that cannot be: the bytes of a file's name, or escapes."""
+    """Return what is printed in place of characters that cannot be: the bytes of a file's name, or escapes."""
     try:
         return codecs.lookup_error("surrogateescape")(error)
     except UnicodeError:

@@ -24,7 +24,7 @@ def check(
 ) -> None:
     """Compare a dataset with its index: cut or damaged shards, hashes, duplicate keys, wrong offsets and counts.
 
-    Exit status 0 where no problems were found, 1 where something was found.
+    Exit status 0 if no problems were found, 1 otherwise.
     """
     from feedmill.indexing.check import check as check_dataset
 

@@ -93,7 +93,7 @@ def convert(
 
 
 def parse_fields(text: str) -> list[str]:
-    """Names from ``A,B``. Raises `ConfigError` where there is none: all parts would be taken."""
+    """Return names from ``A,B``. Raises `ConfigError` if there is none: all parts would be taken."""
     from feedmill.errors import ConfigError
 
     names = [name.strip() for name in text.split(",") if name.strip()]

@@ -58,7 +58,7 @@ def decode(
 
 
 def show(documents: list[Decoded]) -> None:
-    """Print documents for people."""
+    """Print documents for display."""
     for one in documents:
         cut = ", the beginning" if one.cut else ""
         typer.echo(typer.style(f"document {one.document} ({one.tokens:,} tokens{cut})", bold=True))

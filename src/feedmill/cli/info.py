@@ -34,7 +34,7 @@ def _converted(proof: dict[str, Any] | None) -> str | None:
 
 
 def _loss_mask(data: dict[str, Any]) -> str | None:
-    """Which part of the tokens contributes to the loss."""
+    """Return which part of the tokens contributes to the loss."""
     mask = data.get("loss_mask")
     if not mask:
         return None
@@ -44,7 +44,7 @@ def _loss_mask(data: dict[str, Any]) -> str | None:
 
 
 def show(data: dict[str, Any]) -> None:
-    """Print the description of a dataset for people."""
+    """Print the description of a dataset for display."""
     facts(
         [
             ("dataset", data.get("path")),

@@ -89,6 +89,6 @@ def show(report: NearReport) -> None:
 
 
 def _shortened(sizes: dict[str, int]) -> list[tuple[str, int]]:
-    """The five smallest sizes and the three largest."""
+    """Return the five smallest sizes and the three largest."""
     found = list(sizes.items())
     return found if len(found) <= 8 else found[:5] + found[-3:]

@@ -1,4 +1,4 @@
-"""What every verb prints through: one JSON document for programs, text and tables for people."""
+"""What every verb prints through: one JSON document for programs, text and tables for display."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NAME, _LONG = 12, 32
 
 
 def emit(data: Any, as_json: bool, human: Callable[[], None]) -> None:
-    """Print `data` as one JSON document on stdout, or let `human` print it for people."""
+    """Print `data` as one JSON document on stdout, or let `human` print it for display."""
     if as_json:
         typer.echo(to_json(data))
     else:
@@ -80,7 +80,7 @@ def remember_json(ctx: typer.Context, wanted: bool) -> bool:
 
 
 def json_wanted(ctx: typer.Context) -> bool:
-    """Whether ``--json`` was given to the verb that runs in this context."""
+    """Return whether ``--json`` was given to the verb that runs in this context."""
     return bool(ctx.meta.get(_JSON))
 
 
@@ -130,7 +130,7 @@ def _turned(columns: Sequence[str], cells: Sequence[Sequence[str]], title: str |
 
 
 def facts(pairs: Iterable[tuple[str, Any]]) -> None:
-    """Print names and values in two columns; values that are None are left out. Plain text: rich is slow to import."""
+    """Print names and values in two columns; values that are None are skipped. Plain text: rich is slow to import."""
     shown = [(name, _cell(value)) for name, value in pairs if value is not None]
     width = max((len(name) for name, _ in shown), default=0)
     for name, text in shown:
@@ -138,12 +138,12 @@ def facts(pairs: Iterable[tuple[str, Any]]) -> None:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number with its noun: ``"1 shard"``, ``"2 shards"``."""
+    """Return a number with its noun: ``"1 shard"``, ``"2 shards"``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def human_rate(count: float, noun: str) -> str:
-    """A rate for people: ``"2.4 M tokens/s"``, ``"310 tokens/s"``."""
+    """Return a rate for display: ``"2.4 M tokens/s"``, ``"310 tokens/s"``."""
     for unit, size in ((" G", 1e9), (" M", 1e6), (" k", 1e3)):
         if count >= size:
             return f"{count / size:.1f}{unit} {noun}/s"

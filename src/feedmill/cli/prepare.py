@@ -173,14 +173,14 @@ def refuse_contradictions(*pairs: tuple[str, bool, str, bool]) -> None:
 
 
 def is_file(url: str) -> bool:
-    """Whether this is one file, about which there is nothing to ask: records, or a metadataset."""
+    """Return whether this is one file, about which there is nothing to ask: records, or a metadataset."""
     from feedmill.storage import is_local_folder
 
     return url.endswith((".jsonl", ".yaml", ".yml")) and not is_local_folder(url)
 
 
 def media_filter(wanted: bool, extension: bool, header: bool, glob: str | None) -> Any:
-    """The `MediaFilter` that the options ask for, or None. Raises `ConfigError` where they contradict each other."""
+    """The `MediaFilter` that the options ask for, or None. Raises `ConfigError` if they contradict each other."""
     if not (wanted or extension or header or glob is not None):
         return None
     from feedmill.samples.media import MediaFilter
@@ -189,7 +189,7 @@ def media_filter(wanted: bool, extension: bool, header: bool, glob: str | None) 
 
 
 def parse_field_map(text: str | None) -> dict[str, str] | None:
-    """The ``--field-map`` option. Raises `ConfigError`."""
+    """Return the ``--field-map`` option. Raises `ConfigError`."""
     if text is None:
         return None
     import orjson

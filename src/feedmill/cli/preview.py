@@ -44,14 +44,14 @@ def preview(
 
 
 def show(report: PreviewReport) -> None:
-    """Print the samples for people."""
+    """Print the samples for display."""
     print_shown(report.samples)
     if report.sheet is not None:
         typer.echo(f"contact sheet: {report.sheet}")
 
 
 def print_shown(shown: list[dict[str, Any]]) -> None:
-    """Print what `as_shown` gave, for people."""
+    """Print what `as_shown` gave, for display."""
     for sample in shown:
         source = sample["source"]
         where = f"{printable(source['file'])} at byte {source['offset']:,}, {source['length']:,} bytes"

@@ -33,7 +33,7 @@ class VerbCommand(TyperCommand):
 
 
 def translated(verb: str, words: list[str]) -> Iterator[str]:
-    """The words of a command line with the options of today.
+    """Yield the words of a command line with the options of today.
 
     >>> list(translated("stat", ["web", "--processes", "2"]))
     ['web', '--workers', '2']

@@ -140,7 +140,7 @@ def _row(series: Series) -> tuple[str, ...]:
 
 
 def number(value: float) -> str:
-    """A number for people: whole, or four digits.
+    """Return a number for display: whole, or four digits.
 
     >>> number(12345.0), number(0.123456), number(1e-7)
     ('12,345', '0.1235', '1e-07')

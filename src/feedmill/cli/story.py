@@ -68,12 +68,12 @@ class Story:
 
 
 def timed(function: Callable[[], Result]) -> tuple[Result, float]:
-    """The function's result, and how many seconds it took."""
+    """Return the function's result, and how many seconds it took."""
     begun = time.monotonic()
     result = function()
     return result, time.monotonic() - begun
 
 
 def folder_size(folder: Path) -> str:
-    """Bytes of all files below a folder, for people."""
+    """Return bytes of all files below a folder, for display."""
     return human_size(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()))

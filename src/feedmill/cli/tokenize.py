@@ -192,7 +192,7 @@ def _size(token_bytes: int | None) -> str:
 
 
 def _around(report: TokenizeReport) -> str:
-    """What is put around each document, for people."""
+    """Return what is put around each document, for display."""
     when = "always" if report.rule == "always" else "where missing"
     ends = [f"{kind} {token} {when}" for kind, token in (("BOS", report.bos), ("EOS", report.eos)) if token is not None]
     return ", ".join([*(ends or ["no BOS, no EOS"]), _template(report)])

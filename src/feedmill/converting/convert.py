@@ -132,7 +132,7 @@ def _convert(
 
 
 def _planned(source: str, destination: str, to: str, kind: str, options: Options, work: ConvertWork) -> Conversion:
-    """The conversion, its plan with what is lost and what is not read."""
+    """Return the conversion, its plan with what is lost and what is not read."""
     conversion = _family(source, destination, to, kind, options, work)
     if options.split is None:  # else most of it is left out because that is asked for
         conversion.plan.losses += unread(source, kind, conversion.dataset)
@@ -197,7 +197,7 @@ def _check_destination(destination: str, to: str) -> None:
 
 
 def kind_of(source: str) -> str:
-    """The kind of a source, as the table of conversions has it.
+    """Return the kind of a source, as the table of conversions has it.
 
     Raises:
         NotFound: nothing that is known is there.

@@ -1,6 +1,6 @@
 """The work of any conversion: units on all cores, noted as they are done, then put together, read back and proved.
 
-Every unit gives one output, whatever the number of processes. Killed at any moment, the same conversion begun again
+Every unit gives one output, whatever the number of processes. Killed at any moment, the same conversion restarted
 finds its whole outputs and continues with the others; what joins them (an index, a manifest, one file of many pieces)
 is written when all are there.
 """
@@ -45,7 +45,7 @@ class Conversion:
         shared: the source and the target, sent to each process once.
         identity: plain data that decides the bytes.
         staged: whether it is written beside an old destination, and replaces that once it is verified.
-        noun: what is counted, for people.
+        noun: what is counted, for display.
         dataset: the source, where it is opened as samples.
         notes: what the user should know of the result.
     """
@@ -86,7 +86,7 @@ class ConvertReport:
         skipped, examples: how many were left out, and the first of them.
         notes: what else the user should know.
         resumed: outputs that an interrupted run had finished.
-        digest: of all samples in their order; None where nothing was verified.
+        digest: of all samples in their order; None if nothing was verified.
         proof: where the proof lies.
         seconds: wall time.
     """
@@ -104,14 +104,14 @@ class ConvertReport:
     seconds: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for ``--json``."""
+        """Return the report as plain data for ``--json``."""
         examples = [{"index": bad.index, "key": bad.key, "reason": bad.reason} for bad in self.examples]
         found = {name: getattr(self, name) for name in self.__slots__}
         return {**found, "plan": self.plan.as_dict(), "examples": examples}
 
 
 def finished(work: ConvertWork, conversion: Conversion, options: Options) -> ConvertReport | None:
-    """What an earlier run of the same command has done, where it has done everything; None where it has not."""
+    """Return what an earlier run of the same command has done, where it has done everything; None if it has not."""
     plan = conversion.plan
     store, name = place_of(plan.destination, is_file=conversion.is_file)
     proof = None if options.overwrite or work.job is not None else read_proof(store, name)
@@ -144,7 +144,7 @@ def begin(work: ConvertWork, conversion: Conversion, options: Options) -> None:
 
 
 def _plain(conversion: Conversion) -> Any:
-    """The identity as it is noted."""
+    """Return the identity as it is noted."""
     try:
         return orjson.loads(orjson.dumps(conversion.identity, option=orjson.OPT_NON_STR_KEYS))
     except TypeError as error:
@@ -239,7 +239,7 @@ def _work(work: ConvertWork, conversion: Conversion, options: Options, known: Ma
 
 
 def _nothing(source: str, noun: str, bad: Sequence[Bad]) -> DataError:
-    """The error for a result without anything in it, with the most frequent reasons."""
+    """Return the error for a result without anything in it, with the most frequent reasons."""
     reasons = Counter(each.reason for each in bad)
     counted = "; ".join(f"{count:,}: {reason}" for reason, count in reasons.most_common(3))
     return DataError(
@@ -262,7 +262,7 @@ def _too_many(source: str, done: Sequence[Done], over: str) -> DataError:
 
 
 def _digests(work: ConvertWork, done: Sequence[Done]) -> tuple[str, list[str]]:
-    """The digest of all samples in their order, and that of each output."""
+    """Return the digest of all samples in their order, and that of each output."""
     import xxhash
 
     whole = xxhash.xxh3_128()

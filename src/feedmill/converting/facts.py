@@ -41,7 +41,7 @@ class Facts(NamedTuple):
         parts: its splits and their samples, where together they are all of it, each sample once; else none.
         splits: names of all its splits.
         loose: samples that are in no split, or in several.
-        excluded: samples that its split file leaves out.
+        excluded: samples that its split file skips.
         description: content of ``dataset.yaml``, or None.
         media: whether its index has media metadata.
         typed: whether its parts are columns with types.
@@ -63,7 +63,7 @@ class Facts(NamedTuple):
 
 
 def source_facts(dataset: Dataset, url: str, kind: str, split: str | None) -> Facts:
-    """What is known about a source, opened with this split."""
+    """Return what is known about a source, opened with this split."""
     splits = {name: count for name, count in dataset.splits.items() if count}
     loose = _loose(dataset) if splits and split is None else 0
     parts = [(split, len(dataset))] if split else list(dataset.splits.items()) if splits and not loose else []
@@ -90,14 +90,14 @@ def _in_schema(dataset: Dataset) -> tuple[str, ...]:
 
 
 def _loose(dataset: Dataset) -> int:
-    """How many samples are not in exactly one split; where only the counts of splits are known, by these."""
+    """Return how many samples are not in exactly one split; where only the counts of splits are known, by these."""
     if isinstance(dataset, TarDataset | JsonlDataset):
         return sum(end - begin for begin, end, splits in runs_of_splits(dataset) if len(splits) != 1)
     return abs(len(dataset) - sum(dataset.splits.values()))
 
 
 def described(dataset: Dataset) -> dict[str, Any]:
-    """What a dataset says of itself; nothing where a file of it is gone, which reading will tell."""
+    """Return what a dataset says of itself; nothing if a file of it is missing, which reading will tell."""
     try:
         return dataset.describe()
     except NotFound:
@@ -123,12 +123,12 @@ def _has_media(store: Store) -> bool:
 
 
 def keeps_description(facts: Facts, options: Options) -> bool:
-    """Whether a prepared folder says of its samples what the source does; else they are crude."""
+    """Return whether a prepared folder says of its samples what the source does; else they are crude."""
     return bool(facts.description) and "sample_loader" not in (facts.description or {}) and not options.fields
 
 
 def keeps_companions(keeps: Sequence[str], facts: Facts, options: Options) -> bool:
-    """Whether the files of VLA Foundry's robotics go along: to its own format, where samples stay whole."""
+    """Return whether the files of VLA Foundry's robotics go along: to its own format, where samples stay whole."""
     return bool(facts.companions) and "companions" in keeps and not options.fields
 
 

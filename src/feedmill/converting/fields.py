@@ -57,7 +57,7 @@ class Taker:
         self.types = types_in(getattr(dataset, "schema", None))
 
     def __call__(self, sample: Sample) -> Taken:
-        """Raises `DataError` where nothing is left of the sample, or its bytes cannot be had."""
+        """Raises `DataError` if nothing is left of the sample, or its bytes cannot be had."""
         key, typed = sample.key, False
         values: dict[str, Any]
         if isinstance(sample, RowSample):
@@ -178,7 +178,7 @@ def _plain(value: Any) -> Any:
 
 
 def parse_json(key: str, name: str, data: bytes) -> Any:
-    """The value of a part of JSON. Raises `DataError`."""
+    """Return the value of a part of JSON. Raises `DataError`."""
     try:
         return loads(data)
     except (ValueError, RecursionError) as error:
@@ -203,7 +203,7 @@ def _text(key: str, name: str, data: bytes) -> str:
 
 
 def parts_of(taken: Taken) -> dict[str, bytes]:
-    """The parts that a tar has of a sample: values that are None have none.
+    """Return the parts that a tar has of a sample: values that are None have none.
 
     Raises:
         DataError: two columns would be one part.
@@ -220,7 +220,7 @@ def parts_of(taken: Taken) -> dict[str, bytes]:
 
 
 def part_name(name: str, value: Any, *, keyed: bool = False) -> str:
-    """The part that a column becomes: its name, with a suffix that says how the value is read.
+    """Return the part that a column becomes: its name, with a suffix that says how the value is read.
 
     Args:
         keyed: whether there is a column ``__key__`` beside it, or it is a part already.
@@ -241,22 +241,22 @@ def part_name(name: str, value: Any, *, keyed: bool = False) -> str:
 
 
 def plain_bytes(value: Any) -> bytes:
-    """A value as bytes, by the rule of `feedmill.formats.rows`."""
+    """Return a value as bytes, by the rule of `feedmill.formats.rows`."""
     return bytes(value) if type(value) is Coded else to_bytes(value)
 
 
 def is_json(name: str) -> bool:
-    """Whether a part holds JSON, by its name."""
+    """Return whether a part holds JSON, by its name."""
     return last(name) in _JSON
 
 
 def last(name: str) -> str:
-    """The last suffix of a part's name; the whole name where it has no dot."""
+    """Return the last suffix of a part's name; the whole name where it has no dot."""
     return name.rpartition(".")[2].lower()
 
 
 def is_text(name: str, value: bytes) -> bool:
-    """Whether a part is text by its name and its bytes."""
+    """Return whether a part is text by its name and its bytes."""
     if last(name) not in _TEXT:
         return False
     try:
@@ -277,12 +277,12 @@ def digest(key: str, parts: Mapping[str, bytes]) -> bytes:
 
 
 def wanted(name: str, fields: Sequence[str]) -> bool:
-    """Whether a column is taken: it is named or matches a pattern, or there are none."""
+    """Return whether a column is taken: it is named or matches a pattern, or there are none."""
     return not fields or any(fnmatchcase(name, pattern) for pattern in fields)
 
 
 def row_of(dataset: Dataset, sample: Sample) -> dict[str, Any]:
-    """The values of a sample, as JSON knows them."""
+    """Return the values of a sample, as JSON knows them."""
     if not isinstance(sample, RowSample):
         return parse(sample.raw("json"))
     types = types_in(getattr(dataset, "schema", None))
@@ -291,5 +291,5 @@ def row_of(dataset: Dataset, sample: Sample) -> dict[str, Any]:
 
 
 def row_digest(row: Mapping[str, Any]) -> bytes:
-    """The hash of a row: of its values, whatever their order."""
+    """Return the hash of a row: of its values, whatever their order."""
     return digest("", {"row": encode_json(canonical(simple(dict(row))))})

@@ -25,7 +25,7 @@ class InfoReport:
     facts: dict[str, Any]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for ``--json``."""
+        """Return plain data, for ``--json``."""
         return dict(self.facts)
 
 
@@ -64,7 +64,7 @@ def info(
 
 
 def _first_sample(dataset: Any) -> dict[str, Any] | None:
-    """Key and parts (name -> bytes) of the first sample, or None where there is none."""
+    """Key and parts (name -> bytes) of the first sample, or None if there is none."""
     if not len(dataset):
         return None
     sample = dataset.read_raw([0])[0]

@@ -32,7 +32,7 @@ class Bad(msgspec.Struct, frozen=True):
 
 
 def bad_sample(index: int, key: str, reason: str) -> Bad:
-    """A `Bad` of names that need not be text: a key may be bad for that very reason."""
+    """Return a `Bad` of names that need not be text: a key may be bad for that very reason."""
     key, reason = (text.encode("utf-8", "backslashreplace").decode() for text in (key, reason))
     return Bad(index, key, reason)
 
@@ -86,12 +86,12 @@ class ConvertWork(Work):
             raise damaged(self.place, str(error)) from None
 
     def identity(self) -> dict[str, Any]:
-        """That of the unfinished conversion; empty where there is none."""
+        """That of the unfinished conversion; empty if there is none."""
         found = dict(self.noted.get("identity", {}))
         return found if found.pop("verb", None) == VERB else {}
 
     def done(self, store: Store) -> dict[int, Done]:
-        """The outputs that are whole, and unchanged since."""
+        """Return the outputs that are whole, and unchanged since."""
         found = {}
         for facts in self.units.read().values():
             with contextlib.suppress(msgspec.MsgspecError, NotFound):
@@ -114,12 +114,12 @@ class ConvertWork(Work):
         self.units.add(str(number), b"")
 
     def hashes(self, number: int) -> Hashes:
-        """The hashes of the samples of an output."""
+        """Return the hashes of the samples of an output."""
         return read_hashes(self.place.url, number)
 
 
 def place_of(destination: str, *, is_file: bool) -> tuple[Store, str]:
-    """The store of a destination, and its name there where it is a file."""
+    """Return the store of a destination, and its name there where it is a file."""
     if not is_file:
         return open_store(destination), ""
     folder, name = split_url(destination)

@@ -27,7 +27,7 @@ _LONG = re.compile(rb"\d{19}")
 
 
 def type_of(value: Any, depth: int = 0) -> Type:
-    """The type of one value."""
+    """Return the type of one value."""
     kind = type(value)
     if value is None:
         return "null"
@@ -49,7 +49,7 @@ def type_of(value: Any, depth: int = 0) -> Type:
 
 
 def merged(types: Iterable[Type]) -> Type:
-    """The type that holds values of all these."""
+    """Return the type that holds values of all these."""
     out: Type = "null"
     for one in types:
         out = merge(out, one)
@@ -57,7 +57,7 @@ def merged(types: Iterable[Type]) -> Type:
 
 
 def merge(a: Type, b: Type) -> Type:
-    """The type that holds values of both.
+    """Return the type that holds values of both.
 
     >>> merge("int", "float"), merge(["list", "null"], ["list", "str"]), merge("int", "str")
     ('float', ['list', 'str'], 'json')
@@ -78,7 +78,7 @@ def merge(a: Type, b: Type) -> Type:
 
 
 def columns_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, Type]:
-    """The type of each name of rows."""
+    """Return the type of each name of rows."""
     out: dict[str, Type] = {}
     for row in rows:
         for name, value in row.items():
@@ -87,19 +87,19 @@ def columns_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, Type]:
 
 
 def merge_columns(a: dict[str, Type], b: Mapping[str, Type]) -> dict[str, Type]:
-    """The types of names of both; names of the first stand first."""
+    """Return the types of names of both; names of the first stand first."""
     return {**a, **{name: merge(a.get(name, "null"), kind) for name, kind in b.items()}}
 
 
 def has_json(kind: Type) -> bool:
-    """Whether some of it is written as text of JSON."""
+    """Return whether some of it is written as text of JSON."""
     if isinstance(kind, list):
         return has_json(kind[1])
     return any(map(has_json, kind.values())) if isinstance(kind, dict) else kind == "json"
 
 
 def fit(value: Any, kind: Type) -> Any:
-    """A value as a column of this type holds it."""
+    """Return a value as a column of this type holds it."""
     if value is None:
         return None
     if kind == "json":
@@ -112,7 +112,7 @@ def fit(value: Any, kind: Type) -> Any:
 
 
 def unfit(value: Any, kind: Type) -> Any:
-    """The value that `fit` was given."""
+    """Return the value that `fit` was given."""
     if value is None or not has_json(kind):
         return value
     if kind == "json":
@@ -144,7 +144,7 @@ def loads(data: bytes) -> Any:
 
 
 def schema_of(columns: Mapping[str, Type]) -> Any:
-    """The Arrow schema of these columns; it says which of them hold text of JSON."""
+    """Return the Arrow schema of these columns; it says which of them hold text of JSON."""
     import pyarrow as pa
 
     said = {METADATA: orjson.dumps(dict(columns))} if any(map(has_json, columns.values())) else None
@@ -162,7 +162,7 @@ def _arrow(kind: Type) -> Any:
 
 
 def types_in(schema: Any) -> dict[str, Type]:
-    """What `schema_of` has said of columns with text of JSON; empty where there are none."""
+    """Return what `schema_of` has said of columns with text of JSON; empty if there are none."""
     said = (getattr(schema, "metadata", None) or {}).get(METADATA)
     try:
         found = orjson.loads(said) if said else {}
@@ -172,14 +172,14 @@ def types_in(schema: Any) -> dict[str, Type]:
 
 
 def _is_type(kind: Any) -> bool:
-    """Whether this is a type: what a file says may be anything."""
+    """Return whether this is a type: what a file says may be anything."""
     if isinstance(kind, list):
         return len(kind) == 2 and kind[0] == "list" and _is_type(kind[1])
     return all(map(_is_type, kind.values())) if isinstance(kind, dict) else isinstance(kind, str)
 
 
 def canonical(value: Any) -> Any:
-    """A value without what columns do not tell apart: names whose value is null, and whole numbers as floats."""
+    """Return a value without what columns do not tell apart: names whose value is null, and whole numbers as floats."""
     if type(value) is dict:
         return {name: canonical(value[name]) for name in sorted(value) if value[name] is not None}
     if type(value) is list:

@@ -13,7 +13,7 @@ from feedmill.storage import Entry, is_local_folder, open_store, split_url
 
 
 def is_tree(url: str) -> bool:
-    """Whether a folder holds files of JSON lines."""
+    """Return whether a folder holds files of JSON lines."""
     try:
         return any(not is_hidden(entry.path) for entry in open_store(url).files(suffixes=LINE_SUFFIXES))
     except NotFound:
@@ -21,7 +21,7 @@ def is_tree(url: str) -> bool:
 
 
 def line_files(url: str) -> tuple[str, list[Entry]]:
-    """The folder of a tree, or of a single file, and the files of lines in it, by their paths."""
+    """Return the folder of a tree, or of a single file, and the files of lines in it, by their paths."""
     if url.endswith(LINE_SUFFIXES) and not is_local_folder(url):
         folder, name = split_url(url)
         store = open_store(folder)
@@ -34,7 +34,7 @@ def line_files(url: str) -> tuple[str, list[Entry]]:
 
 
 def stem(path: str) -> str:
-    """The path without what says that it holds lines.
+    """Return the path without what says that it holds lines.
 
     >>> stem("documents/web/0.jsonl.gz")
     'documents/web/0'
@@ -60,7 +60,7 @@ class Line(dict[str, Any]):
 
 
 def parse(line: bytes) -> Line:
-    """The object of a line. Raises `DataError`."""
+    """Return the object of a line. Raises `DataError`."""
     try:
         row = loads(line)
     except (ValueError, RecursionError) as error:

@@ -25,7 +25,7 @@ from feedmill.storage import is_local_folder, open_store
 
 
 def losses_of(to: str, facts: Facts, found: Survey, options: Options) -> tuple[dict[str, str], list[Loss]]:
-    """The columns of formats that have some, and what will not be there."""
+    """Return the columns of formats that have some, and what will not be there."""
     columns: dict[str, str] = {}
     losses: list[Loss] = []
     wanted = targets()[to]
@@ -43,12 +43,12 @@ def losses_of(to: str, facts: Facts, found: Survey, options: Options) -> tuple[d
 
 
 def is_keyed(found: Survey) -> bool:
-    """Whether lines of JSON have keys: all of them do, unless no sample has any part but ``json``."""
+    """Return whether lines of JSON have keys: all of them do, unless no sample has any part but ``json``."""
     return set(names(found)) != {"json"}
 
 
 def _about(wanted: TargetFormat, facts: Facts, options: Options) -> list[Loss]:
-    """What the metadata says about samples."""
+    """Return what the metadata says about samples."""
     out = []
     several = len(facts.splits) > 1 or facts.loose
     if several and options.split is None and ("splits" not in wanted.keeps or not facts.parts):
@@ -96,12 +96,12 @@ def _binary(found: Survey) -> list[Loss]:
 
 
 def binary_parts(found: Survey) -> list[str]:
-    """The parts that hold bytes, and not only text."""
+    """Return the parts that hold bytes, and not only text."""
     return [n for n in names(found) if kinds(found, n)[0] & {"bytes", "jpeg", "png"}]
 
 
 def unread(source: str, kind: str, dataset: Dataset | None = None) -> list[Loss]:
-    """The files in a source's folder that its conversion leaves out.
+    """Return the files in a source's folder that its conversion skips.
 
     Data of another kind in a folder that is known by its data alone, and shards that no manifest or index has, are
     content; everything else is only reported.
@@ -142,7 +142,7 @@ def _is_folder(source: str) -> bool:
 
 
 def _reads(kind: str, dataset: Dataset | None) -> Callable[[str], bool]:
-    """Whether a path of the folder is read, or belongs to what is."""
+    """Return whether a path of the folder is read, or belongs to what is."""
     if isinstance(dataset, TarDataset) and kind != "img2dataset":
         shards = set(dataset.table.shards)
         if kind == ENERGON.name:

@@ -34,7 +34,7 @@ class Options:
     progress: bool = True
 
     def identity(self) -> dict[str, Any]:
-        """Those that decide what is written, as plain data."""
+        """Return those that decide what is written, as plain data."""
         apart = ("overwrite", "verify", "workers", "progress", "error_budget")
         return {name: value for name, value in asdict(self).items() if name not in apart}
 
@@ -64,7 +64,7 @@ class Preview:
         family: ``samples``, ``tokens`` or ``rows``.
         source, destination: paths or URLs.
         kind, to: formats.
-        count: samples, documents or rows; None where nobody knows yet.
+        count: samples, documents or rows; None if nobody knows yet.
         outputs: files with data that are planned.
         losses: what will not be there.
         names: parts or columns that get another name or a form of their own: name -> what it becomes.
@@ -81,11 +81,11 @@ class Preview:
     names: dict[str, str] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for ``--json``."""
+        """Return the report as plain data for ``--json``."""
         return asdict(self)
 
     def allow(self, *, allow_loss: bool) -> None:
-        """Raises `ConfigError` where content would be lost and that is not allowed."""
+        """Raises `ConfigError` if content would be lost and that is not allowed."""
         lost = [loss for loss in self.losses if loss.content]
         if lost and not allow_loss:
             fix = " ".join(dict.fromkeys(loss.fix for loss in lost if loss.fix))
@@ -117,6 +117,6 @@ def check_places(source: str, destination: str) -> None:
 
 
 def named(names: Iterable[str], most: int = 6) -> str:
-    """Some names for a message."""
+    """Return some names for a message."""
     listed = list(names)
     return ", ".join(map(repr, listed[:most])) + (f" and {len(listed) - most} more" if len(listed) > most else "")

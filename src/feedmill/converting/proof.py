@@ -50,7 +50,7 @@ class Proof(msgspec.Struct, frozen=True):
 
 
 def proof_place(name: str) -> str:
-    """Where the proof of a file lies in its folder; of the folder itself where the name is empty."""
+    """Return where the proof of a file lies in its folder; of the folder itself where the name is empty."""
     return f".feedmill/convert.{name}.json" if name else ".feedmill/convert.json"
 
 
@@ -60,7 +60,7 @@ def write_proof(store: Store, name: str, proof: Proof) -> None:
 
 
 def find_proof(url: str) -> Proof | None:
-    """The proof of what lies at a path or URL, a folder or a file; None where there is none."""
+    """Return the proof of what lies at a path or URL, a folder or a file; None if there is none."""
     folder, name = split_url(url)
     try:
         return (read_proof(open_store(folder), name) if name else None) or read_proof(open_store(url), "")
@@ -69,7 +69,7 @@ def find_proof(url: str) -> Proof | None:
 
 
 def read_proof(store: Store, name: str) -> Proof | None:
-    """The proof beside a file or in a folder; None where there is none, or none that this release understands."""
+    """Return the proof beside a file or in a folder; None if there is none, or none that this release understands."""
     if not store.exists(proof_place(name)):
         return None
     try:

@@ -24,7 +24,7 @@ def read_each(dataset: Dataset, numbers: range) -> Iterator[tuple[int, Sample | 
 
 
 def refuse_twofold_columns(dataset: Dataset) -> None:
-    """Raises `DataError` where two columns have one name: only one of them could be read."""
+    """Raises `DataError` if two columns have one name: only one of them could be read."""
     names = dataset.names if isinstance(dataset, TableDataset) else []
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -38,7 +38,7 @@ def refuse_twofold_columns(dataset: Dataset) -> None:
 
 
 def _pieces(dataset: Dataset, numbers: range) -> Sequence[range]:
-    """What of a table is stored together, and so is gone together."""
+    """Return what of a table is stored together, and so is missing together."""
     return dataset.blocks(numbers) if isinstance(dataset, TableDataset) else [numbers]
 
 

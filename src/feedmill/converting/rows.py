@@ -46,8 +46,8 @@ class RowSource(Source):
         url, split: the dataset.
         fields: names or patterns of the columns that are taken; all where there are none.
         skip: whether rows that cannot be converted are skipped.
-        tree: the folder of a tree of lines; empty where the source is opened as a dataset.
-        drop: columns that are left out.
+        tree: the folder of a tree of lines; empty if the source is opened as a dataset.
+        drop: columns that are skipped.
         target: where its columns may refuse rows: then these are skipped before they are written.
     """
 
@@ -60,7 +60,7 @@ class RowSource(Source):
     target: ParquetRows | None = None
 
     def read(self, unit: Unit, bad: list[Bad]) -> Iterator[Rows]:
-        """The rows of a unit with their numbers, some at a time."""
+        """Yield the rows of a unit with their numbers, some at a time."""
         batch: Rows = []
         size = 0
         for number, row in self.rows(unit, bad):
@@ -101,7 +101,7 @@ class RowSource(Source):
                     self._refuse(dataset.url, f"row {number}", number, error, bad)
 
     def _storable(self, batch: Rows, bad: list[Bad]) -> Rows:
-        """The rows of a batch that the columns can hold; others are entered in `bad`."""
+        """Return the rows of a batch that the columns can hold; others are entered in `bad`."""
         if self.target is None:
             return batch
         schema = self.target.schema()
@@ -219,7 +219,7 @@ def _ranges(dataset: Dataset, options: Options) -> list[Unit]:
 
 
 def _losses(dataset: Dataset, options: Options, *, table: bool, kept: bool) -> tuple[list[Loss], frozenset[str]]:
-    """What is lost of a table or of lines, and the columns that are left out for it; `kept` are its splits."""
+    """Return what is lost of a table or of lines, and the columns that are skipped for it; `kept` are its splits."""
     losses = []
     if options.split is None and not kept and list(dataset.splits.values()) not in ([], [len(dataset)]):
         losses.append(Loss(f"the splits {named(dataset.splits)}: all rows stand together; take one with --split"))
@@ -238,7 +238,7 @@ def _losses(dataset: Dataset, options: Options, *, table: bool, kept: bool) -> t
 def _surveyed(
     source: RowSource, units: Sequence[Unit], options: Options, work: ConvertWork, identity: dict[str, Any]
 ) -> dict[str, Any]:
-    """The types of all columns; noted, so that going on with a conversion does not read everything again."""
+    """Return the types of all columns; noted, so that going on with a conversion does not read everything again."""
     begun = work.identity()
     known = begun.pop("columns", None)
     if known is not None and begun == orjson.loads(orjson.dumps(identity)):
@@ -255,5 +255,5 @@ def _surveyed(
 
 
 def survey_unit(source: RowSource, unit: Unit) -> dict[str, Any]:
-    """The types of the columns of a unit's rows; bad rows are left to the conversion itself."""
+    """Return the types of the columns of a unit's rows; bad rows are left to the conversion itself."""
     return columns_of(row for _, row in replace(source, skip=True).rows(unit, []))

@@ -54,7 +54,7 @@ class SampleSource(Source):
         fields: names or patterns of the parts that are taken; all where there are none.
         skip: whether samples that cannot be converted are skipped.
         batch: samples to read at once.
-        drop: parts that are left out.
+        drop: parts that are skipped.
         prefix: whether keys that are row numbers of a split get its name, as splits would have the same ones.
     """
 
@@ -152,7 +152,7 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
 
 
 def _names(dataset: Dataset, options: Options, columns: Mapping[str, str]) -> dict[str, str]:
-    """How parts are named or stored, where that is not plain: by the columns, or the first sample."""
+    """Return how parts are named or stored, where that is not plain: by the columns, or the first sample."""
     if columns:
         return dict(columns)
     if not len(dataset):
@@ -171,7 +171,7 @@ def _names(dataset: Dataset, options: Options, columns: Mapping[str, str]) -> di
 def _surveyed(
     source: SampleSource, units: Sequence[Unit], options: Options, work: ConvertWork, identity: dict[str, Any]
 ) -> Survey:
-    """The kinds of all values; noted, so that going on with a conversion does not read everything again."""
+    """Return the kinds of all values; noted, so that going on with a conversion does not read everything again."""
     begun = work.identity()
     found: Survey | None = begun.pop("survey", None)
     if found is not None and begun == _plain(identity):
@@ -196,7 +196,7 @@ def _mean_size(dataset: Dataset) -> int:
 
 
 def cut(source: str, parts: Sequence[Part], options: Options, usual: int | None) -> list[Unit]:
-    """The outputs: runs of samples, which end before they exceed their samples or bytes of the source
+    """Return the outputs: runs of samples, which end before they exceed their samples or bytes of the source
     (`usual` bytes where none are asked for)."""
     size = options.shard_size if options.shard_size is not None else usual
     units: list[Unit] = []
@@ -225,7 +225,7 @@ def _run_ends(dataset: Dataset, count: int, most: int, size: int | None) -> list
 
 
 def stored_lengths(dataset: Dataset) -> npt.NDArray[np.int64] | None:
-    """Bytes of each sample as stored, int64[n], where the index of tars knows them; None for other formats."""
+    """Return bytes of each sample as stored, int64[n], where the index of tars knows them; None for other formats."""
     if not isinstance(dataset, TarDataset):
         return None
     table = dataset.table
@@ -235,5 +235,5 @@ def stored_lengths(dataset: Dataset) -> npt.NDArray[np.int64] | None:
 
 
 def survey_unit(source: SampleSource, unit: Unit) -> Survey:
-    """The kinds of the values of a unit's samples; what cannot be read is left to the conversion itself."""
+    """Return the kinds of the values of a unit's samples; what cannot be read is left to the conversion itself."""
     return survey(replace(source, skip=True).read(unit, []))

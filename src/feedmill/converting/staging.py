@@ -24,14 +24,14 @@ _NEW = "new"
 
 
 def refuse_present(work: ConvertWork, destination: str, *, overwrite: bool, is_file: bool) -> None:
-    """Raises `ConfigError` where the destination is taken, before any work goes into planning."""
+    """Raises `ConfigError` if the destination is taken, before any work goes into planning."""
     store, name = place_of(destination, is_file=is_file)
     if work.job is None and (overwrite or read_proof(store, name) is None):
         _present(store, name, destination, overwrite=overwrite, is_file=is_file)
 
 
 def is_staged(work: ConvertWork, destination: str, *, overwrite: bool, is_file: bool) -> bool:
-    """Whether the conversion replaces an old result on a local disk."""
+    """Return whether the conversion replaces an old result on a local disk."""
     job = work.job
     if job is not None:
         return bool(job.get("staged"))
@@ -40,7 +40,7 @@ def is_staged(work: ConvertWork, destination: str, *, overwrite: bool, is_file: 
 
 
 def stage(work: ConvertWork) -> LocalStore:
-    """Where the new result lies until it replaces the old one."""
+    """Return where the new result lies until it replaces the old one."""
     return work.scratch.below(_NEW)
 
 
@@ -86,7 +86,7 @@ def put_in_place(work: ConvertWork, name: str, proof: Proof) -> None:
 
 
 def settled(work: ConvertWork) -> bool:
-    """Whether a conversion that was killed has put its result in place; nothing is left of it then."""
+    """Return whether a conversion that was killed has put its result in place; nothing is left of it then."""
     if not work.roll_forward():
         return False
     work.clear()
@@ -106,7 +106,7 @@ def _discard(destination: str, job: Mapping[str, Any], *, is_file: bool) -> None
 
 
 def _present(store: Store, name: str, url: str, *, overwrite: bool, is_file: bool) -> list[str]:
-    """The files at the destination, all of an earlier conversion. Raises `ConfigError` for any others."""
+    """Return the files at the destination, all of an earlier conversion. Raises `ConfigError` for any others."""
     if is_file:
         there = [path for path in (name, name + ".idx", splits_name(name)) if store.exists(path)]
         if there and not overwrite:

@@ -46,7 +46,7 @@ def merge(surveys: Iterable[Survey]) -> Survey:
 
 
 def kind_of(name: str, value: Any, *, typed: bool) -> str:
-    """The kind of a value, see `Survey`."""
+    """Return the kind of a value, see `Survey`."""
     if value is None:
         return "null"
     if isinstance(value, bytes):
@@ -70,30 +70,30 @@ def kind_of(name: str, value: Any, *, typed: bool) -> str:
 
 
 def kinds(found: Survey, name: str) -> tuple[set[str], bool]:
-    """The kinds of a part but for null, and whether some sample has none."""
+    """Return the kinds of a part but for null, and whether some sample has none."""
     counts = found[name]
     missing = sum(n for kind, n in counts.items() if kind != "null") < found[COUNTS]["samples"]
     return set(counts) - {"null"}, missing
 
 
 def names(found: Survey) -> list[str]:
-    """All parts."""
+    """Return all parts."""
     return [name for name in found if name != COUNTS]
 
 
 def column_of(name: str, have: set[str], form: str) -> str:
-    """The column of a part: arrays that it holds as bytes are .npy files, and say so."""
+    """Return the column of a part: arrays that it holds as bytes are .npy files, and say so."""
     arrays = bool(have) and all(kind.startswith("array:") for kind in have) and form in ("bytes", "binary")
     return f"{name}.npy" if arrays and not name.endswith(".npy") else name
 
 
 def value_of(taken: Taken, column: str) -> Any:
-    """What a sample has for a column."""
+    """Return what a sample has for a column."""
     return taken.values[column] if column in taken.values else taken.values.get(column.removesuffix(".npy"))
 
 
 def text_of(value: Any) -> str:
-    """A value of a column of text."""
+    """Return a value of a column of text."""
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
@@ -116,7 +116,7 @@ def refuse_unsurveyed(taken: Taken, columns: Columns) -> None:
 
 
 def read_digest(columns: Columns, sample: Sample) -> bytes:
-    """The hash of a sample that was read back from columns."""
+    """Return the hash of a sample that was read back from columns."""
     assert isinstance(sample, RowSample)
     row = dict(sample.row)
     key = row.pop(KEY, None) or (sample.key if KEY in columns else "")

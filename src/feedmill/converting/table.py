@@ -12,7 +12,7 @@ SAMPLES, TOKENS, ROWS = "samples", "tokens", "rows"
 
 
 def sources() -> dict[str, tuple[TargetFormat, ...]]:
-    """The formats that can be read -> those they can be converted to."""
+    """Return the formats that can be read -> those they can be converted to."""
     found = {}
     for format in formats():
         takes = tuple(target for target in targets().values() if format.family in target.takes)
@@ -21,17 +21,17 @@ def sources() -> dict[str, tuple[TargetFormat, ...]]:
 
 
 def token_targets() -> list[str]:
-    """The formats of tokens that can be written."""
+    """Return the formats of tokens that can be written."""
     return [target.name for target in targets().values() if "tokens" in target.takes]
 
 
 def is_one_file(destination: str, to: str) -> bool:
-    """Whether a destination is one file: lines and tables are, where its name ends so; all else is a folder."""
+    """Return whether a destination is one file: lines and tables are, where its name ends so; all else is a folder."""
     return to in targets() and targets()[to].is_file and destination.endswith(f".{to}")
 
 
 def check_target(to: str) -> None:
-    """Raises `ConfigError` where a format can't be written, with what may have been meant."""
+    """Raises `ConfigError` if a format can't be written, with what may have been meant."""
     if to in targets():
         return
     near = get_close_matches(to, targets(), 1, 0.5)
@@ -43,7 +43,7 @@ def check_target(to: str) -> None:
 
 
 def family(kind: str, to: str, url: str) -> str:
-    """How a source of this kind becomes that format: as samples, tokens or rows.
+    """Return how a source of this kind becomes that format: as samples, tokens or rows.
 
     Raises:
         ConfigError: there is no way, and why.
@@ -78,7 +78,7 @@ def family(kind: str, to: str, url: str) -> str:
 
 
 def conversion_table() -> str:
-    """The table of all conversions, as Markdown; `docs/convert.md` has it.
+    """Return the table of all conversions, as Markdown; `docs/convert.md` has it.
 
     >>> conversion_table().splitlines()[2][:35]
     '| prepared WebDataset | yes | yes |'
@@ -92,7 +92,7 @@ def conversion_table() -> str:
 
 
 def target_table() -> str:
-    """What each format writes and has no place for, as Markdown."""
+    """Return what each format writes and has no place for, as Markdown."""
     lines = ["| `--to` | writes | has no place for |", "|---|---|---|"]
     lines += [f"| `{name}` | {target.writes} | {target.lacks} |" for name, target in targets().items()]
     return "\n".join(lines) + "\n"

@@ -38,7 +38,7 @@ class TokenSource(Source):
     Attributes:
         url, kind: what is read, and its format.
         loss: whether the loss masks go along.
-        beside: parts beside the ids of a source in ``vla-text``, which are left out.
+        beside: parts beside the ids of a source in ``vla-text``, which are skipped.
     """
 
     url: str
@@ -47,7 +47,7 @@ class TokenSource(Source):
     beside: frozenset[str] = frozenset()
 
     def read(self, unit: Unit, bad: list[Bad]) -> Iterator[Batch]:  # noqa: ARG002
-        """The documents of a file of the source; of all of it where the path is empty."""
+        """Yield the documents of a file of the source; of all of it where the path is empty."""
         if self.kind == "vla-text":
             yield from read_sequences(self.url, self.beside)
             return
@@ -116,7 +116,7 @@ def _refuse_options(source: str, to: str, options: Options) -> None:
 
 
 def _largest(source: str) -> int:
-    """The largest token size of the source's files: they stay files of their own, but share a form."""
+    """Return the largest token size of the source's files: they stay files of their own, but share a form."""
     from feedmill.tokens.corpus import open_sets
 
     return min(4, max(shard.dtype.itemsize for dataset in open_sets(source) for shard in dataset.shards))
@@ -141,7 +141,7 @@ def _units(corpus: Corpus, source: str, to: str) -> list[Unit]:
 
 
 def is_megatron_folder(source: str) -> bool:
-    """Whether a folder holds files of Megatron-LM, which are only opened by their names elsewhere."""
+    """Return whether a folder holds files of Megatron-LM, which are only opened by their names elsewhere."""
     paths = {entry.path for entry in open_store(source).files(suffixes=(".bin", ".idx"))}
     return any(path.endswith(".bin") and path[:-4] + ".idx" in paths for path in paths)
 

@@ -56,7 +56,7 @@ class Source:
     """What is read: plain data that every process is sent once."""
 
     def read(self, unit: Unit, bad: list[Bad]) -> Iterator[Any]:
-        """What the output holds, in order. A sample that cannot be read is entered in `bad`, or raised."""
+        """Return what the output holds, in order. A sample that cannot be read is entered in `bad`, or raised."""
         raise NotImplementedError
 
     def refuse(self, unit: Unit, item: Any, error: FeedmillError, bad: list[Bad]) -> None:  # noqa: ARG002
@@ -78,7 +78,7 @@ class Target:
     keeps_empty: ClassVar[bool] = False
 
     def path(self, unit: Unit) -> str:
-        """Where the output of a unit lies in a destination that is a folder."""
+        """Return where the output of a unit lies in a destination that is a folder."""
         raise NotImplementedError
 
     def output(self, store: Store, path: str, unit: Unit, extra: dict[str, Any]) -> AbstractContextManager[Add]:
@@ -99,7 +99,7 @@ class Target:
         raise NotImplementedError
 
     def record(self, written: Written, number: int) -> str:  # noqa: ARG002
-        """How a sample of an output is called where that is not its key."""
+        """Return how a sample of an output is called where that is not its key."""
         return ""
 
 
@@ -114,15 +114,15 @@ class SampleTarget(Target):
     batch: int
 
     def reader(self, written: Written) -> tuple[Dataset, int]:
-        """What reads an output back, and the number of the output's first sample in it."""
+        """Return what reads an output back, and the number of the output's first sample in it."""
         return opened(self.destination, None), written.first
 
     def digest(self, sample: Sample) -> bytes:
-        """The hash of a sample that was read back."""
+        """Return the hash of a sample that was read back."""
         raise NotImplementedError
 
     def digests(self, dataset: Dataset, samples: Sequence[Sample]) -> list[bytes]:  # noqa: ARG002
-        """The hashes of samples that were read back."""
+        """Return the hashes of samples that were read back."""
         return [self.digest(sample) for sample in samples]
 
     def read_back(self, written: Written) -> Hashed:
@@ -148,7 +148,7 @@ class Shared:
 
 @lru_cache(8)
 def opened(url: str, split: str | None) -> Dataset:
-    """A dataset, undecoded, once for each process."""
+    """Return a dataset, undecoded, once for each process."""
     return open_raw(url, split=split)[0]
 
 
@@ -205,7 +205,7 @@ def check_unit(shared: Shared, written: Written) -> Different | None:
 
 
 def _compare(wanted: Hashes, hashes: Sequence[bytes]) -> int | None:
-    """The number of the first hash that differs, or that nothing is expected for."""
+    """Return the number of the first hash that differs, or that nothing is expected for."""
     if wanted.tobytes() == b"".join(hashes):
         return None
     return next(n for n, have in enumerate(hashes) if n >= len(wanted) or wanted[n].tobytes() != have)

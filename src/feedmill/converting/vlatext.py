@@ -22,7 +22,7 @@ _TENSOR = "input_ids.pth"
 def files_of(source: str) -> tuple[list[Any], int, frozenset[str]]:
     """What tells this dataset from another, the number of its sequences, and the first sample's parts beside ids.
 
-    Raises `DataError` where that sample holds no token ids.
+    Raises `DataError` if that sample holds no token ids.
     """
     dataset, _ = open_raw(source)
     first = dataset.read_raw([0]) if len(dataset) else []
@@ -33,13 +33,13 @@ def files_of(source: str) -> tuple[list[Any], int, frozenset[str]]:
 
 
 def name_of(source: str) -> str:
-    """A name for the file of all its sequences."""
+    """Return a name for the file of all its sequences."""
     last = source.rstrip("/").rpartition("/")[2].removesuffix(".jsonl")
     return last if last and not last.startswith(".") else "tokens"
 
 
 def sequences_of(source: str, beside: Collection[str] = ()) -> Iterator[list[npt.NDArray[np.int64]]]:
-    """The sequences, some at a time.
+    """Yield the sequences, some at a time.
 
     Args:
         source: a dataset of VLA Foundry.
@@ -55,7 +55,7 @@ def sequences_of(source: str, beside: Collection[str] = ()) -> Iterator[list[npt
 
 
 def _part(sample: Sample) -> str | None:
-    """The part that holds the ids: tensors go first, as where VLA Foundry's data is loaded."""
+    """Return the part that holds the ids: tensors go first, as where VLA Foundry's data is loaded."""
     return next((name for name in (_TENSOR, "json.gz", "json") if name in sample), None)
 
 
@@ -83,7 +83,7 @@ def _ids(sample: Sample, beside: Collection[str]) -> npt.NDArray[np.int64]:
 
 
 def _of_tensor(sample: Sample, found: Any) -> npt.NDArray[np.int64]:
-    """The ids of a tensor of any integer type and one dimension."""
+    """Return the ids of a tensor of any integer type and one dimension."""
     if not (isinstance(found, np.ndarray) and found.ndim == 1 and found.dtype.kind in "iu"):
         shape = f"{found.dtype}{list(found.shape)}" if isinstance(found, np.ndarray) else type(found).__name__
         raise _no_tokens(sample, f"{_TENSOR} is {shape}, not a list of integers")

@@ -29,18 +29,18 @@ FOLDER = ".feedmill"
 
 
 def manifest_path(name: str) -> str:
-    """Where the manifest of an attribute set lies, below the dataset's root."""
+    """Return where the manifest of an attribute set lies, below the dataset's root."""
     return f"attributes/{name}/{FOLDER}/manifest.json"
 
 
 def set_store(store: Store, name: str) -> Store:
-    """The store of an attribute set of the dataset in `store`."""
+    """Return the store of an attribute set of the dataset in `store`."""
     folder = f"attributes/{name}"
     return store.below(folder) if isinstance(store, LocalStore) else open_store(store.locate(folder))
 
 
 def refuse_blocked(store: Store, folder: str = "") -> None:
-    """Raise ConfigError where a file has the name of the folder for records in an attribute set.
+    """Raise ConfigError if a file has the name of the folder for records in an attribute set.
 
     Dolma's patterns match hidden names: of a folder ``.feedmill`` among documents, which earlier versions wrote, its
     ``dedupe`` makes an empty attribute file of this name.
@@ -60,7 +60,7 @@ def refuse_blocked(store: Store, folder: str = "") -> None:
 
 
 def read_manifest(store: Store, name: str) -> dict[str, Any] | None:
-    """The manifest, or None where there is none of a version that is known.
+    """Return the manifest, or None if there is none of a version that is known.
 
     Raises:
         DataError: it is there and is no manifest.
@@ -91,7 +91,7 @@ def digest_ids(ids: Iterable[bytes], digest: xxhash.xxh3_128 | None = None) -> x
 
 
 def fingerprint(*values: Any) -> str:
-    """A digest of plain data."""
+    """Return a digest of plain data."""
     return xxhash.xxh3_128_hexdigest(orjson.dumps(values, option=orjson.OPT_SORT_KEYS))
 
 

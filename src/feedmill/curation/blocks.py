@@ -28,7 +28,7 @@ def blocks(chunks: Iterable[bytes]) -> Iterator[Block]:
 
 
 def first_to_cut(sizes: Iterable[int], workers: int) -> int:
-    """How many of the largest files to cut over all workers: those that would keep one of them busy alone.
+    """Return how many of the largest files to cut over all workers: those that would keep one of them busy alone.
 
     Args:
         sizes: in bytes, the largest first.

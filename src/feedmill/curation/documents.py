@@ -78,7 +78,7 @@ class Batch:
         return len(self.rows)
 
     def place(self, k: int) -> str:
-        """How errors name a document."""
+        """Return how errors name a document."""
         return f"line {self.line + k}, id {self.rows[k].id}"
 
     @cached_property
@@ -149,7 +149,7 @@ class Decoder:
         self._decode = msgspec.json.Decoder(_KINDS[exact, metadata]).decode
 
     def batch(self, rows: Sequence[bytes]) -> Batch:
-        """The next rows of the file. Raises `DataError` of kind ``bad-document``."""
+        """Return the next rows of the file. Raises `DataError` of kind ``bad-document``."""
         decode = self._decode
         try:
             found = [decode(row) for row in rows]

@@ -100,7 +100,7 @@ class Bins:
         self._counts = joined.astype(np.int64)
 
     def edges(self) -> tuple[npt.NDArray[np.float64], Ints]:
-        """The lower edges of the bins that hold something, rising, and how many numbers each has."""
+        """Return the lower edges of the bins that hold something, rising, and how many numbers each has."""
         exponents, steps = np.divmod(self._keys, _ROOM)
         lower = np.ldexp((steps - _STEPS) / _STEPS, exponents)
         order = np.lexsort((self._counts, lower))
@@ -140,7 +140,7 @@ def summarise(
     exact: bool = False,
     progress: bool | None = None,
 ) -> list[Summary]:
-    """The summaries of all attributes, in the order in which they appear in the files.
+    """Return the summaries of all attributes, in the order in which they appear in the files.
 
     Args:
         patterns: of attribute files; with `exact` one only.
@@ -169,7 +169,7 @@ def summarise(
 
 
 def bins_of(task: _Task) -> dict[str, Bins]:
-    """The bins of one file. Runs in a process of its own."""
+    """Return the bins of one file. Runs in a process of its own."""
     wanted = compiled(task.pattern)
 
     def is_wanted(name: str) -> bool:
@@ -223,7 +223,7 @@ def write_summaries(folder: str, summaries: Iterable[Summary]) -> None:
 
 
 def shown(summary: Summary, rows: int = 10) -> list[tuple[str, float, int]]:
-    """A summary in few classes of about equal counts: range, share, count."""
+    """Return a summary in few classes of about equal counts: range, share, count."""
     counts = np.array(summary.counts, np.int64)
     ends = np.cumsum(counts)
     wanted = np.searchsorted(ends, np.linspace(0, ends[-1], min(rows, len(counts)) + 1)[1:], side="left")

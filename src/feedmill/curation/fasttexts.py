@@ -28,7 +28,7 @@ class Prediction(NamedTuple):
 
 
 def load_model(path: str) -> Any:
-    """A fastText model: an object with ``predict(text, k=-1) -> (labels, scores)``.
+    """Return a fastText model: an object with ``predict(text, k=-1) -> (labels, scores)``.
 
     Raises:
         NotFound: there is no such file here; models are not downloaded.
@@ -78,7 +78,7 @@ class BaseFastTextTagger(BaseTagger):
         self.classifier = load_model(model_path)
 
     def predict_slice(self, text_slice: TextSlice) -> Iterable[Prediction]:
-        """The labels of a part of a document."""
+        """Return the labels of a part of a document."""
         raise NotImplementedError
 
     def predict(self, doc: Document) -> DocResult:

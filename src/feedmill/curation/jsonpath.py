@@ -60,7 +60,7 @@ _SPACE = re.compile(r"\s*")
 
 @cache
 def compile_path(text: str) -> Path:
-    """A function from a JSON value to the list of values that the path finds.
+    """Return a function from a JSON value to the list of values that the path finds.
 
     >>> compile_path("$.a[?(@.n > 1)].t")({"a": [{"n": 1, "t": "x"}, {"n": 2, "t": "y"}]})
     ['y']
@@ -237,7 +237,7 @@ class _Parser:
         return keys, steps, root
 
     def step(self) -> tuple[str | int | Step | None, bool]:
-        """One step, and whether it may find several values; None where there is no other."""
+        """One step, and whether it may find several values; None if there is no other."""
         if self.text.startswith("..", self.at):
             self.at += 2
             if self.take("*"):

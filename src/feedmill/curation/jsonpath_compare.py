@@ -22,7 +22,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def below(value: Any) -> list[Any]:
-    """The elements of an array or the values of an object; of anything else, nothing."""
+    """Return the elements of an array or the values of an object; of anything else, nothing."""
     return value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else []
 
 

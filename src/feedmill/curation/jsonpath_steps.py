@@ -16,7 +16,7 @@ MISSING = object()
 
 
 def walk(value: Any, keys: Sequence[str | int]) -> Any:
-    """What lies straight down from a JSON value; `MISSING` where nothing does."""
+    """Return what lies straight down from a JSON value; `MISSING` where nothing does."""
     for key in keys:
         kind = type(value)
         if kind is dict:
@@ -69,7 +69,7 @@ class NumberTest:
         return (type(value) is float or type(value) is int) and self.beside(value, self.limit)
 
     def beneath(self, key: str, otherwise: Callable[[Any], bool]) -> Callable[[Any], bool]:
-        """The test of what lies under a key of a document, in one go where that is an object with a number; else
+        """Return the test of what lies under a key of a document, in one go where that is an object with a number; else
         `otherwise` says."""
         if not self.keys or type(self.keys[0]) is not str:
             return otherwise
@@ -174,7 +174,7 @@ class Filter:
 
 
 def again(test: Test, element: Any, document: Any) -> bool:
-    """A side of ``&&``, ``||`` and ``!`` is a filter of its own."""
+    """Return a side of ``&&``, ``||`` and ``!`` is a filter of its own."""
     if isinstance(element, list):
         return any(test(inner, document) for inner in element)
     return test(element, document)

@@ -49,7 +49,7 @@ class Marked(Protocol):
 
 
 def entry(done: Marked, flagged: int, units: int) -> dict[str, Any]:
-    """What a manifest says of a file, as far as the run knows it."""
+    """Return what a manifest says of a file, as far as the run knows it."""
     counts = {"rows": done.rows, "ids": done.ids, "size": done.size, "flagged": flagged, "units": units}
     return {**counts, "xxh3": done.xxh3, "read": done.read}
 

@@ -92,7 +92,7 @@ class Measurer:
         self._decode = msgspec.json.Decoder(_Row).decode
 
     def measure(self, lines: Sequence[bytes]) -> Measured:
-        """The next rows. Raises `DataError` of kind ``bad-row``, naming the line."""
+        """Return the next rows. Raises `DataError` of kind ``bad-row``, naming the line."""
         try:
             rows: list[Any] = [self._decode(line) for line in lines]
         except REFUSED:
@@ -115,7 +115,7 @@ class Measurer:
         return found
 
     def _loosely(self, lines: Sequence[bytes]) -> Iterator[Any]:
-        """The rows one by one, with attributes of single numbers; complains of the first that is none."""
+        """Yield the rows one by one, with attributes of single numbers; complains of the first that is none."""
         loose = msgspec.json.Decoder(_LooseRow).decode
         for number, line in enumerate(lines, self.line + 1):
             try:
@@ -179,7 +179,7 @@ def gathered(rows: Sequence[Any], wanted: Callable[[str], bool]) -> dict[str, li
 
 
 def compiled(pattern: str | None) -> re.Pattern[str] | None:
-    """A regular expression. Raises ConfigError."""
+    """Return a regular expression. Raises ConfigError."""
     try:
         return None if pattern is None else re.compile(pattern)
     except re.error as error:
@@ -205,7 +205,7 @@ def flattened(spans: list[Spans]) -> tuple[npt.NDArray[np.int64], Floats]:
 
 
 def too_large(rows: Sequence[Any], wanted: Callable[[str], bool]) -> int:
-    """The first of these rows with a number that float64 does not hold; they have one."""
+    """Return the first of these rows with a number that float64 does not hold; they have one."""
     for n, row in enumerate(rows):
         try:
             for values in gathered([row], wanted).values():

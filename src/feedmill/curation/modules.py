@@ -25,7 +25,7 @@ def load_modules(names: Iterable[str]) -> None:
         names: names of modules, or paths of ``.py`` files or package folders.
 
     Raises:
-        ConfigError: of kind ``bad-module`` where one is not there or fails.
+        ConfigError: of kind ``bad-module`` where one does not exist or fails.
     """
     from feedmill.curation.dolma_api import importable
 
@@ -79,7 +79,7 @@ def module_hashes(names: Iterable[str]) -> dict[str, str]:
 
 
 def _sources(folder: str) -> list[str]:
-    """The Python files of a package, and of those in it."""
+    """Return the Python files of a package, and of those in it."""
     return sorted(glob.glob(os.path.join(glob.escape(folder), "**", "*.py"), recursive=True))
 
 

@@ -86,7 +86,7 @@ def _roots(documents: Sequence[str], destination: Sequence[str] | None, exact: b
 def _place(
     file: DocumentFile, root: str | None, name: str, common: str | None, experiment: str | None
 ) -> tuple[str, str]:
-    """The folder of an attribute set, and the path in it of a file's attributes.
+    """Return the folder of an attribute set, and the path in it of a file's attributes.
 
     Args:
         root: the destination, if one was given.
@@ -104,7 +104,7 @@ def _place(
 
 
 def common_folder(files: Iterable[DocumentFile]) -> str:
-    """The deepest folder that all files lie in: what Dolma takes away from their paths."""
+    """Return the deepest folder that all files lie in: what Dolma takes away from their paths."""
     folders = [file.name.rpartition("/")[0].split("/") for file in files]
     common = folders[0]
     for other in folders[1:]:
@@ -116,7 +116,7 @@ def common_folder(files: Iterable[DocumentFile]) -> str:
 
 
 def _unlinked(folder: str, name: str) -> str:
-    """The folder of an attribute set, which lies in the dataset. Raises `StorageError` where links lead to it."""
+    """Return the folder of an attribute set, which lies in the dataset. Raises `StorageError` if links lead to it."""
     store = open_store(folder.removesuffix(f"attributes/{name}") or ".")
     if isinstance(store, LocalStore):
         store.below(f"attributes/{name}")
@@ -124,7 +124,7 @@ def _unlinked(folder: str, name: str) -> str:
 
 
 def refuse_inputs(work: Sequence[tuple[DocumentFile, Sequence[Output]]]) -> None:
-    """Raises `ConfigError` where the attributes of a file would be written over documents."""
+    """Raises `ConfigError` if the attributes of a file would be written over documents."""
     place = places()
     inputs = {place(file.name): file for file, _ in work}
     for file, outputs in work:
@@ -140,7 +140,7 @@ def refuse_inputs(work: Sequence[tuple[DocumentFile, Sequence[Output]]]) -> None
 
 
 def _is_new(output: Output, file: DocumentFile, seen: dict[str, str], place: Callable[[str], str]) -> bool:
-    """Whether no file has this output yet. Raises `ConfigError` where another file has."""
+    """Return whether no file has this output yet. Raises `ConfigError` if another file has."""
     where = place(join_url(output.root, output.path))
     before = seen.get(where)
     if before is None:

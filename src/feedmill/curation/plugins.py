@@ -180,18 +180,18 @@ class BaseTagger:
 
     @abstractmethod
     def predict(self, doc: Any) -> DocResult:
-        """The spans of one document."""
+        """Return the spans of one document."""
         raise NotImplementedError
 
     def group_output(self, predictions: DocResult) -> Found:
-        """The spans by kind, scores rounded."""
+        """Return the spans by kind, scores rounded."""
         found: Found = {name: [] for name in self.defaults}
         for span in predictions.spans:
             found.setdefault(span.type, []).append((span.start, span.end, round(float(span.score), _DIGITS)))
         return found
 
     def tag(self, row: Any) -> Found:
-        """What is written for one row."""
+        """Return what is written for one row."""
         return self.group_output(self.predict(Document.from_spec(row)))
 
 
@@ -212,7 +212,7 @@ class PluginTagger:
         self.metadata = isinstance(inner, BaseTaggerWithMetadata)
 
     def fragments(self, batch: Batch, experiment: str, name: str) -> list[bytes]:
-        """See `feedmill.curation.spans.Spans.fragments`. Raises `FeedmillError` where the user's code fails."""
+        """See `feedmill.curation.spans.Spans.fragments`. Raises `FeedmillError` if the user's code fails."""
         found = []
         for k, row in enumerate(batch.rows):
             try:
@@ -243,7 +243,7 @@ class TaggerRegistry:
 
     @staticmethod
     def add(name: str, desc: str | None = None) -> Callable[[Class], Class]:  # noqa: ARG004
-        """Register a class under a name. Raises `ConfigError` where the name is taken by another."""
+        """Register a class under a name. Raises `ConfigError` if the name is taken by another."""
 
         def note(cls: Class) -> Class:
             where = f"{cls.__module__}.{cls.__qualname__}"
@@ -255,7 +255,7 @@ class TaggerRegistry:
 
     @staticmethod
     def get(name: str) -> Any:
-        """The class of a name. Raises `ConfigError`."""
+        """Return the class of a name. Raises `ConfigError`."""
         registry.check_names([name])
         return _CLASSES.get(name) or (lambda: registry.create(name))
 
@@ -278,14 +278,14 @@ add_tagger = TaggerRegistry.add
 
 
 def split_paragraphs(text: str, remove_empty: bool = True) -> list[TextSlice]:
-    """The paragraphs with their newlines, without blank ones unless asked for."""
+    """Return the paragraphs with their newlines, without blank ones unless asked for."""
     from feedmill.kernels.text.lengths import paragraphs
 
     return [TextSlice(text, low, high) for low, high, blank in paragraphs(text) if not (blank and remove_empty)]
 
 
 def split_sentences(text: str, remove_empty: bool = True) -> list[TextSlice]:  # noqa: ARG001 - Dolma's signature
-    """The sentences that BlingFire finds; a blank text has one, its first character. Raises `MissingExtra`."""
+    """Return the sentences that BlingFire finds; a blank text has one, its first character. Raises `MissingExtra`."""
     return [TextSlice(text, low, high) for low, high in sentences(text)]
 
 

@@ -54,19 +54,19 @@ def local_state(path: str | None) -> tuple[int, int, int] | None:
 
 
 def digest(store: Store, path: str) -> str:
-    """The 128-bit xxh3 of a file's stored bytes."""
+    """Return the 128-bit xxh3 of a file's stored bytes."""
     with store.local_copy(path) as local:
         return hash_file(str(local))
 
 
 def state(store: Store, path: str, xxh3: str, shown: str = "") -> FileState:
-    """The state of a file whose bytes have this hash. Raises `NotFound`."""
+    """Return the state of a file whose bytes have this hash. Raises `NotFound`."""
     entry = store.stat(path)
     return FileState(entry.size, entry.version, xxh3, shown)
 
 
 def unchanged(store: Store, path: str, was: FileState) -> bool:
-    """Whether the file is what it was; it is read only where the store says that it changed."""
+    """Return whether the file is what it was; it is read only where the store says that it changed."""
     try:
         entry = store.stat(path)
         if entry.size != was.size:
@@ -77,12 +77,12 @@ def unchanged(store: Store, path: str, was: FileState) -> bool:
 
 
 def fingerprint(options: dict[str, Any]) -> str:
-    """A short word that changes when any option does."""
+    """Return a short word that changes when any option does."""
     return xxhash.xxh3_128_hexdigest(msgspec.json.encode(options, order="sorted"))
 
 
 def read_record(store: Store, path: str) -> Record | None:
-    """The record of an output; None where there is none that can be read."""
+    """Return the record of an output; None if there is none that can be read."""
     try:
         return msgspec.json.decode(store.read(record_path(path)), type=Record)
     except (FeedmillError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -95,7 +95,7 @@ def write_record(store: Store, path: str, record: Record) -> None:
 
 
 def record_path(path: str) -> str:
-    """Where the record of an output lies, both seen from the attribute set.
+    """Return where the record of an output lies, both seen from the attribute set.
 
     >>> record_path("web/0.jsonl.gz")
     '.feedmill/web/0.jsonl.gz.json'

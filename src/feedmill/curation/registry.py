@@ -82,7 +82,7 @@ class Choice(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Choice:
-        """Raises `ConfigError` where no such tagger is known, or its file is missing or too much."""
+        """Raises `ConfigError` if no such tagger is known, or its file is missing or too much."""
         name, equals, path = text.partition("=")
         check_names([name])
         if name not in _FILES:
@@ -105,13 +105,13 @@ class Choice(NamedTuple):
         return cls(name, path)
 
     def create(self) -> Tagger:
-        """The tagger, ready to work. Raises `MissingExtra` where a package is missing, or what its file has wrong."""
+        """The tagger, ready to work. Raises `MissingExtra` if a package is missing, or what its file has wrong."""
         made: Tagger = _FACTORIES[self.name](self.file) if self.file else _FACTORIES[self.name]()
         return made
 
 
 def add(name: str, factory: Callable[[], Any], where: str) -> None:
-    """Register what a user's module offers. Raises `ConfigError` where the name is taken by something else."""
+    """Register what a user's module offers. Raises `ConfigError` if the name is taken by something else."""
     _load()
     if _WHERE.get(name, where) != where:
         raise ConfigError(
@@ -136,7 +136,7 @@ def known() -> dict[str, str]:
 
 
 def needs_file(name: str) -> bool:
-    """Whether a tagger is asked for as ``name=path``."""
+    """Return whether a tagger is asked for as ``name=path``."""
     return name in _FILES
 
 

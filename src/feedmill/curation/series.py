@@ -28,7 +28,7 @@ class Series:
 
     Attributes:
         count, total: how many, and their sum.
-        low, high: the least and the largest; 0 where there are none.
+        low, high: the least and the largest; 0 if there are none.
     """
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class Series:
         return edges, counts.astype(np.int64)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data: count, sum, mean, min, max, quantiles (``p01`` to ``p99``)."""
+        """Return plain data: count, sum, mean, min, max, quantiles (``p01`` to ``p99``)."""
         named = {f"p{round(share * 100):02d}": value for share, value in zip(QUANTILES, self.quantiles(), strict=True)}
         return {
             "count": self.count,

@@ -118,7 +118,7 @@ def _head(experiment: str, tagger: str, kind: str) -> bytes:
 
 @lru_cache(4096)
 def attribute_name(experiment: str, tagger: str, kind: str) -> str:
-    """The key of an attribute; characters other than ASCII letters, digits and ``_`` become ``_``.
+    """Return the key of an attribute; characters other than ASCII letters, digits and ``_`` become ``_``.
 
     >>> attribute_name("exp-1", "c4_v2", "line_count")
     'exp_1__c4_v2__line_count'

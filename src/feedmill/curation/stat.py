@@ -72,7 +72,7 @@ class AttributeStats:
         self.length.merge(other.length)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         counts = {"rows": self.rows, "empty": self.empty, "numbers": self.numbers, "spans": self.spans}
         return {**counts, "score": self.score.as_dict(), "length": self.length.as_dict()}
 
@@ -129,7 +129,7 @@ class Stats:
 
     @property
     def series(self) -> dict[str, Series]:
-        """All distributions by a name for people, those without numbers left out."""
+        """All distributions by a name for display, those without numbers left out."""
         found = {f"document {name}": getattr(self, name) for name in ("characters", "bytes", "words")}
         for name, attribute in self.attributes.items():
             found[f"{name} score"], found[f"{name} length"] = attribute.score, attribute.length
@@ -156,7 +156,7 @@ class StatReport:
     seconds: float = 0.0
 
     def as_dict(self, bins: int = 0) -> dict[str, Any]:
-        """Plain data, for ``--json``; with histograms of this many bins where it is not 0."""
+        """Return plain data, for ``--json``; with histograms of this many bins where it is not 0."""
         stats = self.stats
         documents = {name: getattr(stats, name).as_dict() for name in ("characters", "bytes", "words")}
         found = {
@@ -196,11 +196,11 @@ def stat(
     allow_empty: bool = False,
     progress: bool | None = None,
 ) -> StatReport:
-    """Statistics of files of documents or attributes.
+    """Compute statistics of files of documents or attributes.
 
     Args:
         patterns: see `feedmill.documents.find`.
-        attributes: a regular expression: attributes in whose names it is found nowhere are left out.
+        attributes: a regular expression: attributes in whose names it is found nowhere are skipped.
         workers: processes; by default one for each core.
         on_error: ``"raise"`` to stop at the first bad file, ``"skip"`` to leave it out and report it.
         id: see `feedmill.curation.tag.tag`.
@@ -239,7 +239,7 @@ def stat(
 
 
 def _current(files: list[DocumentFile], report: StatReport, on_error: str, allow_stale: bool) -> list[DocumentFile]:
-    """The files to count; attributes of other documents are an error, unless they are allowed."""
+    """Return the files to count; attributes of other documents are an error, unless they are allowed."""
     found = []
     for file in files:
         try:

@@ -86,7 +86,7 @@ class TagReport:
     warnings: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for ``--json``."""
+        """Return plain data, for ``--json``."""
         return {**vars(self), "failed": [error.as_dict() for error in self.failed]}
 
 
@@ -112,7 +112,7 @@ def tag(
         documents: patterns of files, see `feedmill.documents.find`.
         taggers: names, see `feedmill.curation.registry`; ``name=path`` for those that need a model or list.
         name: the name of the attribute set; None for a set for each tagger, called as it.
-        out: a folder for each pattern; None for ``attributes/<name>`` in the place of ``documents``.
+        out: a folder for each pattern; None for ``attributes/<name>`` in place of ``documents``.
         tagger_modules: files or modules with taggers of the user's own; they are run.
         workers: processes; by default one for each core.
         redo: whether to make again what is up to date.
@@ -157,7 +157,7 @@ def tag(
 
 
 def _options(choices: Sequence[registry.Choice], modules: Sequence[str], exact: bool) -> dict[str, Any]:
-    """What the output depends on but for the documents and the taggers of each set."""
+    """Return what the output depends on but for the documents and the taggers of each set."""
     if not choices:
         raise ConfigError("no tagger is named", fix="Name some; 'feedmill tag --list' shows all.")
     if len({choice.name for choice in choices}) < len(choices):
@@ -169,7 +169,7 @@ def _options(choices: Sequence[registry.Choice], modules: Sequence[str], exact: 
 
 
 def _results(tasks: Sequence[Task], workers: int, bar: Progress) -> Iterator[Done]:
-    """What becomes of each file. A large one that would keep one process busy alone is cut over all."""
+    """Yield what becomes of each file. A large one that would keep one process busy alone is cut over all."""
     cut = first_to_cut((task.input.size for task in tasks), workers)
     for task in tasks[:cut]:
         yield tag_file(task, workers)
@@ -230,7 +230,7 @@ def _tagged(work: _Work, blocks: Iterable[Block], workers: int) -> Generator[tup
 
 
 def _tag_block(work: _Work, block: Block) -> tuple[int, list[bytes]]:
-    """How many documents there are, and the rows of each output."""
+    """Return how many documents there are, and the rows of each output."""
     choices = {choice for output in work.outputs for choice in output.taggers}
     taggers = {choice: _tagger(choice, work.modules, records.local_state(choice.file)) for choice in choices}
     wants_metadata = any(tagger.metadata for tagger in taggers.values())
@@ -267,7 +267,7 @@ def _fingerprint(task: Task, output: Output) -> str:
 
 
 def _current(task: Task, output: Output) -> bool:
-    """Whether an attribute file is there and is what this task would write."""
+    """Return whether an attribute file is there and is what this task would write."""
     store = open_store(output.root)
     record = records.read_record(store, output.path)
     if record is None or record.fingerprint != _fingerprint(task, output):
@@ -289,7 +289,7 @@ def _tagger(
 
 
 def attribute_rows(batch: Batch, experiment: str, taggers: dict[str, registry.Tagger]) -> Iterator[bytes]:
-    """The rows of an attribute file for a batch, without line ends."""
+    """Yield the rows of an attribute file for a batch, without line ends."""
     columns = [_fragments(tagger, batch, experiment, name) for name, tagger in taggers.items()]
     encode = msgspec.json.encode
     for row, *pieces in zip(batch.rows, *columns, strict=True):

@@ -28,7 +28,7 @@ _SHORTEST, _CHUNK = 120, 40
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document: an id like ``json.decoder:JSONDecoder``, a title for people, and its text."""
+    """One document: an id like ``json.decoder:JSONDecoder``, a title for display, and its text."""
 
     id: str
     title: str
@@ -36,7 +36,7 @@ class Document:
 
 
 def standard_library(count: int) -> list[Document]:
-    """The first `count` documents of the running Python's standard library, fewer where it has fewer.
+    """Return the first `count` documents of the running Python's standard library, fewer where it has fewer.
 
     Raises:
         DataError: this Python comes without its sources.
@@ -85,7 +85,7 @@ def _sources(root: Path) -> list[Path]:
 
 
 def _docstrings(module: str, tree: ast.Module) -> Iterator[Document]:
-    """The module's docstring, then those of its classes, functions and methods, in the order of the source."""
+    """Yield the module's docstring, then those of its classes, functions and methods, in the order of the source."""
     seen: set[str] = set()
     todo: list[tuple[str, ast.AST]] = [("", tree)]
     while todo:
@@ -102,7 +102,7 @@ def _docstrings(module: str, tree: ast.Module) -> Iterator[Document]:
 
 
 def _chunks(module: str, source: str) -> Iterator[Document]:
-    """The source itself, a page of lines at a time."""
+    """Yield the source itself, a page of lines at a time."""
     lines = source.splitlines()
     for first in range(0, len(lines), _CHUNK):
         text = textwrap.dedent("\n".join(lines[first : first + _CHUNK])).strip("\n")

@@ -35,7 +35,7 @@ class PageWriter:
         self._text_font: Any = ImageFont.load_default(10)
 
     def render(self, title: str, lines: Sequence[str]) -> bytes:
-        """A white page with a title, a rule and lines of text, as JPEG."""
+        """Return a white page with a title, a rule and lines of text, as JPEG."""
         from PIL import Image, ImageDraw
 
         page = Image.new("L", (WIDTH, HEIGHT), 255)
@@ -50,7 +50,7 @@ class PageWriter:
 
 
 def page_lines(text: str) -> list[str]:
-    """The lines of `text` that fit on one page, wrapped, with its own line breaks kept."""
+    """Return the lines of `text` that fit on one page, wrapped, with its own line breaks kept."""
     lines: list[str] = []
     for paragraph in text.splitlines():
         indent = " " * min(len(paragraph) - len(paragraph.lstrip()), 16)

@@ -47,7 +47,7 @@ def write_robots(store: Store, folder: str, episodes: int, *, speed: float, seed
 
 
 def _episode(number: int, rng: np.random.Generator, speed: float) -> list[list[tuple[str, bytes]]]:
-    """The samples of one episode, each as (member, bytes)."""
+    """Return the samples of one episode, each as (member, bytes)."""
     at, target = rng.uniform(0.1, 0.9, 2), rng.uniform(0.1, 0.9, 2)
     path = [at]
     for _ in range(_STEPS):
@@ -84,7 +84,7 @@ def _sample(
 
 
 def _frame(hand: npt.NDArray[Any], target: npt.NDArray[Any], *, close: bool) -> bytes:
-    """The scene from above, or around the hand, as JPEG."""
+    """Return the scene from above, or around the hand, as JPEG."""
     try:
         from PIL import Image
     except ImportError:

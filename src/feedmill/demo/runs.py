@@ -116,7 +116,7 @@ def _failed(status: int, message: str) -> None:
 
 
 def stream(out: Path, before: int) -> Stream:
-    """What all ranks of the run in `out` gave to their steps at positions below `before`, in order.
+    """Return what all ranks of the run in `out` gave to their steps at positions below `before`, in order.
 
     Raises:
         FeedmillError: a position was given twice.
@@ -132,13 +132,13 @@ def stream(out: Path, before: int) -> Stream:
 
 
 def saved_position(out: Path) -> int:
-    """Position of the newest state that is whole, 0 where there is none."""
+    """Position of the newest state that is whole, 0 if there is none."""
     state = newest_state(out)
     return 0 if state is None else int(state["position"])
 
 
 def difference(wanted: Stream, found: Stream) -> str | None:
-    """The first position at which two streams differ, in words; None where they are identical."""
+    """Return the first position at which two streams differ, in words; None if they are identical."""
     for position in sorted(wanted.keys() | found.keys()):
         left, right = wanted.get(position), found.get(position)
         if left != right:
@@ -151,7 +151,7 @@ def _word(entry: tuple[str, str] | None) -> str:
 
 
 def _read(log: Path) -> Stream:
-    """A rank's log; the last line may be cut short by the kill and is then left out."""
+    """Return a rank's log; the last line may be truncated by the kill and is then left out."""
     found: Stream = {}
     lines = log.read_bytes().split(b"\n")[:-1] if log.exists() else []
     for line in lines:

@@ -28,7 +28,7 @@ CROP = 256
 
 
 def open_plan(recipe: str) -> Any:
-    """The plan of a recipe file."""
+    """Return the plan of a recipe file."""
     return feedmill.Recipe.load(recipe).plan()
 
 
@@ -50,13 +50,13 @@ def augment(sample: Any, rng: np.random.Generator) -> dict[str, Any]:
 
 
 def key_of(sample: Any) -> str:
-    """The key of a `Sample`, a typed sample or a crude dict."""
+    """Return the key of a `Sample`, a typed sample or a crude dict."""
     key = getattr(sample, "key", None)
     return str((named_fields(sample) or {}).get("__key__", "") if key is None else key)
 
 
 def digest(sample: dict[str, Any]) -> str:
-    """A short hash of what the training step gets of one sample."""
+    """Return a short hash of what the training step gets of one sample."""
     data = sample["image"].tobytes() if "image" in sample else sample["text"].encode()
     return xxhash.xxh3_64_hexdigest(data)
 
@@ -115,7 +115,7 @@ def save_state(out: Path, state: dict[str, Any], rank: int, world_size: int) -> 
 
 
 def newest_state(out: Path) -> dict[str, Any] | None:
-    """The newest state that all ranks of its run had reached, or None where there is none."""
+    """Return the newest state that all ranks of its run had reached, or None if there is none."""
     groups: dict[tuple[str, str], list[Path]] = {}
     for path in out.glob("state-*.json"):
         _, position, _, _, world_size = path.stem.split("-")
@@ -128,7 +128,7 @@ def newest_state(out: Path) -> dict[str, Any] | None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; see `train` for the options."""
+    """Return the command line; see `train` for the options."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--recipe", required=True)
     parser.add_argument("--out", required=True, type=Path)

@@ -36,7 +36,7 @@ def count_rows(file: DocumentFile, groups: int | None = None) -> int:
 
 
 def read_columns(unit: Unit, reader: TextReader) -> Iterator[Batch]:
-    """The documents of rows. Raises DataError, ConfigError."""
+    """Yield the documents of rows. Raises DataError, ConfigError."""
     pyarrow = load_pyarrow()
     steps = parse_path(reader.expression)
     if not steps or not isinstance(steps[0], str):
@@ -69,7 +69,7 @@ def read_columns(unit: Unit, reader: TextReader) -> Iterator[Batch]:
 
 
 def read_rows(file: DocumentFile, fields: Sequence[str] | None = None) -> Iterator[list[dict[str, Any]]]:
-    """The rows of a file, some at a time, without what is null.
+    """Yield the rows of a file, some at a time, without what is null.
 
     Args:
         fields: the columns that are needed, of those that there are; None for all.
@@ -146,5 +146,5 @@ def _batches(unit: Unit, column: str, fields: tuple[str, ...], pyarrow: Any) -> 
 
 
 def _opened(file: DocumentFile) -> AbstractContextManager[tuple[list[str], Any]]:
-    """Names of the columns, and a `ParquetFile` or the reader of an Arrow stream or file."""
+    """Return names of the columns, and a `ParquetFile` or the reader of an Arrow stream or file."""
     return opened(file.store(), file.path, file.kind)

@@ -58,11 +58,11 @@ class DocumentFile:
         return compression(self.path) != PLAIN
 
     def store(self) -> Store:
-        """The folder's store."""
+        """Return the folder's store."""
         return open_store(self.folder or ".")
 
     def attributes(self, name: str, documents: str = DOCUMENTS) -> str:
-        """Where its attributes lie, below the same folder. Raises ConfigError where that is not clear."""
+        """Return where its attributes lie, below the same folder. Raises ConfigError if that is not clear."""
         return attribute_path(as_lines(self.path, self.kind), name, documents)
 
     @property
@@ -80,7 +80,7 @@ class DocumentFile:
 
 
 def as_lines(path: str, kind: str) -> str:
-    """Where JSON lines that belong to a file of documents, or are made of it, lie.
+    """Return where JSON lines that belong to a file of documents, or are made of it, lie.
 
     >>> as_lines("web/0.jsonl.zst", "lines"), as_lines("web/0.parquet", "parquet")
     ('web/0.jsonl.zst', 'web/0.parquet.jsonl.gz')
@@ -89,7 +89,7 @@ def as_lines(path: str, kind: str) -> str:
 
 
 def documents_of(path: str) -> str:
-    """The file of documents that `as_lines` gives this path for."""
+    """Return the file of documents that `as_lines` gives this path for."""
     before = path.removesuffix(_PACKED_LINES)
     return before if kind_of(before) not in (None, LINES) else path
 
@@ -105,7 +105,7 @@ class Unit:
 
 
 def once(files: Iterable[DocumentFile]) -> list[DocumentFile]:
-    """The files without repeats, however their folders are spelled or linked."""
+    """Return the files without repeats, however their folders are spelled or linked."""
     place = places()
     found: dict[str, DocumentFile] = {}
     for file in files:
@@ -114,7 +114,7 @@ def once(files: Iterable[DocumentFile]) -> list[DocumentFile]:
 
 
 def in_datasets(files: Iterable[DocumentFile], documents: str = DOCUMENTS) -> list[DocumentFile]:
-    """The files below the roots of their datasets: the folders in which the folders `documents` lie.
+    """Return the files below the roots of their datasets: the folders in which the folders `documents` lie.
 
     Raises:
         ConfigError: a file is in no such folder.
@@ -123,7 +123,7 @@ def in_datasets(files: Iterable[DocumentFile], documents: str = DOCUMENTS) -> li
 
 
 def by_folder(files: Iterable[DocumentFile]) -> dict[str, list[DocumentFile]]:
-    """The files of each folder; of each dataset after `in_datasets`."""
+    """Return the files of each folder; of each dataset after `in_datasets`."""
     found: dict[str, list[DocumentFile]] = {}
     for file in files:
         found.setdefault(file.folder, []).append(file)
@@ -147,7 +147,7 @@ def places() -> Callable[[str], str]:
 
 
 def attribute_root(path: str, name: str) -> tuple[str, str]:
-    """The folder of the attributes `name` of a document file, and the path of its attributes below that folder.
+    """Return the folder of the attributes `name` of a document file, and the path of its attributes below that folder.
 
     >>> attribute_root("data/documents/web/0.jsonl.gz", "lengths")
     ('data/attributes/lengths', 'web/0.jsonl.gz')

@@ -6,7 +6,7 @@ and ``**`` for any folders, or none. Braces stand for themselves. A folder, name
 all files below it; one with ``documents/`` (Dolma's layout) for those in there; one that Hugging Face `datasets` has
 saved for its data files.
 
-Files and folders whose names begin with a dot are left out, unless the pattern has that dot, and so is what Feedmill
+Files and folders whose names begin with a dot are skipped, unless the pattern has that dot, and so is what Feedmill
 writes beside data. The kinds of documents are in `feedmill.documents.kinds`, the rule for a folder with several in
 `feedmill.documents.selection`.
 """
@@ -60,12 +60,12 @@ def find_documents(
     allow_missing: bool = False,
     id: str | None = None,
 ) -> Found:
-    """The files of documents of all inputs, in their order, sorted by path within each.
+    """Return the files of documents of all inputs, in their order, sorted by path within each.
 
     Args:
         inputs: see above; a file that several stand for is given by each, see `feedmill.documents.file.once`.
-        kind: which of `KINDS` is read of folders; None where they have documents of one kind only.
-        unnamed: the kind of files whose names say nothing; None where they are no documents.
+        kind: which of `KINDS` is read of folders; None if they have documents of one kind only.
+        unnamed: the kind of files whose names say nothing; None if they are no documents.
         exact: take all files as lines, whatever they are called, as Dolma does.
         folders: whether a folder that a wildcard matches stands for its files. Where not, the order is that of Dolma's
             deduplication and mixing, folder by folder.
@@ -123,7 +123,7 @@ def find_in_datasets(
     allow_missing: bool = False,
     id: str | None = None,
 ) -> list[DocumentFile]:
-    """The files of all patterns below the roots of their datasets, each file once.
+    """Return the files of all patterns below the roots of their datasets, each file once.
 
     Args:
         warnings: receives a line for skipped files, and one for each pattern without files.
@@ -147,7 +147,7 @@ def find_in_datasets(
 
 
 def skipped_warnings(found: Found) -> list[str]:
-    """A warning of skipped files; nothing of hidden ones, and of attributes beside documents."""
+    """Return a warning of skipped files; nothing of hidden ones, and of attributes beside documents."""
     paths = [path for path in found.skipped if "/." not in path and f"/{ATTRIBUTES}/" not in path]
     return [f"{listed(paths)} skipped: no documents"] if paths else []
 
@@ -163,7 +163,7 @@ def _without_any(allow: bool) -> Iterator[None]:
 
 
 def _files(pattern: str, selection: Selection, folders: bool) -> Iterator[DocumentFile]:
-    """The files of one input."""
+    """Yield the files of one input."""
     if is_pattern(pattern):
         found = matches(pattern)
         if not folders:
@@ -191,7 +191,7 @@ def _files(pattern: str, selection: Selection, folders: bool) -> Iterator[Docume
 
 
 def _below(url: str, base: str, above: str, selection: Selection) -> list[DocumentFile]:
-    """The documents of a folder.
+    """Return the documents of a folder.
 
     Args:
         base, above: the folder and the path below it that `url` consists of.
@@ -217,7 +217,7 @@ def _below(url: str, base: str, above: str, selection: Selection) -> list[Docume
 
 
 def _is_ours(path: str, is_there: Callable[[str], bool]) -> bool:
-    """Whether Feedmill has written a file (a manifest or index, or with a manifest beside it): no documents."""
+    """Return whether Feedmill has written a file (a manifest or index, or with a manifest beside it): no documents."""
     return (
         path.endswith(MANIFEST)
         or is_there(path + MANIFEST)
@@ -226,7 +226,7 @@ def _is_ours(path: str, is_there: Callable[[str], bool]) -> bool:
 
 
 def _is_of_tokens(path: str, paths: set[str]) -> bool:
-    """Whether a file belongs to token files that an earlier run wrote here, or is on its way."""
+    """Return whether a file belongs to token files that an earlier run wrote here, or is on its way."""
     if ".feedmill" in path:
         return True
     return any(
@@ -237,7 +237,7 @@ def _is_of_tokens(path: str, paths: set[str]) -> bool:
 
 
 def _saved(store: Store, url: str) -> list[Entry] | None:
-    """The files of a dataset that Hugging Face `datasets` has saved, in its order; None where it is no such folder."""
+    """The files of a dataset that Hugging Face `datasets` has saved, in its order; None if it is no such folder."""
     if store.exists("dataset_dict.json"):
         raise ConfigError("this holds several splits", file=url, kind="several-splits", fix="Name the folder of one.")
     if not (store.exists("state.json") and store.exists("dataset_info.json")):

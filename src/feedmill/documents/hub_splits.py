@@ -30,7 +30,7 @@ _IN_FOLDER = ("{word}", "{word}{around}.*", ".*{around}{word}", ".*{around}{word
 
 
 def by_split(files: Sequence[File], path: Callable[[File], str]) -> dict[str, list[File]]:
-    """The files of each split that has some, in its order: that of the words and forms, then of `files`.
+    """Return the files of each split that has some, in its order: that of the words and forms, then of `files`.
 
     Args:
         path: of a file, its path below the folder.

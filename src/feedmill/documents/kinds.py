@@ -22,10 +22,10 @@ NO_DOCUMENTS = "no-documents"
 
 
 def kind_of(path: str) -> str | None:
-    """The kind of a file by its name; None where that says nothing."""
+    """Return the kind of a file by its name; None if that says nothing."""
     return next((kind for suffix, kind in _SUFFIXES.items() if path.endswith(suffix)), None)
 
 
 def is_hidden(path: str) -> bool:
-    """Whether a file is hidden below its folder, or something that Feedmill says about the file beside it."""
+    """Return whether a file is hidden below its folder, or something that Feedmill says about the file beside it."""
     return path.endswith(MANIFEST) or path.startswith(".") or "/." in path

@@ -35,7 +35,7 @@ def read_blocks(
     advance: Callable[[int], None] | None = None,
     hashed: Callable[[str], None] | None = None,
 ) -> Generator[bytes, None, None]:
-    """The documents of a file as JSON lines with their line ends, block by block; the last may lack its end.
+    """Yield the documents of a file as JSON lines with their line ends, block by block; the last may lack its end.
 
     Args:
         fields: those that are needed; others may be left out. None for all.
@@ -44,7 +44,7 @@ def read_blocks(
         hashed: called at the end with the 128-bit xxh3 of the stored bytes.
 
     Raises:
-        NotFound, StorageError: the file is not there or cannot be read.
+        NotFound, StorageError: the file does not exist or cannot be read.
         DataError: it is damaged, is no text, or does not begin as JSON lines do.
         ConfigError: columns cannot be read as documents.
         MissingExtra: pyarrow is needed.
@@ -70,7 +70,7 @@ def read_blocks(
 
 
 def made_id(file: DocumentFile, row: int) -> str:
-    """The id of a document that has none; `row` counts from 1."""
+    """Return the id of a document that has none; `row` counts from 1."""
     return f"{file.below_documents}:{row}"
 
 
@@ -100,7 +100,7 @@ def _text(file: DocumentFile) -> list[dict[str, str]]:
 
 
 def _is_line(data: bytes) -> bool:
-    """Whether a file begins with a document as JSON lines have them."""
+    """Return whether a file begins with a document as JSON lines have them."""
     try:
         return data[:1] == b"{" and "text" in _fields(data[: data.find(b"\n") + 1 or None])
     except (msgspec.MsgspecError, UnicodeError, RecursionError):

@@ -21,7 +21,7 @@ _TAIL = 1 << 16  # bytes read at once to finish the last line of a range
 
 
 def read_documents(unit: Unit, reader: TextReader | TypedReader) -> Generator[Batch, None, None]:
-    """The documents of a unit. Raises DataError where the file itself is damaged or has changed."""
+    """Yield the documents of a unit. Raises DataError if the file itself is damaged or has changed."""
     if unit.file.kind == "lines":
         yield from _parsed(_blocks(unit), reader)
     elif isinstance(reader, TypedReader):
@@ -74,7 +74,7 @@ def _blocks(unit: Unit) -> Iterator[bytes | memoryview]:
 def ranged_lines(
     fill: Callable[[int, memoryview], None], begin: int, end: int, size: int
 ) -> Iterator[bytes | memoryview]:
-    """The lines that begin in ``[begin, end)`` of a file of `size` bytes, in blocks of whole lines.
+    """Yield the lines that begin in ``[begin, end)`` of a file of `size` bytes, in blocks of whole lines.
 
     Whatever ranges a file is cut into, together they give each line once, in order; only the file's last line may lack
     its line end. A block is valid until the next is asked for.

@@ -45,7 +45,7 @@ _encoder = msgspec.json.Encoder(order="sorted")
 
 
 def parse_texts(lines: bytes, file: str, first: int) -> list[TextRow]:
-    """The id and text of each of these whole lines.
+    """Return the id and text of each of these whole lines.
 
     Args:
         file: named in errors. first: the line of the first row, counted from 1.
@@ -63,12 +63,12 @@ def parse_texts(lines: bytes, file: str, first: int) -> list[TextRow]:
 
 
 def parse_ids(rows: Sequence[bytes], file: str, first: int) -> list[bytes]:
-    """The id of each row as compact JSON; empty where there is none. Raises as `parse_texts`."""
+    """Return the id of each row as compact JSON; empty if there is none. Raises as `parse_texts`."""
     return ids_of(_parse(rows, _id, file, first), file, first)
 
 
 def ids_of(rows: Sequence[TextRow | IdRow], file: str, first: int) -> list[bytes]:
-    """The ids of parsed rows, as above; parsing does not look into them.
+    """Return the ids of parsed rows, as above; parsing does not look into them.
 
     Raises:
         DataError: of kind ``bad-row``, for the first that is no JSON.
@@ -118,7 +118,7 @@ def missing_field(fault: str) -> str:
 
 
 def bad_row(row: bytes, why: str, file: str, line: int) -> DataError:
-    """The error for a row that cannot be used."""
+    """Return the error for a row that cannot be used."""
     why = json_fault(row, why)
     if missing := missing_field(why):
         why = f"the document has no {missing!r}"
@@ -132,7 +132,7 @@ def bad_row(row: bytes, why: str, file: str, line: int) -> DataError:
 
 
 def id_bytes(raw: msgspec.Raw) -> bytes:
-    """An id as compact JSON in one spelling: equal ids have equal bytes."""
+    """Return an id as compact JSON in one spelling: equal ids have equal bytes."""
     plain = bytes(raw)
     if (plain[:1] == b'"' and b"\\" not in plain) or not plain:
         return plain
@@ -140,7 +140,7 @@ def id_bytes(raw: msgspec.Raw) -> bytes:
 
 
 def load(row: bytes, checked: bool = False) -> Any:
-    """A JSON value with the numbers as Dolma reads them: integers beyond 64 bits and ``-0`` are floats.
+    """Return a JSON value with the numbers as Dolma reads them: integers beyond 64 bits and ``-0`` are floats.
 
     Args:
         checked: whether it is known that the row has no ``-0``.
@@ -161,7 +161,7 @@ def load(row: bytes, checked: bool = False) -> Any:
 
 
 def has_negative_zero(row: bytes) -> bool:
-    """Whether a ``-0`` stands where a number may: in a text it may be one, elsewhere it is."""
+    """Return whether a ``-0`` stands where a number may: in a text it may be one, elsewhere it is."""
     at = row.find(b"-0")
     while at >= 0:
         if row[at + 2 : at + 3] in _BEHIND_NUMBERS:
@@ -217,7 +217,7 @@ def large_integers(lines: bytes) -> dict[int, str]:
 
 
 def _large_integer(row: bytes) -> str:
-    """An integer of a row that has more than 64 bits, or nothing."""
+    """Return an integer of a row that has more than 64 bits, or nothing."""
     import json
 
     found: list[str] = []
@@ -233,7 +233,7 @@ def _large_integer(row: bytes) -> str:
 
 
 def is_blank(text: str) -> bool:
-    """Whether a text has nothing but white space."""
+    """Return whether a text has nothing but white space."""
     return not text[:1].strip(BLANKS) and not text.strip(BLANKS)
 
 

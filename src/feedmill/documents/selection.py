@@ -32,7 +32,7 @@ class Selection:
         self.kind, self.unnamed, self.exact, self.skipped = kind, unnamed, exact, skipped
 
     def name_of(self, path: str) -> str:
-        """The kind of a file in a folder, `_UNREADABLE`, or nothing where it is no document."""
+        """Return the kind of a file in a folder, `_UNREADABLE`, or nothing if it is no document."""
         if self.exact:
             return LINES
         found = kind_of(path)
@@ -43,7 +43,7 @@ class Selection:
         return found or ""
 
     def one(self, file: DocumentFile) -> DocumentFile:
-        """A file that the user names. Raises ConfigError where it holds no documents."""
+        """Return a file that the user names. Raises ConfigError if it holds no documents."""
         kind = self.name_of(file.path)
         if kind in KINDS:
             return replace(file, kind=kind)
@@ -55,7 +55,7 @@ class Selection:
         )
 
     def matched(self, files: Iterable[DocumentFile]) -> Iterator[DocumentFile]:
-        """The documents among the files that a wildcard matches, each of its kind."""
+        """Yield the documents among the files that a wildcard matches, each of its kind."""
         named = [(file, self.name_of(file.path)) for file in files]
         if unreadable := [file.name for file, kind in named if kind == _UNREADABLE]:
             raise _not_documents(unreadable)
@@ -66,7 +66,7 @@ class Selection:
                 self.skipped.append(file.place)
 
     def folder(self, url: str, files: list[DocumentFile], above: int) -> list[DocumentFile]:
-        """The documents of a folder: those of one kind.
+        """Return the documents of a folder: those of one kind.
 
         Args:
             above: how many characters of the files' paths are the folder.
@@ -84,7 +84,7 @@ class Selection:
 
 
 def _of_one_kind(url: str, files: list[DocumentFile], wanted: str | None) -> str:
-    """The kind of a folder's files that is read. Raises where there is none, or the user has to say which."""
+    """Return the kind of a folder's files that is read. Raises where there is none, or the user has to say which."""
     by_kind: dict[str, list[DocumentFile]] = {}
     for file in files:
         by_kind.setdefault(file.kind, []).append(file)
@@ -116,7 +116,7 @@ def _of_one_kind(url: str, files: list[DocumentFile], wanted: str | None) -> str
 
 
 def _counted(by_kind: dict[str, list[DocumentFile]]) -> str:
-    """Kinds with numbers and an example of each, for people."""
+    """Kinds with numbers and an example of each, for display."""
     shown = []
     for kind, files in sorted(by_kind.items(), key=lambda item: _ORDER.index(item[0])):
         number, more = len(files), ", ..." if len(files) > 1 else ""

@@ -29,7 +29,7 @@ Step = str | int
 
 
 def parse_path(expression: str) -> list[Step] | None:
-    """The steps of a plain path (``text``, ``.a.b[0]``, ``.["a b"]``, ``.``); None where it is more than that.
+    """Return the steps of a plain path (``text``, ``.a.b[0]``, ``.["a b"]``, ``.``); None if it is more than that.
 
     >>> parse_path("text"), parse_path('.a["b c"][0]'), parse_path(".a | ascii")
     (['text'], ['a', 'b c', 0], None)
@@ -55,7 +55,7 @@ class TextReader:
 
     Args:
         expression: a field's name, a path, or a jq expression.
-        fields: top-level fields to give beside the text, as they are (None where absent).
+        fields: top-level fields to give beside the text, as they are (None if absent).
 
     Raises:
         ConfigError: the expression is not valid, or has what `feedmill.documents.jq` does not know.
@@ -76,7 +76,7 @@ class TextReader:
                 self._taker = TextTaker(self._steps[0])
 
     def read(self, block: bytes | memoryview) -> Records | None:
-        """The documents of whole lines at once; None where one of them needs a closer look with `record`."""
+        """Return the documents of whole lines at once; None if one of them needs a closer look with `record`."""
         if self._decode is None or self._get is None:
             return None
         if self._taker is not None and len(block) >= COMPILED_FROM:
@@ -131,7 +131,7 @@ class TextReader:
 
 
 def load_json(line: bytes) -> Any:
-    """The value of a line. Raises BadDocument."""
+    """Return the value of a line. Raises BadDocument."""
     try:
         return json.loads(line.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -161,7 +161,7 @@ def walk(value: Any, steps: list[Step]) -> Any:
 
 
 def checked(value: Any, where: str = "the text") -> str:
-    """The value, if it is a text that can be encoded. Raises BadDocument."""
+    """Return the value, if it is a text that can be encoded. Raises BadDocument."""
     if value is None:
         raise BadDocument("the text is null")
     if not isinstance(value, str):
@@ -194,7 +194,7 @@ def _shown(steps: list[Step]) -> str:
 
 
 def _fields(value: dict[str, Any], most: int = 20) -> str:
-    """Which fields an object has, for whoever looks for another one."""
+    """Return which fields an object has, for whoever looks for another one."""
     if not value:
         return " (it has no fields)"
     names = [json.dumps(name[:60], ensure_ascii=False) for name in list(value)[:most]]

@@ -67,7 +67,7 @@ class TypedReader:
         self._id = None if typed.id is None else attrgetter(getters[1])
 
     def read(self, block: bytes | memoryview) -> Records | None:
-        """The documents of whole lines at once; None where one of them needs a closer look with `record`."""
+        """Return the documents of whole lines at once; None if one of them needs a closer look with `record`."""
         try:
             found = self._decode_lines(block)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

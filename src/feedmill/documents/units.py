@@ -34,7 +34,7 @@ def together(units: Iterable[Unit], unit_bytes: int = UNIT_BYTES) -> Iterator[tu
 
 
 def cut(files: Sequence[DocumentFile], unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
-    """The units of files, in order. Raises as opening a Parquet file does."""
+    """Yield the units of files, in order. Raises as opening a Parquet file does."""
     for file in files:
         if file.kind == "lines" and not file.packed:
             for begin in range(0, file.size, unit_bytes):

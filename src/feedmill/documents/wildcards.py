@@ -21,17 +21,17 @@ Match = tuple[DocumentFile, bool]
 
 
 def is_pattern(path: str) -> bool:
-    """Whether an input is a pattern: what exists under its very name is none, whatever characters it has."""
+    """Return whether an input is a pattern: what exists under its very name is none, whatever characters it has."""
     return bool(_MAGIC.search(path)) and ("://" in path or not os.path.exists(path))
 
 
 def matches(pattern: str) -> list[Match]:
-    """What a pattern matches, sorted by path."""
+    """Return what a pattern matches, sorted by path."""
     return _remote(pattern) if "://" in pattern else _local(pattern)
 
 
 def expression(pattern: str) -> str:
-    """A pattern as a regular expression over whole paths."""
+    """Return a pattern as a regular expression over whole paths."""
     out = []
     for piece in _PIECES.findall(pattern):
         if piece == "**/":
@@ -50,7 +50,7 @@ def expression(pattern: str) -> str:
 
 
 def stated(folder: str, path: str) -> DocumentFile | None:
-    """A file with its size and version; None where there is none of this name."""
+    """Return a file with its size and version; None if there is none of this name."""
     store = open_store(folder or ".")
     if store.is_local and not os.path.isfile(store.locate(path)):
         return None
@@ -108,7 +108,7 @@ def _remote(pattern: str) -> list[Match]:
 
 
 def _above(path: str) -> Iterator[str]:
-    """The folders of a path, the outermost first."""
+    """Yield the folders of a path, the outermost first."""
     at = path.find("/")
     while at >= 0:
         yield path[:at]

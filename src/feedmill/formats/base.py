@@ -34,7 +34,7 @@ Indices = npt.NDArray[np.int64] | Sequence[int]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a sample came from.
+    """The location of a sample.
 
     Attributes:
         dataset: path or URL of the dataset.
@@ -56,7 +56,7 @@ class Source:
 
     @property
     def where(self) -> str:
-        """The full path or URL of the file."""
+        """Return the full path or URL of the file."""
         whole = self.dataset == self.file or self.dataset.endswith(f"/{self.file}")  # the dataset is one file
         return self.dataset if whole else f"{self.dataset.rstrip('/')}/{self.file}"
 
@@ -77,7 +77,7 @@ class Source:
 
 
 class Sample(Mapping[str, Any]):
-    """One record: a key, a source, and named parts that are decoded when asked for.
+    """One training record: a key, a source, and named parts that are decoded on access.
 
     ``sample["jpg"]`` decodes by the part's extension; ``sample.raw("jpg")`` gives the bytes.
 
@@ -110,20 +110,20 @@ class Sample(Mapping[str, Any]):
 
     @property
     def source(self) -> Source:
-        """Where this sample came from."""
+        """The location of this sample."""
         return self._source()
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """Where this sample and what was added to it came from."""
+        """The locations of this sample and of everything added to it."""
         return (self._source(), *self._further)
 
     def add_source(self, source: Source) -> None:
-        """Note that something else was read for this sample."""
+        """Add a location that was read for this sample."""
         self._further = (*self._further, source)
 
     def raw(self, name: str) -> bytes:
-        """The bytes of one part. Raises `NotFound`."""
+        """Return the bytes of one part. Raises `NotFound`."""
         try:
             start, stop = self._spans[name]
         except KeyError:
@@ -159,19 +159,19 @@ class Sample(Mapping[str, Any]):
         return None, {**state, "_values": kept or None}
 
     def get(self, name: str, default: Any = None) -> Any:
-        """One part's value, or `default` where the sample has no such part."""
+        """Return one part's value, or `default` if the sample has no such part."""
         # Mapping's own looks for KeyError, which `NotFound` is not.
         return self[name] if name in self._spans else default
 
     def undecoded(self, name: str) -> tuple[Decode, memoryview] | None:
-        """What decodes a part, and a view of its bytes; None where it was asked for already, or stays as it is."""
+        """Return what decodes a part, and a view of its bytes; None if it was asked for already, or stays as it is."""
         if self._decode is None or name not in self._spans or (self._values is not None and name in self._values):
             return None
         start, stop = self._spans[name]
         return self._decode, memoryview(self._block)[start:stop]
 
     def select(self, keep: Callable[[str], bool]) -> Sample:
-        """This sample with only the parts whose name `keep` accepts; its source names only those."""
+        """Return this sample with only the parts whose name `keep` accepts; its source names only those."""
         spans = {name: span for name, span in self._spans.items() if keep(name)}
         source = self._source
 
@@ -213,7 +213,7 @@ class Opened:
     """How a dataset was opened, beside where it lies.
 
     Attributes:
-        view: what raw samples become; None where they stay as they are.
+        view: what raw samples become; None if they stay as they are.
         decode: decodes parts; None leaves them bytes.
         subflavors: data attached to every sample, by the dataset's description or by a recipe.
         about: what the description says, for `describe`.
@@ -237,7 +237,7 @@ class Dataset(ABC):
     Attributes:
         format: the format's short name.
         url: path or URL.
-        split: name of the opened split, or None where the format has none.
+        split: name of the opened split, or None if the format has none.
         opened: how it was opened; `view`, `decode`, `subflavors`, `about` and `aux` are shorthands for what it says.
     """
 
@@ -248,7 +248,7 @@ class Dataset(ABC):
 
     @property
     def opened(self) -> Opened:
-        """How it was opened."""
+        """The options with which the dataset was opened."""
         return self._opened
 
     @property
@@ -272,7 +272,7 @@ class Dataset(ABC):
         return self._opened.aux
 
     def opened_as(self, **changes: Any) -> Self:
-        """Return a dataset that reads the same data and was opened otherwise; this one stays as it is.
+        """Return a dataset over the same data with other options; this one does not change.
 
         Args:
             changes: fields of `Opened`.
@@ -298,29 +298,29 @@ class Dataset(ABC):
 
     @abstractmethod
     def read_raw(self, indices: Indices) -> list[Sample]:
-        """Samples in the order asked, parts undecoded until used. int64 indices in ``[0, len)``.
+        """Return samples in the requested order; parts are decoded on use. int64 indices in ``[0, len)``.
 
-        Raises `DataError` where the bytes are not what the index says.
+        Raises `DataError` if the bytes are not what the index says.
         """
 
     @abstractmethod
     def locate(self, index: int) -> Source:
-        """File, offset, length and key of one sample."""
+        """Return the file, offset, length and key of one sample."""
 
     @abstractmethod
     def find(self, key: str) -> int:
-        """The index of the sample with this key. Raises `NotFound`."""
+        """Return the index of the sample with this key. Raises `NotFound`."""
 
     @abstractmethod
     def fingerprint(self) -> str:
-        """A short hash of what this dataset holds: the same data in the same order gives the same word.
+        """Return a short hash of the content: the same data in the same order gives the same fingerprint.
 
         Cheap: made from the index (shards, counts, hashes), and where that has no hashes from some blocks of each file
         (`feedmill.formats.content`), read when it is first asked for.
         """
 
     def fingerprint_of_first(self, count: int) -> str | None:  # noqa: ARG002
-        """What `fingerprint` was when the dataset held only its first `count` samples; None where that is not known.
+        """Return the fingerprint of the first `count` samples alone; None if it is not known.
 
         With it a dataset that only grew is distinguished from one that changed. Cheap, like `fingerprint`.
         """
@@ -328,20 +328,20 @@ class Dataset(ABC):
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """Plain facts: format, path, split, samples, shards, bytes, whether indexed, splits, and `about`."""
+        """Return plain facts: format, path, split, samples, shards, bytes, whether indexed, splits, and `about`."""
 
     @property
     @abstractmethod
     def splits(self) -> Mapping[str, int]:
-        """Samples per split name; empty where the format has no splits."""
+        """Samples per split name; empty if the format has no splits."""
 
     def verify(self) -> Sequence[FeedmillError]:
-        """What is wrong with the data beyond what opening it tells, as far as the format itself can say."""
+        """Return the errors that the format itself can detect beyond those of opening it."""
         return ()
 
     @property
     def lengths(self) -> npt.NDArray[np.int64] | None:
-        """Tokens per sample, int64[len], where the index knows them."""
+        """Tokens per sample, int64[len], if the index has them."""
         return None
 
     def costs(self, by: str) -> npt.NDArray[np.int64] | None:
@@ -354,7 +354,7 @@ class Dataset(ABC):
                 images and videos), or the name of a numeric field, see `feedmill.formats.costs`.
 
         Returns:
-            int64[len], 0 or more; None where the index does not know this cost.
+            int64[len], 0 or more; None if the index does not know this cost.
 
         Raises:
             DataError: the index is damaged, or the cost of a sample is missing, NaN or negative; the sample is named.
@@ -385,7 +385,7 @@ class Dataset(ABC):
         return f"Datasets of the format {self.format!r} have no index of it."
 
     def read(self, indices: Indices) -> list[Any]:
-        """Samples in bulk, as this dataset's view gives them (`Sample`, or the declared sample type)."""
+        """Return samples in bulk, in this dataset's view (`Sample`, or the declared sample type)."""
         return self._viewed(self.read_raw(indices))
 
     def _viewed(self, raw: list[Sample]) -> list[Any]:
@@ -402,7 +402,7 @@ class Dataset(ABC):
             want: what the caller can use.
 
         Returns:
-            None where this dataset has no shorter way than `read` to what is wanted. Raises as `read` does.
+            None if this dataset has no shorter way than `read` to what is wanted. Raises as `read` does.
         """
         columns = getattr(self.view, "columns", None) if want == "fields" else None
         if columns is None:
@@ -417,16 +417,16 @@ class Dataset(ABC):
         return fields
 
     def locate_part(self, name: str) -> Source:
-        """Where one part lies, by its file name; its `index` is that name. Raises `NotFound`."""
+        """Return where one part is stored, by its file name; its `index` is that name. Raises `NotFound`."""
         source = self.locate(self.find(split_name(name)[0]))
         return replace(source, index=name, names=(name,))
 
     def get_many(self, names: Sequence[str]) -> list[bytes]:
-        """The bytes of many parts by file name. Raises `NotFound`."""
+        """Return the bytes of many parts by file name. Raises `NotFound`."""
         return [self.get(name) for name in names]
 
     def get(self, name: str) -> bytes:
-        """The bytes of one part by its file name, e.g. ``"000012.jpg"``. Raises `NotFound`."""
+        """Return the bytes of one part by its file name, for example ``"000012.jpg"``. Raises `NotFound`."""
         key, part = split_name(name)
         return self.read_raw([self.find(key)])[0].raw(part)
 
@@ -471,7 +471,7 @@ class TokenReader(Protocol):
     def read_tokens(
         self, indices: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
     ) -> Sequence[npt.NDArray[np.integer[Any]]]:
-        """Tokens ``[start, start + length)`` of each document, int64[n] all three, in the order asked."""
+        """Tokens ``[start, start + length)`` of each document, int64[n] all three, in the requested order."""
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -482,7 +482,7 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def number_of(key: str, count: int) -> int | None:
-    """The number that a key stands for as a plain decimal, where it is below `count`; None for any other key."""
+    """Return the number that a key stands for as a plain decimal, where it is below `count`; None for any other key."""
     if not (key.isascii() and key.isdigit()) or len(key) > len(str(count)):  # Python refuses thousands of digits
         return None
     number = int(key)
@@ -490,7 +490,7 @@ def number_of(key: str, count: int) -> int | None:
 
 
 def locate(error: FeedmillError, source: Source, record: str | None = None) -> FeedmillError:
-    """The same error, saying which sample it is about where it does not say so yet."""
+    """Return the same error, saying which sample it is about where it does not say so yet."""
     if error.file is None:
         error.file, error.offset = source.where, source.offset
         error.record = record or source.key
@@ -498,11 +498,11 @@ def locate(error: FeedmillError, source: Source, record: str | None = None) -> F
 
 
 def with_names(source: Source, names: Sequence[str]) -> Source:
-    """The source, saying that only these parts were read."""
+    """Return the source, saying that only these parts were read."""
     # Not by `dataclasses.replace`, which takes three times as long, for every sample.
     return Source(source.dataset, source.file, source.offset, source.length, source.index, source.key, tuple(names))
 
 
 def no_such_key(where: str, key: str) -> NotFound:
-    """The error for an unknown key."""
+    """Return the error for an unknown key."""
     return NotFound("there is no sample with this key", file=where, record=key, kind="no-such-key")

@@ -35,7 +35,7 @@ class Parts:
     Attributes:
         keys: of the samples.
         views: part name -> n views of its bytes; names in stored order. The memory behind the views is used again when
-            the last of them is gone.
+            the last of them is missing.
         decode: decodes one part; None leaves it bytes.
         source: where a sample came from, by its number among the n.
     """

@@ -97,7 +97,7 @@ def new_bloom(
     most: int | None = MOST_HASHES,
     seed: int | None = None,
 ) -> BloomFilter:
-    """An empty filter, by Dolma's rules of size.
+    """Return an empty filter, by Dolma's rules of size.
 
     Args:
         size: bytes; 0 for the first of 1 MiB, 2 MiB, 4 MiB, ... whose estimate reaches `false_positives`.
@@ -142,7 +142,7 @@ def new_bloom(
 
 
 def hashes(size: int, items: int, most: int | None = MOST_HASHES) -> int:
-    """How many hashes suit a filter of `size` bytes: ``ceil(bits / items x ln 2)``, at most `most`."""
+    """Return how many hashes suit a filter of `size` bytes: ``ceil(bits / items x ln 2)``, at most `most`."""
     k = max(1, math.ceil(8 * size / items * math.log(2)))
     return k if most is None else min(k, most)
 

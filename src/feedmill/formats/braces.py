@@ -13,7 +13,7 @@ MAX_EXPANSION = 1_000_000
 
 
 def expand(pattern: str) -> list[str]:
-    """All strings of a brace pattern, in order; numeric ranges keep their zero padding.
+    """Return all strings of a brace pattern, in order; numeric ranges keep their zero padding.
 
     A brace without a comma or a range, or without its partner, stands for itself.
 
@@ -103,7 +103,7 @@ def collapse(names: Sequence[str]) -> list[str]:
 
 
 def _next_in_slot(a: str, b: str) -> int | None:
-    """Which number of `a`, counted from 0, is one higher in `b`, where that is their only difference."""
+    """Return which number of `a`, counted from 0, is one higher in `b`, where that is their only difference."""
     if len(a) != len(b) or _NUMBER.split(a) != _NUMBER.split(b):
         return None
     differing = [

@@ -21,7 +21,7 @@ class ColumnWriter:
 
     Attributes:
         exact: forms whose values are bytes, and stay as they are.
-        index: the file beside the shards; nothing where there is none.
+        index: the file beside the shards; nothing if there is none.
     """
 
     exact: ClassVar[AbstractSet[str]]
@@ -38,7 +38,7 @@ class ColumnWriter:
         raise NotImplementedError
 
     def encode(self, form: str, value: Any) -> Any:
-        """Return a value as `write` takes it. Raises `DataError` where the form cannot hold it."""
+        """Return a value as `write` takes it. Raises `DataError` if the form cannot hold it."""
         raise NotImplementedError
 
     def write(self, store: Store, path: str, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> Any:

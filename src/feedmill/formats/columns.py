@@ -30,7 +30,7 @@ _MAPPED = 4096
 
 
 def load_pyarrow() -> Any:
-    """The pyarrow package. Raises `MissingExtra`."""
+    """Return the pyarrow package. Raises `MissingExtra`."""
     try:
         import pyarrow
         import pyarrow.ipc
@@ -40,7 +40,7 @@ def load_pyarrow() -> Any:
 
 
 def damaged(where: str, error: BaseException, **fields: Any) -> DataError:
-    """The error for a file of columns that cannot be read."""
+    """Return the error for a file of columns that cannot be read."""
     reason = " ".join(str(error).split())[:200]
     return DataError(f"the file cannot be read ({reason})", file=where, fix="Copy it again.", **fields)
 
@@ -96,7 +96,7 @@ class ColumnFile(ABC):
 
     @abstractmethod
     def read(self, block: int, columns: Sequence[str] | None = None) -> tuple[Any, int]:
-        """A block as `pyarrow.Table` or `RecordBatch`, and the bytes that it takes. Raises `DataError`."""
+        """Return a block as `pyarrow.Table` or `RecordBatch`, and the bytes that it takes. Raises `DataError`."""
 
 
 class ParquetFile(ColumnFile):
@@ -240,12 +240,12 @@ def _hash(data: bytes) -> str:
 
 
 def is_media(pyarrow: Any, kind: Any) -> bool:
-    """Whether a column holds files as Hugging Face `datasets` stores them: ``{bytes, path}``."""
+    """Return whether a column holds files as Hugging Face `datasets` stores them: ``{bytes, path}``."""
     return bool(pyarrow.types.is_struct(kind)) and {field.name for field in kind} == {"bytes", "path"}
 
 
 def suffixes_of(schema: Any) -> dict[str, str]:
-    """Which columns hold files, for `RowsDataset.suffixes`."""
+    """Return which columns hold files, for `RowsDataset.suffixes`."""
     pyarrow = load_pyarrow()
     return {field.name: ANY for field in schema if is_media(pyarrow, field.type)}
 
@@ -274,13 +274,13 @@ def values(column: Any) -> list[Any]:
 
 
 def filled(column: Any) -> npt.NDArray[Any]:
-    """A numeric array or chunked array as numpy array [n] of its type; 0 in place of nulls."""
+    """Return a numeric array or chunked array as numpy array [n] of its type; 0 in place of nulls."""
     numbers: npt.NDArray[Any] = np.asarray(column.fill_null(0) if column.null_count else column)
     return numbers
 
 
 def _arrays(column: Any) -> list[Any] | None:
-    """Lists of numbers as arrays, null lists as None; None where a list holds nulls."""
+    """Lists of numbers as arrays, null lists as None; None if a list holds nulls."""
     flat = column.flatten()
     if flat.null_count:
         return None
@@ -293,7 +293,7 @@ def _arrays(column: Any) -> list[Any] | None:
 
 
 def _files(found: list[Any]) -> list[Any]:
-    """The bytes of files. Those that are only named are not looked for: they may lie anywhere."""
+    """Return the bytes of files. Those that are only named are not looked for: they may lie anywhere."""
     return [None if value is None else _missing(value) if value["bytes"] is None else value["bytes"] for value in found]
 
 

@@ -42,7 +42,7 @@ def kept_costs(
         what: which costs of it, and of which samples: with where they lie, so that a dataset that was opened before
             the file changed keeps nothing under the new version's name.
         count: samples.
-        find: gives int64[count], or None where the file does not know them.
+        find: gives int64[count], or None if the file does not know them.
         keep: whatever `count` is; else from `KEPT_FROM` samples on.
 
     Raises:
@@ -68,7 +68,7 @@ def digest_of(*arrays: Int64s) -> str:
 
 
 def _read(cache: Store, name: str, count: int) -> Int64s | None:
-    """int64[count]; None where they are not there, or damaged."""
+    """int64[count]; None if they do not exist, or damaged."""
     try:
         if not cache.exists(name):
             return None

@@ -52,11 +52,11 @@ def checked_costs(values: npt.NDArray[Any], by: str, *, file: str, count: int) -
 
 
 def field_costs(values: npt.NDArray[Any], present: npt.NDArray[np.bool_] | None, by: str, *, file: str) -> Int64s:
-    """The values of a field as costs, int64[n]: whole numbers as they are, fractions rounded up.
+    """Return the values of a field as costs, int64[n]: whole numbers as they are, fractions rounded up.
 
     Args:
         values: integers or floats, [n].
-        present: bool[n], False where the value is missing; None where none is.
+        present: bool[n], False if the value is missing; None if none is.
         by: the field's name.
         file: path or URL of the dataset, for errors.
 
@@ -86,7 +86,7 @@ def field_costs(values: npt.NDArray[Any], present: npt.NDArray[np.bool_] | None,
 
 
 def bad_cost(by: str, number: int, value: object, *, file: str, fix: str | None = None) -> DataError:
-    """The error for a sample whose cost is no cost."""
+    """Return the error for a sample whose cost is no cost."""
     return DataError(
         f"{by!r} of this sample is {value}, expected a number from 0 to 2^62 - 1",
         file=file,

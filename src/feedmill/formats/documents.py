@@ -31,7 +31,7 @@ _ESCAPES = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]|(u[dD][89a-fA-F][0-
 def read_rows(
     store: Store, path: str, *, kind: str | None = None, advance: Callable[[int], None] | None = None
 ) -> Iterator[list[bytes]]:
-    """The rows of a file without their line ends, about a megabyte at a time.
+    """Return the rows of a file without their line ends, about a megabyte at a time.
 
     Args and errors are those of `read_lines`.
     """
@@ -47,7 +47,7 @@ def read_lines(
     hashed: Callable[[str], None] | None = None,
     json: bool = False,
 ) -> Generator[bytes, None, None]:
-    """The rows of a file with their line ends, about a megabyte at a time; only the last one may lack it.
+    """Yield the rows of a file with their line ends, about a megabyte at a time; only the last one may lack it.
 
     Args:
         kind: the compression (``"gz"``, ``"zst"``, ``""``); by default what the name says.
@@ -56,7 +56,7 @@ def read_lines(
         json: refuse a file that does not begin as JSON lines do, and name what it is.
 
     Raises:
-        NotFound, StorageError: the file is not there or cannot be read.
+        NotFound, StorageError: the file does not exist or cannot be read.
         DataError: its compression is damaged, or a row unpacks to more than the limit.
     """
     kind = compression(path) if kind is None else kind
@@ -112,7 +112,7 @@ def whole_lines(stream: BinaryIO, limit: int | None = None, file: str | None = N
 
 
 def one_a_line(block: bytes | memoryview, count: int) -> bool:
-    """Whether `count` JSON objects that were decoded from a block stand on a line each.
+    """Return whether `count` JSON objects that were decoded from a block stand on a line each.
 
     A decoder of lines takes any white space between values, and line ends inside of them. Where a line end stands
     between ``}`` and ``{`` it is between two values: inside of one a comma would be needed, or it would be in a string,
@@ -129,7 +129,7 @@ def one_a_line(block: bytes | memoryview, count: int) -> bool:
 
 
 def rows_of(lines: bytes) -> list[bytes]:
-    """The rows of whole lines, without their line ends."""
+    """Return the rows of whole lines, without their line ends."""
     rows = lines.split(b"\n")
     if not rows[-1]:
         rows.pop()
@@ -137,7 +137,7 @@ def rows_of(lines: bytes) -> list[bytes]:
 
 
 def json_fault(data: bytes, why: object) -> str:
-    """What is wrong with JSON that a parser refused: in words of our own where the parser's (`why`) mislead.
+    """Return what is wrong with JSON that a parser refused: in words of our own where the parser's (`why`) mislead.
 
     Of a lone surrogate near the end, msgspec says that the input was truncated.
     """

@@ -95,7 +95,7 @@ class Format:
 
     Attributes:
         name: its kind, in messages and reports.
-        title: for people.
+        title: for display.
         family: what it holds.
         open: ``(Wanted) -> Dataset``; none for what is no dataset by itself.
         files: ends of names of files that are of it.
@@ -163,6 +163,6 @@ class Found(NamedTuple):
 
 
 def named(reference: str) -> Any:
-    """What ``module:attribute`` names."""
+    """Return what ``module:attribute`` names."""
     module, _, attribute = reference.partition(":")
     return getattr(import_module(module), attribute)

@@ -40,7 +40,7 @@ class Frames:
         self._here = threading.local()
 
     def at(self, path: str, time: float) -> Pixels:
-        """The frame nearest to a time, uint8[H, W, 3].
+        """Return the frame nearest to a time, uint8[H, W, 3].
 
         Raises:
             DataError: there is none within the tolerance, or the file cannot be decoded.
@@ -131,7 +131,7 @@ class _Video:
 
 
 def as_png(pixels: Pixels) -> bytes:
-    """A frame as PNG. Raises `MissingExtra` without Pillow."""
+    """Return a frame as PNG. Raises `MissingExtra` without Pillow."""
     try:
         from PIL import Image
     except ImportError:

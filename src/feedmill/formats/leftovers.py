@@ -1,6 +1,6 @@
-"""Files of a folder that a reader leaves out: which of them are data, to be named and counted for people.
+"""Files of a folder that a reader skips: which of them are data, to be named and counted for display.
 
-A folder often holds more than the one kind of files that a verb reads. What is left out is reported; where it is data
+A folder often holds more than the one kind of files that a verb reads. What is skipped is reported; where it is data
 of another kind (texts beside JSON lines, say), reading the rest alone would pass for reading all of it.
 """
 
@@ -39,7 +39,7 @@ _SHOWN = 3
 
 
 class Leftovers(NamedTuple):
-    """Files that are left out, by path.
+    """Files that are skipped, by path.
 
     Attributes:
         data: those that hold data by their names: kind -> paths.
@@ -51,7 +51,7 @@ class Leftovers(NamedTuple):
 
 
 def data_kind(path: str) -> str | None:
-    """The kind of data that a file holds, by its name; None for files about the data.
+    """Return the kind of data that a file holds, by its name; None for files about the data.
 
     >>> data_kind("raw/a.txt.gz"), data_kind("a.tar"), data_kind("README.md"), data_kind("stats.json")
     ('text', 'tars', None, None)
@@ -72,12 +72,12 @@ def _all_kinds() -> dict[str, str]:
 
 
 def is_about(path: str) -> bool:
-    """Whether a file is about the others, such as a README, by how its name begins."""
+    """Return whether a file is about the others, such as a README, by how its name begins."""
     return path.rpartition("/")[2].lower().startswith(_ABOUT)
 
 
 def leftovers(paths: Iterable[str], is_read: Callable[[str], bool]) -> Leftovers:
-    """What of a folder's files is left out; hidden files, and what Feedmill says about files, are not counted."""
+    """What of a folder's files is skipped; hidden files, and what Feedmill says about files, are not counted."""
     found = Leftovers({}, [])
     for path in paths:
         if path.endswith(".feedmill.json") or any(part.startswith(".") for part in path.split("/")) or is_read(path):
@@ -88,7 +88,7 @@ def leftovers(paths: Iterable[str], is_read: Callable[[str], bool]) -> Leftovers
 
 
 def listed(paths: list[str], noun: str = "") -> str:
-    """How many files, and the first of them.
+    """Return how many files, and the first of them.
 
     >>> listed(["a.txt", "b.txt"], "text")
     '2 files of text (a.txt, b.txt)'

@@ -45,7 +45,7 @@ def load_offsets(store: Store, path: str, *, fix: str) -> Int64s:
 
 
 def read_records(store: Store, path: str, begins: Int64s, ends: Int64s) -> list[bytes]:
-    """The bytes of records of one file, in the order asked; neighbours are read together.
+    """Return the bytes of records of one file, in the requested order; neighbours are read together.
 
     Args:
         begins, ends: int64[n], offsets of each record.
@@ -67,14 +67,14 @@ def read_records(store: Store, path: str, begins: Int64s, ends: Int64s) -> list[
 
 
 def hash_words(words: Sequence[str]) -> str:
-    """A 32-digit hash (xxh3, 128 bits) of a list of words."""
+    """Return a 32-digit hash (xxh3, 128 bits) of a list of words."""
     import xxhash
 
     return str(xxhash.xxh3_128_hexdigest("\0".join(words).encode("utf-8", "surrogateescape")))
 
 
 def fingerprint_of_starts(shards: Iterable[tuple[str, Int64s]]) -> str:
-    """A short hash of shard paths and of where their samples begin."""
+    """Return a short hash of shard paths and of where their samples begin."""
     import xxhash
 
     found = xxhash.xxh3_128()

@@ -19,7 +19,7 @@ PACKAGES = ("energon", "tar", "vla", "lerobot", "mds", "jsonl", "tokens", "table
 
 @cache
 def formats() -> tuple[Format, ...]:
-    """All formats.
+    """Return all formats.
 
     >>> [format.name for format in formats()][:3]
     ['energon', 'webdataset', 'tar']
@@ -35,12 +35,12 @@ def targets() -> dict[str, TargetFormat]:
 
 @cache
 def by_name() -> dict[str, Format]:
-    """The formats by their names."""
+    """Return the formats by their names."""
     return {format.name: format for format in formats()}
 
 
 def families(*wanted: Family) -> Iterator[Format]:
-    """The formats of these families."""
+    """Return the formats of these families."""
     return (format for format in formats() if format.family in wanted)
 
 

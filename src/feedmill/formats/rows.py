@@ -75,7 +75,7 @@ class RowSample(Sample):
         return self._row
 
     def raw(self, name: str) -> bytes:
-        """The value of one part as bytes, see the module. Raises `NotFound`."""
+        """Return the value of one part as bytes, see the module. Raises `NotFound`."""
         if name not in self._row:
             raise self._missing(name)
         try:
@@ -117,7 +117,7 @@ class RowSample(Sample):
         return made
 
     def select(self, keep: Callable[[str], bool]) -> RowSample:
-        """This sample with only the parts whose name `keep` accepts; its source names only those."""
+        """Return this sample with only the parts whose name `keep` accepts; its source names only those."""
         row = {name: value for name, value in self._row.items() if keep(name)}
         whole = super().select(keep)
         return RowSample(self.key, row, lambda: whole.source, self._decode, self.subflavors, self._suffixes)
@@ -127,14 +127,14 @@ class RowSample(Sample):
 
 
 def magic_suffix(data: bytes) -> str:
-    """The suffix that the first bytes of an image or a sound stand for; empty where they are not known."""
+    """Return the suffix that the first bytes of an image or a sound stand for; empty if they are not known."""
     if data[:4] == b"RIFF":
         return "webp" if data[8:12] == b"WEBP" else "wav"
     return next((suffix for magic, suffix in _MAGIC if data.startswith(magic)), "")
 
 
 def to_bytes(value: Any) -> bytes:
-    """A value as bytes, by the rule of the module."""
+    """Return a value as bytes, by the rule of the module."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
@@ -197,14 +197,14 @@ class RowsDataset(Dataset):
 
     @abstractmethod
     def _rows(self, file: int, local: Int64s) -> list[dict[str, Any]]:
-        """The values of rows of one file, in the order asked. int64[n], numbers in that file."""
+        """Return the values of rows of one file, in the requested order. int64[n], numbers in that file."""
 
     @abstractmethod
     def _extent(self, file: int, local: int) -> tuple[int, int]:
         """Offset and length of the smallest run of bytes that is known to hold a row."""
 
     def _key(self, file: int, local: int) -> str:
-        """The key of a row: its number in the dataset, unless the format has a better one."""
+        """Return the key of a row: its number in the dataset, unless the format has a better one."""
         return str(int(self._starts[file]) + local)
 
     def read_raw(self, indices: Indices) -> list[Sample]:
@@ -269,7 +269,7 @@ class RowsDataset(Dataset):
         return {}
 
     def describe(self) -> dict[str, Any]:
-        """Plain facts for `info`."""
+        """Return plain facts for `info`."""
         return {
             "format": self.format,
             "path": self.url,
@@ -296,7 +296,7 @@ class BlockCache:
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, make: Callable[[], tuple[Any, int]]) -> Any:
-        """The block of this key; `make` gives it and its bytes where it is not here."""
+        """Return the block of this key; `make` gives it and its bytes where it is not here."""
         with self._lock:
             if key in self._blocks:
                 self._blocks.move_to_end(key)

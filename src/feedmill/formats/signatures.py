@@ -60,7 +60,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 def dump_name(number: int) -> str:
-    """The record of a dump."""
+    """Return the record of a dump."""
     return f"dump-{number:05d}.json"
 
 
@@ -90,7 +90,7 @@ def write_arrays(store: Store, path: str, arrays: Mapping[str, npt.NDArray[Any]]
 
 
 def read_arrays(store: Store, path: str) -> Arrays:
-    """The arrays of a file, mapped: read-only, read from the disk where they are looked at.
+    """Return the arrays of a file, mapped: read-only, read from the disk where they are looked at.
 
     Raises:
         DataError: of kind ``bad-signatures``, it is damaged or missing.
@@ -126,7 +126,7 @@ def _view(data: mmap.mmap, size: int, dtype: str, shape: list[int], offset: int)
 
 
 def read_record(store: Store, path: str) -> dict[str, Any] | None:
-    """A JSON object of the folder; None where it is not there.
+    """Return a JSON object of the folder; None if it does not exist.
 
     Raises:
         DataError: of kind ``bad-signatures``, it is damaged.
@@ -148,7 +148,7 @@ def write_record(store: Store, path: str, record: Mapping[str, Any]) -> None:
 
 
 def damaged(store: Store, path: str, why: str) -> DataError:
-    """The error for a folder of signatures that cannot be used."""
+    """Return the error for a folder of signatures that cannot be used."""
     return DataError(
         f"the signatures are damaged ({why})",
         file=store.locate(path),

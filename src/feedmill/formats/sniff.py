@@ -29,7 +29,7 @@ _KNOWN = (
 
 
 def sniff(url: str) -> Found:
-    """The kind of dataset at a path or URL.
+    """Return the kind of dataset at a path or URL.
 
     Raises:
         NotFound: nothing is there, or nothing that is known; says what was found.
@@ -100,7 +100,7 @@ def sniff(url: str) -> Found:
 
 
 def _way(paths: Sequence[str]) -> str:
-    """How robot data of other formats can be read, where files are of one; else nothing."""
+    """Return how robot data of other formats can be read, where files are of one; else nothing."""
     for mark, name in _ROBOTS.items():
         if any(mark in path.lower() for path in paths):
             return f"{name} is not read. LeRobot's converters make a LeRobot dataset of it, which is."
@@ -131,7 +131,7 @@ def _listed(urls: Sequence[str]) -> Found:
 
 
 def _file(store: Store, name: str) -> Found:
-    """A file by the end of its name, and where several formats have such files by its content.
+    """Return a file by the end of its name, and where several formats have such files by its content.
 
     Raises:
         ConfigError, NotFound: it is an index file of something else.
@@ -157,7 +157,7 @@ def open_raw(
     files: str | None = None,
     token_size: int | None = None,
 ) -> tuple[Dataset, Found]:
-    """A dataset without decoding: parts are bytes. Raises as `sniff` and the format's own opening do.
+    """Return a dataset without decoding: parts are bytes. Raises as `sniff` and the format's own opening do.
 
     Args:
         split, split_config: for prepared folders.
@@ -176,7 +176,7 @@ def open_found(
     files: str | None = None,
     token_size: int | None = None,
 ) -> Dataset:
-    """What `sniff` found at a URL, opened as by `open_raw`."""
+    """Return what `sniff` found at a URL, opened as by `open_raw`."""
     found.store.pin_files()
     for option, value in (("files", files), ("token_size", token_size)):
         if value is not None and option not in found.format.options:

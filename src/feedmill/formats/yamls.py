@@ -46,7 +46,7 @@ class Document:
     _lines: dict[Path, int] = field(default_factory=dict, repr=False)
 
     def line(self, path: Sequence[str | int] = ()) -> int | None:
-        """The line, counted from 1, of the entry at `path` (keys and list indices), or of its nearest parent.
+        """Return the line, counted from 1, of the entry at `path` (keys and list indices), or of its nearest parent.
 
         >>> read_yaml("a: 1\\nb:\\n- x\\n- y\\n", "f.yaml").line(("b", 1))
         4
@@ -63,7 +63,7 @@ class Document:
 
 
 def read_config(text: str | bytes, where: str) -> Document:
-    """A ``.json`` file by JSON's rules, any other by `read_yaml`'s. Raises `ConfigError`."""
+    """Return a ``.json`` file by JSON's rules, any other by `read_yaml`'s. Raises `ConfigError`."""
     if not where.endswith(".json"):
         return read_yaml(text, where)
     try:
@@ -110,7 +110,7 @@ def read_settings(text: str | bytes, where: str) -> Any:
 
 
 def compose(text: str | bytes, where: str, loader: Any = _SAFE) -> yaml.Node | None:
-    """The nodes of a document that is safe to build values of; None for an empty one.
+    """Return the nodes of a document that is safe to build values of; None for an empty one.
 
     Raises:
         yaml.YAMLError, ValueError: it is no YAML.
@@ -178,7 +178,7 @@ def refuse_twice(node: yaml.Node | None, where: str) -> None:
 
 
 def scalar(text: str) -> Any:
-    """The value of a plain scalar.
+    """Return the value of a plain scalar.
 
     >>> [scalar(word) for word in ("NULL", "Yes", "1_000", "1e3", "0x10", "a cat")]
     [None, True, 1000, 1000.0, '0x10', 'a cat']

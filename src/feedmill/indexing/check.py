@@ -42,7 +42,7 @@ MAX_FINDINGS = 1000
 
 @dataclass(slots=True)
 class CheckReport:
-    """What `check` found.
+    """The findings of `check`.
 
     Attributes:
         path: the dataset.
@@ -59,7 +59,7 @@ class CheckReport:
     notes: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for ``--json``."""
+        """Return the report as plain data for ``--json``."""
         plain = {name: getattr(self, name) for name in ("path", "samples", "shards", "bytes", "notes")}
         return {**plain, "findings": [finding.as_dict() for finding in self.findings]}
 
@@ -74,7 +74,7 @@ def check(
     workers: int | None = None,
     progress: bool = True,
 ) -> CheckReport:
-    """Look for everything that could spoil a run on this dataset.
+    """Check a dataset for everything that could spoil a run.
 
     Args:
         samples: also read and decode every sample, as training would.
@@ -115,7 +115,7 @@ def _has_tars(found: Found) -> bool:
 
 
 def _entries(found: Found, url: str, report: CheckReport) -> tuple[Store, list[Entry]]:
-    """The shards to scan, and their folder."""
+    """Return the shards to scan, and their folder."""
     try:
         if found.format is WIDS:
             dataset = open_dataset(url, raw=True)
@@ -152,7 +152,7 @@ def _check_source(url: str, report: CheckReport) -> None:
 
 
 def _check_sizes(found: Found, report: CheckReport) -> None:
-    """The sizes that the manifests beside token files say; those of a folder know of files that are gone, too."""
+    """The sizes that the manifests beside token files say; those of a folder know of files that are missing, too."""
     store = found.store
     if found.name:
         one = megatron.strip(found.name) + megatron.IDX if found.format is MEGATRON else found.name
@@ -287,7 +287,7 @@ class _Index:
             self.connection = None  # its rows are unreliable: skip the comparison
 
     def compare(self, found: Scanned) -> Iterator[DataError]:
-        """What the index says otherwise than the shard."""
+        """Yield what the index says otherwise than the shard."""
         record = self.records.get(found.shard)
         if record is not None and record.size != found.record.size:
             yield self._stale(found.shard, f"it had {record.size} bytes when indexed, now {found.record.size}")

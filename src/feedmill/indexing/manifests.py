@@ -47,7 +47,7 @@ class ManifestReport:
         return sum(row.samples for row in self.rows)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for ``--json``."""
+        """Return the report as plain data for ``--json``."""
         return {"path": self.path, "shards": len(self.rows), "samples": self.samples, "notes": self.notes}
 
 
@@ -217,5 +217,5 @@ class _Parts:
 
 
 def _kind(part: str) -> str:
-    """A part's name; plain images of any kind are one."""
+    """Return a part's name; plain images of any kind are one."""
     return "image" if part.lower() in IMAGE_SUFFIXES else part

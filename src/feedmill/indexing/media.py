@@ -44,7 +44,7 @@ class Piece(NamedTuple):
     """Some files to look at.
 
     Attributes:
-        file: the shard that holds them; None where each is a file of its own.
+        file: the shard that holds them; None if each is a file of its own.
         stamp: changes when what holds them does.
         names: full member names, or paths in the folder.
         starts, sizes: int64[n], bytes in the shard or file.
@@ -78,12 +78,12 @@ class Gathered:
 
     @property
     def created(self) -> dict[tuple[str, str], str | None]:
-        """The filters as `write_tables` takes them: with the time of those that are there already."""
+        """The filters as `write_tables` takes them: with the time of those that already exist."""
         return {one.row: self.present.filters.get(one.row) for one in self.filters}
 
 
 def pieces_of_shard(found: Scanned, filters: Filters) -> Iterator[Piece]:
-    """The parts of one shard that may be media."""
+    """Yield the parts of one shard that may be media."""
     scan = found.scan
     may = {part: any(one.part_may_hold(part) for one in filters) for part in set(scan.parts)}
     chosen = [i for i, part in enumerate(scan.parts) if may[part]]
@@ -98,7 +98,7 @@ def pieces_of_shard(found: Scanned, filters: Filters) -> Iterator[Piece]:
 
 
 def pieces_of_folder(entries: Iterable[Entry], filters: Filters) -> Iterator[Piece]:
-    """Those files of a folder that may be media."""
+    """Yield those files of a folder that may be media."""
     chosen = [entry for entry in entries if any(one.may_hold(entry.path) for one in filters)]
     sizes = np.asarray([entry.size for entry in chosen], np.int64)
     versions = {entry.path: entry.version for entry in chosen}

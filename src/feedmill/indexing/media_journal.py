@@ -1,4 +1,4 @@
-"""Media metadata that an unfinished run has collected, so that a killed run is continued and not begun again."""
+"""Media metadata that an unfinished run has collected, so that a killed run is continued and not restarted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class MediaNotes:
         self._known: dict[str, tuple[list[Row], list[DataError]]] | None = None
 
     def get(self, piece: bytes) -> tuple[list[Row], list[DataError]] | None:
-        """What was found in this piece, or None where an earlier run did not come to it."""
+        """Return what was found in this piece, or None if an earlier run did not come to it."""
         if self._known is None:
             self._known = {}
             for name, body in self.units.read().items():  # a unit of something else is no work done
@@ -39,7 +39,7 @@ class MediaNotes:
         return self._known.get(piece.hex())
 
     def add(self, piece: bytes, rows: Sequence[Row], broken: Sequence[DataError]) -> None:
-        """Note a finished piece. One with names that are not UTF-8 is left out: it is done again."""
+        """Note a finished piece. One with names that are not UTF-8 is skipped: it is done again."""
         with contextlib.suppress(UnicodeEncodeError):
             facts = _Facts(list(rows), [error.as_dict() for error in broken])
             self.units.add(piece.hex(), msgspec.msgpack.encode(facts))

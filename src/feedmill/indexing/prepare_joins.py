@@ -64,7 +64,7 @@ def prepare_joins(url: str) -> tuple[dict[str, int], int, list[str]]:
 
 
 def _recipes(url: str) -> Iterator[tuple[str, Recipe]]:
-    """A metadataset's splits one by one, each with a label; any other recipe as it is."""
+    """Yield a metadataset's splits one by one, each with a label; any other recipe as it is."""
     folder, name = split_url(url)
     if dialects.recognise(open_store(folder).read(name)) != dialects.METADATASET:
         yield "", Recipe.load(url)

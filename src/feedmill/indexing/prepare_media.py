@@ -66,7 +66,7 @@ class MediaReport:
     seconds: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for ``--json``."""
+        """Return the report as plain data for ``--json``."""
         plain = {name: getattr(self, name) for name in self.__slots__ if name != "broken"}
         return {**plain, "seconds": round(self.seconds, 3), "broken": [error.as_dict() for error in self.broken]}
 
@@ -187,10 +187,10 @@ def _collected(
 
 
 def indexed_shards(store: Store) -> Iterator[Scanned]:
-    """The shards of a prepared dataset, as its index knows them; those of old layouts without parts are scanned.
+    """Yield the shards of a prepared dataset, as its index knows them; those of old layouts without parts are scanned.
 
     Raises:
-        NotFound: a shard is gone.
+        NotFound: a shard is missing.
         DataError: the index is damaged.
     """
     connection = open_index(cached_copy(store, INDEX))

@@ -107,7 +107,7 @@ def prepare_tars(
 def _chosen(
     store: Store, exclude: str | None, shards: Sequence[str] | None, *, listed: bool, exact: bool
 ) -> list[Entry]:
-    """The shards to be indexed, in the order of the index. Raises `NotFound` where none is left."""
+    """Return the shards to be indexed, in the order of the index. Raises `NotFound` if none is left."""
     old = _old_info(store, required=listed)
     entries = find_shards(store, exclude, order=list(old) if listed or not exact else ())
     if listed:
@@ -138,7 +138,7 @@ def _old_info(store: Store, *, required: bool) -> dict[str, int]:
 
 
 def _listed(store: Store, entries: Sequence[Entry], old: Iterable[str]) -> list[Entry]:
-    """Those of the shards that the index lists, in its order. Raises `NotFound` where one is gone."""
+    """Return those of the shards that the index lists, in its order. Raises `NotFound` if one is missing."""
     found = {entry.path: entry for entry in entries}
     for shard in old:
         if shard not in found:
@@ -156,7 +156,7 @@ def write_description(store: Store, description: Mapping[str, Any], name: str, p
 
 
 def find_shards(store: Store, exclude: str | None = None, order: Sequence[str] = ()) -> list[Entry]:
-    """The tar shards of a folder: those of `order` first and in that order, then the others by path.
+    """Return the tar shards of a folder: those of `order` first and in that order, then the others by path.
 
     Raises:
         NotFound: there is none.

@@ -57,7 +57,7 @@ class Dropped:
 
 @dataclass(slots=True)
 class RepairReport:
-    """What `repair` did.
+    """The report of `repair`.
 
     Attributes:
         path: the dataset.
@@ -72,7 +72,7 @@ class RepairReport:
     prepared: PrepareReport | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for ``--json`` and the report file."""
+        """Return the report as plain data for ``--json`` and the report file."""
         return {
             "path": self.path,
             "dropped": [{name: getattr(item, name) for name in Dropped.__slots__} for item in self.dropped],
@@ -186,7 +186,7 @@ class _Journal:
             ) from None
 
     def saved(self, file: str, offset: int, stem: str, suffix: str = "") -> str:
-        """Where bytes are kept: where a killed run has kept them, or else at a path that is not there."""
+        """Return where bytes are kept: where a killed run has kept them, or else at a path that does not exist."""
         known = [taken.saved for taken in self._state.taken if (taken.file, taken.offset) == (file, offset)]
         return known[0] if known else _unused(self._store, stem, suffix)
 
@@ -198,7 +198,7 @@ class _Journal:
         self._store.write_bytes(self._path, msgspec.json.encode(self._state))
 
     def dropped(self) -> list[Dropped]:
-        """All that was taken out."""
+        """Return all that was taken out."""
         where = self._store.locate
         return [Dropped(where(t.file), t.offset, t.bytes, t.why, t.keys, where(t.saved)) for t in self._state.taken]
 
@@ -208,7 +208,7 @@ class _Journal:
 
 
 def _excluded(store: Store) -> set[tuple[str, str]]:
-    """Samples that the split file excludes and the index has. Raises `FeedmillError` where one cannot be read."""
+    """Return samples that the split file excludes and the index has. Raises `FeedmillError` if one cannot be read."""
     splits, info = read_splits(store), read_info(store)
     if splits is None or not splits.samples_out:
         return set()
@@ -225,7 +225,7 @@ def _has(table: PreparedShards, key: str) -> bool:
 
 
 def _forget_excluded(store: Store, gone: set[tuple[str, str]]) -> None:
-    """Take samples that are gone out of what the split file excludes: the dataset could not be opened with them."""
+    """Take samples that are missing out of what the split file excludes: the dataset could not be opened with them."""
     splits = read_splits(store) if gone else None
     if splits is not None:
         kept = [f"{shard}/{key}" for shard, key in splits.samples_out if (shard, key) not in gone]
@@ -233,7 +233,7 @@ def _forget_excluded(store: Store, gone: set[tuple[str, str]]) -> None:
 
 
 def _listed(store: Store) -> list[str] | None:
-    """The shards of the present index: others were left out on purpose, or are new. None where it cannot be read."""
+    """The shards of the present index: others were left out on purpose, or are new. None if it cannot be read."""
     try:
         return list(read_info(store))
     except DataError:
@@ -260,13 +260,13 @@ def _repair_shard(store: Store, scanned: Scanned, folder: str, journal: _Journal
 
 
 def _keys_from(scan: tar.ShardScan, whole: int) -> list[str]:
-    """The keys of the samples that are lost, as far as they are known."""
+    """Return the keys of the samples that are lost, as far as they are known."""
     name = tar.sample_name(scan.problem.record) if scan.problem is not None and scan.problem.record else None
     return list(dict.fromkeys([*scan.keys[whole:], *([name[0]] if name else [])]))
 
 
 def _whole_by_index(store: Store, scanned: Scanned) -> int:
-    """How many samples end before the damage, by an offset file from before it; 0 where there is none that fits."""
+    """Return how many samples end before the damage, by an offset file from before it; 0 if there is none that fits."""
     problem, starts = scanned.scan.problem, scanned.scan.starts
     try:
         known = load_offsets(store, idx_name(scanned.shard), fix="")
@@ -279,7 +279,7 @@ def _whole_by_index(store: Store, scanned: Scanned) -> int:
 
 
 def whole_samples(scan: tar.ShardScan) -> int:
-    """How many samples of a damaged shard are surely whole.
+    """Return how many samples of a damaged shard are surely whole.
 
     The last one is not where the damaged member belongs to it, or where damage hides what came next and it lacks a
     part that every sample before it has.
@@ -306,7 +306,7 @@ def _copy(store: Store, path: str, begin: int, end: int, out: BinaryIO) -> None:
 
 
 def _unused(store: Store, stem: str, suffix: str) -> str:
-    """A path that is not there: what earlier repairs took out stays."""
+    """Return a path that does not exist: what earlier repairs took out stays."""
     path, number = f"{stem}{suffix}", 1
     while store.exists(path):
         number += 1

@@ -10,7 +10,7 @@ from feedmill.errors import DataError
 
 @dataclass(slots=True)
 class PrepareReport:
-    """What `prepare` did.
+    """The report of `prepare`.
 
     Attributes:
         path: the dataset.
@@ -40,6 +40,6 @@ class PrepareReport:
     seconds: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for ``--json``."""
+        """Return the report as plain data for ``--json``."""
         plain = {name: getattr(self, name) for name in self.__slots__ if name != "left_out"}
         return {**plain, "seconds": round(self.seconds, 3), "left_out": [e.as_dict() for e in self.left_out]}

@@ -53,7 +53,7 @@ def shard_digest(store: Store, shard: str) -> str:
 
 
 def repeated_parts(store: Store, found: Scanned) -> Iterator[DataError]:
-    """Samples with two members of one name: readers disagree on which of them counts."""
+    """Yield samples with two members of one name: readers disagree on which of them counts."""
     scan = found.scan
     for number, part in {
         pair for pair, times in Counter(zip(scan.sample.tolist(), scan.parts, strict=True)).items() if times > 1
@@ -125,7 +125,7 @@ def scan_all(
     units: Units | None = None,
     advance: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Scanned]:
-    """Every shard's samples, in the order of `entries`.
+    """Yield every shard's samples, in the order of `entries`.
 
     Args:
         workers: threads; by default four a core.
@@ -179,7 +179,7 @@ class _Known:
 
     @classmethod
     def load(cls, store: Store, digest: bool) -> _Known | dict[str, ShardRecord]:  # noqa: ARG003
-        """The present index; an empty mapping where there is none that can be trusted."""
+        """Return the present index; an empty mapping where there is none that can be trusted."""
         records = sidecar.read(store)
         if not records or not store.exists(INDEX):
             return {}
@@ -189,7 +189,7 @@ class _Known:
             return {}
 
     def take(self, shard: str) -> ShardScan | None:
-        """The scan of an unchanged shard; None where the index is not in step with the sidecar."""
+        """Return the scan of an unchanged shard; None if the index is not in step with the sidecar."""
         number = self.numbers.get(shard)
         if number is None:
             return None

@@ -36,7 +36,7 @@ def parse_ratio(text: str) -> list[Fraction]:
 
 
 def ratio_of(given: Sequence[float | Fraction] | str) -> list[Fraction]:
-    """A ratio in words or numbers, see `parse_ratio`."""
+    """Return a ratio in words or numbers, see `parse_ratio`."""
     return parse_ratio(given if isinstance(given, str) else ",".join(map(str, given)))
 
 
@@ -75,7 +75,7 @@ def sizes_by_ratio(whole: int, ratio: Sequence[Fraction]) -> dict[str, int]:
 def empty_splits(
     splits: Mapping[str, int], ratio: Sequence[Fraction], noun: str, *, cumulative: bool = False
 ) -> list[str]:
-    """What to say of splits that a ratio asks for and that got nothing, with a number of `noun` that is enough.
+    """Return what to say of splits that a ratio asks for and that got nothing, with a number of `noun` that is enough.
 
     >>> empty_splits({"train": 5, "val": 1, "test": 0}, parse_ratio("8,1,1"), "shards")
     ["the split 'test' is empty: 6 shards are too few for this ratio, 7 are enough"]
@@ -147,7 +147,7 @@ def extended(parts: Mapping[str, Sequence[str]], shards: Sequence[str]) -> dict[
 
 
 def leaving(parts: Mapping[str, Sequence[str]], shards: Sequence[str]) -> list[str]:
-    """What to say of splits but the first that lose shards: `extended` knows them no more when they are back."""
+    """Return what to say of splits but the first that lose shards: `extended` knows them no more when they are back."""
     present, first = set(shards), next(iter(parts), "train")
     gone = {name: [s for s in names if s not in present] for name, names in parts.items() if name != first}
     return [

@@ -62,7 +62,7 @@ def empty(shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 
 
 def waiting() -> int:
-    """Bytes in the pool."""
+    """Return bytes in the pool."""
     return sum(size * len(each) for size, each in list(_free.items()))
 
 
@@ -76,6 +76,6 @@ def _give_back(memory: npt.NDArray[np.uint8]) -> None:
 
 
 def _rounded(size: int) -> int:
-    """The next of eight sizes between two powers of two."""
+    """Return the next of eight sizes between two powers of two."""
     step = 1 << max(0, size.bit_length() - 4)
     return -(-size // step) * step

@@ -27,7 +27,7 @@ _SHARE_OF = 1000
 
 
 def on_error_policy(word: str | bool) -> OnError:
-    """The policy that an option `on_error` names; a word of release 0.1 is taken with a warning.
+    """Return the policy that an option `on_error` names; a word of release 0.1 is taken with a warning.
 
     Raises:
         ConfigError: it names none.
@@ -69,7 +69,7 @@ def renamed_parameters(**names: str) -> Callable[[Function], Function]:
 
 
 def both_given(old: str, new: str) -> ConfigError:
-    """The error for an option that is given under its old and its new name."""
+    """Return the error for an option that is given under its old and its new name."""
     return ConfigError(f"{old} is the old name of {new}, and both are given", kind="bad-option", fix=f"Use {new}.")
 
 
@@ -82,7 +82,7 @@ def check_budget(budget: float | None, option: str) -> None:
 
 
 def over_budget(budget: float | None, errors: int, seen: int) -> str | None:
-    """Why errors among what was seen are more than the budget; None where they are not. A share is one of a thousand at
+    """Why errors among what was seen are more than the budget; None if they are not. A share is one of a thousand at
     least: the first error would exceed it otherwise.
 
     >>> over_budget(2, 3, 10)

@@ -49,7 +49,7 @@ class Shared:
         self._value: Any = None
 
     def value(self) -> Any:
-        """The thing itself."""
+        """Return the thing itself."""
         if self._data is not None:
             self._value = pickle.loads(self._data)  # noqa: S301 - our own bytes
             self._data = None
@@ -80,7 +80,7 @@ def work(function: Callable[..., Any], items: Sequence[Any]) -> Outcome:
 
 
 def _portable(error: Exception) -> Exception:
-    """The error as it can be sent to another process, with the worker's traceback as a note."""
+    """Return the error as it can be sent to another process, with the worker's traceback as a note."""
     trace = "".join(traceback.format_exception(error))
     try:
         # Some exceptions pickle and then fail to unpickle, which would look like a dead worker.
@@ -206,7 +206,7 @@ class _Started:
         return any(process.exitcode is not None for process in self.started)
 
     def death(self) -> str | None:
-        """The signal that ended a worker which nobody stopped, by name."""
+        """Return the signal that ended a worker which nobody stopped, by name."""
         for process in self.started:
             code = process.exitcode
             if code is not None and code < 0 and -code != signal.SIGTERM:
@@ -265,7 +265,7 @@ def new_context(hide_main: bool, preload: Sequence[str], *, fork: bool = True) -
 
 
 def _single() -> bool:
-    """Whether this process has no thread but the one that asks, native ones included; False where nobody can tell."""
+    """Whether this process has no thread but the one that asks, native ones included; False if nobody can tell."""
     for _ in range(25):
         try:
             if len(os.listdir("/proc/self/task")) == 1:

@@ -1,4 +1,4 @@
-"""A progress bar with rate and time left, for people who watch a terminal; nothing at all for everyone else."""
+"""A progress bar with rate and time left, for display who watch a terminal; nothing at all for everyone else."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Progress:
 
     Args:
         label: what is being done, e.g. ``"scanning shards"``.
-        total: how many steps there are; None where nobody knows.
+        total: how many steps there are; None if nobody knows.
         unit: what one step is, e.g. ``"shards"``.
         enabled: False for no bar; True and None draw one where stderr is a terminal.
     """

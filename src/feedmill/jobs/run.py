@@ -140,7 +140,7 @@ class _Piece:
 
 @contextlib.contextmanager
 def _drained(pool: ProcessPoolExecutor) -> Iterator[None]:
-    """Read what the pool still sends to workers that are gone, for the length of the block.
+    """Read what the pool still sends to workers that are missing, for the length of the block.
 
     Before Python 3.11.5 the thread that sends items waits for a reader, and the pool for that thread. The thread closes
     the pool's end of the pipe itself, so it is read through a descriptor of our own.
@@ -252,7 +252,7 @@ class _Processes:
             self._start_again()
 
     def _result(self, future: Future[Outcome]) -> Outcome:
-        """The outcome, once it is there. Raises `FutureTimeout`, and `BrokenProcessPool` where a worker is gone."""
+        """The outcome, once it is there. Raises `FutureTimeout`, and `BrokenProcessPool` if a worker has exited."""
         left = float("inf") if self._policy.timeout is None else self._policy.timeout
         gone = 0
         while True:
@@ -316,7 +316,7 @@ def _name(item: Any) -> str:
 
 
 def _can_hide_main(*sent: Any) -> bool:
-    """Whether workers can do without the main program: nothing that they are sent is defined in it."""
+    """Return whether workers can do without the main program: nothing that they are sent is defined in it."""
     pickler = _Pickler(io.BytesIO())
     _dump(pickler, sent)
     if not pickler.needs_main:

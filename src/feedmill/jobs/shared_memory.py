@@ -39,7 +39,7 @@ class Shelf:
         self._closed = False
 
     def take(self) -> int | None:
-        """A memory file that nobody uses; None where the system has none."""
+        """Return a memory file that nobody uses; None if the system has none."""
         with self._lock:
             if self._free:
                 return self._free.pop()
@@ -56,7 +56,7 @@ class Shelf:
         os.close(file)
 
     def unpack(self, parcel: Parcel, file: int | None) -> Any:
-        """The result. Its arrays are in the memory file, which is given back when the last of them is gone."""
+        """Return the result. Its arrays are in the memory file, which is given back when the last of them is gone."""
         if parcel.spans is None or file is None:
             self.give_back(file)
             return pickle.loads(parcel.data)  # noqa: S301 - our own worker's bytes
@@ -68,7 +68,7 @@ class Shelf:
         return pickle.loads(parcel.data, buffers=buffers)  # noqa: S301
 
     def close(self) -> None:
-        """Close what is free now; the rest is closed when its arrays are gone."""
+        """Close what is free now; the rest is closed when its arrays are missing."""
         with self._lock:
             self._closed, free, self._free = True, self._free, []
         for file in free:
@@ -76,7 +76,7 @@ class Shelf:
 
 
 def address(file: int | None) -> str | None:
-    """How another process of this user opens a memory file of this one."""
+    """Return how another process of this user opens a memory file of this one."""
     return None if file is None else f"/proc/{os.getpid()}/fd/{file}"
 
 
@@ -108,7 +108,7 @@ def pack(result: Any, place: str | None) -> Parcel:
 
 class _Pickler(pickle.Pickler):
     def reducer_override(self, item: Any) -> Any:
-        """Plain tensors travel as the arrays that share their memory; torch would copy them into the pickle."""
+        """Return plain tensors travel as the arrays that share their memory; torch would copy them into the pickle."""
         torch = sys.modules.get("torch")
         if torch is None or type(item) is not torch.Tensor or item.device.type != "cpu" or item.requires_grad:
             return NotImplemented

@@ -51,7 +51,7 @@ def ordered_map(
 
 
 def ahead(items: Iterable[Item], depth: int = 2) -> Generator[Item, None, None]:
-    """The items, taken from their source on a thread of its own, at most `depth` before they are asked for.
+    """Yield the items, taken from their source on a thread of its own, at most `depth` before they are asked for.
 
     For sources that leave the interpreter to others, such as a file that is unpacked. An exception comes out in its
     turn. When the iteration has ended, however it did, so has the thread; a generator that was the source is closed.

@@ -26,17 +26,17 @@ _OLD_FILES = (".{}.feedmill-job", ".{}.feedmill-convert/job.json", ".{}.feedmill
 
 
 def place_of(target: Store, name: str = "") -> Store:
-    """The folder of unfinished work on an output, which may be absent.
+    """Return the folder of unfinished work on an output, which may be absent.
 
     Args:
         target: the store of the output.
-        name: of a single file in it; empty where the output is the folder.
+        name: of a single file in it; empty if the output is the folder.
     """
     return target.below(f".{name}{FOLDER}" if name else FOLDER)
 
 
 def scratch_of(target: Store, name: str = "") -> LocalStore:
-    """The folder on this machine's disk for unfinished work: `place_of` where the output is local."""
+    """Return the folder on this machine's disk for unfinished work: `place_of` where the output is local."""
     place = place_of(target, name)
     if isinstance(place, LocalStore):
         return place
@@ -44,7 +44,7 @@ def scratch_of(target: Store, name: str = "") -> LocalStore:
 
 
 def unfinished(target: Store, name: str = "") -> dict[str, Any] | None:
-    """The job on an output that is not finished; None where there is none. Raises as `Work`."""
+    """Return the job on an output that is not finished; None if there is none. Raises as `Work`."""
     refuse_old(target, name)
     return read_job(place_of(target, name))
 
@@ -77,7 +77,7 @@ class _Published(msgspec.Struct):
 
 
 def interrupted(target: Store, job: Mapping[str, Any]) -> DataError:
-    """The error, for readers and writers, for a folder that a job is changing or has been interrupted in."""
+    """Return the error, for readers and writers, for a folder that a job is changing or has been interrupted in."""
     half, identity = bool(job.get("half")), job.get("identity") or {}
     verb = identity.get("verb", "write") if isinstance(identity, dict) else "write"
     return DataError(
@@ -89,13 +89,13 @@ def interrupted(target: Store, job: Mapping[str, Any]) -> DataError:
 
 
 def is_unfinished(target: Store, name: str, identity: Mapping[str, Any]) -> bool:
-    """Whether this very job is unfinished on an output. Raises as `Work`."""
+    """Return whether this very job is unfinished on an output. Raises as `Work`."""
     job = unfinished(target, name)
     return job is not None and job["identity"] == identity
 
 
 def unfinished_job(file: str) -> ConfigError:
-    """The error for an output on which another job is unfinished."""
+    """Return the error for an output on which another job is unfinished."""
     return ConfigError(
         "another job that writes here was not finished (or its inputs changed since)",
         file=file,
@@ -105,7 +105,7 @@ def unfinished_job(file: str) -> ConfigError:
 
 
 def damaged(place: Store, found: str) -> DataError:
-    """The error for a `job.json` that is no description of a job."""
+    """Return the error for a `job.json` that is no description of a job."""
     return DataError(
         f"this should say what an interrupted run was doing, and does not ({found})",
         file=place.locate(JOB),
@@ -115,7 +115,7 @@ def damaged(place: Store, found: str) -> DataError:
 
 
 def boot() -> str:
-    """An id of this boot of the machine; empty where the system gives none."""
+    """Return an id of this boot of the machine; empty if the system gives none."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as f:
             return f.read().strip()
@@ -124,7 +124,7 @@ def boot() -> str:
 
 
 def read_job(place: Store) -> dict[str, Any] | None:
-    """What is noted of a job; None where there is none. Raises `DataError` where it is damaged."""
+    """Return what is noted of a job; None if there is none. Raises `DataError` if it is damaged."""
     try:
         job = orjson.loads(place.read(JOB))
     except NotFound:
@@ -137,7 +137,7 @@ def read_job(place: Store) -> dict[str, Any] | None:
 
 
 def refuse_old(target: Store, name: str) -> None:
-    """Raise `ConfigError` where an earlier release has left unfinished work."""
+    """Raise `ConfigError` if an earlier release has left unfinished work."""
     if not isinstance(target, LocalStore):
         return
     for path in (old.format(name) for old in _OLD_FILES) if name else _OLD:

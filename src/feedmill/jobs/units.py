@@ -43,7 +43,7 @@ class Units:
         self._run = secrets.token_hex(4)
 
     def read(self) -> dict[str, bytes]:
-        """The facts of each finished unit; of one that was finished twice the later ones."""
+        """Return the facts of each finished unit; of one that was finished twice the later ones."""
         found = {}
         for data in self._blocks():
             at = 0
@@ -67,7 +67,7 @@ class Units:
             yield memoryview(data)
 
     def _objects(self) -> list[str]:
-        """The paths of frames in an object store, in order."""
+        """Return the paths of frames in an object store, in order."""
         with contextlib.suppress(NotFound):
             paths = [entry.path for entry in self._place.files(self._name) if _NUMBERED.search(entry.path)]
             self._next = 1 + (int(paths[-1].rpartition("/")[2][:12]) if paths else -1)
@@ -75,7 +75,7 @@ class Units:
         return []
 
     def add(self, unit: str, facts: bytes) -> None:
-        """Append a finished unit; one whose name is not UTF-8 is left out, and so done again. Raises `StorageError`."""
+        """Append a finished unit; one whose name is not UTF-8 is skipped, and so done again. Raises `StorageError`."""
         try:
             name = unit.encode()
         except UnicodeEncodeError:

@@ -11,7 +11,7 @@ on a local disk and in an object store alike:
 Outputs that replace others are staged, and put in place in one moment (`Work.publish`): the renames and
 deletions are noted first, and whoever finds that note finishes them.
 
-Killed at any moment, the same job begun again continues with what it finds there. Another job is refused, or removes
+Killed at any moment, the same job restarted continues with what it finds there. Another job is refused, or removes
 it first. The folder is removed when the job is done. A remote output is locked by an object, too
 (`feedmill.storage.claims`); what has to be on this machine's disk meanwhile lies in the cache folder (`Work.scratch`).
 """
@@ -64,7 +64,7 @@ class Work:
     Attributes:
         place: the folder, which other machines may read where the output is in an object store.
         scratch: the same on this machine's disk, for what is mapped or read again and again.
-        job: what an unfinished run has noted, or this one; None where there is nothing.
+        job: what an unfinished run has noted, or this one; None if there is nothing.
         resumed: whether this job was begun before.
         units: its finished units.
 
@@ -89,7 +89,7 @@ class Work:
 
     @property
     def noted(self) -> dict[str, Any]:
-        """What is noted of the job; empty where there is none."""
+        """What is noted of the job; empty if there is none."""
         return self.job or {}
 
     @property
@@ -98,11 +98,11 @@ class Work:
         return self.scratch.root
 
     def is_of(self, identity: Mapping[str, Any]) -> bool:
-        """Whether the unfinished job, if there is one, is this one."""
+        """Return whether the unfinished job, if there is one, is this one."""
         return self.job is not None and self.job["identity"] == self._plain(identity)
 
     def refuse_other(self, identity: Mapping[str, Any], *, overwrite: bool = False) -> None:
-        """Raise `ConfigError` where another job is unfinished here, unless `overwrite` removes its work."""
+        """Raise `ConfigError` if another job is unfinished here, unless `overwrite` removes its work."""
         if not overwrite and self.job is not None and not self.is_of(identity):
             raise unfinished_job(self.target.locate(self.name))
 

@@ -18,7 +18,7 @@ from typing import Any
 
 
 def folders() -> Iterator[Path]:
-    """Where compiled code may lie, the best place first; none of them need be there."""
+    """Yield where compiled code may lie, the best place first; none of them need be there."""
     yield Path(__file__).parent / "__pycache__"
     caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     if os.path.isabs(caches):  # a user without a home has none
@@ -27,12 +27,12 @@ def folders() -> Iterator[Path]:
 
 
 def trusted(about: os.stat_result) -> bool:
-    """Whether nobody but this user and root can have written a file or folder."""
+    """Return whether nobody but this user and root can have written a file or folder."""
     return about.st_uid in (0, os.geteuid()) and not about.st_mode & 0o022
 
 
 def read(path: Path) -> bytes:
-    """A file of one of the folders. Raises `OSError`, also if it is not trusted."""
+    """Return a file of one of the folders. Raises `OSError`, also if it is not trusted."""
     with open(path, "rb") as file:
         if not (trusted(os.lstat(path.parent)) and trusted(os.fstat(file.fileno()))):
             raise PermissionError(f"others may write {path}")
@@ -40,7 +40,7 @@ def read(path: Path) -> bytes:
 
 
 def writable(folder: Path) -> bool:
-    """Whether files may be kept in one of the folders; it is made where it is not there."""
+    """Return whether files may be kept in one of the folders; it is made where it does not exist."""
     try:
         folder.mkdir(mode=0o755 if folder.name == "__pycache__" else 0o700, parents=True, exist_ok=True)
         return trusted(os.lstat(folder)) and os.access(folder, os.W_OK | os.X_OK)
@@ -67,7 +67,7 @@ class Turn:
             self._folder = os.open(next(filter(writable, folders()), ""), os.O_RDONLY | os.O_DIRECTORY)
 
     def mine(self) -> bool:
-        """Whether it is this process's turn, which it stays until `close`."""
+        """Return whether it is this process's turn, which it stays until `close`."""
         if self._folder is None:
             return True
         try:

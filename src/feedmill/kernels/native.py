@@ -114,7 +114,7 @@ def _dispatcher(function: Callable[..., Any]) -> Any:
 
 
 def _kind(arg: Any) -> Any:
-    """What tells types of arguments apart, cheaply."""
+    """Return what tells types of arguments apart, cheaply."""
     if type(arg) is np.ndarray:
         flags = arg.flags
         return arg.dtype.str, arg.ndim, flags.c_contiguous, flags.writeable, flags.aligned
@@ -149,7 +149,7 @@ def _type(kind: Any) -> _Type:
 
 
 def _flat(args: tuple[Any, ...]) -> list[Any]:
-    """The arguments as numba's convention passes them."""
+    """Return the arguments as numba's convention passes them."""
     found: list[Any] = []
     for arg in args:
         if type(arg) is np.ndarray:
@@ -195,7 +195,7 @@ def _load(one: Kernel, kinds: tuple[Any, ...]) -> _Call:
 
 
 def _made(one: Kernel, types: list[_Type], stem: str) -> tuple[dict[str, Any], bytes]:
-    """A kernel that was in no cache: one process compiles it, and others wait for that, but not for ever."""
+    """Return a kernel that was in no cache: one process compiles it, and others wait for that, but not for ever."""
     global _waited
     with closing(codecache.Turn()) as turn:
         while not turn.mine() and _waited < PATIENCE:
@@ -249,7 +249,7 @@ _linked: list[Any] = []
 
 
 def _link(symbol: str, code: bytes) -> int:
-    """The address of a function of an object file, now in memory."""
+    """Return the address of a function of an object file, now in memory."""
     import llvmlite.binding as llvm
 
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
@@ -292,7 +292,7 @@ def _sources() -> str:
 
 
 def _cached(stem: str) -> tuple[dict[str, Any], bytes] | None:
-    """A kernel from the first folder that has it; None where none has."""
+    """Return a kernel from the first folder that has it; None if none has."""
     for folder in codecache.folders():
         found = _read(folder / f"{stem}-{_sources()}{_SUFFIX}")
         if found is not None:
@@ -301,7 +301,7 @@ def _cached(stem: str) -> tuple[dict[str, Any], bytes] | None:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], bytes] | None:
-    """A cached kernel; None where there is none that is whole and may be run."""
+    """Return a cached kernel; None if there is none that is whole and may be run."""
     try:
         line, _, code = codecache.read(path).partition(b"\n")
         head = json.loads(line)

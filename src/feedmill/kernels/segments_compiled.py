@@ -14,7 +14,7 @@ from feedmill.kernels.text.wordbreak_compiled import kind_at, words
 
 @kernel
 def _blanks(data, low, high, index, pages):  # type: ignore[no-untyped-def]
-    """How many segments there are in a range of white space: runs of spaces, CR LF, and each other character."""
+    """Return how many segments there are in a range of white space: runs of spaces, CR LF, and each other character."""
     count = 0
     before = -1
     at = low

@@ -118,7 +118,7 @@ class BatchMaker:
         now.step, now.position, now.rng = step.number, step.first, self.generator(step.first + place, stage)
 
     def __call__(self, step: Step) -> Made:
-        """The batch of a step's positions.
+        """Return the batch of a step's positions.
 
         Raises:
             FeedmillError: a sample failed and has no substitute; the error says which.
@@ -132,7 +132,7 @@ class BatchMaker:
         return made
 
     def again(self, positions: Sequence[int]) -> Made:
-        """The batch of any positions, as they were made in their own batches. Raises as a call does."""
+        """Return the batch of any positions, as they were made in their own batches. Raises as a call does."""
         first, stop = min(positions), max(positions) + 1
         made = Made(None, Step(first, stop, stop, dealt=np.array(positions, np.int64)))
         self._fill(made, Activity(0, first, stop))
@@ -171,7 +171,7 @@ class BatchMaker:
         made.seconds = dict(zip(STAGES, np.diff(clock).tolist(), strict=False))
 
     def _in_one(self, made: Made, activity: Activity, positions: list[int], located: Any, clock: list[float]) -> bool:
-        """Whether the plan has a shorter way to the batch than through its samples; then it was made."""
+        """Return whether the plan has a shorter way to the batch than through its samples; then it was made."""
         if self._want is None:
             return False
         read = self._plan.read_batch(np.asarray(positions, np.int64), self._want, located)
@@ -217,7 +217,7 @@ class BatchMaker:
         return self._transform(sample, rng=now.rng) if self._named else self._transform(sample, now.rng)
 
     def _wanted(self, sample: Any, position: int, activity: Activity) -> Any:
-        """The sample transformed; `_UNWANTED` where the transform does not want it."""
+        """Return the sample transformed; `_UNWANTED` where the transform does not want it."""
         activity.position = position
         try:
             return self._transformed(sample, position)
@@ -235,7 +235,7 @@ class BatchMaker:
             raise told(again, "collate", where, f"{where} (each of them works alone)") from error
 
     def _usable(self, position: int, made: Made) -> Any:
-        """The sample of a position, or its substitute."""
+        """Return the sample of a position, or its substitute."""
         why: FeedmillError | None = None
         refused: list[Exception] = []
         try:
@@ -263,7 +263,7 @@ class BatchMaker:
         return found[0]
 
     def _substitute(self, position: int, refused: list[Exception]) -> tuple[Any, int] | None:
-        """The first usable candidate, and its position; None where there is none; `refused` gets why others failed."""
+        """The first usable candidate, and its position; None if there is none; `refused` gets why others failed."""
         for candidate in islice(candidates(self._plan, position, self._seed), TRIES):
             try:
                 return self._alone(candidate, position), candidate
@@ -321,7 +321,7 @@ class BatchMaker:
 
 
 def generator(seed: int, position: int, stage: int = 0) -> np.random.Generator:
-    """The random generator of one position: Philox with the key (seed, position), which takes some 6 us to make.
+    """Return the random generator of one position: Philox with the key (seed, position), which takes some 6 us to make.
 
     Stages of one position draw from parts of its stream that lie 2^192 apart.
 
@@ -342,7 +342,7 @@ def takes_rng(transform: Callable[..., Any]) -> bool:
 
 
 def named_rng(transform: Callable[..., Any]) -> bool:
-    """Whether it takes a generator, and only by the name ``rng``."""
+    """Return whether it takes a generator, and only by the name ``rng``."""
     try:
         found = inspect.signature(transform).parameters.get("rng")
     except (TypeError, ValueError):

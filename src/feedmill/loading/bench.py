@@ -31,7 +31,7 @@ class Rate:
         samples_per_second: of this rank, in a loop that does nothing else.
         first_batch_seconds: from the beginning of the iteration.
         samples: in a batch, on average.
-        cost_spread: the highest cost of a rank divided by the mean over ranks, averaged over steps; 0 where nothing is
+        cost_spread: the highest cost of a rank divided by the mean over ranks, averaged over steps; 0 if nothing is
             balanced.
         read, transform, collate, transfer: milliseconds of work for a batch.
     """
@@ -82,7 +82,7 @@ class BenchReport:
         return max(self.rates, key=lambda rate: rate.samples_per_second)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for ``--json``."""
+        """Return plain data, for ``--json``."""
         return {"recipe": self.recipe} | asdict(self)
 
 
@@ -166,7 +166,7 @@ def _measured(loader: Loader, how: Workers, position: int, seconds: float) -> tu
 
 
 def _undecoded(plan: Plan, position: int) -> tuple[float, float]:
-    """Samples per second without decoding: in the plan's order from a position on, and in stored order."""
+    """Return samples per second without decoding: in the plan's order from a position on, and in stored order."""
     end = position + _STORED if plan.length is None else min(position + _STORED, plan.length)
     located = plan.locate(np.arange(max(0, end - _STORED), end))
     rates = []
@@ -184,7 +184,7 @@ def _undecoded(plan: Plan, position: int) -> tuple[float, float]:
 
 
 def advice(report: BenchReport, plan: Plan) -> list[str]:
-    """What the figures say, in sentences."""
+    """Return what the figures say, in sentences."""
     best, alone = report.best, report.rates[0]
     out = []
     share = {stage: getattr(best, stage) / max(best.work, 1e-9) for stage in STAGES}

@@ -28,7 +28,7 @@ class Lazy(ABC, Generic[T]):
 
     @abstractmethod
     def get(self, sample: Any = None) -> T:
-        """The value; where `sample` is given, where it came from is added to the sample's sources."""
+        """Return the value; where `sample` is given, where it came from is added to the sample's sources."""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Lazy):
@@ -84,14 +84,14 @@ class CachePool(ABC):
 
     @abstractmethod
     def get_lazy(self, ds: FileStore[Any], fname: str) -> Lazy[Any]:
-        """A handle on a file's value, to be read later."""
+        """Return a handle on a file's value, to be read later."""
 
     @abstractmethod
     def to_cache(self, data: Any, name: str) -> Lazy[Any]:
         """Put a value away; the handle gives it back. `name` is for messages."""
 
     def get(self, ds: FileStore[Any], fname: str, sample: Any = None) -> Any:
-        """A file's value, now."""
+        """Return a file's value, now."""
         return ds.get(fname, sample)
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ _RANK = "{rank}"
 
 
 class Checkpoint:
-    """The state of one loader on all its ranks. Every rank makes one, and calls each method when the others do.
+    """The state of one loader on all its ranks. Every rank creates one, and all ranks call each method together.
 
         checkpoint = Checkpoint(loader)
         torch.distributed.checkpoint.save({"model": model, "data": checkpoint}, checkpoint_id="step-100")
@@ -38,7 +38,7 @@ class Checkpoint:
         self._gather = gather or _all_gather
 
     def state_dict(self) -> dict[str, str]:
-        """One string of JSON, the same on every rank.
+        """Return the state as one JSON string, the same on every rank.
 
         It has some hundred bytes and about 35 for each source, and with packs some hundred more for each rank.
         """
@@ -46,7 +46,7 @@ class Checkpoint:
         return {KEY: json.dumps(self._all(state) if "windows" in state else state)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], **options: Any) -> None:
-        """Continue where the state was saved; on any number of ranks, with any workers and batch size.
+        """Resume where the state was saved, on any number of ranks and with any workers and batch size.
 
         Args:
             state_dict: what `state_dict` gave; or what the loader's own gave, or the list of those.
@@ -59,7 +59,7 @@ class Checkpoint:
         self.loader.load_state_dict(state_dict if text is None else _parsed(text), **options)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the state to a file: by rank 0 alone, or where the name has ``{rank}`` by each rank one of its own.
+        """Write the state to a file. Rank 0 writes it; if the name has ``{rank}``, each rank writes its own.
 
         The file appears under its name when it is whole.
         """
@@ -72,7 +72,7 @@ class Checkpoint:
             _write(name, text)
 
     def load(self, path: str | os.PathLike[str], **options: Any) -> None:
-        """Load what `save` wrote, on any number of ranks; each of them reads what it needs.
+        """Load what `save` wrote, on any number of ranks; each rank reads what it needs.
 
         Raises:
             NotFound: there is no such file, or that of a rank is missing.
@@ -89,7 +89,7 @@ class Checkpoint:
         self.loader.load_state_dict([first, *rest], **options)
 
     def _all(self, state: dict[str, Any]) -> list[dict[str, Any]]:
-        """The states of all shares, by rank; where several processes have the same share, one of theirs."""
+        """Return the states of all shares, by rank; where several processes have the same share, one of theirs."""
         ranks = self.loader.ranks
         states = self._gather(state) if ranks.world_size > 1 else [state]
         found = {each["windows"]["rank"]: each for each in states}

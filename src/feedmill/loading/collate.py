@@ -28,7 +28,7 @@ _NUMBERS = (bool, int, float, complex, np.number, np.bool_)
 
 
 def collate(samples: Sequence[Any]) -> Any:
-    """A batch from a list of samples, in their order.
+    """Return a batch from a list of samples, in their order.
 
     `Sample`s, mappings and dataclasses give a dict from field name to column (a `Sample`'s key is the field
     ``__key__``). Tuples give a tuple of columns, and anything else gives a single column.
@@ -63,7 +63,7 @@ def _parts(samples: Sequence[Sample]) -> dict[str, Any]:
 
 
 def collate_parts(parts: Parts) -> dict[str, Any]:
-    """The batch that `collate` makes of the same samples."""
+    """Return the batch that `collate` makes of the same samples."""
     columns: dict[str, Any] = {"__key__": list(parts.keys)}
     for name, views in parts.views.items():
         columns[name] = _part(parts, name, views)
@@ -137,7 +137,7 @@ def _rows(values: list[Any]) -> Any:
 
 
 def to_torch(batch: Any) -> Any:
-    """The batch with its numpy arrays as torch tensors, which share their memory wherever torch can.
+    """Return the batch with its numpy arrays as torch tensors, which share their memory wherever torch can.
 
     Goes into dicts, tuples (named ones too) and lists. Arrays of text or objects, and everything that is not an array,
     stay as they are.

@@ -50,7 +50,7 @@ def cooker(function: Callable[..., Any] | None = None, *, need_cache: bool = Fal
 
 @dataclass(frozen=True, slots=True)
 class Cooker:
-    """A function that makes a sample of crude data, and the data that it is for.
+    """A function that turns crude data into a sample, and the datasets it applies to.
 
     Attributes:
         cook: ``cook(sample)``; further parameters are names of auxiliary data, or `rng`, `primary`, `cache`. With
@@ -62,7 +62,7 @@ class Cooker:
     has_subflavors: Mapping[str, Any] | None = None
 
     def fits(self, subflavors: Mapping[str, Any]) -> bool:
-        """Whether it is for a dataset with these subflavors."""
+        """Return whether the cooker applies to a dataset with these subflavors."""
         wanted = self.has_subflavors or {}
         return all(name in subflavors and subflavors[name] == value for name, value in wanted.items())
 
@@ -70,17 +70,17 @@ class Cooker:
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """The name used in errors."""
         return getattr(self.cook, "__qualname__", None) or repr(self.cook)
 
     @property
     def need_cache(self) -> bool:
-        """Whether it is given the cache pool."""
+        """Whether the function receives the cache pool."""
         return bool(getattr(self.cook, _CACHE, False)) or "cache" in self.parameters[1]
 
     @property
     def need_primary(self) -> bool:
-        """Whether it is given its dataset."""
+        """Whether the function receives its dataset."""
         return bool(getattr(self.cook, _PRIMARY, False)) or "primary" in self.parameters[1]
 
     @property
@@ -134,7 +134,7 @@ class Kitchen:
         self._lock = threading.Lock()
 
     def cook(self, given: Any, sample: Any, rng: np.random.Generator, cache: CachePool) -> Any:
-        """The cooked sample.
+        """Return the cooked sample.
 
         Args:
             given: what the cooker is given: `sample`, or another form of it.
@@ -196,7 +196,7 @@ class Kitchen:
         )
 
     def _decoded(self, url: str, home: Dataset | None) -> FileStore[Any]:
-        """A store, opened once, that decodes as the dataset does."""
+        """Return a store, opened once, that decodes as the dataset does."""
         if url not in self._open:
             self._open[url] = open_file_store(url)
         decode = None if home is None else home.decode

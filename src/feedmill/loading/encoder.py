@@ -78,7 +78,7 @@ def stateless(
 
 
 class TaskEncoder:
-    """Hooks between the data and the training loop; override those that the task needs.
+    """Hooks between data and training loop; override those that your task needs.
 
     Attributes:
         cookers: for crude data; the first one that fits a sample's dataset is used.
@@ -112,7 +112,7 @@ class TaskEncoder:
 
     @_hook
     def encode_sample(self, sample: Any) -> Any:
-        """What the batch is made of; the sample itself unless overridden."""
+        """Encode a sample for batching; returns the sample itself unless overridden."""
         return sample
 
     @_hook
@@ -122,18 +122,18 @@ class TaskEncoder:
 
     @_hook
     def postencode_sample(self, sample: Any) -> Any:
-        """With packing: the rest of the encoding, after the sample was selected."""
+        """With packing: finish the encoding of a selected sample."""
         return sample
 
     @_hook
     def select_samples_to_pack(self, samples: list[Any]) -> list[list[Any]]:
         """With packing: which samples of the buffer make a pack together. Those left are asked for again, until
-        nothing is selected; what is never selected is left out and counted as skipped."""
+        nothing is selected; what is never selected is skipped and counted as skipped."""
         raise NotImplementedError
 
     @_hook
     def pack_selected_samples(self, samples: list[Any]) -> Any:
-        """With packing: one pack of the samples that were selected for it."""
+        """With packing: make one pack of the selected samples."""
         raise NotImplementedError
 
     @_hook
@@ -143,16 +143,16 @@ class TaskEncoder:
 
     @_hook
     def batch(self, samples: list[Any]) -> Any:
-        """A batch of encoded samples or packs; arrays of unlike shapes are padded with zeros to the largest."""
+        """Collate encoded samples or packs; arrays of different shapes are padded with zeros to the largest."""
         return padded(samples)
 
     @_hook
     def encode_batch(self, batch: Any) -> Any:
-        """What is given to the training loop; the batch itself unless overridden."""
+        """Encode a batch for the training loop; returns the batch itself unless overridden."""
         return batch
 
     def overrides(self, hook: str) -> bool:
-        """Whether a hook is the task's own."""
+        """Return whether the task overrides a hook."""
         owner = next(cls for cls in type(self).__mro__ if hook in cls.__dict__)
         return "_stock" not in owner.__dict__
 
@@ -175,21 +175,21 @@ class TaskEncoder:
 
     @property
     def packs(self) -> bool:
-        """Whether samples are packed online."""
+        """Return whether samples are packed online."""
         return self.overrides("select_samples_to_pack")
 
     @property
     def groups(self) -> bool:
-        """Whether batches are made of samples that go together."""
+        """Return whether batches are grouped by a criterion."""
         return self.overrides("batch_group_criterion")
 
     @property
     def of_fields(self) -> Callable[[type[Any], dict[str, Any], list[int]], Any] | None:
-        """What makes a batch of columns, see `BatchMaker`; None where hooks want to see samples."""
+        """What makes a batch of columns, see `BatchMaker`; None if hooks want to see samples."""
         return None
 
     def check(self) -> None:
-        """Refuse hooks that do not go together. Raises ConfigError."""
+        """Raise `ConfigError` for hooks that exclude each other."""
         own = {name for name in _HOOKS if self.overrides(name)}
         if self.packs != ("pack_selected_samples" in own):
             raise ConfigError(
@@ -203,7 +203,7 @@ class TaskEncoder:
             )
 
     def together(self, samples: list[Any]) -> Any:
-        """A batch as it is given to the training loop."""
+        """Return a batch as it is given to the training loop."""
         return self.encode_batch(self.batch(samples))
 
 
@@ -259,7 +259,7 @@ def _wants_rng(hook: Callable[..., Any]) -> bool:
 
 
 def with_rng(hook: Callable[..., Any]) -> Callable[[Any, np.random.Generator], Any]:
-    """The hook as a function of a sample and a generator, which it is given where it wants it."""
+    """Return the hook as a function of a sample and a generator, which it is given where it wants it."""
     if named_rng(hook):
         return lambda sample, rng: hook(sample, rng=rng)
     return hook if takes_rng(hook) else lambda sample, _: hook(sample)

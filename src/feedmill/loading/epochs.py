@@ -54,7 +54,7 @@ class EpochLoader:
         return self._epoch(fresh=self.cycle)
 
     def _epoch(self, fresh: bool) -> Iterator[Any]:
-        """The rest of the epoch; where that is nothing and `fresh` is true, the first one of the next cycle."""
+        """Yield the rest of the epoch; where that is nothing and `fresh` is true, the first one of the next cycle."""
         if self._batches is None:
             self._batches = iter(self.loader)
         batches = self._batches
@@ -93,7 +93,7 @@ class EpochLoader:
         self.loader.load_state_dict(state)
 
     def __len__(self) -> int:
-        """Batches of an epoch, or at most this many where hooks decide. Raises TypeError where that is not known."""
+        """Batches of an epoch, or at most this many where hooks decide. Raises TypeError if that is not known."""
         if self.loader.plan.length is None and self.length is not None:
             return self.length
         try:
@@ -105,7 +105,7 @@ class EpochLoader:
         return found if self.length is None else min(self.length, found)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state after the last batch given out: the loader's, and how far the epoch is."""
+        """Return the state after the last batch given out: the loader's, and how far the epoch is."""
         return {"feedmill_epochs": VERSION, "given": self._given, "loader": self.loader.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], **options: bool) -> None:
@@ -137,7 +137,7 @@ class EpochLoader:
 
 
 def _whole(state: Any) -> bool:
-    """Whether it is the state of a loader in epochs, of this version, with all that belongs to it."""
+    """Return whether it is the state of a loader in epochs, of this version, with all that belongs to it."""
     if not isinstance(state, Mapping) or state.get("feedmill_epochs") != VERSION:
         return False
     given = state.get("given")

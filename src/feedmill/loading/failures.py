@@ -77,7 +77,7 @@ class Failure:
     substitute: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, as it is written to the quarantine file."""
+        """Return plain data, as it is written to the quarantine file."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
@@ -86,7 +86,7 @@ Handler = Callable[[Failure], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Substitute:
-    """Continue with substitutes where samples cannot be used.
+    """The error policy of a loader that replaces samples that cannot be used.
 
     Args:
         quarantine: JSONL file to which every failure is appended, ``{rank}`` in it replaced by the rank's number. A
@@ -120,7 +120,7 @@ class Substitute:
 
 
 def policy_for(on_error: str | Substitute) -> Substitute | None:
-    """What a loader's argument `on_error` means; None where failures are raised. Raises ConfigError for other words."""
+    """What a loader's argument `on_error` means; None if failures are raised. Raises ConfigError for other words."""
     if isinstance(on_error, Substitute):
         return on_error
     if on_error not in ("raise", "substitute"):
@@ -207,7 +207,7 @@ class Unusable(Exception):
         self.stage, self.sample, self.error = stage, sample, error
 
     def told(self, where: str) -> FeedmillError:
-        """The error for people."""
+        """Return the error for display."""
         found = told(self.error, self.stage, where, f"the sample at {where}", self.sample)
         found.__cause__ = self.error
         return found
@@ -221,7 +221,7 @@ _FIX = {
 
 
 def told(error: Exception, stage: str, where: str, whom: str, sample: Any = None) -> FeedmillError:
-    """The error with the sample that it concerns; a `FeedmillError` keeps its class and its own fix."""
+    """Return the error with the sample that it concerns; a `FeedmillError` keeps its class and its own fix."""
     if isinstance(error, FeedmillError):
         found = copy.copy(error)
         found.what = f"{error.what} (at {where})"
@@ -239,6 +239,6 @@ def told(error: Exception, stage: str, where: str, whom: str, sample: Any = None
 
 
 def source_of(sample: Any) -> Source | None:
-    """Where a sample lies, if it says so."""
+    """Return where a sample lies, if it says so."""
     source = getattr(sample, "source", None)
     return source if isinstance(source, Source) else None

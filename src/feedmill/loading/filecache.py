@@ -157,7 +157,7 @@ class _Room:
         self._closed = False
 
     def enter(self, ds: FileStore[Any], fname: str) -> _Entry | None:
-        """The entry of a file, with a reference more; None where the pool is closed."""
+        """Return the entry of a file, with a reference more; None if the pool is closed."""
         with self.changed:
             if self._closed:
                 return None
@@ -173,7 +173,7 @@ class _Room:
         return entry
 
     def put(self, value: Any, name: str) -> _Entry | None:
-        """A value on the disk; None where there is no room for it."""
+        """Return a value on the disk; None if there is no room for it."""
         data = pickle.dumps(value, 5)
         with self.changed:
             entry = self._new(None, name)
@@ -188,7 +188,7 @@ class _Room:
         return entry
 
     def read(self, entry: _Entry) -> Any:
-        """An entry's value, from wherever it is available soonest."""
+        """Return an entry's value, from wherever it is available soonest."""
         with self.changed:
             while entry.state == FETCHING and entry.held is None and not self._closed:
                 self.changed.wait()
@@ -208,7 +208,7 @@ class _Room:
         return entry.ds.value(entry.fname, held)
 
     def stored(self, entry: _Entry) -> Any:
-        """A value that was put away, read by a fork of this process."""
+        """Return a value that was put away, read by a fork of this process."""
         return pickle.loads(self._path(entry).read_bytes())  # noqa: S301 - see `read`
 
     def release(self, entry: _Entry) -> None:

@@ -15,7 +15,7 @@ def _distributed() -> Any:
 
 
 def gather(state: Any, to: int, group: Any = None) -> list[Any] | None:
-    """The states of all ranks of a group, in rank order, on one rank of the world; None on the others.
+    """Return the states of all ranks of a group, in rank order, on one rank of the world; None on the others.
 
     All ranks of the group call it.
     """
@@ -28,7 +28,7 @@ def gather(state: Any, to: int, group: Any = None) -> list[Any] | None:
 
 
 def scatter(states: Sequence[Any] | None, source: int, group: Any = None) -> list[Any] | None:
-    """The states that one rank of the world has, on all ranks of a group. All of them call it."""
+    """Return the states that one rank of the world has, on all ranks of a group. All of them call it."""
     distributed = _distributed()
     if distributed is None:
         return None if states is None else list(states)

@@ -46,7 +46,7 @@ class Cursor:
     batch: int | None = None
 
     def windows(self) -> Iterator[tuple[Cursor, int, int]]:
-        """The windows to come: the cursor while each is the current one, its first position, and items used."""
+        """Yield the windows to come: the cursor while each is the current one, its first position, and items used."""
         here = self
         while True:
             if not here.pending:
@@ -59,12 +59,12 @@ class Cursor:
             here = replace(here, pending=here.pending[1:])
 
     def step(self, first: int) -> Step:
-        """The positions of a window."""
+        """Return the positions of a window."""
         stop = first + self.size if self.length is None else min(first + self.size, self.length)
         return Step(first, stop, stop, first // self.size, self.length)
 
     def used(self, first: int, items: int, whole: bool) -> Cursor:
-        """This cursor after this many items of the current window; `whole` where that is all of it."""
+        """Return this cursor after this many items of the current window; `whole` where that is all of it."""
         rest = self.pending[1:]
         return replace(self, pending=rest if whole else ((first, items), *rest))
 
@@ -84,7 +84,7 @@ class Cursor:
         return cut > 0 and (number < 0 or own)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; see `merged`."""
+        """Return plain data; see `merged`."""
         return {
             "size": self.size,
             "length": self.length,
@@ -98,7 +98,7 @@ class Cursor:
 
 
 def windows_for(encoder: TaskEncoder | None, grid: Grid, buffer: int | None) -> Cursor | None:
-    """The windows that a loader's packs or groups are made of, from its start; None where it makes neither.
+    """Return the windows that a loader's packs or groups are made of, from its start; None if it makes neither.
 
     Raises:
         ConfigError: hooks, a buffer or a remainder that do not go together.
@@ -122,7 +122,7 @@ def windows_for(encoder: TaskEncoder | None, grid: Grid, buffer: int | None) -> 
 
 
 def resumed(states: Sequence[Mapping[str, Any]], fresh: Cursor) -> Cursor:
-    """The cursor of `fresh`'s rank that continues where the ranks' states (`Cursor.to_json`) were.
+    """Return the cursor of `fresh`'s rank that continues where the ranks' states (`Cursor.to_json`) were.
 
     One state serves its own rank of as many ranks; else the states of all ranks are needed.
 
@@ -169,7 +169,7 @@ def resumed(states: Sequence[Mapping[str, Any]], fresh: Cursor) -> Cursor:
 
 
 def _read(state: Mapping[str, Any]) -> Cursor:
-    """What `Cursor.to_json` gave. Raises ConfigError where it is damaged."""
+    """Return what `Cursor.to_json` gave. Raises ConfigError if it is damaged."""
     try:
         pending = tuple((first, used) for first, used in state["pending"])
         numbers = [state[name] for name in ("size", "rank", "ranks", "start", "next")]
@@ -205,7 +205,7 @@ class GroupMaker:
     Args:
         make: makes the list of a window's samples.
         batch_size: of groups whose criterion gives no size.
-        drop: leave out groups that the end of a window cuts short; else they are smaller batches.
+        drop: skip groups that the end of a window cuts short; else they are smaller batches.
     """
 
     def __init__(self, make: BatchMaker, encoder: TaskEncoder, batch_size: int, *, drop: bool) -> None:
@@ -222,12 +222,12 @@ class GroupMaker:
         return self._encoder.packs
 
     def batch(self, items: list[Any], step: Step, number: int) -> Any:
-        """A batch of packs, the last of which is item `number` of the window `step`."""
+        """Return a batch of packs, the last of which is item `number` of the window `step`."""
         self._make.put_together(step, 4, number)
         return self._encoder.together(items)
 
     def __call__(self, step: Step) -> Made:
-        """The items of a window, as the `batch` of what was made."""
+        """Return the items of a window, as the `batch` of what was made."""
         made = self._make(step)
         samples: list[Any] = made.batch
         begun = time.perf_counter()
@@ -296,7 +296,7 @@ class GroupMaker:
 
 
 def _drawn(chosen: Counter[int], sample: int) -> bool:
-    """Whether a sample was chosen; two samples may be one object."""
+    """Return whether a sample was chosen; two samples may be one object."""
     chosen[sample] -= 1
     return chosen[sample] >= 0
 
@@ -355,7 +355,7 @@ def batches_of(
 
 
 def _together(labels: list[Labels], packs: bool) -> Labels | None:
-    """The labels of a batch of these packs, or of this one group; None where none are asked for."""
+    """Return the labels of a batch of these packs, or of this one group; None if none are asked for."""
     if not labels:
         return None
     return of_packs(labels) if packs else labels[0]

@@ -41,7 +41,7 @@ class Labels:
     The columns are numpy arrays, and with ``output="torch"`` tensors on the CPU.
 
     Attributes:
-        names: name of each source, the same tuple for every batch; empty where the plan has no names.
+        names: name of each source, the same tuple for every batch; empty if the plan has no names.
         rows: rows of the batch: samples, packed rows, or packs.
         row: row of the batch that the entry is in, int64[n].
         position: position in the loader's plan, int64[n]. Where rows are packed by the plan, that of the row.
@@ -51,7 +51,7 @@ class Labels:
         mask: False for samples that only fill up the last batch (``remainder="pad"``), bool[n].
         substituted: whether a substitute stands in at the position, bool[n]. The position is then the planned one, and
             source, index and epoch are the substitute's; its source is the same.
-        tokens: tokens of the document in its row, int64[n]; None where the plan does not pack.
+        tokens: tokens of the document in its row, int64[n]; None if the plan does not pack.
     """
 
     row: npt.NDArray[np.int64]
@@ -68,7 +68,7 @@ class Labels:
         self._columns, self._tensors = columns, tensors
 
     def __getattr__(self, name: str) -> Any:
-        """A column: most loops look at few of them, so each is made when it is first asked for."""
+        """Return a column: most loops look at few of them, so each is made when it is first asked for."""
         if name not in _COLUMNS:
             raise AttributeError(f"labels have no attribute {name!r}")
         values = self.array(name)
@@ -82,7 +82,7 @@ class Labels:
         return values
 
     def array(self, name: str) -> Any:
-        """A column as a numpy array, also where the attribute is a tensor."""
+        """Return a column as a numpy array, also where the attribute is a tensor."""
         found = self._columns.get(name)
         if found is None and name in _MADE:
             found = self._columns[name] = _MADE[name](len(self))
@@ -116,7 +116,7 @@ class Labels:
     def sums(self, values: Any, mask: Any = None) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
         """Sum and number of values for each source: float64[sources], int64[sources]. Add them up over ranks and steps.
 
-        Samples that only fill up a batch, and padding of packed rows, are left out.
+        Samples that only fill up a batch, and padding of packed rows, are skipped.
 
         Args:
             values: array or tensor, on any device, [rows] (one per row) or [rows, tokens] (one per token of each row).
@@ -166,7 +166,7 @@ class Labels:
         return out.reshape(self.rows, width)
 
     def of_rows(self, numbers: Sequence[int]) -> Labels:
-        """The labels of some rows, which become rows 0, 1, ... in that order."""
+        """Return the labels of some rows, which become rows 0, 1, ... in that order."""
         chosen = np.asarray(numbers, np.int64)
         begins = np.searchsorted(self.array("row"), np.arange(self.rows + 1))
         counts = begins[chosen + 1] - begins[chosen]
@@ -187,7 +187,7 @@ class Labels:
         return np.where(self.array("mask"), self.array("source"), np.int32(-1))
 
     def _of_rows(self) -> npt.NDArray[np.int32]:
-        """Source of each row, int32[rows]. Raises ConfigError where a row holds several samples."""
+        """Source of each row, int32[rows]. Raises ConfigError if a row holds several samples."""
         if np.array_equal(self.array("row"), np.arange(self.rows)):
             return self._sources
         if self.array("tokens") is not None:
@@ -199,7 +199,7 @@ class Labels:
 
 
 def of_packs(packs: Sequence[Labels]) -> Labels:
-    """The labels of a batch whose rows are packs of samples: row i holds the samples of ``packs[i]``."""
+    """Return the labels of a batch whose rows are packs of samples: row i holds the samples of ``packs[i]``."""
     columns = {name: np.concatenate([pack.array(name) for pack in packs]) for name in _COLUMNS[1:-1]}
     row = np.repeat(np.arange(len(packs)), [len(pack) for pack in packs])
     return Labels(len(packs), {**columns, "row": row, "tokens": None})
@@ -216,11 +216,11 @@ class Labeler:
         self._plan = plan
 
     def located(self, step: Step) -> Any:
-        """What labels and `plan.read` both need, so that it is looked up once; None where reading looks up itself."""
+        """What labels and `plan.read` both need, so that it is looked up once; None if reading looks up itself."""
         return self._plan.locate_to_read(step.positions) if step.located is None else step.located
 
     def __call__(self, step: Step, located: Any, substitutes: Mapping[int, int]) -> Labels:
-        """The labels of a step's batch, without names.
+        """Return the labels of a step's batch, without names.
 
         Args:
             located: what `located` gave for it.
@@ -323,7 +323,7 @@ class Labeled:
 
 
 def _numpy(values: Any) -> npt.NDArray[Any]:
-    """An array, or a tensor on any device; torch is not imported for it."""
+    """Return an array, or a tensor on any device; torch is not imported for it."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
     return np.asarray(values)

@@ -51,7 +51,7 @@ def layout_of(
     task_encoder: TaskEncoder | None,
     buffer: int | None,
 ) -> Layout:
-    """The layout that a `Loader` is given; for the arguments see there.
+    """Return the layout that a `Loader` is given; for the arguments see there.
 
     Raises:
         ConfigError: a value is invalid, or some do not go together.
@@ -119,7 +119,7 @@ def _check_windows(plan: PlainPlan, dealing: Dealing, *, asked: bool) -> None:
 
 
 def _check_first(plan: PlainPlan, grid: BudgetGrid, position: int) -> None:
-    """Warn of samples larger than the budget and of a plan that is left out as a whole, and raise what is wrong with
+    """Warn of samples larger than the budget and of a plan that is skipped as a whole, and raise what is wrong with
     the first batch."""
     cuts = Cuts(plan, grid)
     oversized = cuts.oversized() if not grid.rank else []

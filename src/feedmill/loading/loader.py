@@ -45,7 +45,7 @@ OUTPUTS = ("numpy", "torch", "samples")
 
 
 class Loader:
-    """Iterates the batches of `plan` that belong to one rank, and remembers how far it came.
+    """An iterator over one rank's batches of `plan`, with a position that can be saved and resumed.
 
     Args:
         plan: says which sample comes at which position, and reads samples.
@@ -207,12 +207,12 @@ class Loader:
 
     @property
     def dealing(self) -> Dealing:
-        """How positions are dealt to the ranks, and by which budget batches are cut."""
+        """How positions are dealt to ranks, and the budget by which batches are cut."""
         return self.layout.dealing
 
     @property
     def position(self) -> int:
-        """Samples of the plan that the batches given out so far have consumed, over all ranks.
+        """The number of samples of the plan that the yielded batches have consumed, over all ranks.
 
         With packing or grouping: the position before which every rank's windows have been begun.
         """
@@ -244,7 +244,7 @@ class Loader:
         return grid.steps + -(-grid.start // grid.global_batch)
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy, or a loader that is sent elsewhere, has the position; the iteration stays with this one."""
+        """Return a copy, or a loader that is sent elsewhere, has the position; the iteration stays with this one."""
         return {**self.__dict__, "_progress": replace(self._progress), "_running": None}
 
     def __repr__(self) -> str:
@@ -256,7 +256,7 @@ class Loader:
         return f"Loader({length}, {at}, {size}, {workers})"
 
     def state_dict(self) -> dict[str, Any]:
-        """The state after the last batch given out, as JSON: some hundred bytes, and about 35 for each source.
+        """Return the state after the last yielded batch as JSON: some hundred bytes, plus about 35 for each source.
 
         It is the same on every rank after the same step.
 
@@ -312,7 +312,7 @@ class Loader:
 
     @property
     def labels(self) -> Labels:
-        """Source, epoch and position of each sample of the batch given out last; see `feedmill.loading.labels`.
+        """Source, epoch and position of each sample of the last yielded batch; see `feedmill.loading.labels`.
 
         Raises:
             ConfigError: made without ``labels=True``, or no batch was given out yet.
@@ -324,12 +324,12 @@ class Loader:
 
     @property
     def failures(self) -> int:
-        """Samples of this rank that could not be used, since the loader was made; see `on_error`."""
+        """The number of samples of this rank that could not be used since the loader was created; see `on_error`."""
         return self.metrics.failures
 
     @property
     def skipped(self) -> int:
-        """Samples of this rank that the transform did not want (`SkipSample`), since the loader was made."""
+        """The number of samples of this rank that the transform skipped (`SkipSample`) since the loader was created."""
         return self.metrics.skipped
 
     def _move(self, progress: Progress) -> None:
@@ -338,7 +338,7 @@ class Loader:
         self._progress = progress
 
     def close(self) -> None:
-        """End the running iteration and its threads. The position stays; iterating again continues from there."""
+        """End the running iteration and its threads. The position is kept; iterating again resumes there."""
         iteration = self._running() if self._running is not None else None
         self._running = None
         if iteration is not None:

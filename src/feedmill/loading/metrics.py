@@ -43,7 +43,7 @@ _HELP = {
 
 @dataclass(frozen=True, slots=True)
 class Telemetry:
-    """Where a loader's metrics go, and how often.
+    """The destination and interval of a loader's metrics.
 
     Args:
         every: seconds between two reports.
@@ -128,7 +128,7 @@ class Metrics:
         self._last = None
 
     def snapshot(self) -> dict[str, Any]:
-        """All figures as plain data; rates are over the time in which batches were taken."""
+        """Return all figures as plain data; rates are over the time in which batches were taken."""
         busy = max(self.step_seconds, self.wait_seconds, 1e-9)
         return {
             "rank": self.rank,

@@ -37,7 +37,7 @@ class Pipeline:
     transfer: Transfer | None
 
     def batches(self, progress: Progress) -> Generator[Given, None, None]:
-        """The batches from `progress` on. Its threads or processes end with the generator."""
+        """Return the batches from `progress` on. Its threads or processes end with the generator."""
         given = self._steps(progress) if progress.cursor is None else self._packs(progress)
         return given if self.transfer is None else self.transfer.ahead(given)
 
@@ -81,7 +81,7 @@ class Delivery:
     telemetry: Telemetry | None
 
     def finished(self, batch: Any, labels: Labels | None) -> Any:
-        """A batch as the loop gets it."""
+        """Return a batch as the loop gets it."""
         batch = to_torch(batch) if self.tensors else batch
         if self.labeled is not None and labels is not None:
             self.labeled.finish(labels, batch)

@@ -33,7 +33,7 @@ class PlainPlan(Protocol):
     """A pure function from positions to samples, safe to call from several threads.
 
     Attributes:
-        length: samples in the plan, or None where it never ends.
+        length: samples in the plan, or None if it never ends.
         seed: the recipe's seed.
         fingerprint: one word for the whole plan: the same word means the same order of the same samples.
         fingerprints: that word for each part that may change, by name; what `explain_change` compares.
@@ -65,7 +65,7 @@ class PlanLike(PlainPlan, Protocol):
     """All that a loader uses of a plan.
 
     Attributes:
-        names: of the sources; empty where they have none.
+        names: of the sources; empty if they have none.
     """
 
     @property
@@ -75,19 +75,19 @@ class PlanLike(PlainPlan, Protocol):
         """What `read` has to know of positions and labels say of them, so that it is looked up once; or None."""
 
     def locate_sample(self, source: int, index: int) -> Source | None:
-        """Where a sample of a source lies; None where that is unknown."""
+        """Where a sample of a source lies; None if that is unknown."""
 
     def read(self, positions: Positions, located: Any = None) -> list[Any]:
         """The samples at these positions, int64[n], in that order; `located` is what `locate_to_read` gave for them."""
 
     def read_batch(self, positions: Positions, want: Want, located: Any = None) -> Batch | None:
-        """The same samples as a batch, or the parts of one; None where there is no shorter way than `read`."""
+        """The same samples as a batch, or the parts of one; None if there is no shorter way than `read`."""
 
     def bookmark(self, position: int) -> dict[str, Any]:
         """What a state keeps beside position and fingerprint, as JSON."""
 
     def reopened(self, state: Mapping[str, Any], allowed: Allowed, proven: dict[str, int]) -> int:
-        """The position at which a state of another plan resumes. Raises ConfigError where that is not allowed."""
+        """The position at which a state of another plan resumes. Raises ConfigError if that is not allowed."""
 
 
 class _Completed:
@@ -139,5 +139,5 @@ _MORE = ("names", "locate_to_read", "locate_sample", "read_batch", "bookmark", "
 
 
 def completed(plan: PlainPlan) -> PlanLike:
-    """The plan itself where it has all that a loader uses, else one that has it through the plan's few names."""
+    """Return the plan itself where it has all that a loader uses, else one that has it through the plan's few names."""
     return cast("PlanLike", plan) if all(hasattr(plan, name) for name in _MORE) else _Completed(plan)

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def portable(*sent: Any) -> bool:
-    """Whether these can be pickled, and nothing in them is defined in the main program.
+    """Return whether these can be pickled, and nothing in them is defined in the main program.
 
     Workers would run the main program's file again to find it there, which a script that does not guard its main part
     (``if __name__ == "__main__"``) does not survive.

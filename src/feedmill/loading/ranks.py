@@ -51,7 +51,7 @@ class Ranks:
 
 
 def find_ranks(environment: Mapping[str, str] | None = None) -> Ranks:
-    """This process among all: from an initialised torch.distributed or JAX, else from the launcher, else alone.
+    """Return this process among all: from an initialised torch.distributed or JAX, else from the launcher, else alone.
 
     Every process has a share of its own. Where several are to get the same (tensor, context and pipeline parallel),
     use `data_parallel` or `from_mesh`.
@@ -72,7 +72,7 @@ def find_ranks(environment: Mapping[str, str] | None = None) -> Ranks:
 def data_parallel(
     tensor: int = 1, context: int = 1, pipeline: int = 1, *, order: str = "tp-cp-dp-pp", ranks: Ranks | None = None
 ) -> Ranks:
-    """This process's data-parallel share in a layout of tensor, context and pipeline parallel groups.
+    """Return this process's data-parallel share in a layout of tensor, context and pipeline parallel groups.
 
     Args:
         tensor, context, pipeline: sizes of the groups; what is left of the processes is data parallel.
@@ -109,7 +109,7 @@ def data_parallel(
 
 
 def from_mesh(mesh: Any, *names: str) -> Ranks:
-    """The share by a torch `DeviceMesh`: its coordinates along the named axes, the first of them outermost.
+    """Return the share by a torch `DeviceMesh`: its coordinates along the named axes, the first of them outermost.
 
     Args:
         mesh: the mesh, with named axes.
@@ -135,7 +135,7 @@ def from_mesh(mesh: Any, *names: str) -> Ranks:
 
 
 def given_or_found(rank: int | None, world_size: int | None) -> Ranks:
-    """What a loader is given, or `find_ranks()` where it is given nothing. Raises ConfigError for half of it."""
+    """Return what a loader is given, or `find_ranks()` where it is given nothing. Raises ConfigError for half of it."""
     if (rank is None) != (world_size is None):
         raise ConfigError(
             f"rank={rank} and world_size={world_size}: one of them is missing",
@@ -147,7 +147,7 @@ def given_or_found(rank: int | None, world_size: int | None) -> Ranks:
 
 
 def whole(name: str, value: Any) -> int:
-    """A whole number of whatever type (NumPy's too) as an int, as states are JSON. Raises ConfigError."""
+    """Return a whole number of whatever type (NumPy's too) as an int, as states are JSON. Raises ConfigError."""
     try:
         return operator.index(value)
     except TypeError:

@@ -98,14 +98,14 @@ def read_state(
 
 
 def _with_outline(state: Any, first: Any) -> Any:
-    """The state with the plan's outline, which `Checkpoint` keeps in the first of all ranks' states only."""
+    """Return the state with the plan's outline, which `Checkpoint` keeps in the first of all ranks' states only."""
     if not (isinstance(state, Mapping) and isinstance(first, Mapping)) or state.get("plan") != first.get("plan"):
         return state
     return {**{name: first[name] for name in ("tree", "sources") if name in first}, **state}
 
 
 def _damaged(state: Mapping[str, Any]) -> list[str]:
-    """The entries of a state that are not what they must be."""
+    """Return the entries of a state that are not what they must be."""
     wanted: dict[str, type] = {"position": int, "seed": int, "plan": str}
     wanted["tree" if "tree" in state else "sources"] = str if "tree" in state else Mapping
     optional = {"unskipped": int, "stream": str, "skip": str, "skipped": str}

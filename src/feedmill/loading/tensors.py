@@ -40,7 +40,7 @@ def batch_pad_stack(batch: list[Any]) -> Any:
 
 
 def batch_list(batch: list[Any]) -> list[Any]:
-    """The values as they are."""
+    """Return the values as they are."""
     return batch
 
 
@@ -64,7 +64,7 @@ def generic_batch(batch: list[Any]) -> Any:
 def batch_as(
     kind: type[Any], samples: Sequence[Any], actions: Mapping[str, Callable[[list[Any]], Any]] | None = None
 ) -> Any:
-    """Samples as one batch of a type, fields by name.
+    """Return samples as one batch of a type, fields by name.
 
     Args:
         kind: a dataclass, a named tuple or dict; one with ``from_samples`` says itself how.
@@ -79,7 +79,7 @@ def batch_as(
 
 
 def _columns(samples: Sequence[Any]) -> dict[str, list[Any]]:
-    """The values of each field of the first sample, of all samples."""
+    """Return the values of each field of the first sample, of all samples."""
     names = _field_names(samples[0])
     if names is not None and all(type(sample) is type(samples[0]) for sample in samples):
         return {name: list(map(attrgetter(name), samples)) for name in names}
@@ -88,7 +88,7 @@ def _columns(samples: Sequence[Any]) -> dict[str, list[Any]]:
 
 
 def made_as(kind: type[Any], value: Any) -> Any:
-    """A value of a type (dataclass, named tuple or dict) with the fields of another."""
+    """Return a value of a type (dataclass, named tuple or dict) with the fields of another."""
     fields = _fields(value)
     return dict(fields) if issubclass(kind, dict) else kind(**fields)
 
@@ -133,7 +133,7 @@ class Batch:
 
     @classmethod
     def derive_from(cls, base_batch: Batch, **fields: Any) -> Self:
-        """A batch of this type with `fields`, and the base fields of another."""
+        """Return a batch of this type with `fields`, and the base fields of another."""
         return cls(**{field.name: getattr(base_batch, field.name) for field in dataclasses.fields(Batch)}, **fields)
 
     @classmethod
@@ -153,12 +153,12 @@ class Batch:
         return cls(**given)
 
     def pin_memory(self) -> Self:
-        """This batch with its tensors in page-locked memory."""
+        """Return this batch with its tensors in page-locked memory."""
         return pinned(self)  # type: ignore[no-any-return]
 
 
 def pinned(value: Any) -> Any:
-    """A copy with every tensor in page-locked memory; goes into dataclasses, mappings, tuples and lists."""
+    """Return a copy with every tensor in page-locked memory; goes into dataclasses, mappings, tuples and lists."""
     torch = _torch()
     if isinstance(value, torch.Tensor):
         return value.pin_memory()

@@ -39,7 +39,7 @@ class TraceReport:
     shown: list[dict[str, Any]] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for ``--json``."""
+        """Return plain data, for ``--json``."""
         return dict(self.facts)
 
 
@@ -102,7 +102,7 @@ def trace(
 
 
 def _position(path: Path | None, plan: Plan, allow: Sequence[str]) -> int:
-    """The position that a loader's state is at, checked against the plan."""
+    """Return the position that a loader's state is at, checked against the plan."""
     unknown = [name for name in allow if name not in _ALLOW]
     if unknown or (allow and path is None):
         raise ConfigError(
@@ -137,7 +137,7 @@ def _forwards(
     start: Start,
     show: bool,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """What a step sees, and the content of its samples if they are shown."""
+    """Return what a step sees, and the content of its samples if they are shown."""
     begins: dict[str, Any] = {"start": start[0], "first_step": start[1]}
     if rank is None and world is not None:
         ranks = None if global_batch is not None else world  # a budget is that of each rank
@@ -165,7 +165,7 @@ def _forwards(
 
 
 def _wanted(plan: Plan, key: str | None, document: int | None, source: str | None) -> list[tuple[str, int]]:
-    """The samples to trace: source and number."""
+    """Return the samples to trace: source and number."""
     if key is not None:
         return ledger.find(plan, key, source)
     if source is None and len(plan.names) > 1:
@@ -213,7 +213,7 @@ def _backwards(
 
 
 def _contents(plan: Plan, wanted: list[tuple[str, int]]) -> list[dict[str, Any]]:
-    """Samples as `preview` shows them; one that cannot be read is shown by its error."""
+    """Return samples as `preview` shows them; one that cannot be read is shown by its error."""
     out = []
     for name, index in wanted:
         dataset = plan.source(name)

@@ -44,7 +44,7 @@ class Pinned:
         return nullcontext()
 
     def moved(self, value: Any) -> Any:
-        """The copy."""
+        """Return the copy."""
         return value.pin_memory() if hasattr(value, "pin_memory") else value
 
     def complete(self) -> None:
@@ -68,12 +68,12 @@ class Streamed:
         self._stream = api.Stream(device=device)
 
     def begun(self) -> AbstractContextManager[Any]:
-        """The stream is the current one of the calling thread, and its device the current device."""
+        """Return the stream is the current one of the calling thread, and its device the current device."""
         context: AbstractContextManager[Any] = self._api.stream(self._stream)
         return context
 
     def moved(self, value: Any) -> Any:
-        """The tensor on the device, its copy begun."""
+        """Return the tensor on the device, its copy begun."""
         if self._pin and hasattr(value, "pin_memory"):
             value = value.pin_memory()
         return value.to(self._device, non_blocking=True)
@@ -126,7 +126,7 @@ class Transfer:
         return Streamed(api, device, self._pin)
 
     def ahead(self, batches: Generator[Given, None, None]) -> Generator[Given, None, None]:
-        """The batches with their tensors on the device, copied while the one before is in use.
+        """Return the batches with their tensors on the device, copied while the one before is in use.
 
         Without anything to copy: the batches as they come.
         """
@@ -163,7 +163,7 @@ def _copied(batches: Generator[Given, None, None], lane: Lane) -> Generator[Give
 
 
 def known_device(device: Any) -> Any:
-    """The `torch.device` that is meant. Raises ConfigError where there is none here, MissingExtra without torch."""
+    """Return the `torch.device` that is meant. Raises ConfigError if there is none here, MissingExtra without torch."""
     to_torch([])  # says what is missing where torch is
     import torch
 
@@ -200,7 +200,7 @@ def _has_accelerator() -> bool:
 
 
 def mapped(batch: Any, move: Callable[[Any], Any]) -> Any:
-    """The batch with `move` of its tensors, and of objects that have a `to` as tensors do.
+    """Return the batch with `move` of its tensors, and of objects that have a `to` as tensors do.
 
     Goes into dicts, tuples (named ones too), lists and dataclasses; everything else stays as it is.
     """
@@ -221,7 +221,7 @@ def mapped(batch: Any, move: Callable[[Any], Any]) -> Any:
 
 
 def tensors(batch: Any) -> Iterator[Any]:
-    """The tensors of a batch, those inside objects with a `to` among them."""
+    """Yield the tensors of a batch, those inside objects with a `to` among them."""
     if hasattr(batch, "record_stream"):
         yield batch
     elif isinstance(batch, Mapping):

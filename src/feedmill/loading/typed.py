@@ -67,14 +67,14 @@ class TypedTaskEncoder(TaskEncoder):
         """While a hook runs: the number of this rank's batch, from 0 at the plan's start, the same before and after a
         resume. With packs, groups and hooks that yield, that of the window which the samples are taken from.
 
-        Raises ConfigError where none was made yet.
+        Raises ConfigError if none was made yet.
         """
         return _current("step", "batch")
 
     @property
     def current_sample_index(self) -> int:
         """While a hook runs: the position in the plan of the sample that it makes (of its first one, where it makes a
-        batch), the same for any ranks, workers and resumes. Raises ConfigError where none was made yet."""
+        batch), the same for any ranks, workers and resumes. Raises ConfigError if none was made yet."""
         return _current("position", "sample")
 
     def __class_getitem__(cls, _: Any) -> type[TypedTaskEncoder]:
@@ -96,7 +96,7 @@ class TypedTaskEncoder(TaskEncoder):
         return sample if kind is None or isinstance(sample, kind) else made_as(kind, sample)
 
     def batch(self, samples: list[Any]) -> Any:
-        """Samples put together field by field: tensors padded and stacked, the rest as lists."""
+        """Return samples put together field by field: tensors padded and stacked, the rest as lists."""
         actions = {"__subflavors__": list} if isinstance(samples[0], TypedSample) else None
         kind = type(samples[0]) if self._raw_batch_type is None else self._raw_batch_type
         return batch_as(dict if issubclass(kind, Mapping) else kind, samples, actions)
@@ -142,7 +142,7 @@ class AugmentTaskEncoder(TypedTaskEncoder):
         return super().draws or self._task_encoder.draws
 
     def _hook(self, name: str) -> Callable[..., Any]:
-        """A hook of the encoder below, to be called with a generator."""
+        """Return a hook of the encoder below, to be called with a generator."""
         hooks = self.__dict__.setdefault(_HOOKS, {})
         found: Callable[..., Any] | None = hooks.get(name)
         if found is None:
@@ -189,7 +189,7 @@ class AugmentTaskEncoder(TypedTaskEncoder):
 
 
 def _batch_of_fields(kind: type[Any], columns: dict[str, Any], positions: list[int]) -> Any:
-    """What `TypedTaskEncoder.batch` makes of samples of a type, of the values of their fields."""
+    """Return what `TypedTaskEncoder.batch` makes of samples of a type, of the values of their fields."""
     columns["__restore_key__"] = [(_POSITION, position) for position in positions]
     for name, values in columns.items():
         if isinstance(values, np.ndarray):
@@ -200,13 +200,13 @@ def _batch_of_fields(kind: type[Any], columns: dict[str, Any], positions: list[i
 
 
 def restore_key() -> tuple[str, int] | None:
-    """The key by which `positions_of` knows the sample that is being made; None where none is."""
+    """Return the key by which `positions_of` knows the sample that is being made; None if none is."""
     position = getattr(now, "position", None)
     return None if position is None else (_POSITION, position)
 
 
 def positions_of(key: Any) -> list[int]:
-    """The positions that restore keys of samples and batches name, in their order. Raises ConfigError."""
+    """Return the positions that restore keys of samples and batches name, in their order. Raises ConfigError."""
     if isinstance(key, int):
         return [int(key)]
     if isinstance(key, tuple) and len(key) == 2 and key[0] == _POSITION and isinstance(key[1], int):
@@ -232,7 +232,7 @@ def _current(name: str, what: str) -> int:
 
 
 def share(length: int, window: int, rank: int, world_size: int) -> int:
-    """How many of a plan's positions are a rank's, where windows of them are dealt to the ranks in turn."""
+    """Return how many of a plan's positions are a rank's, where windows of them are dealt to the ranks in turn."""
     windows = -(-length // window)
     mine = len(range(rank, windows, world_size))
     has_last = windows > 0 and (windows - 1) % world_size == rank
@@ -250,7 +250,7 @@ class Fitted(AugmentTaskEncoder):
         task_encoder: the task's own.
         single: give samples (or packs) one by one, without `batch` and `encode_batch`.
         packs: pack online; without it the packing hooks are not used.
-        drops: leave out what the hooks skip, as validation must: no other sample may be counted twice. Without it, as
+        drops: skip what the hooks skip, as validation must: no other sample may be counted twice. Without it, as
             everywhere in training, a substitute stands in. Packs and groups do not know it.
 
     A hook `encode_sample` (or `preencode_sample`) that is a generator gives several samples, or none: those of a
@@ -314,7 +314,7 @@ class Fitted(AugmentTaskEncoder):
         return self._several("preencode_sample", sample, rng)
 
     def _several(self, name: str, sample: Any, rng: np.random.Generator | None = None) -> _Several:
-        """What a hook makes of a sample, finished: any number of encoded samples."""
+        """Return what a hook makes of a sample, finished: any number of encoded samples."""
         if sample is _SKIPPED:
             return _Several()
         rng = drawn(rng)

@@ -95,7 +95,7 @@ class Watchdog:
                 logger.warning("%s", self.message(thread, activity, now))
 
     def message(self, thread: int, activity: Activity, now: float) -> str:
-        """The facts about a stalled thread."""
+        """Return the facts about a stalled thread."""
         names = {other.ident: other.name for other in threading.enumerate()}
         at = f"positions {activity.first} to {activity.stop - 1}"
         if activity.position is not None:

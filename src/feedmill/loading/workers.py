@@ -27,7 +27,7 @@ Make = BatchMaker | GroupMaker
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """How batches are made ahead.
+    """The options of prefetching: workers, threads or processes, and batches in flight.
 
     Args:
         count: threads or processes; with 0 each batch is made when it is asked for.
@@ -61,7 +61,7 @@ class Workers:
 
 
 def chosen(workers: int | str | Workers, make: Make) -> Workers:
-    """What a loader's argument `workers` means.
+    """Return what a loader's argument `workers` means.
 
     ``"auto"``: as many as there are cores for this process (the machine's, divided among the ranks on it), less one for
     the training loop; processes where the transform or the collate function is the user's own and can be sent to them,
@@ -90,7 +90,7 @@ def chosen(workers: int | str | Workers, make: Make) -> Workers:
 
 
 def make_ahead(make: Make, steps: Iterable[Step], workers: Workers, prefetch: int) -> Generator[Made, None, None]:
-    """The batches of steps, in order. However the iteration ends, its threads or processes have ended then.
+    """Return the batches of steps, in order. However the iteration ends, its threads or processes have ended then.
 
     Args:
         prefetch: batches per worker that are begun or wait to be taken.

@@ -60,15 +60,15 @@ class Catalog(ABC):
 
     @abstractmethod
     def children(self, folder: str) -> Iterator[Child]:
-        """The entries of a folder that is there, each once."""
+        """Return the entries of a folder that is there, each once."""
 
     @abstractmethod
     def is_folder(self, folder: str) -> bool:
-        """Whether there is such a folder."""
+        """Return whether there is such a folder."""
 
     @abstractmethod
     def file(self, path: str) -> File | None:
-        """The file at a path."""
+        """Return the file at a path."""
 
 
 class IndexCatalog(Catalog):
@@ -85,7 +85,7 @@ class IndexCatalog(Catalog):
         self._idle: list[sqlite3.Connection] = []
 
     def _ask(self, question: str, arguments: tuple[str | int, ...]) -> list[tuple[Any, ...]]:
-        """All rows of an answer."""
+        """Return all rows of an answer."""
         try:
             connection = self._idle.pop()
         except IndexError:
@@ -106,7 +106,7 @@ class IndexCatalog(Catalog):
         return _HERE if all(type(key) is str and key.startswith(_HERE) for key in edges) else ""
 
     def _meant(self, path: str) -> str:
-        """The path in the index of one that is shown."""
+        """Return the path in the index of one that is shown."""
         parts = path.split("/")
         last = parts.pop()
         return self._root + "".join(f"{_MEANT.get(part, part)}/" for part in parts) + last
@@ -138,7 +138,7 @@ class IndexCatalog(Catalog):
                     yield Child(name, True)
 
     def _before_folder(self, keys: list[str], skip: int) -> tuple[list[str], str]:
-        """The keys before the first that lies deeper, and where to look on behind them."""
+        """Return the keys before the first that lies deeper, and where to look on behind them."""
         for i, key in enumerate(keys):
             if "/" in key[skip:]:
                 return keys[:i], ""

@@ -21,7 +21,7 @@ class Content(ABC):
 
     @abstractmethod
     def read(self, offset: int, length: int) -> bytes:
-        """Bytes from `offset`; fewer where the file ends."""
+        """Return bytes from `offset`; fewer where the file ends."""
 
 
 class Stored(Content):
@@ -50,7 +50,7 @@ class Contents(ABC):
 
     @abstractmethod
     def open(self, file: File) -> Content:
-        """Raises `DataError` where the bytes are not what the index says."""
+        """Raises `DataError` if the bytes are not what the index says."""
 
 
 class TarContents(Contents):
@@ -95,7 +95,7 @@ class TarContents(Contents):
         )
 
     def _extended(self, file: File) -> bool:
-        """Whether more than the member's own header stands before it, so far as a glance tells."""
+        """Return whether more than the member's own header stands before it, so far as a glance tells."""
         offsets: Int64s = self.table.offsets(file.shard)
         begin = int(offsets[file.sample])
         if file.offset - BLOCK == begin:

@@ -162,7 +162,7 @@ def _over(
 
 
 def _usable_index(store: Store) -> Path | None:
-    """The index, where it has the tables of 7.0 or later."""
+    """Return the index, where it has the tables of 7.0 or later."""
     if not store.exists(database.INDEX):
         return None
     path = cached_copy(store, database.INDEX)

@@ -60,7 +60,7 @@ class Operations:
         }
 
     def _look_up(self, path: str) -> File | None:
-        """The file, or None for a folder. Raises ENOENT."""
+        """Return the file, or None for a folder. Raises ENOENT."""
         relative = path.strip("/")
         try:
             if not relative or self.catalog.is_folder(relative + "/"):
@@ -73,14 +73,14 @@ class Operations:
         return found
 
     def access(self, path: str, mode: int) -> int:
-        """Whether reading is possible; writing never is."""
+        """Return whether reading is possible; writing never is."""
         self._look_up(path)
         if mode & os.W_OK:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
         return 0
 
     def open(self, path: str, flags: int) -> int:
-        """A handle for reading."""
+        """Return a handle for reading."""
         if flags & _WRITING:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
         found = self._look_up(path)
@@ -95,7 +95,7 @@ class Operations:
         return handle
 
     def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
-        """Bytes of an open file; fewer than asked only at its end."""
+        """Return bytes of an open file; fewer than asked only at its end."""
         try:
             return self._files[fh].read(offset, size)
         except KeyError:
@@ -113,7 +113,7 @@ class Operations:
         return 0
 
     def opendir(self, path: str) -> int:
-        """A handle for listing."""
+        """Return a handle for listing."""
         if self._look_up(path) is not None:
             raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
         relative = path.strip("/")
@@ -123,7 +123,7 @@ class Operations:
         return handle
 
     def readdir_with_offset(self, path: str, offset: int, fh: int) -> Iterator[tuple[str, int, int]]:
-        """Names, kinds and places from a place on; as many as the caller takes."""
+        """Return names, kinds and places from a place on; as many as the caller takes."""
         try:
             listing = self._listings[fh]
         except KeyError:

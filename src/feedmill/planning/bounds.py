@@ -34,7 +34,7 @@ def longest(root: Node) -> int | None:
 
 
 def reach(root: Node, leaf: int, total: int) -> int:
-    """How many epochs of a leaf the first `total` positions of the plan touch; later epochs are not used."""
+    """Return how many epochs of a leaf the first `total` positions of the plan touch; later epochs are not used."""
     node = root
     while not isinstance(node, Leaf):
         number = next(i for i, child in enumerate(node.children) if leaf in child.leaves)
@@ -65,7 +65,7 @@ def proofs(root: Node, total: int) -> list[tuple[str, int, int, int]]:
 
 
 def _limits(node: Node, total: int) -> Iterator[tuple[Repeat, int]]:
-    """Every repetition with a limit, and how far the first `total` positions reach into the stream it repeats."""
+    """Yield every repetition with a limit, and how far the first `total` positions reach into the stream it repeats."""
     for child, used in zip(node.children, node.reach(total), strict=True):
         if isinstance(node, Repeat) and node.max_repeats:
             yield node, used
@@ -73,7 +73,7 @@ def _limits(node: Node, total: int) -> Iterator[tuple[Repeat, int]]:
 
 
 def _broken(root: Node, total: int) -> tuple[Repeat, int] | None:
-    """The first repetition whose limit a plan of this length breaks, and the samples it would need."""
+    """Return the first repetition whose limit a plan of this length breaks, and the samples it would need."""
     for node, used in _limits(root, total):
         if used > (node.max_repeats or 0) * node.child.finite("counting repeats"):
             return node, used

@@ -14,9 +14,9 @@ from feedmill.planning.nodes.base import Located
 
 
 def read_batch(sources: Sequence[Dataset], located: Located, want: Want) -> Batch | None:
-    """The samples at these places as `Dataset.read_batch` gives them, in their order.
+    """Return the samples at these places as `Dataset.read_batch` gives them, in their order.
 
-    Those of several sources only as columns: None where one of them has no short way to that, or the columns of two do
+    Those of several sources only as columns: None if one of them has no short way to that, or the columns of two do
     not fit each other. Raises as `Dataset.read` does.
     """
     numbers = np.flatnonzero(np.bincount(located.source, minlength=1)).tolist() or [0]

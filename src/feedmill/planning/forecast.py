@@ -23,10 +23,10 @@ class Need:
 
     Attributes:
         name: the source's name.
-        tokens: tokens in the dataset; None where its index knows no lengths.
+        tokens: tokens in the dataset; None if its index knows no lengths.
         drawn_tokens: tokens drawn: samples drawn times the mean length of those used. None without lengths or budget.
         drawn_bytes: bytes read: samples drawn times its mean size, the size of its files over their samples. An
-            estimate, without what a cache or reading neighbours together saves. None where the size is not known.
+            estimate, without what a cache or reading neighbours together saves. None if the size is not known.
         epochs: passes over it that the budget begins; None for an endless plan without a budget.
     """
 
@@ -37,7 +37,7 @@ class Need:
     epochs: int | None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return {
             "tokens": self.tokens,
             "drawn_tokens": self.drawn_tokens,
@@ -47,7 +47,7 @@ class Need:
 
 
 def needs(plan: Plan, samples: int | None) -> list[Need]:
-    """What the first `samples` positions take of each source; None where the plan has no end and no budget."""
+    """Return what the first `samples` positions take of each source; None if the plan has no end and no budget."""
     found = plan.report(samples)
     total = documents(found)
     epochs = {} if total is None else bounds.reaches(plan.node, total)
@@ -67,12 +67,12 @@ def needs(plan: Plan, samples: int | None) -> list[Need]:
 
 
 def documents(found: Report) -> int | None:
-    """How many positions of a plan's node a report is about: of a packed plan, the documents of its rows."""
+    """Return how many positions of a plan's node a report is about: of a packed plan, the documents of its rows."""
     return found.documents if isinstance(found, PackedReport) else found.total
 
 
 def samples_for_tokens(plan: Plan, tokens: int) -> int:
-    """The fewest samples that give at least this many tokens, by the mean lengths of the sources.
+    """Return the fewest samples that give at least this many tokens, by the mean lengths of the sources.
 
     Raises:
         ConfigError: a source's lengths are not known, or the plan is too short.
@@ -127,7 +127,7 @@ class Mixture:
 
 
 def mixture(plan: Plan, samples: int, windows: int = 200) -> Mixture:
-    """The mixture in equal windows over the first `samples` positions; counted, not sampled.
+    """Return the mixture in equal windows over the first `samples` positions; counted, not sampled.
 
     Raises:
         ConfigError: no samples.
@@ -151,7 +151,7 @@ def _tokens(dataset: Dataset) -> int | None:
 
 
 def _mean_bytes(dataset: Dataset) -> float | None:
-    """Bytes per sample, from the size of the files: what a split excludes lies in them too."""
+    """Return bytes per sample, from the size of the files: what a split excludes lies in them too."""
     facts = dataset.describe()
     size, samples = facts.get("bytes"), (facts.get("samples") or 0) + (facts.get("excluded") or 0)
     return None if size is None or not samples else size / samples

@@ -19,7 +19,7 @@ _TOGETHER = 1 << 18
 
 
 def positions_of(root: Node, leaf: int, name: str, indices: Sequence[int], end: int) -> IntArray:
-    """All positions before `end` at which a plan gives samples of one of its leaves: int64[n], in order.
+    """Return all positions before `end` at which a plan gives samples of one of its leaves: int64[n], in order.
 
     Args:
         root: the plan's root.

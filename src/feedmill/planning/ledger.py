@@ -41,8 +41,8 @@ class Entry:
         unskipped: the same without the plan's skip list, as skip lists count; equal to `position` where there is none.
         source: name of the source.
         dataset: path or URL of its dataset.
-        file, offset, length: where the sample lies in it, in bytes; None where that could not be read.
-        key: the sample's key; None where it could not be read.
+        file, offset, length: where the sample lies in it, in bytes; None if that could not be read.
+        key: the sample's key; None if it could not be read.
         index: number of the sample in the source.
         epoch: which pass over its source gave it, from 0: how often the plan gave this sample before, unless a shuffle
             stands above the repetition.
@@ -64,7 +64,7 @@ class Entry:
     problem: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data; `span` and `problem` only where there is one."""
+        """Return plain data; `span` and `problem` only where there is one."""
         return _given(asdict(self))
 
 
@@ -76,7 +76,7 @@ class Occurrence:
         position: in the plan.
         unskipped: the same without the plan's skip list.
         epoch: which pass over its source gave it, from 0, skipped times included; see `Entry`.
-        step: the step that sees it, None where no global batch was given or it lies before the start.
+        step: the step that sees it, None if no global batch was given or it lies before the start.
         span: as for `Entry`.
     """
 
@@ -87,7 +87,7 @@ class Occurrence:
     span: tuple[int, int] | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data; `span` only where there is one."""
+        """Return plain data; `span` only where there is one."""
         return _given(asdict(self))
 
 
@@ -107,7 +107,7 @@ def batch(
     remainder: Remainder = "uneven",
     dealing: Dealing | None = None,
 ) -> Step:
-    """The positions of one step.
+    """Return the positions of one step.
 
     Args:
         number: the step, from `first_step`.
@@ -144,7 +144,7 @@ def ranks_of(
     remainder: Remainder = "uneven",
     dealing: Dealing | None = None,
 ) -> list[npt.NDArray[np.int64]]:
-    """The positions of one step, int64[n] for each rank; arguments as for `batch`. Raises as it does."""
+    """Return the positions of one step, int64[n] for each rank; arguments as for `batch`. Raises as it does."""
     if global_batch is None:
         dealer, cut = _cut(plan, number, None, world_size, start, first_step, remainder, dealing)
         return [cut.first + part for part in dealer.deal(cut)]
@@ -162,7 +162,7 @@ def _cut(
     remainder: Remainder,
     dealing: Dealing | None,
 ) -> tuple[BudgetDealer, Cut]:
-    """A global batch by budget, and what deals it."""
+    """Return a global batch by budget, and what deals it."""
     _check_rank(rank or 0, world_size)
     _check_run(plan, start)
     grid = _budget_grid(plan, rank or 0, world_size, start, remainder, dealing)
@@ -223,7 +223,7 @@ def _grid(
     first_step: int,
     remainder: Remainder,
 ) -> tuple[Grid, int]:
-    """The batches of a rank, and the number of a step in them."""
+    """Return the batches of a rank, and the number of a step in them."""
     _check_rank(rank or 0, world_size)
     if (rank is None) != (world_size is None):
         raise ConfigError(
@@ -250,7 +250,7 @@ def _grid(
 
 
 def entries(plan: Plan, positions: npt.ArrayLike) -> list[Entry]:
-    """What stands at these positions, in that order; one bulk read per source tells keys and offsets.
+    """Return what stands at these positions, in that order; one bulk read per source tells keys and offsets.
 
     A sample that cannot be read is an entry with a `problem`: the ledger must answer for damaged data too.
 
@@ -298,7 +298,7 @@ def _packed(plan: Plan) -> PackedPlan | None:
 
 
 def _sources(dataset: Dataset, indices: npt.NDArray[np.int64]) -> Sequence[Source | str]:
-    """Where each sample lies, or why that is not known."""
+    """Return where each sample lies, or why that is not known."""
     try:
         return [sample.source for sample in dataset.read_raw(indices)]
     except FeedmillError:
@@ -313,12 +313,12 @@ def _source(dataset: Dataset, index: int) -> Source | str:
 
 
 def unskipped(plan: Plan, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The positions as they count without the plan's skip list, int64[n]."""
+    """Return the positions as they count without the plan's skip list, int64[n]."""
     return positions if plan.skip is None else plan.skip.inward(positions)
 
 
 def find(plan: Plan, key: str, source: str | None = None) -> list[tuple[str, int]]:
-    """The sources that hold a sample with this key, and its number in each.
+    """Return the sources that hold a sample with this key, and its number in each.
 
     Args:
         source: look in this source only.
@@ -354,7 +354,7 @@ def occurrences(
     start: int = 0,
     first_step: int = 0,
 ) -> list[Occurrence]:
-    """Every time that the plan gives a sample, in order.
+    """Return every time that the plan gives a sample, in order.
 
     Args:
         source, index: the sample.

@@ -26,7 +26,7 @@ class PlanReport:
     facts: dict[str, Any]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for ``--json``."""
+        """Return plain data, for ``--json``."""
         return dict(self.facts)
 
 
@@ -64,7 +64,7 @@ def plan(
 
 
 def bound_plan(recipe: str | os.PathLike[str] | Recipe | Plan, *, trust: bool = False) -> tuple[Plan, str | None]:
-    """The plan of a recipe that is given by path or URL, or is loaded or bound already; and its path, if any.
+    """Return the plan of a recipe that is given by path or URL, or is loaded or bound already; and its path, if any.
 
     Raises:
         FeedmillError: as `Recipe.load` and `Recipe.plan` do.
@@ -79,7 +79,7 @@ def bound_plan(recipe: str | os.PathLike[str] | Recipe | Plan, *, trust: bool = 
 def _budget(
     plan: Any, samples: int | None, tokens: int | None, steps: int | None, global_batch: int | None
 ) -> int | None:
-    """The budget in samples: as asked, else the plan's length, else None."""
+    """Return the budget in samples: as asked, else the plan's length, else None."""
     if sum(value is not None for value in (samples, tokens, steps)) > 1:
         raise ConfigError("more than one budget is given", fix="Give one of --samples, --tokens and --steps.")
     if (steps is None) != (global_batch is None):
@@ -94,7 +94,7 @@ def _budget(
 
 
 def _ranks(plan: Any, world: int | None, batch: int | None, budget: int | None) -> dict[str, Any] | None:
-    """How evenly the ranks are served, or None where that is not asked."""
+    """Return how evenly the ranks are served, or None if that is not asked."""
     by_budget = batch is None and plan.dealing is not None and plan.dealing.budget is not None
     if (world is None) != (batch is None) and not (by_budget and world is not None):
         raise ConfigError("--world and --batch go together", fix="Give both, or neither.")

@@ -42,7 +42,7 @@ Keys = int | npt.NDArray[np.uint64]
 
 
 def derive(seed: int, *words: int | str) -> int:
-    """A 64-bit key from a seed and words; the same on every platform and Python version.
+    """Return a 64-bit key from a seed and words; the same on every platform and Python version.
 
     BLAKE2b with an 8-byte digest, read as a little-endian number, of the seed and the words one after the other: an
     integer as ``i<decimal>;``, a string as ``s<length in bytes>:<UTF-8>;``.
@@ -73,7 +73,7 @@ def branch(key: Keys, number: int | npt.NDArray[np.int64]) -> Keys: ...
 
 
 def branch(key: Keys, number: int | npt.NDArray[np.int64]) -> Keys:
-    """The key's `number`-th child key, e.g. one per epoch or window; an array of either gives uint64[n].
+    """Return the key's `number`-th child key, e.g. one per epoch or window; an array of either gives uint64[n].
 
     Output `number` of the splitmix64 generator that starts at `key`.
     """
@@ -94,7 +94,7 @@ def branch(key: Keys, number: int | npt.NDArray[np.int64]) -> Keys:
 
 
 def permute(positions: npt.NDArray[np.int64], n: int, key: Keys) -> npt.NDArray[np.int64]:
-    """Where the permutation of ``[0, n)`` sends each position.
+    """Return where the permutation of ``[0, n)`` sends each position.
 
     Args:
         positions: int64[m], each in ``[0, n)``.
@@ -111,7 +111,7 @@ def permute(positions: npt.NDArray[np.int64], n: int, key: Keys) -> npt.NDArray[
 
 
 def unpermute(images: npt.NDArray[np.int64], n: int, key: Keys) -> npt.NDArray[np.int64]:
-    """The positions that `permute` sends to `images`; same shapes."""
+    """Return the positions that `permute` sends to `images`; same shapes."""
     return _walk(images, n, key, _backward)
 
 

@@ -33,7 +33,7 @@ IntArray = npt.NDArray[np.int64]
 
 
 class Plan:
-    """A pure function from positions to samples, over opened datasets; safe to call from several threads.
+    """A pure function from positions to samples, over opened datasets. Several threads may call it.
 
     Args:
         node: the root of the tree; its leaves are numbered like `sources`.
@@ -79,7 +79,7 @@ class Plan:
 
     @property
     def length(self) -> int | None:
-        """Positions, or None where the plan never ends."""
+        """The number of positions, or None if the plan never ends."""
         return self._length
 
     @classmethod
@@ -92,7 +92,7 @@ class Plan:
         seed: int = 0,
         epochs: int | float | str | None = None,
     ) -> Plan:
-        """A plan without a recipe.
+        """Return a plan without a recipe.
 
         Args:
             datasets: one dataset, or several.
@@ -124,7 +124,7 @@ class Plan:
         return cls(Blend(streams, weights), several, names, seed)
 
     def locate(self, positions: npt.ArrayLike) -> Located:
-        """Source, sample number and epoch of each position: int32[n], int64[n], int64[n].
+        """Return source, sample number and epoch of each position: int32[n], int64[n], int64[n].
 
         Raises:
             NotFound: a position outside ``[0, length)``.
@@ -132,7 +132,7 @@ class Plan:
         return self.node.locate(self._checked(positions))
 
     def positions(self, source: int | str, index: int, within: int | None = None) -> IntArray:
-        """All positions of one sample, in order, int64[n].
+        """Return all positions of one sample, in order, int64[n].
 
         Args:
             source: number or name of the source.
@@ -162,16 +162,16 @@ class Plan:
         return positions_of(self.node, number, self.names[number], indices, end)
 
     def locate_to_read(self, positions: npt.ArrayLike) -> Located | LocatedSpans:
-        """What `read` has to know of positions, for who needs it too."""
+        """Return what `read` has to know of positions, for who needs it too."""
         return self.locate(positions)
 
     def locate_ahead(self, positions: npt.ArrayLike) -> Located | None:
         """`locate`, for many positions that are read later, some at a time: a call costs as much as thousands of
-        positions. None where reading asks for something else."""
+        positions. None if reading asks for something else."""
         return self.locate(positions)
 
     def read(self, positions: npt.ArrayLike, located: Located | None = None) -> list[Any]:
-        """The samples at these positions, in that order: one bulk read per source, in stored order.
+        """Return the samples at these positions, in that order, by one bulk read per source in stored order.
 
         Args:
             positions: int64[n].
@@ -190,12 +190,12 @@ class Plan:
         return self.node.locate(self._checked(positions)) if located is None else located
 
     def read_batch(self, positions: npt.ArrayLike, want: Want, located: Located | None = None) -> Batch | None:
-        """The samples at these positions as a batch, or the parts of one, see `Dataset.read_batch`; None where their
+        """The samples at these positions as a batch, or the parts of one, see `Dataset.read_batch`; None if their
         datasets have no short way to that, or it does not fit together."""
         return read_batch(self.sources, self._located(positions, located), want)
 
     def locate_sample(self, source: int, index: int) -> Source:
-        """Where a sample of a source lies."""
+        """Return where a sample of a source is stored."""
         return self.sources[source].locate(index)
 
     def bookmark(self, position: int) -> dict[str, Any]:
@@ -204,12 +204,12 @@ class Plan:
 
     def reopened(self, state: Mapping[str, Any], allowed: Allowed, proven: dict[str, int]) -> int:
         """Return the position at which a run resumes whose state was saved with another plan; see
-        `feedmill.planning.resuming.resume`. Raises ConfigError where that is not allowed."""
+        `feedmill.planning.resuming.resume`. Raises ConfigError if that is not allowed."""
         return reopened(self, state, allowed, proven)
 
     @property
     def fingerprints(self) -> dict[str, str]:
-        """What decides the order, part by part: the seed, each source's way through the tree, and its data.
+        """Return what determines the order, part by part: the seed, each source's path in the tree, and its data.
 
         Where the plan stops is not among them: a run may be made longer.
         """
@@ -228,12 +228,12 @@ class Plan:
 
     @property
     def fingerprint(self) -> str:
-        """One word for the whole plan: the same word means the same order of the same samples."""
+        """Return one hash of the whole plan: equal fingerprints mean the same order of the same samples."""
         return fingerprint_of(self.fingerprints)
 
     @property
     def skip(self) -> Gaps | None:
-        """What the plan's skip list leaves out, or None."""
+        """The positions that the plan's skip list removes, or None."""
         return self.node.gaps if isinstance(self.node, Skip) else None
 
     def position_of(self, unskipped: int) -> int:
@@ -257,7 +257,7 @@ class Plan:
         return unskipped - skipped
 
     def skipping(self, ranges: Iterable[tuple[int, int]], said: str = "") -> Plan:
-        """This plan without some ranges ``(first, stop)`` of its positions; what follows moves up.
+        """Return this plan without some ranges ``(first, stop)`` of its positions; later positions move up.
 
         Raises:
             ConfigError: a range is empty or outside the plan, or nothing would be left.
@@ -271,7 +271,7 @@ class Plan:
         return explain(old, self.fingerprints)
 
     def report(self, samples: int | None = None) -> Report:
-        """Weights, draws and repeats of each source, for the first `samples` positions or the whole plan."""
+        """Return weights, draws and repeats of each source, for the first `samples` positions or the whole plan."""
         return report(self.node, self.names, self.length, self._budget(samples), self._means.mean_where_known)
 
     @cached_property
@@ -334,7 +334,7 @@ class Plan:
         return samples
 
     def source(self, source: int | str) -> Dataset:
-        """A source's dataset, by number or name. Raises `NotFound`."""
+        """Return a source's dataset, by number or name. Raises `NotFound`."""
         return self.sources[self._number(source)]
 
     def _number(self, source: int | str) -> int:
@@ -358,7 +358,7 @@ def _planned_again(again: Callable[[], Plan], fingerprint: str) -> Plan:
 
 
 def unique_names(wanted: Sequence[str]) -> list[str]:
-    """The names, with ``-2``, ``-3``, ... after those that came before.
+    """Return the names, with ``-2``, ``-3``, ... after those that came before.
 
     >>> unique_names(["docs", "code", "docs"])
     ['docs', 'code', 'docs-2']

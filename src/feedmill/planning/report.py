@@ -22,11 +22,11 @@ class SourceReport:
         name: the source's name.
         samples: samples in the dataset.
         used: samples that its subset leaves; all without one.
-        asked: its weight as asked, as a share of the whole; None where no blend stands above it.
+        asked: its weight as asked, as a share of the whole; None if no blend stands above it.
         realised: its weight as scheduled; differs from `asked` only where the blend's period would be too long.
         drawn: samples drawn from it; None for an endless plan without a budget.
-        exact: False where `drawn` is the expected number, because a shuffle across sources is cut in mid-epoch.
-        tokens: tokens in the samples drawn, the expected number unless whole epochs are drawn; None where the source
+        exact: False if `drawn` is the expected number, because a shuffle across sources is cut in mid-epoch.
+        tokens: tokens in the samples drawn, the expected number unless whole epochs are drawn; None if the source
             does not know the lengths of its samples.
         token_share: its share of all sources' tokens.
     """
@@ -47,7 +47,7 @@ class SourceReport:
         return None if self.drawn is None else self.drawn / self.used
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data; weights as floats."""
+        """Return plain data; weights as floats."""
         return {
             "name": self.name,
             "samples": self.samples,
@@ -69,7 +69,7 @@ class StageReport:
     Attributes:
         stage: its number, from 1.
         start: samples of the blend before it.
-        samples: its length; None where it is open-ended.
+        samples: its length; None if it is open-ended.
         names: the sources that the blend mixes.
         asked: their weights.
         realised: their shares of the stage; of an open-ended one, those of its schedule.
@@ -83,7 +83,7 @@ class StageReport:
     realised: tuple[Fraction, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data; weights as floats, by name."""
+        """Return plain data; weights as floats, by name."""
         return {
             "stage": self.stage,
             "start": self.start,
@@ -104,7 +104,7 @@ class Report:
     """A plan in numbers; prints as a table.
 
     Attributes:
-        length: samples of the plan, None where it is endless.
+        length: samples of the plan, None if it is endless.
         total: samples that the report is about.
         sources: one entry per source.
         stages: one entry per stage of each staged blend.
@@ -116,7 +116,7 @@ class Report:
     stages: tuple[StageReport, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for ``--json``."""
+        """Return plain data, for ``--json``."""
         return {
             "length": self.length,
             "total": self.total,
@@ -167,7 +167,7 @@ class PackedReport(Report):
         return self.tokens / self.slots if self.tokens is not None and self.slots else None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for ``--json``."""
+        """Return plain data, for ``--json``."""
         names = ("documents", "width", "slots", "tokens", "left_out", "fill")
         return {**Report.as_dict(self), "packing": {name: getattr(self, name) for name in names}}
 
@@ -224,7 +224,7 @@ def _leaves(
     tokens: Callable[[Node], Fraction | None],
     cut: Subset | None = None,
 ) -> Iterator[tuple[Leaf, int, Fraction | None, Fraction | None, Fraction | None]]:
-    """Every leaf with the samples its subsets leave, the product of the weights above it, and its mean length."""
+    """Yield every leaf with the samples its subsets leave, the product of the weights above it, and its mean length."""
     if isinstance(node, Leaf):
         used = cut or node
         yield node, used.length, asked, realised, tokens(used)
@@ -248,7 +248,7 @@ def _times(above: Fraction | None, own: Fraction | None) -> Fraction | None:
 
 
 def _stages(node: Node, names: Sequence[str]) -> Iterator[StageReport]:
-    """The stages of every staged blend below, from the root on."""
+    """Yield the stages of every staged blend below, from the root on."""
     if isinstance(node, StagedBlend):
         titles = tuple(_title(child, names) for child in node.children)
         plan = node.stages
@@ -260,13 +260,13 @@ def _stages(node: Node, names: Sequence[str]) -> Iterator[StageReport]:
 
 
 def _title(node: Node, names: Sequence[str]) -> str:
-    """What people call a node: the name of its source, or what the names of its sources have in common."""
+    """Return what people call a node: the name of its source, or what the names of its sources have in common."""
     own = [names[leaf] for leaf in node.leaves]
     return own[0] if len(own) == 1 else commonpath(own) or " + ".join(own)
 
 
 def draws(root: Node, total: int) -> dict[int, tuple[int, bool]]:
-    """Samples that the first `total` positions of a plan draw from each leaf, and whether that is exact."""
+    """Return samples that the first `total` positions of a plan draw from each leaf, and whether that is exact."""
     if not isinstance(root, Skip):
         return dict(_drawn(root, total))
     reach = root.reach(total)[0]

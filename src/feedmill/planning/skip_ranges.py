@@ -1,4 +1,4 @@
-"""Ranges of positions that are left out, and the numbers of those that stay: the arithmetic of skip lists."""
+"""Ranges of positions that are skipped, and the numbers of those that stay: the arithmetic of skip lists."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Gaps:
     Args:
         ranges: ``(first, stop)``; in any order, they may overlap.
         length: the ranges lie in ``[0, length)``.
-        said: what was asked for, in words that do not depend on where the plan ends; for people and fingerprints.
+        said: what was asked for, in words that do not depend on where the plan ends; for display and fingerprints.
 
     Attributes:
         firsts, stops: int64[k], the ranges in order, those that touch made one.
@@ -47,32 +47,32 @@ class Gaps:
         self.said = said or f"{self.count:,} position{'' if self.count == 1 else 's'} ({word})"
 
     def inward(self, positions: IntArray) -> IntArray:
-        """Where the numbers that stay stood with nothing left out, int64[n]."""
+        """Return where the numbers that stay stood with nothing left out, int64[n]."""
         found: IntArray = positions + self._removed[np.searchsorted(self._gaps, positions, side="right")]
         return found
 
     def outward(self, positions: IntArray) -> IntArray:
-        """The inverse of `inward`; -1 for those left out."""
+        """Return the inverse of `inward`; -1 for those left out."""
         behind = np.searchsorted(self.firsts, positions, side="right")
         last_stop = np.concatenate(([0], self.stops))[behind]
         return np.where(positions < last_stop, NOWHERE, positions - self._removed[behind])
 
     def after(self, total: int) -> int:
-        """Where the number right after the first `total` that stay stood."""
+        """Return where the number right after the first `total` that stay stood."""
         return total + int(self._removed[np.searchsorted(self._gaps, total - 1, side="right")]) if total else 0
 
     def skipped(self, before: int) -> int:
-        """How many of the first `before` numbers are left out."""
+        """Return how many of the first `before` numbers are skipped."""
         behind = int(np.searchsorted(self.firsts, before))
         return int(self._removed[behind]) - max(int(self.stops[behind - 1]) - before, 0) if behind else 0
 
     def digest(self, before: int) -> str:
-        """Return 16 hexadecimal digits for what is left out of the first `before` numbers."""
+        """Return 16 hexadecimal digits for what is skipped of the first `before` numbers."""
         inside = self.firsts < before
         return digest_of(self.firsts[inside], np.minimum(self.stops[inside], before))
 
     def nth(self, ranks: IntArray) -> IntArray:
-        """The numbers left out, by their own number from 0, int64[n]."""
+        """Return the numbers left out, by their own number from 0, int64[n]."""
         which = np.searchsorted(self._removed, ranks, side="right") - 1
         positions: IntArray = self.firsts[which] + ranks - self._removed[which]
         return positions
@@ -84,7 +84,7 @@ def digest_of(firsts: IntArray, stops: IntArray) -> str:
 
 
 def _merged(ranges: Sequence[tuple[int, int]], length: int) -> tuple[IntArray, IntArray]:
-    """The ranges in order, those that overlap or touch made one: int64[k] firsts and stops."""
+    """Return the ranges in order, those that overlap or touch made one: int64[k] firsts and stops."""
     for first, stop in ranges:
         if not 0 <= first < stop <= length:
             reason = "is empty" if first == stop else f"does not lie in its {length:,} positions"

@@ -8,7 +8,7 @@ from feedmill.planning.plan import Plan
 
 
 def apart(plan: Plan) -> list[tuple[Plan, int]]:
-    """The parts of a plan that take one source each, in order, and the number of that source.
+    """Return the parts of a plan that take one source each, in order, and the number of that source.
 
     Raises:
         ConfigError: the plan never ends, or mixes its sources.

@@ -47,7 +47,7 @@ class Tokens:
         return mean
 
     def mean_where_known(self, node: Node) -> Fraction | None:
-        """`mean`, or None where a source below does not know its lengths."""
+        """`mean`, or None if a source below does not know its lengths."""
         known = all(self._sources[leaf].lengths is not None for leaf in node.leaves)
         return self._mean(node) if known else None
 
@@ -107,7 +107,7 @@ def epoch_shares(node: Junction) -> list[Fraction]:
 
 
 def _range(node: Leaf | Subset) -> tuple[Node, int, int]:
-    """The node below all subsets, and the range of it that they leave."""
+    """Return the node below all subsets, and the range of it that they leave."""
     start, stop = 0, node.length
     inner: Node = node
     while isinstance(inner, Subset):

@@ -32,7 +32,7 @@ class TraversedDatasetReference:
 
 
 def traverse_metadataset(path: str | os.PathLike[str], *, split_part: str = "train") -> list[TraversedDatasetReference]:
-    """The datasets of a split, in order; nothing is opened but the metadatasets themselves.
+    """Return the datasets of a split, in order; nothing is opened but the metadatasets themselves.
 
     Raises:
         NotFound, ConfigError: as `Recipe.load`; or a join, which is no single dataset.

@@ -9,7 +9,7 @@ Tree = tuple[str, Sequence["Tree"]]
 
 
 def render(tree: Tree) -> str:
-    """The tree with one line per label.
+    """Return the tree with one line per label.
 
     >>> print(render(("blend", [("docs", []), ("code", [("shuffle", [])])])))
     blend

@@ -108,7 +108,7 @@ class AudioReader:
         return number + (nearest - end if abs(nearest - end) <= slack else 0)
 
     def _find_grid(self) -> tuple[int, int]:
-        """The number of a frame's first sample, and samples per frame; the first frame may be a shorter one."""
+        """Return the number of a frame's first sample, and samples per frame; the first frame may be a shorter one."""
         with self._open() as container:
             first, *others = list(islice(container.decode(audio=0), 3)) or [None]
         if first is None or first.pts is None or len({frame.samples for frame in others}) != 1:
@@ -117,7 +117,7 @@ class AudioReader:
 
     def _seek(self, first: int) -> None:
         """Be far enough before a sample. At the beginning the file is opened again: what comes before the first sample
-        to prepare the codec is left out by a seek."""
+        to prepare the codec is skipped by a seek."""
         target = Fraction(first, self.rate) - _PREROLL
         if target <= self.origin / Fraction(self.rate):
             if not self._fresh:
@@ -153,7 +153,7 @@ def _array(frame: Any) -> Samples:
 
 
 def _sample(seconds: float | Fraction, rate: int) -> int:
-    """The number of the sample nearest to a time; halves go up."""
+    """Return the number of the sample nearest to a time; halves go up."""
     return int((Fraction(seconds) * rate + Fraction(1, 2)) // 1)
 
 

@@ -84,16 +84,16 @@ class AVDecoder:
         self._start()
 
     def came_from(self, file: str, offset: int | None, record: str) -> None:
-        """Say which file, at which byte, and which sample's part this is; errors name it."""
+        """Set the file, byte offset and sample part that errors name."""
         self.file, self.offset, self.name = file, offset, record
 
     @property
     def stream(self) -> Any:
-        """The file, to be read from its beginning."""
+        """Return the file, positioned at its beginning."""
         return open(self.source, "rb") if isinstance(self.source, str) else as_file(self.source)
 
     def close(self) -> None:
-        """Close what is open. The next question opens it again."""
+        """Close the file. The next call opens it again."""
         for reader in (self._video, self._audio):
             if reader is not None:
                 reader.close()
@@ -102,17 +102,17 @@ class AVDecoder:
     # Clips
 
     def get_video(self) -> AVData:
-        """All frames, as one clip."""
+        """Return all frames as one clip."""
         clips, times = self.get_video_clips([(0, float("inf"))])
         return AVData(clips, times)
 
     def get_audio(self) -> AVData:
-        """All samples of audio, as one clip."""
+        """Return all audio samples as one clip."""
         clips, times = self.get_audio_clips([(0, float("inf"))])
         return AVData([], [], clips, times)
 
     def get_video_with_audio(self) -> AVData:
-        """All frames and all audio, as one clip each."""
+        """Return all frames and all audio, each as one clip."""
         return self.get_clips([(0, float("inf"))], [(0, float("inf"))])
 
     def get_clips(
@@ -212,7 +212,7 @@ class AVDecoder:
         get_audio_duration: bool = True,
         get_audio_num_samples: bool = False,
     ) -> AVMetadata:
-        """Durations, counts and sizes; only what is asked for, as far as the file has it.
+        """Return the requested durations, counts and sizes, as far as the file has them.
 
         Counting samples decodes all audio; counting frames walks through files without an index of every frame.
 
@@ -239,35 +239,35 @@ class AVDecoder:
         return AVMetadata(**found)
 
     def get_video_fps(self) -> float:
-        """Frames per second. Raises `DataError` where there is no video."""
+        """Return the frames per second. Raises `DataError` if there is no video."""
         return float(self._wanted("video_fps", get_video_duration=False, get_audio=False))
 
     def get_video_duration(self, get_frame_count: bool = False) -> tuple[float | None, int | None]:
-        """Duration of the video in seconds, and the number of frames where wanted."""
+        """Return the duration of the video in seconds, and optionally the number of frames."""
         found = self.get_metadata(get_video_frame_count=get_frame_count, get_video_frame_size=False, get_audio=False)
         return found.video_duration, found.video_num_frames
 
     def get_audio_duration(self) -> float | None:
-        """Duration of the audio in seconds."""
+        """Return the duration of the audio in seconds."""
         return self.get_metadata(get_video=False).audio_duration
 
     def get_audio_samples_per_second(self) -> int:
-        """Samples per second. Raises `DataError` where there is no audio."""
+        """Return the audio samples per second. Raises `DataError` if there is no audio."""
         return int(self._wanted("audio_sample_rate", get_video=False, get_audio_duration=False))
 
     def has_video_stream(self) -> bool:
-        """Whether there is video."""
+        """Return whether the file has a video stream."""
         with self._decoding():
             return self._has_video()
 
     def has_audio_stream(self) -> bool:
-        """Whether there is audio."""
+        """Return whether the file has an audio stream."""
         with self._decoding(), self._opened() as container:
             return len(container.streams.audio) > 0
 
     @property
     def video_start(self) -> float:
-        """The time at which the video begins, in seconds: not always 0."""
+        """Return the time at which the video begins, in seconds, which is not always 0."""
         with self._decoding():
             reader = self._video_reader()
             return float(reader.origin * reader.time_base)
@@ -287,7 +287,7 @@ class AVDecoder:
         return value
 
     def check(self) -> None:
-        """Decode everything, and keep nothing. Raises `DataError` where the file is damaged; names sample and file."""
+        """Decode the whole file, without keeping it. Raises `DataError`, with sample and file, if it is corrupt."""
         with self._decoding(), self._opened() as container:
             wanted = [*container.streams.video[:1], *container.streams.audio[:1]]
             if not wanted:
@@ -360,7 +360,7 @@ class AVDecoder:
         return [(tick(start), None if end == float("inf") else tick(end)) for start, end in ranges]
 
     def _array(self, array: npt.NDArray[Any], axes: tuple[int, ...] | None) -> Any:
-        """The array with its axes in this order, without a copy, as what the user wants."""
+        """Return the array with its axes in this order, without a copy, as what the user wants."""
         if self.arrays == "numpy":
             return array if axes is None else array.transpose(axes)
         try:

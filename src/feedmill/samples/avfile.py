@@ -1,4 +1,4 @@
-"""Opening audio and video with PyAV, and noticing files that are cut short.
+"""Opening audio and video with PyAV, and noticing files that are truncated.
 
 What PyAV is given may be bytes, a path, or a seekable binary file. Decoders run on the calling thread: workers are many
 already, and threads must not be left behind where a process forks.
@@ -20,7 +20,7 @@ _CUES_AHEAD = 4096
 
 
 def pyav() -> Any:
-    """The package. Raises `MissingExtra`."""
+    """Return the package. Raises `MissingExtra`."""
     try:
         import av
     except ImportError:
@@ -29,19 +29,19 @@ def pyav() -> Any:
 
 
 def ffmpeg_error() -> Any:
-    """The class of PyAV's errors."""
+    """Return the class of PyAV's errors."""
     from av.error import FFmpegError
 
     return FFmpegError
 
 
 def reason(error: BaseException) -> str:
-    """What a codec's error says, without its numbers."""
+    """Return what a codec's error says, without its numbers."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 def as_file(source: AvSource) -> Any:
-    """What PyAV opens: a path, or a file at its beginning."""
+    """Return what PyAV opens: a path, or a file at its beginning."""
     if isinstance(source, bytes):
         return io.BytesIO(source)
     if isinstance(source, str | os.PathLike):
@@ -78,7 +78,7 @@ class _Cursor(io.RawIOBase):
 
 
 def open_av(source: AvSource, threads: int = 1) -> Any:
-    """An open ``av.container.InputContainer``.
+    """Return an open ``av.container.InputContainer``.
 
     Args:
         threads: threads of a video decoder; 0 for as many as there are cores. What is decoded does not depend on it.
@@ -99,7 +99,7 @@ def open_av(source: AvSource, threads: int = 1) -> Any:
 
 
 def size_of(source: AvSource) -> int:
-    """Bytes."""
+    """Return bytes."""
     if isinstance(source, bytes):
         return len(source)
     if isinstance(source, str | os.PathLike):
@@ -108,7 +108,7 @@ def size_of(source: AvSource) -> int:
 
 
 def head_of(source: AvSource, length: int) -> bytes:
-    """The first bytes."""
+    """Return the first bytes."""
     if isinstance(source, bytes):
         return source[:length]
     if isinstance(source, str | os.PathLike):
@@ -119,7 +119,7 @@ def head_of(source: AvSource, length: int) -> bytes:
 
 
 def announced_size(head: bytes) -> int | None:
-    """The size that the header of a RIFF (WAV, AVI) or Matroska file promises; None where it promises none."""
+    """Return the size that the header of a RIFF (WAV, AVI) or Matroska file promises; None if it promises none."""
     if head[:4] == b"RIFF" and len(head) >= 12:
         size = int.from_bytes(head[4:8], "little")
         return None if size in _UNKNOWN_SIZES else size + 8
@@ -132,13 +132,13 @@ def announced_size(head: bytes) -> int | None:
 
 
 def _skip(head: bytes, at: int) -> int | None:
-    """The end of the element whose size is written at `at`."""
+    """Return the end of the element whose size is written at `at`."""
     number = _number(head, at)
     return None if number is None or number[0] is None else number[1] + number[0]
 
 
 def _number(head: bytes, at: int) -> tuple[int | None, int] | None:
-    """A Matroska size and where it ends; the size is None where it is unknown (all ones, as live streams have it)."""
+    """A Matroska size and where it ends; the size is None if it is unknown (all ones, as live streams have it)."""
     if at >= len(head) or not head[at]:
         return None
     length = 9 - head[at].bit_length()
@@ -160,12 +160,12 @@ def check_whole(source: AvSource, container: Any) -> None:
 
 
 def is_indexed(container: Any, stream: Any) -> bool:
-    """Whether the container came with an index of every frame of the stream, as MP4 and QuickTime have it."""
+    """Return whether the container came with an index of every frame of the stream, as MP4 and QuickTime have it."""
     return "mp4" in container.format.name and 0 < stream.frames == len(stream.index_entries)
 
 
 def is_cover(stream: Any) -> bool:
-    """Whether a video stream is one picture that goes with the audio."""
+    """Return whether a video stream is one picture that goes with the audio."""
     from av.stream import Disposition
 
     return bool(stream.disposition & Disposition.attached_pic)

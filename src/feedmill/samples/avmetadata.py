@@ -19,7 +19,7 @@ def av_metadata(source: AvSource) -> Metadata:
     """All metadata of the first video and the first audio stream. Where PyAV is not installed, soundfile reads audio.
 
     Raises:
-        ValueError: there is neither, or the file is cut short.
+        ValueError: there is neither, or the file is truncated.
         MissingExtra: neither PyAV nor soundfile is installed.
         Exception: whatever the codec raises for bytes that are no media file.
     """
@@ -70,7 +70,7 @@ def stream_metadata(
             found |= _audio(container, audio_duration, audio_samples)
         except ffmpeg_error():
             # Seeking fails on short files of some formats (FLAC): begin again. Elsewhere the seek stays, because
-            # after it some containers leave out the encoder's padding, which the stored counts then do too.
+            # after it some containers skip the encoder's padding, which the stored counts then do too.
             with open_av(source) as again:
                 found |= _audio(again, audio_duration, audio_samples)
     return {key: value for key, value in found.items() if value is not None}
@@ -149,7 +149,7 @@ def _soundfile_metadata(source: AvSource) -> Metadata:
     except (ImportError, OSError):
         raise MissingExtra("metadata of audio and video needs PyAV", extra="media") from None
     with soundfile.SoundFile(as_file(source)) as file:
-        # The header alone would not tell that the file is cut short.
+        # The header alone would not tell that the file is truncated.
         samples = sum(len(block) for block in file.blocks(1 << 16))
         if samples != file.frames:
             raise ValueError(f"cut short: {samples} of {file.frames} samples")

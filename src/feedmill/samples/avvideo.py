@@ -31,7 +31,7 @@ _FAR = 1.0
 
 
 def to_ticks(seconds: float, time_base: Fraction) -> int | None:
-    """The tick at or before a time; None for infinity."""
+    """Return the tick at or before a time; None for infinity."""
     if seconds == float("inf"):
         return None
     return int((Fraction(seconds) + _TOLERANCE) / time_base // 1)
@@ -64,11 +64,11 @@ class VideoReader:
         self.container.close()
 
     def first(self) -> Any:
-        """The first frame. Raises as `frames`."""
+        """Return the first frame. Raises as `frames`."""
         return next(self.frames(self.origin, self.origin))
 
     def frames(self, start: int, end: int | None) -> Iterator[Any]:
-        """The frames on the screen from tick `start` to tick `end` (None: to the last).
+        """Yield the frames on the screen from tick `start` to tick `end` (None: to the last).
 
         Raises:
             DataError: there is no frame at all, or frames have no times.
@@ -104,7 +104,7 @@ class VideoReader:
         return shown, ahead
 
     def _near(self, start: int) -> bool:
-        """Whether to continue decoding rather than to seek."""
+        """Return whether to continue decoding rather than to seek."""
         if self._fresh:
             return self._reaches(self.origin, start)
         return self._shown is not None and self._shown.pts <= start and self._reaches(self._last, start)
@@ -173,7 +173,7 @@ class VideoReader:
             yield from packet.decode()
 
     def _is_past(self, packet: Any) -> bool:
-        """Whether the packet's frame has left the screen, by its stated duration, when the clip begins."""
+        """Return whether the packet's frame has left the screen, by its stated duration, when the clip begins."""
         if self._skip_before is None or packet.pts is None or not packet.duration:
             return False
         return bool(packet.pts + packet.duration <= self._skip_before)
@@ -221,7 +221,7 @@ class Converter:
 
 
 def times_of_frames(container: Any) -> npt.NDArray[np.int64]:
-    """The tick at which each frame of the first video stream begins, int64[n], in the order of being shown.
+    """Return the tick at which each frame of the first video stream begins, int64[n], in the order of being shown.
 
     Walks through the container's packets and decodes nothing.
     """

@@ -20,7 +20,7 @@ _PLAIN = (int, str, bytes, float)
 
 
 def decode(data: bytes) -> Any:
-    """The one value that `data` holds. Raises `ValueError` where it is not one whole CBOR value, and `MissingExtra`."""
+    """The one value that `data` holds. Raises `ValueError` if it is not one whole CBOR value, and `MissingExtra`."""
     cbor2 = _cbor2()
     stream = io.BytesIO(data)
     decoders = dict.fromkeys(_KNOWN, _content) | {2: _number, 3: _negative}

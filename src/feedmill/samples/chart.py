@@ -125,7 +125,7 @@ def _axes(pen: Any, font: Any, top: float, total: int, title: str, ticks: Sequen
 
 
 def _round_up(value: float) -> float:
-    """The next of 1, 2, 4, 5, 8 times a power of ten, so that quarters of it read well."""
+    """Return the next of 1, 2, 4, 5, 8 times a power of ten, so that quarters of it read well."""
     if value <= 0:
         return 1.0
     power = 10.0 ** np.floor(np.log10(value))

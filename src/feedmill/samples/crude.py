@@ -97,7 +97,7 @@ class CrudeSample(dict[str, Any]):
 
 
 def basic_sample_keys(sample: Any, additional_source_info: tuple[Source, ...] = ()) -> dict[str, Any]:
-    """The base fields of a sample that is cooked from a crude one: key, restore key, subflavors and sources.
+    """Return the base fields of a sample that is cooked from a crude one: key, restore key, subflavors and sources.
 
     Args:
         sample: a `Sample`, or a mapping with those fields.
@@ -112,7 +112,7 @@ def basic_sample_keys(sample: Any, additional_source_info: tuple[Source, ...] = 
 
 
 def key_of(sample: Any) -> str | None:
-    """The key of a sample of whatever kind, as far as it has one."""
+    """Return the key of a sample of any kind, as far as it has one."""
     if isinstance(sample, Sample):
         return sample.key
     found = sample.get("__key__") if isinstance(sample, Mapping) else getattr(sample, "__key__", None)

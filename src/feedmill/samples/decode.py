@@ -115,7 +115,7 @@ class Decoder:
     def together(self, name: str, parts: Sequence[Buffer]) -> Any:
         """Parts of one name, of several samples, as the array or tensor that stacking their values would give.
 
-        Pictures of one size are decoded into it at once. None where there is no shorter way, or a part is no such
+        Pictures of one size are decoded into it at once. None if there is no shorter way, or a part is no such
         picture: decoding them one by one says more.
         """
         suffix = name.rpartition(".")[2].lower()
@@ -124,7 +124,7 @@ class Decoder:
         return decode_images(parts, self.image)
 
     def each(self, name: str, parts: Sequence[Buffer]) -> list[Any]:
-        """The values of parts of one name, of several samples, as calls give them; raises as a call does."""
+        """Return the values of parts of one name, of several samples, as calls give them; raises as a call does."""
         plain = self._is_ours and not self.guess_content and not name.startswith("__")
         decode = _BY_SUFFIX.get(name.rpartition(".")[2]) if plain else None
         if decode is not None:
@@ -203,7 +203,7 @@ class SampleDecoder(Decoder):
         return TorchAVDecoder(data, name=name)  # whatever images are
 
     def decode(self, fname: str, raw: bytes) -> Any:
-        """The value of one file by its name."""
+        """Return the value of one file by its name."""
         return self(fname, raw)
 
 

@@ -20,12 +20,12 @@ MODULE = "megatron.energon"
 
 
 def type_names() -> list[str]:
-    """Every name that a description may have as its sample type, crude data last."""
+    """Return every name that a description may have as its sample type, crude data last."""
     return [*sorted(SAMPLE_TYPES), CRUDE[0]]
 
 
 def describe_type(name: str, field_map: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The description for a sample type: by a field map, or without one by a ``sample_loader.py``.
+    """Return the description for a sample type: by a field map, or without one by a ``sample_loader.py``.
 
     Raises:
         ConfigError: an unknown type, or a field map that does not fit it.
@@ -60,7 +60,7 @@ def check_parts(field_map: Mapping[str, str], parts: Sequence[str]) -> None:
 
 
 def declared_map(store: Store) -> dict[str, str]:
-    """The field map of a prepared dataset's ``dataset.yaml``; empty where there is none. Raises `ConfigError` where the
+    """The field map of a prepared dataset's ``dataset.yaml``; empty if there is none. Raises `ConfigError` if the
     file cannot be read."""
     path = f"{META}/dataset.yaml"
     if not store.exists(path):
@@ -73,7 +73,7 @@ def declared_map(store: Store) -> dict[str, str]:
 
 
 def unreadable(field_map: Mapping[str, str], scan: ShardScan, file: str, out: Container[str] = ()) -> DataError | None:
-    """The error for the first sample of a shard that lacks every part which some field is read from.
+    """Return the error for the first sample of a shard that lacks every part which some field is read from.
 
     Args:
         out: keys that no split has.
@@ -102,7 +102,7 @@ def unreadable(field_map: Mapping[str, str], scan: ShardScan, file: str, out: Co
 
 
 def loader_template(name: str, parts: Sequence[str]) -> str:
-    """A ``sample_loader.py`` to be edited: one line a field, with its type and default."""
+    """Return a ``sample_loader.py`` to be edited: one line a field, with its type and default."""
     obligatory, optional = fields_of(sample_type(name))
     lines = [f'        {field}=raw["{parts[0] if parts else "part"}"],  # obligatory' for field in obligatory]
     lines += [f"        # {field}=...,  # optional" for field in optional]

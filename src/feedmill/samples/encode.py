@@ -82,7 +82,7 @@ class Encoder:
         return data
 
     def _find(self, name: str, value: Any) -> Encode:
-        """The function for a part, remembered."""
+        """Return the function for a part, remembered."""
         suffix = name.rpartition(".")[2]
         own = self.own.get(name) or self.own.get(suffix)
         if own is None and suffix == "gz":
@@ -132,7 +132,7 @@ def _plain(value: Any) -> Any:
 
 
 def encode_image(value: Any, form: str) -> bytes:
-    """An image in a format of Pillow.
+    """Return an image in a format of Pillow.
 
     Args:
         value: a Pillow image; an array ``[H, W]`` or ``[H, W, C]``; a torch tensor ``[H, W]`` or ``[C, H, W]``; as
@@ -199,7 +199,7 @@ def _npz(value: Any) -> bytes:
 
 
 def _array(value: Any) -> Any:
-    """An array of numbers; tensors are taken from wherever they are."""
+    """Return an array of numbers; tensors are taken from wherever they are."""
     return value.detach().cpu().numpy() if hasattr(value, "detach") else value
 
 

@@ -38,7 +38,7 @@ class Option:
 
 
 def parse_expression(expression: str) -> tuple[Option, ...]:
-    """The options of one expression.
+    """Return the options of one expression.
 
     >>> [str(option) for option in parse_expression("png,json[image][-1]")]
     ['png', 'json[image][-1]']
@@ -70,7 +70,7 @@ class FieldMap:
 
     @classmethod
     def parse(cls, field_map: Mapping[str, str], sample_type: type[Any], *, where: str | None = None) -> FieldMap:
-        """A field map checked against a sample type; `where` is the file that it stands in.
+        """Return a field map checked against a sample type; `where` is the file that it stands in.
 
         Raises:
             ConfigError: a field that the type does not have, an obligatory field that is missing, or an expression
@@ -93,7 +93,7 @@ class FieldMap:
         return cls(field_map)
 
     def apply(self, sample: Sample) -> dict[str, Any]:
-        """The value of every mapped field.
+        """Return the value of every mapped field.
 
         Raises:
             NotFound: no option of some field leads to a value; names the field, the expression, and what is there.

@@ -10,7 +10,7 @@ from feedmill.formats.base import Sample
 
 
 def named_fields(sample: Any) -> Mapping[str, Any] | None:
-    """Fields by name of a mapping (`Sample`, crude dict) or a dataclass, not copied; None where there are no names.
+    """Fields by name of a mapping (`Sample`, crude dict) or a dataclass, not copied; None if there are no names.
 
     A `Sample` comes back as it is, so its parts are still decoded only when asked for.
     """
@@ -22,7 +22,7 @@ def named_fields(sample: Any) -> Mapping[str, Any] | None:
 
 
 def parts_together(samples: Sequence[Sample], name: str) -> Any:
-    """The column of a part that a decoder makes of all samples at once; None where it does not."""
+    """Return the column of a part that a decoder makes of all samples at once; None if it does not."""
     waiting = [sample.undecoded(name) for sample in samples]
     if not waiting or waiting[0] is None or any(part is None or part[0] is not waiting[0][0] for part in waiting):
         return None

@@ -37,7 +37,7 @@ _MOST_STRIPS = 1 << 16
 
 
 def image_header(data: bytes) -> Header | None:
-    """The header's content, or None where it takes Pillow to tell."""
+    """Return the header's content, or None if it takes Pillow to tell."""
     try:
         if data.startswith(b"\xff\xd8\xff"):
             return _jpeg(data)
@@ -128,7 +128,7 @@ def _gif(data: bytes) -> Header | None:
 
 
 def _after_blocks(data: bytes, at: int) -> int:
-    """The byte behind a chain of sub-blocks. Raises `IndexError` where it does not end."""
+    """Return the byte behind a chain of sub-blocks. Raises `IndexError` if it does not end."""
     while data[at]:
         at += 1 + data[at]
     return at + 1

@@ -52,7 +52,7 @@ _TURBO = {"RGB": ("RGB", ("YCbCr", "Gray")), "L": ("GRAY", ("Gray",))}
 
 
 def check_spec(spec: str) -> str:
-    """The spec itself. Raises `ConfigError` for an unknown one."""
+    """Return the spec itself. Raises `ConfigError` for an unknown one."""
     if spec not in IMAGE_SPECS:
         raise ConfigError(
             f"there is no image spec {spec!r}{did_you_mean(spec, list(IMAGE_SPECS))}",
@@ -63,7 +63,7 @@ def check_spec(spec: str) -> str:
 
 
 def decode_image(data: bytes, spec: str) -> Any:
-    """The image as `spec` says.
+    """Return the image as `spec` says.
 
     Raises:
         MissingExtra: Pillow, or for a ``torch`` spec torch, is not installed.
@@ -80,7 +80,7 @@ def decode_image(data: bytes, spec: str) -> Any:
 
 
 def decode_images(parts: Sequence[Buffer], spec: str) -> Any:
-    """An array or tensor ``[n, ...]``: the JPEGs of one size as `decode_image` gives them, stacked; None where it takes
+    """An array or tensor ``[n, ...]``: the JPEGs of one size as `decode_image` gives them, stacked; None if it takes
     more than that."""
     container, is_float, mode = IMAGE_SPECS[spec]
     target, sources = _TURBO.get(mode, ("", ()))

@@ -66,7 +66,7 @@ class JoinedDataset(Dataset):
         return [self._combined(int(number), labels, row) for number, row in rows]
 
     def locate(self, index: int) -> Source:
-        """Where the first dataset's sample lies."""
+        """Return where the first dataset's sample lies."""
         return self.parts[0].locate(int(self.rows[self._checked(index), 0]))
 
     def find(self, key: str) -> int:
@@ -82,7 +82,7 @@ class JoinedDataset(Dataset):
         return hash_words([*(part.fingerprint() for part in self.parts), str(len(self)), _digest(self.rows)])
 
     def _find_costs(self, by: str) -> Int64s | None:
-        """The sum over the samples of a row; a missing one costs nothing."""
+        """Return the sum over the samples of a row; a missing one costs nothing."""
         total = np.zeros(len(self), np.int64)
         for number, part in enumerate(self.parts):
             costs = part.costs(by)
@@ -102,7 +102,7 @@ class JoinedDataset(Dataset):
         return " ".join(dict.fromkeys(part.costs_advice(by) for part in self.parts if part.costs(by) is None))
 
     def describe(self) -> dict[str, Any]:
-        """Plain facts, with those of the parts."""
+        """Return plain facts, with those of the parts."""
         parts = [part.describe() for part in self.parts]
         facts = {"format": self.format, "path": self.url, "split": self.split, "samples": len(self), "indexed": True}
         totals = {name: sum(part.get(name, 0) for part in parts) for name in ("shards", "bytes")}
@@ -164,7 +164,7 @@ class JoinedDataset(Dataset):
 
 
 def build_joiner(config: Mapping[str, Any] | None, *, at: str, trust: bool) -> Joiner | None:
-    """The joiner that a recipe names: a sample type's ``from_joined``, or a function.
+    """Return the joiner that a recipe names: a sample type's ``from_joined``, or a function.
 
     Args:
         config: ``{__module__, __class__}`` or ``{__module__, __function__}``; None for none.
@@ -196,7 +196,7 @@ def build_joiner(config: Mapping[str, Any] | None, *, at: str, trust: bool) -> J
 
 
 def _spread(view: Callable[[list[Sample]], list[Any]] | None, column: list[Sample | None]) -> list[Any]:
-    """The column through its dataset's view, gaps left as they are."""
+    """Return the column through its dataset's view, gaps left as they are."""
     if view is None:
         return column
     values = iter(view([sample for sample in column if sample is not None]))

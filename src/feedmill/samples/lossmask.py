@@ -20,7 +20,7 @@ _FIRST_LOOK = 1 << 12
 
 @dataclass(frozen=True, slots=True)
 class LossMask:
-    """Keep the targets that lie between a begin and an end marker, and ignore all others in the loss.
+    """A loss mask that keeps the targets between a begin and an end marker, and ignores all others.
 
     The markers themselves are ignored. With the scope ``document`` each document is judged as a whole, wherever rows
     begin and end: a row that begins inside an answer keeps it, and an answer without an end marker reaches to the end
@@ -56,7 +56,7 @@ class LossMask:
             raise ConfigError(f"there is no scope {self.scope!r}", fix="Use document or row.")
 
     def __call__(self, targets: Tokens) -> npt.NDArray[np.int64]:
-        """The targets with all others ignored by the scope ``row``, a new int64[n, width].
+        """Return the targets with all others ignored by the scope ``row``, a new int64[n, width].
 
         Args:
             targets: integers[n, width].
@@ -75,7 +75,7 @@ class LossMask:
         return np.where(kept, targets, np.int64(self.ignore)).astype(np.int64, copy=False)
 
     def learned(self, sample: Any, tokens: Tokens, starts: Sequence[int], number: int = 0) -> Bools:
-        """Which tokens of a row lie in an answer of their document.
+        """Return which tokens of a row lie in an answer of their document.
 
         Args:
             sample: the row's sample. A method ``before(place, most)`` gives the tokens of the document at a place of

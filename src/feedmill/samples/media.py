@@ -104,7 +104,7 @@ class MediaFilter:
         return self.strategy, ",".join(self.patterns)
 
     def may_hold(self, name: str) -> bool:
-        """Whether a file of this name can be media, before its content is read."""
+        """Return whether a file of this name can be media, before its content is read."""
         if self.strategy == "HEADER":
             return True
         if self.strategy == "EXTENSION":
@@ -116,14 +116,14 @@ class MediaFilter:
         return self.strategy != "EXTENSION" or kind_of_name(f"x.{part}") is not None
 
     def kind(self, name: str, head: bytes) -> Kind | None:
-        """What kind of media a file is, or None; `head` is its first `HEAD_LENGTH` bytes, or more."""
+        """Return what kind of media a file is, or None; `head` is its first `HEAD_LENGTH` bytes, or more."""
         if self.strategy == "EXTENSION":
             return kind_of_name(name)
         return (kind_of_header(head) or kind_of_name(name)) if self.may_hold(name) else None
 
 
 def kind_by(filters: Sequence[MediaFilter], name: str, head: bytes) -> Kind | None:
-    """The kind that the first filter gives which takes the file; None where none does."""
+    """Return the kind that the first filter gives which takes the file; None if none does."""
     for one in filters:
         kind = one.kind(name, head)
         if kind is not None:
@@ -132,14 +132,14 @@ def kind_by(filters: Sequence[MediaFilter], name: str, head: bytes) -> Kind | No
 
 
 def kind_of_name(name: str) -> Kind | None:
-    """The kind that a file name's extension tells, in any case."""
+    """Return the kind that a file name's extension tells, in any case."""
     dot = name.rfind(".")
     # What begins with its only dot has no extension.
     return _KINDS.get(name[dot + 1 :].lower()) if dot > name.rfind("/") + 1 else None
 
 
 def kind_of_header(head: bytes) -> Kind | None:
-    """The kind that a file's first bytes tell."""
+    """Return the kind that a file's first bytes tell."""
     for offset, magic, kind in _MAGIC:
         if head.startswith(magic, offset) and (offset != 8 or head[:4] == b"RIFF"):
             return kind
@@ -195,7 +195,7 @@ def _head(data: bytes | BinaryIO) -> bytes:
 
 
 def metadata_json(metadata: Mapping[str, Any]) -> str:
-    """The metadata as the index stores it: compact JSON."""
+    """Return the metadata as the index stores it: compact JSON."""
     return json.dumps(metadata, separators=(",", ":"))
 
 
@@ -221,7 +221,7 @@ def _image_json(header: Header) -> str:
 
 @lru_cache(64)
 def _matcher(patterns: tuple[str, ...]) -> Callable[[str], object]:
-    """Whether a name, or what follows its last slash, matches one of the patterns as it is or in lower case."""
+    """Return whether a name, or what follows its last slash, matches one of the patterns as it is or in lower case."""
     exact = re.compile("|".join(map(translate, patterns))).match
     lowered = re.compile("|".join(translate(pattern.lower()) for pattern in patterns)).match
 

@@ -61,7 +61,7 @@ class MediaFacts:
         return MediaFacts, (self._store, self._name)
 
     def find(self, key: str) -> MediaMetadata:
-        """The facts about one file, by its name.
+        """Return the facts about one file, by its name.
 
         Raises:
             NotFound: nothing is known of it, or of any file of this folder.

@@ -115,7 +115,7 @@ class OpenOptions:
 
 
 def _open(url: str | list[str], options: OpenOptions) -> Dataset:
-    """The dataset, which another process opens in the same way."""
+    """Return the dataset, which another process opens in the same way."""
     reopen = partial(_open, _absolute(url) if isinstance(url, str) else [_absolute(one) for one in url], options)
     if not isinstance(url, str):
         dataset = open_together(url, files=options.files, token_size=options.token_size)
@@ -148,7 +148,7 @@ def _absolute(url: str) -> str:
 
 
 def _describe(found: Found, url: str, options: OpenOptions) -> DatasetView | None:
-    """What the description file says; None where there is none."""
+    """Return what the description file says; None if there is none."""
     name = options.dataset_config
     if found.format is not ENERGON and name is not None:
         raise ConfigError(

@@ -27,7 +27,7 @@ class PreviewReport:
     sheet: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for ``--json``."""
+        """Return plain data, for ``--json``."""
         return {"path": self.path, "samples": self.samples, "sheet": self.sheet}
 
 
@@ -73,7 +73,7 @@ def preview(
 
 
 def as_shown(source: Any, sample: Any) -> dict[str, Any]:
-    """A sample as text: key, where it lies, and each part."""
+    """Return a sample as text: key, where it lies, and each part."""
     where = {"file": source.file, "offset": source.offset, "length": source.length, "index": source.index}
     return {"key": source.key, "source": where, "parts": {name: as_text(value) for name, value in _parts(sample)}}
 

@@ -65,7 +65,7 @@ def contact_sheet(
 
 
 def as_image(value: Any) -> Image | None:
-    """The value as a Pillow image, or None where it is not an image.
+    """Return the value as a Pillow image, or None if it is not an image.
 
     Takes Pillow images, arrays and tensors [H, W], [H, W, C] or [C, H, W] with 1, 3 or 4 channels (uint8, or floats
     from 0 to 1), and the bytes of an image file.
@@ -156,7 +156,7 @@ def _unknown_format(path: str | Path) -> ConfigError:
 
 
 def need_pillow() -> None:
-    """Raise `MissingExtra` where Pillow is not installed."""
+    """Raise `MissingExtra` if Pillow is not installed."""
     try:
         import PIL.Image  # noqa: F401
     except ImportError:

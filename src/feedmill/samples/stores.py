@@ -37,7 +37,7 @@ class FileStore(ABC, Generic[T]):
 
     @abstractmethod
     def source(self, name: str) -> Source:
-        """Where one file lies; its `index` is its name. Raises `NotFound`."""
+        """Return where one file lies; its `index` is its name. Raises `NotFound`."""
 
     @abstractmethod
     def get_path(self) -> str:
@@ -48,19 +48,19 @@ class FileStore(ABC, Generic[T]):
         """Size, duration, format of one file as ``prepare-media`` has stored it. Raises `NotFound`."""
 
     def value(self, name: str, data: bytes) -> Any:  # noqa: ARG002
-        """What `get` makes of a file's bytes: the bytes themselves, unless the store decodes."""
+        """Return what `get` makes of a file's bytes: the bytes themselves, unless the store decodes."""
         return data
 
     def raw_many(self, names: Sequence[str]) -> list[bytes]:
-        """The bytes of many files, in the order asked. Raises as `raw` does."""
+        """Return the bytes of many files, in the requested order. Raises as `raw` does."""
         return [self.raw(name) for name in names]
 
     def __getitem__(self, key: str) -> tuple[T, Source]:
-        """A file's value and where it came from."""
+        """Return a file's value and where it came from."""
         return self.value(key, self.raw(key)), self.source(key)
 
     def get(self, key: str, sample: Any = None) -> Any:
-        """A file's value; where `sample` is given, where it came from is added to the sample's sources."""
+        """Return a file's value; where `sample` is given, where it came from is added to the sample's sources."""
         data = self.raw(key)
         if sample is not None:
             add_source(sample, self.source(key))
@@ -219,7 +219,7 @@ class PrimaryFileStore(FileStore[Any]):
 
 
 def open_file_store(url: str | os.PathLike[str]) -> FileStore[Any]:
-    """The store at a path or URL, as `aux` of a metadataset names it. See the module.
+    """Return the store at a path or URL, as `aux` of a metadataset names it. See the module.
 
     Raises:
         NotFound: there is no such dataset, folder or file.
@@ -241,7 +241,7 @@ def open_file_store(url: str | os.PathLike[str]) -> FileStore[Any]:
 
 
 def store_of(dataset: Dataset) -> FileStore[Any]:
-    """A dataset that is open already, as a store."""
+    """Return a dataset that is open already, as a store."""
     return JsonlFileStore(dataset) if isinstance(dataset, JsonlDataset) else DatasetFileStore(dataset)
 
 
@@ -265,7 +265,7 @@ def _line(name: str) -> str:
 
 
 def folder_store(base_dir: str | None = None) -> FolderFileStore:
-    """A folder's files by name; the current folder's without a path. Raises `NotFound`."""
+    """Return a folder's files by name; the current folder's without a path. Raises `NotFound`."""
     store = open_store(base_dir or ".")
     _check_there(store)
     return FolderFileStore(store)

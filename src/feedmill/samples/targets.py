@@ -34,14 +34,14 @@ def with_targets(
     across_documents: bool | None = None,
     pad: int = 0,
 ) -> dict[str, Any]:
-    """A batch of inputs and targets: all tokens but the last, and all but the first.
+    """Return a batch of inputs and targets: all tokens but the last, and all but the first.
 
     A target is ignored where it is padding, where it begins another document than its input is of, and where `mask`
     says so. Rows of different lengths are padded to the longest.
 
     Args:
         samples: rows of w tokens or fewer, as numpy arrays or torch tensors. A field ``tokens`` says how many are no
-            padding; ``positions`` (0 where a document begins), ``cu_seqlens`` or ``boundaries`` where documents are.
+            padding; ``positions`` (0 if a document begins), ``cu_seqlens`` or ``boundaries`` where documents are.
         key: the field that has their tokens.
         inputs, targets: names in the batch.
         mask: ignores targets outside of answers.
@@ -96,7 +96,7 @@ def with_targets(
 
 
 def ends_together(values: Sequence[Any], width: int | None = None) -> npt.NDArray[Any] | None:
-    """``cu_seqlens`` or ``boundaries`` of several rows as one array [n, k]; None where they are something else.
+    """``cu_seqlens`` or ``boundaries`` of several rows as one array [n, k]; None if they are something else.
 
     Rows with fewer entries repeat their last one: sequences without tokens, which change nothing. With `width` rows end
     there: what is beyond is cut, and where a row is shorter the rest counts as one more sequence.
@@ -114,7 +114,7 @@ def ends_together(values: Sequence[Any], width: int | None = None) -> npt.NDArra
 
 
 def _array(value: Any) -> npt.NDArray[Any]:
-    """The value as an array; a tensor shares its memory."""
+    """Return the value as an array; a tensor shares its memory."""
     return np.asarray(value.detach().cpu() if _is_tensor(value) else value)
 
 
@@ -143,7 +143,7 @@ def _together(rows: list[Tokens], width: int, pad: int) -> Tokens:
 
 
 def _real(sample: Mapping[str, Any], length: int) -> int:
-    """How many tokens of a row are no padding."""
+    """Return how many tokens of a row are no padding."""
     tokens = sample.get("tokens")
     if tokens is None or _array(tokens).ndim:
         return length
@@ -151,7 +151,7 @@ def _real(sample: Mapping[str, Any], length: int) -> int:
 
 
 def _starts(sample: Mapping[str, Any], real: int) -> list[int] | None:
-    """Where documents begin in a row, from 0; None where the row does not say it."""
+    """Return where documents begin in a row, from 0; None if the row does not say it."""
     for name in ENDS:
         if sample.get(name) is not None:
             found = _array(sample[name])
@@ -164,7 +164,7 @@ def _starts(sample: Mapping[str, Any], real: int) -> list[int] | None:
 def _may_ignore(
     samples: Sequence[Mapping[str, Any]], rows: list[Tokens], width: int, starts: Sequence[list[int] | None]
 ) -> bool:
-    """Whether the kind of these rows has targets to ignore, whether or not these few have some."""
+    """Return whether the kind of these rows has targets to ignore, whether or not these few have some."""
     return (
         any(found is not None for found in starts)
         or any(len(row) < width for row in rows)
@@ -190,7 +190,7 @@ def _masked(
     ignored: Bools | None,
     ignore: int,
 ) -> npt.NDArray[np.int64]:
-    """The targets, int64[n, width - 1], without those that are ignored."""
+    """Return the targets, int64[n, width - 1], without those that are ignored."""
     targets: npt.NDArray[np.int64] = batch[:, 1:].astype(np.int64)
     if mask is not None and mask.scope == "row":
         targets = np.where(mask(targets) == mask.ignore, ignore, targets)

@@ -21,7 +21,7 @@ _MAX_DIMENSIONS = 32
 
 
 def decode(data: bytes) -> list[npt.NDArray[Any]]:
-    """The arrays of a ``.ten`` file, in order. Raises `ValueError` where the layout is broken."""
+    """Return the arrays of a ``.ten`` file, in order. Raises `ValueError` if the layout is broken."""
     chunks = _chunks(data)
     if len(chunks) % 2:
         raise ValueError("the last array has a header but no data")

@@ -1,4 +1,4 @@
-"""Values of samples as text for people: a few lines, without what could command a terminal; sizes in units."""
+"""Values of samples as text for display: a few lines, without what could command a terminal; sizes in units."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_LINES, MAX_WIDTH = 12, 110
 
 
 def as_text(value: Any, *, lines: int = MAX_LINES, width: int = MAX_WIDTH) -> str:
-    """The value as text of at most `lines` lines of `width` characters; says how much was cut."""
+    """Return the value as text of at most `lines` lines of `width` characters; says how much was cut."""
     if isinstance(value, str):
         return cut(value, lines, width)
     if isinstance(value, bytes):
@@ -43,7 +43,7 @@ def printable(text: str) -> str:
 
 
 def human_size(count: float) -> str:
-    """Bytes for people: ``"3.4 MB"`` (decimal units)."""
+    """Return bytes for display: ``"3.4 MB"`` (decimal units)."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if abs(count) < 1000 or unit == "TB":
             break

@@ -36,7 +36,7 @@ class TrustedCode:
         self._modules: dict[str, dict[str, Any]] = {}
 
     def function(self, named: Any, default: str, at: str) -> Callable[..., Any]:
-        """The function of ``file.py:function``, ``file.py`` (then `default`), or ``{__module__, __function__}``.
+        """Return the function of ``file.py:function``, ``file.py`` (then `default`), or ``{__module__, __function__}``.
 
         Raises:
             TrustError: the user has not allowed to run code.

@@ -20,7 +20,7 @@ from feedmill.formats.base import Source
 
 @dataclass(kw_only=True, slots=True)
 class TypedSample:
-    """The fields that every sample type has.
+    """The fields of every sample type.
 
     Attributes:
         __key__: names the sample within its dataset.
@@ -36,13 +36,13 @@ class TypedSample:
 
     @classmethod
     def derive_from(cls, base: TypedSample, **fields: Any) -> Self:
-        """A sample of this type with `fields`, taking key, subflavors and sources from `base`."""
+        """Return a sample of this type with `fields`, and the key, subflavors and sources of `base`."""
         inherited = {name: getattr(base, name) for name in BASE_FIELDS if name not in fields}
         return cls(**inherited, **fields)
 
     @classmethod
     def extend(cls, base: TypedSample, **fields: Any) -> Self:
-        """A sample of this type with every field of `base`, and `fields` added or replaced."""
+        """Return a sample of this type with every field of `base`, and `fields` added or replaced."""
         inherited = {f.name: getattr(base, f.name) for f in dataclasses.fields(base) if f.name not in fields}
         return cls(**inherited, **fields)
 
@@ -84,7 +84,7 @@ class ImageSample(TypedSample):
 
 @dataclass(kw_only=True, slots=True)
 class ImageClassificationSample(TypedSample):
-    """An image and its class, as number or name or both."""
+    """An image and its class, as a number, a name or both."""
 
     image: Any
     label: int | None = None
@@ -204,7 +204,7 @@ _FACTORIES = {name.removesuffix("Sample") + "Webdataset": cls for name, cls in S
 
 
 def sample_type(name: str) -> type[TypedSample]:
-    """The sample type of this name, or of its old factory name (``CaptioningWebdataset``).
+    """Return the sample type of this name, or of its old factory name (``CaptioningWebdataset``).
 
     Raises:
         ConfigError: there is no such type; names the nearest ones and lists all.
@@ -220,7 +220,7 @@ def sample_type(name: str) -> type[TypedSample]:
 
 
 def fields_of(cls: type[Any]) -> tuple[list[str], list[str]]:
-    """Names of a sample type's own fields: (obligatory, optional), without the four that every sample has."""
+    """Return names of a sample type's own fields: (obligatory, optional), without the four that every sample has."""
     obligatory: list[str] = []
     optional: list[str] = []
     for field in dataclasses.fields(cls):

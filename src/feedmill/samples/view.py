@@ -39,7 +39,7 @@ class DatasetView:
     """What a description says about its samples.
 
     Attributes:
-        view: raw samples -> typed samples; None where samples stay as they are.
+        view: raw samples -> typed samples; None if samples stay as they are.
         decode: the decoder for parts.
         subflavors: data attached to every sample.
         type_name: name of the sample type, or ``CrudeSample``.
@@ -70,7 +70,7 @@ def build_view(
     where: str,
     trust: bool = False,
 ) -> DatasetView:
-    """The view that a description asks for.
+    """Return the view that a description asks for.
 
     Args:
         config: the parsed description; a `Document` gives errors with line numbers.
@@ -206,7 +206,7 @@ class _Description:
 
 
 def is_ours(module: Any) -> bool:
-    """Whether a module is Energon's or ours, so that its names are looked up here and nothing is imported."""
+    """Return whether a module is Energon's or ours, so that its names are looked up here and nothing is imported."""
     return module is None or str(module).split(".")[0] == "feedmill" or f"{module}.".startswith("megatron.energon.")
 
 
@@ -307,7 +307,7 @@ def _base_fields(sample: Sample, source: Source, keep: PartFilter, subflavors: M
 
 
 def _declared(cls: type[Any], base: dict[str, Any]) -> dict[str, Any]:
-    """Those base fields that the type has; a trusted dataclass need not derive from `TypedSample`."""
+    """Return those base fields that the type has; a trusted dataclass need not derive from `TypedSample`."""
     if issubclass(cls, TypedSample):
         return base
     names = {item.name for item in dataclasses.fields(cls)}

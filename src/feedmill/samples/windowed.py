@@ -29,7 +29,7 @@ class WindowOptions:
 
 
 def windowed(dataset: Dataset, options: WindowOptions) -> Dataset:
-    """The dataset's windows or blocks; the dataset itself where neither is asked for.
+    """Return the dataset's windows or blocks; the dataset itself where neither is asked for.
 
     Raises:
         ConfigError: it is not token data, or the options do not go together.

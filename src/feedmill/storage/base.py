@@ -33,7 +33,7 @@ class Descriptor(Protocol):
 
 
 class Store(ABC):
-    """A folder of bytes, wherever it is.
+    """A folder of files: on a local disk, in an object store or on a web server.
 
     Attributes:
         url: the store's own location, without a slash at the end.
@@ -43,13 +43,13 @@ class Store(ABC):
 
     @abstractmethod
     def files(self, prefix: str = "", *, suffixes: Sequence[str] = ()) -> Iterator[Entry]:
-        """Every file below `prefix` (a folder), sorted by path; files in folders beginning with a dot are left out
+        """Every file below `prefix` (a folder), sorted by path; files in folders beginning with a dot are skipped
         unless `prefix` itself is such a folder, and so are files that are still being written. Raises `NotFound`
         where there is no such folder."""
 
     @abstractmethod
     def stat(self, path: str) -> Entry:
-        """Size and version of one file. Raises `NotFound`."""
+        """Return size and version of one file. Raises `NotFound`."""
 
     @abstractmethod
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
@@ -57,7 +57,7 @@ class Store(ABC):
         short for the range."""
 
     def read_into(self, path: str, offset: int, buffer: memoryview) -> None:
-        """Fill a writable buffer of bytes with what stands at `offset`. Raises as `read`.
+        """Fill a writable buffer with the bytes at `offset`. Raises as `read` does.
 
         Reading a file through one buffer costs a fraction of taking new memory for each piece of it.
         """
@@ -65,26 +65,26 @@ class Store(ABC):
 
     @abstractmethod
     def read_ranges(self, path: str, offsets: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
-        """Many ranges of one file, in the order asked; neighbours are fetched together."""
+        """Return many ranges of one file, in the requested order; adjacent ranges are fetched together."""
 
     @abstractmethod
     def below(self, folder: str) -> Store:
-        """A folder of this store, which may be absent, as a store of its own."""
+        """Return a store for a folder of this store, which need not exist."""
 
     def pin_files(self) -> None:  # noqa: B027
-        """From now on refuse a file that another program replaces or rewrites after this store first looked at it.
+        """Reject files that another program replaces or rewrites after this store first read their size.
 
         Reads of it raise `DataError` of kind ``changed``, unless its old descriptor is still open; files that only grew
         pass. For who keeps an index of what the files hold. Object stores keep no state, and do nothing here.
         """
 
     def descriptors(self, paths: Sequence[str]) -> Sequence[Descriptor] | None:  # noqa: ARG002
-        """Open files for who reads them by system calls; None where the store is not local. Raises `NotFound`."""
+        """Open files for system calls; returns None if the store is not local. Raises `NotFound`."""
         return None
 
     @abstractmethod
     def write(self, path: str) -> AbstractContextManager[BinaryIO]:
-        """A file to write. It appears under its name when the block ends without an error, and not at all otherwise."""
+        """Open a file for writing. It appears under its name only if the block ends without an error."""
 
     @abstractmethod
     def build(self, path: str) -> AbstractContextManager[Path]:
@@ -93,24 +93,24 @@ class Store(ABC):
 
     @abstractmethod
     def delete(self, path: str) -> None:
-        """Remove one file; nothing happens where it is absent."""
+        """Delete one file; a missing one is no error."""
 
     @abstractmethod
     def local_copy(self, path: str) -> AbstractContextManager[Path]:
-        """The file as a path on this machine, to map or open with a library: itself where the store is local,
+        """Return the file as a path on this machine, to map or open with a library: itself where the store is local,
         a temporary copy otherwise (gone when the block ends)."""
 
     @property
     @abstractmethod
     def is_local(self) -> bool:
-        """Whether paths of this store are paths of this machine."""
+        """Whether paths of this store are local paths."""
 
     def locate(self, path: str) -> str:
-        """The full path or URL of a file, as shown to people."""
+        """Return the full path or URL of a file, for messages."""
         return f"{self.url.rstrip('/')}/{path}" if path else self.url
 
     def exists(self, path: str) -> bool:
-        """Whether the file is there."""
+        """Return whether the file exists."""
         try:
             self.stat(path)
         except LookupError:
@@ -118,7 +118,7 @@ class Store(ABC):
         return True
 
     def write_bytes(self, path: str, data: bytes) -> None:
-        """Write one whole file, atomically."""
+        """Write a whole file atomically."""
         with self.write(path) as f:
             f.write(data)
 
@@ -128,7 +128,7 @@ class Store(ABC):
         self.write_bytes(path, data)
 
     def check_path(self, path: str) -> str:
-        """Refuse paths that would leave the store; returns the path."""
+        """Raise `ConfigError` for a path that leaves the store; return the path otherwise."""
         refuse_nul(path, self.url)
         if path.startswith("/") or ".." in path.split("/"):
             raise ConfigError(
@@ -166,7 +166,7 @@ def refuse_odd_names(*names: str) -> None:
 
 
 def too_short(file: str, offset: int, wanted: int, found: int) -> FeedmillError:
-    """The error for a range that ends after the file does."""
+    """Return the error for a range that ends after the file does."""
     return DataError(
         f"the file is cut short (expected {wanted} bytes here, found {found})",
         file=file,
@@ -178,7 +178,7 @@ def too_short(file: str, offset: int, wanted: int, found: int) -> FeedmillError:
 
 
 def changed(file: str) -> FeedmillError:
-    """The error for a file that is another one than when it was first read."""
+    """Return the error for a file that is another one than when it was first read."""
     return DataError(
         "the file changed while the dataset was open: its size or time of change is another one than before",
         file=file,
@@ -188,7 +188,7 @@ def changed(file: str) -> FeedmillError:
 
 
 def bad_range(file: str, offset: int, length: int) -> FeedmillError:
-    """The error for a range that begins before the file, or has a negative length."""
+    """Return the error for a range that begins before the file, or has a negative length."""
     return DataError(
         f"there is no range of {length} bytes at {offset}",
         file=file,

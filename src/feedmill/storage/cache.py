@@ -45,7 +45,7 @@ def cache_folder() -> Path:
 
 
 def temporary_folder() -> Path | None:
-    """A folder of this user below the system's temporary folder, the same in every process; None where somebody else
+    """A folder of this user below the system's temporary folder, the same in every process; None if somebody else
     has taken its name. Raises `OSError`."""
     folder = Path(tempfile.gettempdir()) / f"feedmill-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)

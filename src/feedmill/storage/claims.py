@@ -54,7 +54,7 @@ _guard = threading.Lock()
 
 
 def claim_path(name: str = "") -> str:
-    """Where the lock of a folder lies, or of the file `name` in it."""
+    """Return where the lock of a folder lies, or of the file `name` in it."""
     return f"{LOCK}-{name.replace('/', '-')}" if name else LOCK
 
 
@@ -163,7 +163,7 @@ def _place() -> LocalStore:
 
 
 def _owner() -> str:
-    """The word of this machine's cache folder."""
+    """Return the word of this machine's cache folder."""
     place, word = _place(), secrets.token_hex(16)
     with place.lock("owner.lock", what="another process is starting", file=place.root, wait=True):
         try:

@@ -2,7 +2,7 @@
 
 gzip is read and written through ISA-L (several members in one file are one stream); zstd through the standard library
 (Python 3.14) or its backport; bzip2 and xz through the standard library. What is written depends on the bytes and the
-level alone: no names, no times. ISA-L's levels 1 and 2 are left out for that: now and then another process gets other
+level alone: no names, no times. ISA-L's levels 1 and 2 are skipped for that: now and then another process gets other
 bytes from them (seen in isal 1.9.1).
 """
 
@@ -45,7 +45,7 @@ _BLOCK = 1 << 20
 
 
 def compression(path: str) -> str:
-    """How a file of this name is compressed: one of `KINDS`."""
+    """Return how a file of this name is compressed: one of `KINDS`."""
     return next((kind for suffix, kind in _SUFFIXES.items() if path.endswith(suffix)), PLAIN)
 
 

@@ -30,11 +30,11 @@ class State(NamedTuple):
 
     @classmethod
     def of(cls, status: os.stat_result) -> Self:
-        """The state that a `stat` gave."""
+        """Return the state that a `stat` gave."""
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
     def continues(self, before: State) -> bool:
-        """Whether what stood there before still does: nothing changed, or more was appended.
+        """Return whether what stood there before still does: nothing changed, or more was appended.
 
         Inodes alone tell nothing: some network file systems give a file another one each time.
         """
@@ -70,7 +70,7 @@ _replaced = 0
 
 
 def opened(full: str) -> OpenFile:
-    """A descriptor of the file that is now at a path. Raises OSError, and `StorageError` for what is no file."""
+    """Return a descriptor of the file that is now at a path. Raises OSError, and `StorageError` for what is no file."""
     before = _replaced
     file = _current.get(full)
     if file is not None and file.state == State.of(os.stat(full)):
@@ -88,7 +88,7 @@ def opened(full: str) -> OpenFile:
 
 
 def _most() -> int:
-    """How many stay open; asked each time, as the limit may change (`more_files`)."""
+    """Return how many stay open; asked each time, as the limit may change (`more_files`)."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return MOST if limit == resource.RLIM_INFINITY else max(1, min(MOST, limit // 4))
 
@@ -135,7 +135,7 @@ _KINDS = {
 
 
 def refuse_special(path: str, what: str, status: os.stat_result | None = None) -> None:
-    """Raise `StorageError` where this is a device, pipe or socket; absent paths, files and folders pass."""
+    """Raise `StorageError` if this is a device, pipe or socket; absent paths, files and folders pass."""
     if status is None:
         with contextlib.suppress(OSError):
             status = os.stat(path)

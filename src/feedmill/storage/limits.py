@@ -38,7 +38,7 @@ def max_unpacked(stored: int) -> int:
 def too_large(
     limit: int, *, file: str | None = None, record: str | None = None, offset: int | None = None
 ) -> DataError:
-    """The error for a record that unpacks to more than `limit` bytes; of kind ``too-large``."""
+    """Return the error for a record that unpacks to more than `limit` bytes; of kind ``too-large``."""
     return DataError(
         f"it unpacks to more than the limit of {limit:,} bytes",
         file=file,
@@ -50,7 +50,7 @@ def too_large(
 
 
 def parse_size(text: str | int | None, name: str | None = None) -> int | None:
-    """Bytes: a number, or text such as ``"500MB"``, ``"1G"`` (decimal units) or ``"1GiB"`` (binary ones).
+    """Return bytes: a number, or text such as ``"500MB"``, ``"1G"`` (decimal units) or ``"1GiB"`` (binary ones).
 
     >>> parse_size("1.5GB"), parse_size("64 MiB")
     (1500000000, 67108864)

@@ -66,12 +66,12 @@ def storage_error(error: OSError, file: str | None = None) -> FeedmillError:
 
 
 def is_disk_trouble(error: OSError) -> bool:
-    """Whether this comes from writing to an open file; errors of opening one carry its name."""
+    """Return whether this comes from writing to an open file; errors of opening one carry its name."""
     return error.filename is None and error.errno in _DISK_TROUBLE
 
 
 def _is_about(error: OSError, *paths: str) -> bool:
-    """Whether it names one of the files, which may be as a `Path`."""
+    """Return whether it names one of the files, which may be as a `Path`."""
     return isinstance(error.filename, str | os.PathLike) and os.fspath(error.filename) in paths
 
 
@@ -117,7 +117,7 @@ def more_files() -> bool:
 class LocalStore(Store):
     """A folder on this machine. Reads use `pread` on descriptors that stay open, so threads need no lock.
 
-    Raises `ConfigError` where the path has a NUL.
+    Raises `ConfigError` if the path has a NUL.
     """
 
     is_local = True
@@ -243,16 +243,16 @@ class LocalStore(Store):
         return too_short(full, offset, length, max(0, os.fstat(file.fd).st_size - offset))
 
     def writable(self, path: str) -> str:
-        """The full path of a file or folder to write, rename or remove.
+        """Return the full path of a file or folder to write, rename or remove.
 
-        Raises `StorageError` where a folder on the way is a link: a dataset may come with links in it.
+        Raises `StorageError` if a folder on the way is a link: a dataset may come with links in it.
         """
         full = self._full(path)
         refuse_links(os.path.dirname(full) if path else full, self.root)
         return full
 
     def below(self, folder: str) -> LocalStore:
-        """A folder of this store, which may be absent, as a store of its own. Raises as `writable`."""
+        """Return a folder of this store, which may be absent, as a store of its own. Raises as `writable`."""
         full = self._full(folder)
         refuse_links(full, self.root)
         return LocalStore(full)
@@ -267,7 +267,7 @@ class LocalStore(Store):
             raise storage_error(error, full) from None
 
     def append(self, path: str) -> BinaryIO:
-        """A file that is written in place, at its end; made where it is absent. Raises `StorageError`."""
+        """Return a file that is written in place, at its end; made where it is absent. Raises `StorageError`."""
         return os.fdopen(self._in_place(path, os.O_RDWR | os.O_APPEND), "ab")
 
     def lock(self, path: str, *, what: str, file: str, wait: bool = False, patience: float = 0.0) -> FileLock:
@@ -422,7 +422,7 @@ def publish(temporary: str, final: str) -> None:
 def replace(temporary: str, final: str) -> None:
     """Give a temporary file its final name, so that every store of this process opens that name again.
 
-    Raises `StorageError` where the name is that of a device, pipe or socket, which would be gone.
+    Raises `StorageError` if the name is that of a device, pipe or socket, which would be gone.
     """
     refuse_special(final, "would be replaced by a file")
     try:
@@ -432,7 +432,7 @@ def replace(temporary: str, final: str) -> None:
 
 
 def _walk(top: str, relative: str, suffixes: tuple[str, ...]) -> Iterator[Entry]:
-    """Every visible file below `top`. Linked folders are followed, except back into a folder they lie in."""
+    """Yield every visible file below `top`. Linked folders are followed, except back into a folder they lie in."""
     status = os.stat(top)
     todo = [(top, relative, frozenset([(status.st_dev, status.st_ino)]))]
     while todo:

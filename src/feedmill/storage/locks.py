@@ -29,7 +29,7 @@ class FileLock:
 
     @classmethod
     def of(cls, descriptor: int, *, wait: bool = False) -> Self:
-        """The lock on a file that is open for writing; it closes the file."""
+        """Return the lock on a file that is open for writing; it closes the file."""
         lock = cls.__new__(cls)
         lock._take(descriptor, wait)
         return lock
@@ -51,7 +51,7 @@ class FileLock:
         return self._file is not None
 
     def is_on(self, path: str | os.PathLike[str]) -> bool:
-        """Whether the file of this name is the one that is locked: another process may have removed that."""
+        """Return whether the file of this name is the one that is locked: another process may have removed that."""
         with contextlib.suppress(OSError):
             return self._file is not None and os.path.samestat(os.fstat(self._file), os.stat(path))
         return False

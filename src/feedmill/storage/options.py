@@ -25,7 +25,7 @@ _HASTE = {"max_retries": 10, "retry_timeout": timedelta(minutes=3)}
 
 
 def connect(url: str, options: dict[str, Any], *, patient: bool) -> ObjectStore:
-    """The `obstore` store for a URL. No request is made. Raises `ConfigError`.
+    """Return the `obstore` store for a URL. No request is made. Raises `ConfigError`.
 
     Args:
         patient: try failed requests again for three minutes; else ten times.
@@ -57,7 +57,7 @@ def connect(url: str, options: dict[str, Any], *, patient: bool) -> ObjectStore:
 
 
 def _is_plain_http(url: str, settings: dict[str, Any]) -> bool:
-    """Whether an http:// address was given on purpose."""
+    """Return whether an http:// address was given on purpose."""
     names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
     endpoint = settings.get("endpoint") or next((os.environ[name] for name in names if name in os.environ), "")
     return url.startswith("http://") or str(endpoint).startswith("http://")

@@ -46,7 +46,7 @@ class RemoteStore(Store):
         options: settings of `obstore` that go before the environment's, e.g. ``endpoint``, ``region``,
             ``skip_signature``, ``client_options``, ``retry_config``.
 
-    Raises `ConfigError` where the URL or an option is not understood.
+    Raises `ConfigError` if the URL or an option is not understood.
     """
 
     is_local = False
@@ -394,13 +394,13 @@ _REASONS = (
 
 
 def _status(error: BaseException) -> str | None:
-    """The HTTP status that an error of `obstore` tells of."""
+    """Return the HTTP status that an error of `obstore` tells of."""
     match = re.search(r"status code: (\d{3})", str(error))
     return match[1] if match else None
 
 
 def _translate(error: BaseException, url: str) -> FeedmillError | None:
-    """An error of `obstore` as one that says what to do; None for what is not about storage."""
+    """Return an error of `obstore` as one that says what to do; None for what is not about storage."""
     from obstore.exceptions import BaseError
 
     text = str(error)
@@ -416,7 +416,7 @@ def _translate(error: BaseException, url: str) -> FeedmillError | None:
 
 
 def _spool_error(error: OSError) -> FeedmillError:
-    """The local disk failed, not the store."""
+    """Return the local disk failed, not the store."""
     translated = storage_error(error, tempfile.gettempdir())
     if translated.kind in ("enospc", "edquot"):
         translated.fix = "Free some space there, or set TMPDIR to a folder on a larger disk."

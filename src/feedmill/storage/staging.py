@@ -29,7 +29,7 @@ _swept: set[str] = set()
 
 
 def refuse_links(path: str, top: str) -> None:
-    """Raise `StorageError` where a component of `path` below the folder `top` is a link; absent ones are none."""
+    """Raise `StorageError` if a component of `path` below the folder `top` is a link; absent ones are none."""
     at = top.rstrip("/")
     for name in path[len(at) :].split("/"):
         if not name:
@@ -131,7 +131,7 @@ def _new(final: str) -> tuple[str, FileLock]:
 
 
 def temporary_beside(final: str) -> str:
-    """A new hidden name in the folder of `final`; stores leave such names out where they list files."""
+    """Return a new hidden name in the folder of `final`; stores leave such names out where they list files."""
     folder, name = os.path.split(final)
     short = name if len(name) <= 50 else os.fsdecode(os.fsencode(name)[:200])  # file systems take 255 bytes
     return os.path.join(folder, f".{short}.{secrets.token_hex(6)}{TEMPORARY_SUFFIX}")

@@ -38,7 +38,7 @@ read more than is asked for where the files are not in the system's cache. Below
 
 
 def format_of(path: str) -> str:
-    """The format that the end of a file's name stands for. Raises `ConfigError`."""
+    """Return the format that the end of a file's name stands for. Raises `ConfigError`."""
     suffix = path[path.rfind(".") :] if "." in path.rpartition("/")[2] else ""
     if suffix not in SUFFIXES:
         raise ConfigError(
@@ -60,8 +60,8 @@ class Corpus:
         firsts: int64[shards + 1], the number of each file's first document, then how many there are.
         dtype: a type that holds the tokens of all files as they are stored.
         token_size: bytes per token to write: 1, 2 or 4.
-        tokenizer: what made them; None where that isn't known.
-        manifests: of each file, None where it has none.
+        tokenizer: what made them; None if that isn't known.
+        manifests: of each file, None if it has none.
         name: a tokenizer's name that the files tell in words of their own ("" for none).
     """
 
@@ -89,7 +89,7 @@ class Corpus:
         return any(shard.load_loss is not None for _, shard in self.shards)
 
     def facts(self) -> list[dict[str, Any]]:
-        """What decides the content, one entry per file: for manifests and for going on with a killed run."""
+        """Return what decides the content, one entry per file: for manifests and for going on with a killed run."""
         return [
             {
                 "path": store.locate(shard.path),
@@ -108,7 +108,7 @@ class Corpus:
 
 
 class _File(NamedTuple):
-    """A file's tokens, and how they are mapped and open (None where there are none)."""
+    """A file's tokens, and how they are mapped and open (None if there are none)."""
 
     tokens: npt.NDArray[Any]
     mapping: mmap.mmap | None = None
@@ -236,7 +236,7 @@ def open_corpus(inputs: Sequence[str], *, token_size: int | None = None, mixed: 
 
 
 def open_sets(url: str) -> list[TokenDataset]:
-    """The dataset at a path or URL; one per file for a folder."""
+    """Return the dataset at a path or URL; one per file for a folder."""
     folder, name = split_url(url)
     store = open_store(folder)
     is_folder = not name or (store.is_local and os.path.isdir(store.locate(name)))
@@ -258,7 +258,7 @@ def open_sets(url: str) -> list[TokenDataset]:
 
 
 def format_prefix(store: Store, name: str) -> bool:
-    """Whether a name without an ending is the prefix of Megatron's two files."""
+    """Return whether a name without an ending is the prefix of Megatron's two files."""
     return store.exists(name + ".idx") and store.exists(name + ".bin")
 
 
@@ -294,7 +294,7 @@ def open_lines(store: Store, path: str, url: str) -> TokenDataset:
 
 
 def _named_after(path: str) -> str:
-    """The file that a manifest is named after: of Megatron's two files it is the index."""
+    """Return the file that a manifest is named after: of Megatron's two files it is the index."""
     return path[:-4] + ".idx" if path.endswith(".bin") else path
 
 

@@ -48,7 +48,7 @@ class DealtReport:
         return sum(task.skipped for task in self.tasks)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for ``--json``."""
+        """Return plain data, for ``--json``."""
         totals = {"documents": self.documents, "tokens": self.tokens, "skipped": self.skipped}
         return {**totals, "ignored_files": self.ignored, "tasks": [task.as_dict() for task in self.tasks]}
 
@@ -113,7 +113,7 @@ def tokenize_dealt(
 
 
 def _others(store: Store, tasks: int) -> list[str]:
-    """The files, right in the folder, of tasks with higher numbers."""
+    """Return the files, right in the folder, of tasks with higher numbers."""
     try:
         paths = [entry.path for entry in store.files()]
     except NotFound:
@@ -123,7 +123,7 @@ def _others(store: Store, tasks: int) -> list[str]:
 
 
 def deal_files(dataset: str, tasks: int, pattern: str | None = None) -> tuple[list[list[DocumentFile]], list[str]]:
-    """The files of lines of a folder (or one file) for each task, and those that were left aside.
+    """Return the files of lines of a folder (or one file) for each task, and those that were left aside.
 
     Args:
         pattern: which files, relative to the folder; without wildcards an ending.
@@ -150,13 +150,13 @@ def deal_files(dataset: str, tasks: int, pattern: str | None = None) -> tuple[li
 
 
 def deal_rows(dataset: str, split: str, tasks: int) -> list[list[DocumentFile]]:
-    """The rows of a Hugging Face dataset on disk, or of a folder of Parquet files, for each task.
+    """Return the rows of a Hugging Face dataset on disk, or of a folder of Parquet files, for each task.
 
     Args:
         split: which one; of a folder of files its own, see `feedmill.documents.hub_splits`.
 
     Raises:
-        NotFound: it is not there, or has no such split.
+        NotFound: it does not exist, or has no such split.
         ConfigError: its documents are not in columns.
     """
     from feedmill.documents.columns import count_rows

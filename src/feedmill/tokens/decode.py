@@ -26,7 +26,7 @@ class Decoded:
     ids: list[int] | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for ``--json``."""
+        """Return plain data, for ``--json``."""
         return {"document": self.document, "tokens": self.tokens, "text": self.text, "cut": self.cut, "ids": self.ids}
 
 
@@ -49,7 +49,7 @@ def decode(
         tokenizer, tokenizer_backend: its path, and how it is loaded; by default the one that the manifest beside the
             file names.
         max_tokens: decode at most this many tokens of each; 0 or None: all.
-        skip_special: leave out special tokens.
+        skip_special: skip special tokens.
         ids: give the ids too.
 
     Raises:
@@ -96,7 +96,7 @@ def open_tokens(url: str) -> tuple[TokenDataset, TokenManifest | None]:
 def tokenizer_for(
     manifest: TokenManifest | None, given: str | None, where: str, backend: Backend = "auto"
 ) -> Tokenizer:
-    """The tokenizer of token files: the one given, else the one that their manifest names.
+    """Return the tokenizer of token files: the one given, else the one that their manifest names.
 
     Raises:
         ConfigError: neither is there; or the tokenizer is another one than the files were made with.
@@ -134,7 +134,7 @@ def decode_documents(
 
     Args:
         limit: decode at most this many tokens of each.
-        skip_special: leave out special tokens.
+        skip_special: skip special tokens.
         ids: give the ids too.
 
     Raises:

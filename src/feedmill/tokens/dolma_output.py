@@ -60,7 +60,7 @@ class GroupedOptions(JobOptions):
         ring: how documents are mixed.
         limit: a file has fewer tokens, unless it is one longer document.
         seed: of the order of files and documents.
-        exact: keep what Dolma does where it is wrong: bad documents are left out, a type of token must be given
+        exact: keep what Dolma does where it is wrong: bad documents are skipped, a type of token must be given
             exactly, files are replaced, a group without tokens leaves zeros.
     """
 
@@ -169,7 +169,7 @@ def _spec(tokenizer: Tokenizer, dtype: np.dtype[Any], options: GroupedOptions) -
 
 
 def _dtype(tokenizer: Tokenizer, options: GroupedOptions) -> np.dtype[Any]:
-    """The type of a token. Raises ConfigError where the one that is given does not do."""
+    """Return the type of a token. Raises ConfigError if the one that is given does not do."""
     given, exact, ids = options.dtype, options.exact, (options.bos, options.eos)
     needed = dolma_dtype(max(tokenizer.vocab_size, *(1 + (i or 0) for i in ids)) if not exact else tokenizer.vocab_size)
     if needed.kind != "u":
@@ -279,7 +279,7 @@ class DolmaFolder:
         write_manifest(self.store, MANIFEST, total)
 
     def _write(self, made: list[list[GroupFile]]) -> list[list[Part]]:
-        """The files of each group."""
+        """Return the files of each group."""
         options, digits = self.options, ceil(log10(len(made) + 1))
         tasks = [
             Group(
@@ -310,7 +310,7 @@ class DolmaFolder:
 
 
 def _token_files(store: Store) -> list[str]:
-    """The numbered files right in the folder."""
+    """Return the numbered files right in the folder."""
     try:
         entries = list(store.files(suffixes=(NPY, CSV)))
     except NotFound:

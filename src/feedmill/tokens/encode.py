@@ -106,7 +106,7 @@ def _encode_segments(tokenizer: Tokenizer, how: Encoding, texts: list[str], fail
 
 
 def _encode(tokenizer: Tokenizer, texts: list[str], failed: dict[int, str]) -> Encoded:
-    """The ids of all texts; where the engine gives up, one text at a time, to find the one that it fails on."""
+    """Return the ids of all texts; where the engine gives up, one text at a time, to find the one that it fails on."""
     try:
         return tokenizer.encode(texts)
     except BaseException as error:  # a panic of compiled code is not an Exception
@@ -184,7 +184,7 @@ def _mask(offsets: Int64s, ranges: list[tuple[int, int]]) -> npt.NDArray[np.bool
 
 
 def _datatrove(offsets: Int64s, ranges: list[tuple[int, int]]) -> tuple[npt.NDArray[np.bool_], int | None]:
-    """The mask by datatrove's rule: a range whose end is at no token drops everything from its beginning on."""
+    """Return the mask by datatrove's rule: a range whose end is at no token drops everything from its beginning on."""
     mask, stop = np.ones(len(offsets), np.bool_), None
     for start, end in ranges:
         first, last = _token_at(offsets, start), _token_at(offsets, end)

@@ -63,7 +63,7 @@ class Vocabulary:
 
 
 def read_vocabulary(path: Path, data: bytes) -> Vocabulary:
-    """The vocabulary of a ``tokenizer.json``. Raises ConfigError."""
+    """Return the vocabulary of a ``tokenizer.json``. Raises ConfigError."""
     try:
         document = orjson.loads(data)
         model = document["model"]["vocab"]

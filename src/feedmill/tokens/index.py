@@ -31,7 +31,7 @@ class IndexReport:
     bad: list[dict[str, Any]] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for ``--json``."""
+        """Return plain data, for ``--json``."""
         return asdict(self)
 
 
@@ -48,9 +48,9 @@ def index(
 
     Args:
         path: path or URL of the file.
-        output: where to; beside the file where it is left out. Bounds always lie beside their file.
-        on_error: ``"skip"`` leaves out lines that are not JSON, counted and listed; ``"raise"`` refuses the file.
-        workers: processes; one per core for large files where it is left out.
+        output: where to; beside the file by default. Bounds always lie beside their file.
+        on_error: ``"skip"`` skips lines that are not JSON, counted and listed; ``"raise"`` refuses the file.
+        workers: processes; one per core for large files by default.
         overwrite: replace an index that is there.
 
     Raises:

@@ -52,7 +52,7 @@ class Chat:
 
 
 def compile_template(text: str) -> Template:
-    """A chat template as a function of ``messages`` and ``chat_template_data``.
+    """Return a chat template as a function of ``messages`` and ``chat_template_data``.
 
     Line ends between two blocks of the template (``}`` newline ``{``) do not count. There are the filter ``tojson``,
     which leaves HTML characters as they are, and the function ``raise_exception``.
@@ -134,7 +134,7 @@ def prepare_chats(
 
 
 def read_lines(store: Store, path: str) -> Iterator[bytes]:
-    """The lines of a file, without their newlines; a last one without a newline too."""
+    """Yield the lines of a file, without their newlines; a last one without a newline too."""
     size = store.stat(path).size
     rest = b""
     for low in range(0, size, _READ):
@@ -180,7 +180,7 @@ def _rendered(line: bytes, where: str, number: int, chat: Chat, template: Templa
 
 
 def between(tokens: Tokens, lengths: Int64s, begin: int, end: int, *, number: int = 0) -> npt.NDArray[np.bool_]:
-    """Which tokens lie strictly between a begin and an end marker of their document: those to be learned.
+    """Return which tokens lie strictly between a begin and an end marker of their document: those to be learned.
 
     A document without a begin marker has none. The last marker may be missing: then the rest of the document counts.
 

@@ -79,7 +79,7 @@ class Counts:
     seconds: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for ``--json``."""
+        """Return plain data, for ``--json``."""
         examples = [{"file": s.file, "line": s.line, "reason": s.reason} for s in self.skipped_examples]
         return {**asdict(self), "skipped_examples": examples}
 
@@ -186,7 +186,7 @@ class EncodeJob:
     def manifest(
         self, format: str, documents: int, tokens: int, sizes: dict[str, int], options: dict[str, Any]
     ) -> TokenManifest:
-        """The manifest of one file of the output."""
+        """Return the manifest of one file of the output."""
         return TokenManifest(
             format,
             documents,
@@ -202,7 +202,7 @@ class EncodeJob:
         )
 
     def _is_complete(self) -> bool:
-        """Whether the whole output is there and this very job made it; then the report has its counts."""
+        """Return whether the whole output is there and this very job made it; then the report has its counts."""
         manifests = []
         for manifest in self.output.manifests():
             if manifest is None or manifest.options.get("job") != self.key:

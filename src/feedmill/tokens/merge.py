@@ -48,8 +48,8 @@ def merge(
             files get a ``.metadata`` for all of them together, as datatrove writes it.
         order: ``stored`` is one file after another; ``datatrove`` is the order of its merger, which shuffles the files
             that documents come from.
-        seed: of datatrove's order; drawn where it is left out.
-        chunk: merge chunks of N tokens in place of documents; a file's tail is left out, as datatrove does.
+        seed: of datatrove's order; drawn by default.
+        chunk: merge chunks of N tokens in place of documents; a file's tail is skipped, as datatrove does.
         max_tokens_per_file: a file that has this many tokens is followed by another one.
         max_tokens: nothing is added any more to what has this many tokens.
         token_size: bytes per token, where the inputs have different ones.
@@ -103,7 +103,7 @@ def merge(
 
 
 def _marked(form: Form, output: str, chunk: int | None) -> Form:
-    """The form with a loss mask. Raises `ConfigError` where it can't have one."""
+    """Return the form with a loss mask. Raises `ConfigError` if it can't have one."""
     if form.format != "ds" or chunk is not None:
         raise ConfigError(
             "a loss mask is written beside whole documents in '.ds' files only",

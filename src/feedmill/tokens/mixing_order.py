@@ -32,7 +32,7 @@ class Ring:
 def batches(
     ring: Ring, open_file: Callable[[int], Iterator[Document]], sizes: Sequence[int], chance: random.Random
 ) -> Iterator[list[Document]]:
-    """The documents of files, in shuffled batches.
+    """Yield the documents of files, in shuffled batches.
 
     Args:
         open_file: the documents of the file of this number; numbers are taken from the last to the first.

@@ -59,14 +59,14 @@ class NumbersReport:
     """What follows from one number; `as_dict` is its whole content.
 
     Attributes:
-        counts: tokens, samples, batches and steps by name, or what the name of a checkpoint says; None where it does
+        counts: tokens, samples, batches and steps by name, or what the name of a checkpoint says; None if it does
             not follow.
     """
 
     counts: dict[str, int | None]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for ``--json``."""
+        """Return plain data, for ``--json``."""
         return dict(self.counts)
 
 
@@ -177,7 +177,7 @@ def tokens_from_steps(steps: int, step: Step) -> int:
 
 
 def windows(tokens: int, sequence: int, *, reuse_last_target: bool = True) -> int:
-    """Samples that a row of tokens gives as Modalities' continuous dataset.
+    """Return samples that a row of tokens gives as Modalities' continuous dataset.
 
     With `reuse_last_target` a sample is ``sequence + 1`` tokens and shares its first one with the sample before;
     without it is `sequence` tokens of its own.
@@ -222,7 +222,7 @@ def count_tokens(url: str) -> int:
 
 
 def count_lines(url: str) -> int:
-    """Samples of Modalities' raw index (``.idx``), or lines of a JSONL file. Raises as reading it does."""
+    """Return samples of Modalities' raw index (``.idx``), or lines of a JSONL file. Raises as reading it does."""
     folder, name = split_url(url)
     store = open_store(folder)
     if name.endswith(".jsonl"):
@@ -258,7 +258,7 @@ def target_steps(progress: Progress) -> int:
     """Steps of the whole run, from the tokens seen and aimed at and the steps done so far.
 
     Raises:
-        ConfigError: the numbers are not there, or steps were not of equal size.
+        ConfigError: the numbers do not exist, or steps were not of equal size.
     """
     if progress.seen_steps is None or progress.seen_tokens is None or progress.target_tokens is None:
         raise ConfigError(

@@ -31,7 +31,7 @@ _LISTED = 4 << 20
 
 
 def shuffled(n: int, seed: int, order: str = "feedmill") -> Int64s:
-    """The numbers ``0 ... n-1`` in a shuffled order, int64[n].
+    """Return the numbers ``0 ... n-1`` in a shuffled order, int64[n].
 
     >>> shuffled(5, 11, "modalities").tolist()
     [2, 0, 1, 4, 3]
@@ -87,7 +87,7 @@ def interleaved(counts: Sequence[int], seed: int | None) -> Int64s:
 
 
 def chunk_range(n: int, chunks: int, chunk: int) -> range:
-    """Which of n documents belong to chunk number `chunk` of `chunks`, as Modalities divides them.
+    """Return which of n documents belong to chunk number `chunk` of `chunks`, as Modalities divides them.
 
     The first ``n mod chunks`` chunks have ``ceil(n / chunks)`` documents, the others one less (all have the same where
     `chunks` divides n).
@@ -110,7 +110,7 @@ def chunk_range(n: int, chunks: int, chunk: int) -> range:
 
 
 def chunk_seed(*words: int | str) -> int:
-    """The seed with which Modalities shuffles a chunk: its words are the global seed and the chunk's number.
+    """Return the seed with which Modalities shuffles a chunk: its words are the global seed and the chunk's number.
 
     The SHA-256 digests of the words' texts, read as numbers, are added up, modulo 2^32 - 1. Sums commute, so chunk 0
     with seed 1 and chunk 1 with seed 0 are shuffled alike.
@@ -123,7 +123,7 @@ def chunk_seed(*words: int | str) -> int:
 
 
 def chunk_shuffled(n: int, global_seed: int, chunk: int) -> Int64s:
-    """The order in which Modalities writes the n documents of a chunk, int64[n]."""
+    """Return the order in which Modalities writes the n documents of a chunk, int64[n]."""
     row = np.arange(n)
     np.random.default_rng(chunk_seed(global_seed, chunk)).shuffle(row)
     return row

@@ -59,21 +59,21 @@ class Output:
         return sizes_of(self.format, self.store, self.stem)
 
     def open(self, tokenizer_name: str, loss: bool) -> AbstractContextManager[TokenWriter]:
-        """The format's writer."""
+        """Return the format's writer."""
         if targets()[self.format].form == "sequences":
             return write_vla_text(self.store, self.stem, self.sequence, self.shard)
         return write_documents(self.store, self.path, Form(self.format, self.dtype.itemsize, tokenizer_name, loss))
 
 
 def write_documents(store: Store, path: str, form: Form) -> AbstractContextManager[TokenWriter]:
-    """The writer of one file of this form; it appears when the block ends without an error."""
+    """Return the writer of one file of this form; it appears when the block ends without an error."""
     if form.format == LINES:
         return _write_lines(store, path)
     return token_format(form.format).open(store, path, form)
 
 
 def token_format(name: str) -> TokenFormat:
-    """How a format of token files is written."""
+    """Return how a format of token files is written."""
     found: TokenFormat = named(targets()[name].writer)
     return found
 
@@ -100,12 +100,12 @@ class LineWriter:
 
 
 def main_file(path: str) -> str:
-    """The file by which a target is recognised: it appears last, and the manifest is named after it."""
+    """Return the file by which a target is recognised: it appears last, and the manifest is named after it."""
     return path[:-4] + ".idx" if path.endswith(".bin") else path
 
 
 def sizes_of(format: str, store: Store, stem: str) -> dict[str, int]:
-    """What a manifest says of the files of one dataset, see `Output.sizes`."""
+    """Return what a manifest says of the files of one dataset, see `Output.sizes`."""
     names = [stem + suffix for suffix in FORMATS[format]]
     if targets()[format].form == "sequences" and store.exists(names[0]):
         names += shard_files(store, stem)
@@ -123,7 +123,7 @@ def plan_outputs(
     seq_len: int | None = None,
     shard: int | None = None,
 ) -> list[Output]:
-    """Where each format goes and how large its tokens are, by the format's own rule.
+    """Return where each format goes and how large its tokens are, by the format's own rule.
 
     Args:
         output: a path; the suffix of each format is added to it, in place of one that it has. Or a mapping from each

@@ -68,7 +68,7 @@ class Part(NamedTuple):
 
 
 def write_group(group: Group) -> list[Part]:
-    """Write the files of a group; they are the same whenever it is done again. Each appears when the next is begun.
+    """Write the files of a group; they are the same whenever it is done again. Each appears when the next is started.
 
     Raises:
         DataError: of kind ``document-too-long``, with `Group.exact` only.
@@ -135,7 +135,7 @@ def _part(store: Store, name: str, documents: int, tokens: int) -> Part:
 
 
 def _zeros(group: Group, store: Store) -> Part:
-    """What Dolma leaves for a group without tokens: a file as large as any may be, of zeros."""
+    """Return what Dolma leaves for a group without tokens: a file as large as any may be, of zeros."""
     name = f"{group.stem}-{0:05d}"
     with write_dolma(store, name + NPY, group.dtype):
         pass

@@ -48,13 +48,13 @@ def load_ahead(name: str | os.PathLike[str]) -> None:
 
 
 def take_native(path: str) -> Any:
-    """The model, loaded by now, or loaded here. Raises what loading raises, ImportError included."""
+    """Return the model, loaded by now, or loaded here. Raises what loading raises, ImportError included."""
     loading = _started.pop(path, None)
     return load_native(path) if loading is None else loading.result()
 
 
 def load_native(path: str) -> Any:
-    """A fastokens model without truncation and padding, on one thread: parallelism is by processes."""
+    """Return a fastokens model without truncation and padding, on one thread: parallelism is by processes."""
     from fastokens._native import Tokenizer
 
     model = Tokenizer.from_file(path)

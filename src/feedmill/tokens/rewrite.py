@@ -59,7 +59,7 @@ class Report:
         inputs: files read.
         outputs: files written: path, documents, tokens (bytes, where documents are lines).
         documents, tokens: of all outputs together.
-        seed: the seed of the order, None where nothing was drawn.
+        seed: the seed of the order, None if nothing was drawn.
         left_out: what the outputs lack of the inputs on purpose, by reason: documents or tokens.
         notes: what the user should know.
         resumed: files that an earlier run had finished.
@@ -82,7 +82,7 @@ class Report:
         return sum(done.tokens for done in self.outputs)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for ``--json``."""
+        """Return plain data, for ``--json``."""
         outputs = [{"path": d.path, "documents": d.documents, "tokens": d.tokens} for d in self.outputs]
         return {**asdict(self), "outputs": outputs, "documents": self.documents, "tokens": self.tokens}
 
@@ -266,7 +266,7 @@ def start(
 
 
 def _refuse_inputs(corpus: Corpus, targets: Sequence[str]) -> None:
-    """Raises `ConfigError` where a target is an input, by whatever name: it would be gone."""
+    """Raises `ConfigError` if a target is an input, by whatever name: it would be gone."""
     inputs = {_place(store.locate(main_file(shard.path))) for store, shard in corpus.shards}
     for target in targets:
         if _place(main_file(target)) in inputs:
@@ -279,7 +279,7 @@ def _place(path: str) -> tuple[str, str]:
 
 
 def _main(path: str) -> tuple[Store, str]:
-    """Where the file is by which a target is recognised."""
+    """Return where the file is by which a target is recognised."""
     folder, name = split_url(path)
     return open_store(folder), main_file(name)
 
@@ -287,7 +287,7 @@ def _main(path: str) -> tuple[Store, str]:
 def gathered(
     corpus: Corpus, mapped: Mapped, units: Units, numbers: Numbers, loss: bool
 ) -> Iterator[tuple[Tokens, Int64s, npt.NDArray[np.bool_] | None]]:
-    """The tokens of units in batches: ids one after another, tokens per document, and the mask where `loss`."""
+    """Yield the tokens of units in batches: ids one after another, tokens per document, and the mask where `loss`."""
     for low in range(0, len(numbers), _BLOCK):
         block = np.asarray(numbers[low : low + _BLOCK], np.int64)
         spans = units.spans(block)

@@ -21,7 +21,7 @@ _PARAGRAPH = re.compile(r"\n*[^\n]+|\n+")
 
 
 def paragraphs(texts: list[str], prefix: bool) -> tuple[list[str], Int64s]:
-    """The paragraphs of all texts, and int64[texts], how many each has.
+    """Return the paragraphs of all texts, and int64[texts], how many each has.
 
     >>> paragraphs(["a\\n\\nb", "c"], True)[0]
     ['a', ' \\n\\nb', 'c']
@@ -51,7 +51,7 @@ def joined(ids: npt.NDArray[Any], lengths: Int64s, counts: Int64s, prefix: bool)
 
 
 def adds_space(path: Path) -> bool:
-    """Whether a ``tokenizer.json`` says, in the places where Dolma looks, that it puts a space before a text."""
+    """Return whether a ``tokenizer.json`` says, in the places where Dolma looks, that it puts a space before a text."""
     document = orjson.loads(path.read_bytes())
     before = _members(document.get("pre_tokenizer"), "pretokenizers")
     normal = _members(document.get("normalizer"), "normalizers")
@@ -62,7 +62,7 @@ def adds_space(path: Path) -> bool:
 
 
 def prepends_space(document: Mapping[str, Any]) -> bool:
-    """Whether the content of a ``tokenizer.json`` puts a space before a text, in any of the ways to say so."""
+    """Return whether the content of a ``tokenizer.json`` puts a space before a text, in any of the ways to say so."""
     before = _members(document.get("pre_tokenizer"), "pretokenizers")
     normal = _members(document.get("normalizer"), "normalizers")
     return any(m.get("type") == "Prepend" for m in normal) or any(

@@ -20,7 +20,7 @@ TEXTS: Final[tuple[str, ...]] = (*_WORDS, " ".join(_WORDS), "".join(reversed(_WO
 
 
 def differences(engine: TokenizerEngine, reference: TokenizerEngine) -> list[str]:
-    """The texts of the fixed set for which the two engines give different ids, with or without the template."""
+    """Return the texts of the fixed set for which the two engines give different ids, with or without the template."""
     wrong = []
     for template, ordinary in ((True, False), (False, False), (True, True)):
         found = _ids(engine, template, ordinary)
@@ -30,7 +30,7 @@ def differences(engine: TokenizerEngine, reference: TokenizerEngine) -> list[str
 
 
 def _ids(engine: TokenizerEngine, template: bool, ordinary: bool) -> list[list[int] | None]:
-    """The ids of each text; None for all of them where the engine gives up."""
+    """Return the ids of each text; None for all of them where the engine gives up."""
     try:
         ids, lengths = engine.encode(list(TEXTS), template, ordinary)
     except BaseException as error:  # a panic of compiled code is not an Exception

@@ -43,10 +43,10 @@ def shuffle(
     Args:
         inputs: files, or folders of files of one format; paths or URLs. JSONL files are shuffled by lines.
         output: the file to write; with ``{part}`` in its name where `max_tokens_per_file` is given.
-        seed: drawn, and reported, where it is left out.
+        seed: drawn, and reported, by default.
         order: ``feedmill`` is the project's keyed permutation; ``modalities`` and ``datatrove`` are theirs.
         chunk: shuffle chunks of N tokens in place of documents. The parts of a document that fall into different
-            chunks are documents of their own afterwards. With datatrove's order the tail of each file is left out.
+            chunks are documents of their own afterwards. With datatrove's order the tail of each file is skipped.
         documents_too: shuffle documents first, then chunks of them.
         max_tokens_per_file: a file that has more tokens is followed by another one.
         token_size, mixed_tokenizers, drop_loss, allow_empty, overwrite: as in `merge`.
@@ -87,7 +87,7 @@ def shuffle(
 def ordered(
     corpus: Corpus, order: str, seed: int, chunk: int | None, documents_too: bool = False
 ) -> tuple[Units, Int64s]:
-    """What is shuffled, and the shuffled numbers, int64[n]. Raises as `shuffle`."""
+    """Return what is shuffled, and the shuffled numbers, int64[n]. Raises as `shuffle`."""
     if chunk is None:
         return Documents(corpus), shuffled(len(corpus), seed, order)
     if order == "datatrove":
@@ -117,7 +117,7 @@ def shuffle_chunk(
         inputs: files of one format.
         output: the file to write.
         chunk, chunks: which of how many; see `feedmill.tokens.orders.chunk_range`.
-        global_seed: the order depends on it and on `chunk`; drawn where it is left out.
+        global_seed: the order depends on it and on `chunk`; drawn by default.
 
     Raises:
         ConfigError: no file has a document in that chunk, or as in `shuffle`.
@@ -140,7 +140,7 @@ def shuffle_chunk(
 
 
 def chunk_documents(corpus: Corpus, chunk: int, chunks: int) -> Int64s:
-    """The documents of one chunk of every file, file after file, int64."""
+    """Return the documents of one chunk of every file, file after file, int64."""
     rows = []
     for number, (_, shard) in enumerate(corpus.shards):
         part = chunk_range(shard.documents or 0, chunks, chunk)

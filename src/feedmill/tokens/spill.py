@@ -125,7 +125,7 @@ def write_piece(path: str, facts: PieceFacts) -> Iterator[PieceWriter]:
 
 
 def find_piece(path: str) -> PieceFacts | None:
-    """The facts of a piece of an earlier run; None where there is none, or not a whole one."""
+    """Return the facts of a piece of an earlier run; None if there is none, or not a whole one."""
     try:
         with open(path, "rb", buffering=0) as raw:
             size = os.fstat(raw.fileno()).st_size
@@ -147,7 +147,7 @@ def _facts(raw: BinaryIO, size: int, length: int) -> PieceFacts:
 
 
 def read_piece(path: str) -> Iterator[Documents]:
-    """The documents of a piece, some at a time. Raises StorageError."""
+    """Yield the documents of a piece, some at a time. Raises StorageError."""
     try:
         with open(path, "rb") as raw:
             size = Path(path).stat().st_size

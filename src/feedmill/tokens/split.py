@@ -44,7 +44,7 @@ def split(
         chunks: this many parts of neighbouring documents, of equal size (the first ones may have one more).
         ratio: weights by name. Which documents go where is drawn with `seed`; sizes are exact, the stored order stays.
         plan: exactly these documents; those in no part are counted as left out, one may be in several.
-        seed: of `ratio`; drawn, and reported, where it is left out.
+        seed: of `ratio`; drawn, and reported, by default.
         token_size, mixed_tokenizers, drop_loss, allow_empty, overwrite: as in `feedmill.tokens.merge.merge`.
 
     Raises:
@@ -94,7 +94,7 @@ def split(
 
 
 def _planned(name: str, entries: Sequence[int | Sequence[int]], count: int) -> Int64s:
-    """The documents of one part of a plan, in its order. Raises `ConfigError`."""
+    """Return the documents of one part of a plan, in its order. Raises `ConfigError`."""
     pieces: list[npt.NDArray[np.int64]] = [np.zeros(0, np.int64)]
     for entry in entries:
         low, high = (entry, entry + 1) if isinstance(entry, int) else _pair(name, entry)

@@ -25,7 +25,7 @@ class Part(NamedTuple):
 
 
 def form_for(target: str, corpus: Corpus, *, drop_loss: bool = False) -> Form:
-    """How a corpus is stored under a name.
+    """Return how a corpus is stored under a name.
 
     Args:
         drop_loss: write formats that keep no mask of the tokens to be learned, and lose it.
@@ -62,12 +62,12 @@ def form_for(target: str, corpus: Corpus, *, drop_loss: bool = False) -> Form:
 
 
 def has_parts(target: str) -> bool:
-    """Whether a target stands for several files."""
+    """Return whether a target stands for several files."""
     return _PART.search(target) is not None
 
 
 def part_path(target: str, part: int | str) -> str:
-    """The path of one part: ``{part}`` is its name, or its number in five digits (``{part:3}``: in three).
+    """Return the path of one part: ``{part}`` is its name, or its number in five digits (``{part:3}``: in three).
 
     >>> part_path("x_{part}.ds", 7), part_path("{part:03}_x.ds", 7), part_path("x.{part}.ds", "val")
     ('x_00007.ds', '007_x.ds', 'x.val.ds')
@@ -76,7 +76,7 @@ def part_path(target: str, part: int | str) -> str:
 
 
 def higher_parts(target: str, first: int) -> list[str]:
-    """The paths of numbered parts that are there, from number `first` up to the first one that is not."""
+    """Return the paths of numbered parts that are there, from number `first` up to the first one that is not."""
     found: list[str] = []
     while has_parts(target):
         path = part_path(target, first + len(found))
@@ -98,12 +98,12 @@ def remove_part(path: str, format: str) -> None:
 
 
 def numbered_parts(target: str, rows: Sequence[Numbers]) -> list[Part]:
-    """A part for each row of units, numbered where the target stands for several files."""
+    """Return a part for each row of units, numbered where the target stands for several files."""
     return [Part(part_path(target, number), row) for number, row in enumerate(rows)]
 
 
 def need_parts(target: str, why: str) -> None:
-    """Raises `ConfigError` where a target of several files does not say where their names differ."""
+    """Raises `ConfigError` if a target of several files does not say where their names differ."""
     if not has_parts(target):
         stem, dot, suffix = target.rpartition(".")
         raise ConfigError(

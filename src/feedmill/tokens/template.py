@@ -86,7 +86,7 @@ class Template(NamedTuple):
 
 
 def around(ids: npt.NDArray[Any], lengths: npt.NDArray[np.int64], template: Template) -> tuple[Any, Any]:
-    """The ids of texts with a template's tokens around each, and int64[texts], how many belong to each."""
+    """Return the ids of texts with a template's tokens around each, and int64[texts], how many belong to each."""
     head, tail = len(template.before), len(template.after)
     if not (head or tail):
         return ids, lengths
@@ -106,7 +106,7 @@ def around(ids: npt.NDArray[Any], lengths: npt.NDArray[np.int64], template: Temp
 def resolve(
     path: Path, document: Mapping[str, Any] | None, ids: Mapping[str, int], source: TemplateSource
 ) -> Template | None:
-    """What is put around every text; None where the model has no template at all.
+    """Return what is put around every text; None if the model has no template at all.
 
     Args:
         path: the model file.
@@ -146,7 +146,7 @@ def resolve(
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    """The settings beside a tokenizer; empty where there are none."""
+    """Return the settings beside a tokenizer; empty if there are none."""
     try:
         found = orjson.loads(path.read_bytes())
     except FileNotFoundError:
@@ -159,7 +159,7 @@ def _settings(path: Path) -> dict[str, Any]:
 
 
 def _family(settings: Mapping[str, Any], folder: Path) -> tuple[str, Family] | None:
-    """The class that is loaded, if it makes its template: by the settings, else by the model's configuration."""
+    """Return the class that is loaded, if it makes its template: by the settings, else by the model's configuration."""
     name = settings.get("tokenizer_class")
     if name is None and (folder / "config.json").is_file():
         config = _settings(folder / "config.json")
@@ -180,7 +180,7 @@ def _token(settings: Mapping[str, Any], kind: str, default: str | None) -> str |
 def _made(
     path: Path, settings: Mapping[str, Any], family: tuple[str, Family] | None, ids: Mapping[str, int]
 ) -> Template:
-    """The template that a class makes of the settings."""
+    """Return the template that a class makes of the settings."""
     known = family[1] if family else Family(False, False, "", "", "")
     found: list[tuple[str, ...]] = []
     for flag, kind, on, default in (
@@ -205,7 +205,7 @@ def _made(
 
 
 def _own(processor: Any) -> Template:
-    """What a ``post_processor`` puts around one text."""
+    """Return what a ``post_processor`` puts around one text."""
     before, after = _processed(processor)
     return Template(
         tuple(number for _, number in before),

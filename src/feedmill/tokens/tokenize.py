@@ -146,7 +146,7 @@ def tokenize(
         progress: whether to draw a bar; None: where stderr is a terminal.
 
     Raises:
-        ConfigError: the options contradict each other, name a token that is not there, or the output exists.
+        ConfigError: the options contradict each other, name a token that does not exist, or the output exists.
         DataError: a document cannot be tokenized (`on_error` is ``raise``), or a file is damaged.
         EmptyResult: there is not one document, or all were skipped.
         NotFound, MissingExtra, StorageError: as their names say.
@@ -226,7 +226,7 @@ def _tokenize(
 def _spec(
     tokenizer: Tokenizer, options: TokenizeOptions, outputs: Sequence[Output], bos: int | None, eos: int | None
 ) -> EncodeSpec:
-    """How documents are encoded for all outputs. Raises ConfigError where one cannot store BOS or EOS."""
+    """Return how documents are encoded for all outputs. Raises ConfigError if one cannot store BOS or EOS."""
     limit = min(int(np.iinfo(out.dtype).max) for out in outputs)
     for token, number in ((options.bos, bos), (options.eos, eos)):
         if number is not None and number > limit:
@@ -248,7 +248,7 @@ def _spec(
 
 
 def _find(inputs: Sequence[str | os.PathLike[str] | DocumentFile], kind: str | None) -> Found:
-    """The files of the inputs; one that is named twice is read twice."""
+    """Return the files of the inputs; one that is named twice is read twice."""
     found = Found()
     for item in inputs:
         if isinstance(item, DocumentFile):

@@ -52,10 +52,10 @@ class Tokenizer:
         vocab_size: entries with added tokens; `base_vocab_size`: without them.
         size: one more than the largest id, so that every id is below.
         template: whether the tokenizer's own template (BOS, EOS ...) is applied to each text.
-        around: what that is; None where the tokenizer has none. `template_source`: see `load_tokenizer`.
+        around: what that is; None if the tokenizer has none. `template_source`: see `load_tokenizer`.
         switched_off: settings of the model by which ids would be drawn at random, with their values.
         ordinary: whether special tokens that stand in a text are encoded as plain text.
-        declared_eos, declared_bos: the tokens that the files beside the model name as such; None where they don't.
+        declared_eos, declared_bos: the tokens that the files beside the model name as such; None if they don't.
     """
 
     def __init__(
@@ -73,21 +73,21 @@ class Tokenizer:
         self.declared_bos, self.declared_eos = vocabulary.bos, vocabulary.eos
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """The ids of many texts; see `Encoded`. Raises UnicodeEncodeError for lone surrogates."""
+        """Return the ids of many texts; see `Encoded`. Raises UnicodeEncodeError for lone surrogates."""
         template = self.around if self.template else None
         found = self._engine.encode(list(texts), template is not None and template.own, self.ordinary)
         return found if template is None or template.own else Encoded(*around(*found, template))
 
     def decode(self, ids: Sequence[int] | npt.NDArray[Any], *, skip_special: bool = False) -> str:
-        """The text of ids. Ids that the vocabulary does not have are left out."""
+        """Return the text of ids. Ids that the vocabulary does not have are skipped."""
         return self._engine.decode([int(i) for i in ids], skip_special)
 
     def token_to_id(self, token: str) -> int | None:
-        """The id of a token, written as in the vocabulary; None where there is none."""
+        """Return the id of a token, written as in the vocabulary; None if there is none."""
         return self._vocabulary.ids.get(token)
 
     def require(self, token: str, what: str = "token") -> int:
-        """The id of a token that must be there. Raises ConfigError, naming tokens that look like it."""
+        """Return the id of a token that must be there. Raises ConfigError, naming tokens that look like it."""
         found = self.token_to_id(token)
         if found is not None:
             return found
@@ -109,7 +109,7 @@ class Tokenizer:
         return {package: _version(package)}
 
     def facts(self) -> TokenizerFacts:
-        """What a manifest says of it."""
+        """Return what a manifest says of it."""
         return TokenizerFacts(self.name, self.hash, self.vocab_size, self.backend, self.versions())
 
     def offsets(self, text: str) -> tuple[Uint32s, Int64s]:
@@ -242,7 +242,7 @@ def _find(given: str) -> Path:
 
 
 def _is_sentencepiece(path: Path, data: bytes) -> bool:
-    """Whether a file is a SentencePiece model, by its name (``.model``, ``.model.v3``) and its first bytes."""
+    """Return whether a file is a SentencePiece model, by its name (``.model``, ``.model.v3``) and its first bytes."""
     named = path.suffix == ".model" or ".model." in path.name
     return named and not _RANK.match(data)
 

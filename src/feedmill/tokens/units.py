@@ -83,7 +83,7 @@ class Chunks:
         corpus: the documents.
         size: tokens per chunk.
         order: None cuts each file by itself; an order of documents, int64[n], is one row that is cut as a whole.
-        keep_tails: whether the tokens left at the end of a row are a shorter chunk, or are left out.
+        keep_tails: whether the tokens left at the end of a row are a shorter chunk, or are skipped.
 
     Attributes:
         left_out: tokens at the ends that no chunk has.
@@ -114,7 +114,7 @@ class Chunks:
         return int(self._firsts[-1])
 
     def _range(self, numbers: Int64s) -> tuple[Int64s, Int64s]:
-        """Where chunks begin and end, in tokens of all rows one after another."""
+        """Return where chunks begin and end, in tokens of all rows one after another."""
         row = np.searchsorted(self._firsts, numbers, side="right") - 1
         begin = self._begins[row] + (numbers - self._firsts[row]) * self.size
         return begin, np.minimum(begin + self.size, self._stops[row])

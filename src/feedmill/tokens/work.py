@@ -42,7 +42,7 @@ class EncodeSpec:
     Attributes:
         tokenizer, backend: to load it in a worker; `identity`: its hash, backend and versions.
         text: where the text is.
-        skip: whether bad documents are left out; else the first one ends the job.
+        skip: whether bad documents are skipped; else the first one ends the job.
         origins: whether ids of documents are kept.
         typed: where text and id are, in place of `text`.
         template_source: to load the tokenizer; what it gives is in `identity`.
@@ -62,12 +62,12 @@ class EncodeSpec:
     def of(
         cls, tokenizer: Tokenizer, how: Encoding, text: str, *, skip: bool, origins: bool, typed: Typed | None = None
     ) -> EncodeSpec:
-        """What a loaded tokenizer does with documents."""
+        """Return what a loaded tokenizer does with documents."""
         name, identity, source = str(tokenizer.path), identity_of(tokenizer), tokenizer.template_source
         return cls(name, tokenizer.backend, identity, text, how, skip, origins, typed, source)
 
     def reader(self) -> TextReader | TypedReader:
-        """What reads the documents; one for each thread."""
+        """Return what reads the documents; one for each thread."""
         return _reader(self, threading.get_ident())
 
     @property
@@ -76,7 +76,7 @@ class EncodeSpec:
         return (LOSS_FIELDS if self.how.loss else ()) + (("id",) if self.origins else ())
 
     def key(self) -> str:
-        """A hash of everything that decides the bytes."""
+        """Return a hash of everything that decides the bytes."""
         facts = asdict(self)
         facts.pop("tokenizer")  # the same file elsewhere gives the same ids
         facts.pop("template_source")
@@ -103,7 +103,7 @@ class EncodeTask:
         return sum(unit.bytes for unit in self.units)
 
     def place(self, facts: PieceFacts, row: int) -> tuple[DocumentFile, int]:
-        """The file of a row of the piece, and which row of its unit it is."""
+        """Return the file of a row of the piece, and which row of its unit it is."""
         number = bisect_right(facts.ends, row)
         return self.units[number].file, row - (facts.ends[number - 1] if number else 0)
 
@@ -119,7 +119,7 @@ class EncodedUnit:
 
 
 def encode_unit(task: EncodeTask) -> EncodedUnit:
-    """Do a unit, unless its piece is there. Raises FeedmillError where its file cannot be read."""
+    """Do a unit, unless its piece is there. Raises FeedmillError if its file cannot be read."""
     found = find_piece(task.path)
     if found is not None:
         return EncodedUnit(task, found, reused=True)
@@ -144,7 +144,7 @@ def encode_unit(task: EncodeTask) -> EncodedUnit:
 def _batches(
     units: tuple[Unit, ...], reader: TextReader | TypedReader, facts: PieceFacts
 ) -> Generator[Batch, None, None]:
-    """The documents of units, rows counted through all of them; small batches are joined."""
+    """Yield the documents of units, rows counted through all of them; small batches are joined."""
     joined, size, base = Batch(), 0, 0
     for number, unit in enumerate(units):
         if number:
@@ -214,7 +214,7 @@ def _note(facts: PieceFacts, batch: Batch, skip: bool) -> None:
 
 
 def _parts(batch: Batch, limit: int = 8 << 20) -> Iterator[Batch]:
-    """A batch in pieces of at most this many characters (or one text), for memory."""
+    """Yield a batch in pieces of at most this many characters (or one text), for memory."""
     if sum(map(len, batch.texts)) <= limit:
         yield batch
         return
@@ -229,7 +229,7 @@ def _parts(batch: Batch, limit: int = 8 << 20) -> Iterator[Batch]:
 
 
 def _key(value: object) -> object:
-    """An id that can be written down; else the document is named after its line."""
+    """Return an id that can be written down; else the document is named after its line."""
     if isinstance(value, str):
         with contextlib.suppress(UnicodeEncodeError):  # half of a surrogate pair is in no file
             value.encode()
@@ -261,7 +261,7 @@ def offer(tokenizer: Tokenizer) -> None:
 
 
 def tokenizer_of(spec: EncodeSpec) -> Tokenizer:
-    """The tokenizer of a job, loaded once in each process."""
+    """Return the tokenizer of a job, loaded once in each process."""
     found = _ready.get(spec.identity) or _loaded(spec.tokenizer, spec.backend, spec.identity, spec.template_source)
     found.template, found.ordinary = spec.how.template, spec.how.ordinary
     return found
@@ -276,7 +276,7 @@ def identity_of(tokenizer: Tokenizer) -> str:
 
 
 def piece_name(number: int, units: tuple[Unit, ...], spec_key: str) -> str:
-    """The name of the piece of some units: it is a hash of all that decides the content."""
+    """Return the name of the piece of some units: it is a hash of all that decides the content."""
     words = [spec_key]
     for unit in units:
         words += [unit.file.url, unit.file.kind, unit.file.version, str(unit.begin), str(unit.end)]

@@ -74,7 +74,7 @@ class _Column:
             yield sample, {name: found.raw(name) for name in (found if self.parts is None else self.parts)}
 
     def has(self, key: str) -> bool:
-        """Whether the source, a dataset, has a key."""
+        """Return whether the source, a dataset, has a key."""
         assert isinstance(self.source, Dataset)
         return self._number(self.source, key) is not None
 
@@ -106,7 +106,7 @@ def add_parts(
     workers: int | None = None,
     progress: bool = True,
 ) -> RewriteReport:
-    """Give samples more parts.
+    """Add parts to samples.
 
     Without `into` every shard is rewritten with the parts in it, and all are put in place at once; that needs the
     space of the dataset once more, and joins have to be prepared again. With `into` the dataset stays as it is, and
@@ -177,7 +177,7 @@ def _in_place(
 
 
 def _refuse_strangers(shards: Sequence[Shard], url: str, column: _Column) -> None:
-    """Raises `EmptyResult` where the source has no key of the dataset: every shard would be written for nothing."""
+    """Raises `EmptyResult` if the source has no key of the dataset: every shard would be written for nothing."""
     if isinstance(column.source, Dataset):
         keys = [key for shard in shards for key in shard.scan.keys]
         if not any(column.has(key) for key in keys):
@@ -219,7 +219,7 @@ class _Adder:
 
 
 def _samples_of(change: Change) -> Iterator[list[Sample]]:
-    """All samples of one shard, those too that a split excludes."""
+    """Yield all samples of one shard, those too that a split excludes."""
     dataset = open_source(change.url)
     assert isinstance(dataset, TarDataset)
     whole = one_shard(dataset, change.shard.path)
@@ -233,7 +233,7 @@ def _read(dataset: Dataset, first: int, last: int) -> Iterator[list[Sample]]:
 
 
 def one_shard(dataset: TarDataset, path: str) -> TarDataset:
-    """All samples of one shard of a prepared dataset."""
+    """Return all samples of one shard of a prepared dataset."""
     info = energon.read_info(dataset.store)
     table = energon.PreparedShards(dataset.store, info, [path], None, None)
     return TarDataset(dataset.store, table, name=dataset.url)

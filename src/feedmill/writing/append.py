@@ -86,7 +86,7 @@ def append(
 
 
 def _pattern(shards: Sequence[str]) -> str:
-    """How the last shard is named, as a pattern; the usual one where it has no number."""
+    """Return how the last shard is named, as a pattern; the usual one where it has no number."""
     import re
 
     match = re.fullmatch(r"([^%]*?)(\d+)([^\d%/]*\.tar)", shards[-1]) if shards else None

@@ -53,7 +53,7 @@ def commit(
         splits: split -> shards; None leaves the split file as it is.
         exclude: what the split file excludes.
         description: content of ``dataset.yaml``; None leaves it as it is.
-        removed: member names that are gone, whose media metadata goes too.
+        removed: member names that are missing, whose media metadata goes too.
         media: another dataset's index, whose media metadata is taken over.
         out: where it is written, in place of the dataset itself.
 
@@ -89,7 +89,7 @@ def commit(
 
 
 def copy_media(new: Path, media: Media, removed: Collection[str] = ()) -> None:
-    """Take over the media tables of another index, without the members that are gone."""
+    """Take over the media tables of another index, without the members that are missing."""
     with closing(sqlite3.connect(new, isolation_level=None, uri=True)) as connection:
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("PRAGMA journal_mode = OFF")

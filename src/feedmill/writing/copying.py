@@ -71,7 +71,7 @@ class Piece(NamedTuple):
 
 
 def open_source(url: str) -> Dataset:
-    """A dataset whose samples have parts, as bytes. Raises as `feedmill.open`, and `ConfigError` for tokens."""
+    """Return a dataset whose samples have parts, as bytes. Raises as `feedmill.open`, and `ConfigError` for tokens."""
     dataset = open_dataset(url, raw=True, decode=None)
     if not hasattr(dataset, "read_tokens"):
         return dataset
@@ -81,7 +81,7 @@ def open_source(url: str) -> Dataset:
 
 
 def groups_of(dataset: Dataset, shuffle: int | None = None) -> list[Group]:
-    """The samples of a dataset by the splits they are in, in the order in which those come first."""
+    """Return the samples of a dataset by the splits they are in, in the order in which those come first."""
     found: dict[tuple[str, ...], list[tuple[int, int]]] = {}
     for begin, end, splits in runs_of_splits(dataset):
         found.setdefault(splits, []).append((begin, end))
@@ -94,7 +94,7 @@ def groups_of(dataset: Dataset, shuffle: int | None = None) -> list[Group]:
 
 
 def runs_of_splits(dataset: Dataset) -> list[tuple[int, int, tuple[str, ...]]]:
-    """All samples of a dataset that is opened whole, as runs ``[begin, end)`` of those in the same splits.
+    """Return all samples of a dataset that is opened whole, as runs ``[begin, end)`` of those in the same splits.
 
     They are in ``train`` where there are no splits, and in none where the format does not say which it has in one.
     """
@@ -221,5 +221,5 @@ def refuse_twofold(sample: Sample) -> None:
 
 
 def facts(dataset: Dataset, **options: Any) -> dict[str, Any]:
-    """What tells the copying of this dataset from other work."""
+    """Return what tells the copying of this dataset from other work."""
     return {"source": dataset.url, "fingerprint": dataset.fingerprint(), **options}

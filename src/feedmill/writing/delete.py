@@ -46,7 +46,7 @@ def delete(
     Args:
         url: a prepared dataset on a local disk.
         keys: keys of samples, excluded ones too.
-        ignore_missing: keys that are not there are reported, and are no error.
+        ignore_missing: keys that do not exist are reported, and are no error.
         dry_run: change nothing.
         workers: processes; by default one per core.
 
@@ -123,7 +123,7 @@ def _places(shard: Shard, wanted: set[str]) -> Int64s:
 
 
 def _members(shard: Shard, places: Int64s) -> list[str]:
-    """Names of the members of some samples."""
+    """Return names of the members of some samples."""
     gone = np.isin(shard.scan.sample, places)
     owners = shard.scan.sample[gone].tolist()
     parts = (shard.scan.parts[i] for i in np.flatnonzero(gone).tolist())

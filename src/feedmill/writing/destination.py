@@ -107,7 +107,7 @@ class Destination:
             raise _foreign(self.url, tars[0], "Write to another folder, or index them with 'feedmill prepare'.")
 
     def _replaceable(self) -> list[str]:
-        """The shards of the dataset that is there, and those whose names the new ones may get."""
+        """Return the shards of the dataset that is there, and those whose names the new ones may get."""
         listed = set(energon.read_info(self.home)) if self._prepared else set()
         tars = _tars(self.home)
         others = [path for path in tars if path not in listed and self.layout.number(path) is None]
@@ -133,7 +133,7 @@ class Destination:
             self.work.note(replaced=[])
 
     def _publish(self) -> None:
-        """Put the staged dataset in the place of the old one."""
+        """Put the staged dataset in place of the old one."""
         assert isinstance(self.home, LocalStore)
         moved = sorted(below(self.home.below(NEW)))
         deletes = sorted(set(_of_dataset(self.work.noted["replaced"])) - set(moved))
@@ -258,7 +258,7 @@ def _join_left(store: Store, left: Mapping[str, Any]) -> None:
 
 
 def _of_dataset(shards: Sequence[str]) -> list[str]:
-    """All files of a dataset, the one without which there is none first."""
+    """Return all files of a dataset, the one without which there is none first."""
     index = [energon.INFO, energon.INFO_YAML, database.INDEX, energon.UUID, energon_members.PATH, sidecar.PATH]
     described = [f"{database.META}/{name}" for name in ("split.yaml", "split.json", "dataset.yaml")]
     return [*index, *described, *(path for shard in shards for path in (shard, idx_name(shard)))]

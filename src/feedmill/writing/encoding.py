@@ -53,7 +53,7 @@ class Encoding:
         return self.of(key, parts)
 
     def of(self, key: str, given: Parts) -> Encoded:
-        """A key and all its parts, those too that a mapping would have to say something about the sample."""
+        """Return a key and all its parts, those too that a mapping would have to say something about the sample."""
         base = encode_name(check_key(key))
         parts: list[str] = []
         names: list[bytes] = []
@@ -81,7 +81,7 @@ class Encoding:
         return Encoded(key, parts, names, contents, size)
 
     def batch(self, samples: Sequence[Any]) -> list[Encoded]:
-        """Many samples."""
+        """Return many samples."""
         return [self(sample) for sample in samples]
 
     def _suffix(self, part: Any) -> bytes:
@@ -98,7 +98,7 @@ def _bad_part(part: Any, why: str) -> DataError:
 
 
 def check_key(key: str) -> str:
-    """The key itself. Raises `DataError` where readers would see another key, or none."""
+    """Return the key itself. Raises `DataError` if readers would see another key, or none."""
     if _KEY.fullmatch(key) and not (key.startswith("__") and _SKIPPED.match(key)):
         return key
     last = key.rpartition("/")[2]

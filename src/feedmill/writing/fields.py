@@ -18,7 +18,7 @@ class Taker:
 
     Args:
         field_map: field of a dataclass -> where its value goes: a part (``"jpg"``), or an entry in one
-            (``"json[caption]"``; all entries of a part are written together). Fields without one are left out only
+            (``"json[caption]"``; all entries of a part are written together). Fields without one are skipped only
             where they are None.
 
     Raises (when called):
@@ -31,7 +31,7 @@ class Taker:
         self._fields: dict[type, tuple[str, ...]] = {}
 
     def key(self, sample: Any) -> str:
-        """The sample's key, as it is."""
+        """Return the sample's key, as it is."""
         if type(sample) is dict:
             found = sample.get("__key__")
             if type(found) is str:
@@ -85,12 +85,12 @@ class Taker:
 
 
 def is_about(name: Any) -> bool:
-    """Whether an entry of a mapping says something about the sample and is no part of it."""
+    """Return whether an entry of a mapping says something about the sample and is no part of it."""
     return isinstance(name, str) and name.startswith("__")
 
 
 def _target(field: str, text: str) -> Option:
-    """Where a field goes: the first of the places that it would be read from."""
+    """Return where a field goes: the first of the places that it would be read from."""
     option = parse_expression(text)[0]
     if len(option.keys) > 1:
         raise ConfigError(

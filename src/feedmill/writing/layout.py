@@ -46,11 +46,11 @@ class Layout:
                 raise ConfigError(f"a shard cannot hold at most {limit} {name}", kind="bad-limit", fix="Use 1 or more.")
 
     def shard(self, number: int) -> str:
-        """The path of the shard with this number, counted from 0."""
+        """Return the path of the shard with this number, counted from 0."""
         return self.pattern % (self.first + number)
 
     def number(self, path: str) -> int | None:
-        """The number in a path that this pattern makes, counted as in the path; None for other paths."""
+        """Return the number in a path that this pattern makes, counted as in the path; None for other paths."""
         before, after = re.split(r"%(?:0\d+)?d", self.pattern)
         digits = path[len(before) : len(path) - len(after)]
         if not digits.isdecimal() or not digits.isascii() or self.pattern % int(digits) != path:
@@ -58,7 +58,7 @@ class Layout:
         return int(digits)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data that tells one layout from another."""
+        """Return plain data that tells one layout from another."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 

@@ -22,14 +22,14 @@ from feedmill.writing.shard import Shard
 
 
 def present_shards(store: Store, *, trust: bool = True, leave_out: Collection[str] = ()) -> list[Shard]:
-    """The shards of a prepared folder with their samples, from the index; where it does not say, from the tars.
+    """Return the shards of a prepared folder with their samples, from the index; where it does not say, from the tars.
 
     Args:
-        trust: take what the index says; False where a change was interrupted, and it may be of another state.
+        trust: take what the index says; False if a change was interrupted, and it may be of another state.
         leave_out: shards that are not asked for.
 
     Raises:
-        NotFound: the folder is not prepared, or a shard is gone.
+        NotFound: the folder is not prepared, or a shard is missing.
         DataError: a shard cannot be read.
     """
     info = energon.read_info(store)

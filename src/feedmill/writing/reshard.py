@@ -103,7 +103,7 @@ def reshard(
 
 
 def _words(groups: Sequence[Group]) -> str:
-    """What tells these splits from others of the same samples."""
+    """Return what tells these splits from others of the same samples."""
     return hash_words([f"{g.splits} {g.order.begins.tobytes().hex()} {g.order.ends.tobytes().hex()}" for g in groups])
 
 
@@ -155,7 +155,7 @@ def _copy_description(source: str, store: Store) -> None:
 
 
 def _left_out(dataset: Dataset) -> list[str]:
-    """What of the source is not written, in words."""
+    """Return what of the source is not written, in words."""
     if not isinstance(dataset, TarDataset) or sniff(dataset.url).format is not ENERGON:
         return []
     splits = energon.read_splits(dataset.store) or energon.Splits()

@@ -56,9 +56,9 @@ class RewriteReport:
     Attributes:
         path: the dataset.
         samples: samples that were changed or deleted.
-        rewritten, removed, shards: shards rewritten, shards that are gone, shards that are there now.
+        rewritten, removed, shards: shards rewritten, shards that are missing, shards that are there now.
         bytes: bytes written for it.
-        missing: keys that were asked for and are not there.
+        missing: keys that were asked for and do not exist.
         seconds: wall time.
     """
 
@@ -73,7 +73,7 @@ class RewriteReport:
     warnings: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for ``--json``."""
+        """Return the report as plain data for ``--json``."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
@@ -85,7 +85,7 @@ class Rewrite:
         verb, job: plain data that tells this change from others.
 
     Attributes:
-        shards: the shards as they are; empty where `swapping`.
+        shards: the shards as they are; empty if `swapping`.
         swapping: whether it is in place already, and only has to be finished.
     """
 
@@ -145,7 +145,7 @@ class Rewrite:
         Args:
             changed: shard path -> path of its new form.
             removed: shards that go.
-            samples_out: keys that are gone; `members_out` their member names.
+            samples_out: keys that were deleted; `members_out` their member names.
             facts: what the report says, kept in case this is interrupted.
         """
         new = self.store.below(NEW)
@@ -173,7 +173,7 @@ class Rewrite:
         return facts
 
     def _splits(self, removed: Sequence[str], samples_out: set[str]) -> tuple[dict[str, list[str]] | None, list[str]]:
-        """The split file without shards and samples that are gone; None where it needs no change."""
+        """Return the split file without shards and samples that are missing; None if it needs no change."""
         present = energon.read_splits(self.store)
         if present is None:
             return None, []
@@ -200,7 +200,7 @@ class Rewrite:
 
 
 def _new_path(shard: Shard) -> str:
-    """Where the new form of a shard is written: that of a shard which has changed since is not taken for it."""
+    """Return where the new form of a shard is written: that of a shard which has changed since is not taken for it."""
     word = hash_words([shard.path, str(shard.record.size), shard.record.version])
     return f"{NEW}/{word}.tar"
 

@@ -79,7 +79,7 @@ def begin(work: ShardWork, identity: Mapping[str, Any], clear_left: Callable[[St
 
 
 def job_of(store: Store) -> dict[str, Any] | None:
-    """The unfinished job on a dataset. Raises `DataError` where it has not what such a job acts upon."""
+    """Return the unfinished job on a dataset. Raises `DataError` if it has not what such a job acts upon."""
     job = unfinished(store)
     if job is None:
         return None
@@ -92,7 +92,7 @@ def job_of(store: Store) -> dict[str, Any] | None:
 
 
 def in_job(path: str) -> str:
-    """The name in the folder of a job of a file in its dataset.
+    """Return the name in the folder of a job of a file in its dataset.
 
     >>> in_job(".feedmill-work/new/0.tar")
     'new/0.tar'
@@ -101,7 +101,7 @@ def in_job(path: str) -> str:
 
 
 def below(store: LocalStore) -> list[str]:
-    """Every file of a folder, hidden ones too, but for the temporary ones of dead processes."""
+    """Return every file of a folder, hidden ones too, but for the temporary ones of dead processes."""
     found = (os.path.join(folder, name) for folder, _, names in os.walk(store.root) for name in names)
     return [os.path.relpath(path, store.root) for path in found if not path.endswith(TEMPORARY_SUFFIX)]
 

@@ -192,7 +192,7 @@ def _write_shard(shared: _Shared, work: tuple[str, Any]) -> Shard | None:
 
 
 def batches(samples: Iterable[Encoded]) -> Iterator[list[Encoded]]:
-    """Samples in lists of a size that is worth writing at once."""
+    """Yield samples in lists of a size that is worth writing at once."""
     batch: list[Encoded] = []
     size = 0
     for sample in samples:

@@ -54,12 +54,12 @@ class WriteReport:
         return cls(path, samples, len(shards), sum(s.record.size for s in shards), reused, round(seconds, 3))
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for ``--json``."""
+        """Return the report as plain data for ``--json``."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
 def encoding_facts(field_map: Mapping[str, str] | None, encode: Mapping[str, Encode] | None) -> dict[str, Any]:
-    """What of the making of bytes tells this work from other work."""
+    """Return what of the making of bytes tells this work from other work."""
     encoders = {name: identity(function) for name, function in sorted((encode or {}).items())}
     return {"field_map": dict(field_map or {}), "encode": encoders}
 
@@ -104,7 +104,7 @@ class Keys:
 
 
 class Writer:
-    """Writes samples into shards of a dataset: a context manager that makes it whole at its end.
+    """A context manager that writes samples into shards, and publishes the dataset when it ends.
 
     Where the block ends with an error, or the process is killed, finished shards are kept; writing the same samples
     again continues behind them.
@@ -190,11 +190,11 @@ class Writer:
 
     @property
     def skipping(self) -> bool:
-        """Whether the next sample is one that an interrupted run has written."""
+        """Whether the next sample was written by an interrupted run."""
         return bool(self._skip)
 
     def skip(self, sample: Any) -> None:
-        """Pass over a sample that is written. Raises `DataError` where it is not the one that was."""
+        """Pass over a sample that is written. Raises `DataError` if it is not the one that was."""
         key = self.encoding.taker.key(sample)
         wanted = self._skip.popleft()
         if key != wanted:
@@ -225,7 +225,7 @@ class Writer:
             self.write(sample)
 
     def add(self, encoded: Encoded) -> None:
-        """Write one sample that is encoded already."""
+        """Write one encoded sample."""
         self._keys.add(encoded.key)
         layout = self.layout
         if self._in_shard and (
@@ -278,7 +278,7 @@ class Writer:
             self._note()
 
     def _place(self, file: ShardFile) -> Shard:
-        """What the placing thread does; at once noted, so that a kill does not lose it."""
+        """Return what the placing thread does; at once noted, so that a kill does not lose it."""
         shard = file.close()
         self.target.work.add(shard)
         return shard
@@ -308,7 +308,7 @@ class Writer:
         return self.report
 
     def abort(self) -> None:
-        """Give up; finished shards are kept for the next time."""
+        """Abort; finished shards are kept for the next run."""
         self._stop()
 
     def _stop(self) -> None:
@@ -339,7 +339,7 @@ class Writer:
 
 
 def writer(url: str, **options: Any) -> Writer:
-    """A `Writer`; takes its options.
+    """Return a `Writer`; takes its options.
 
     >>> import feedmill, tempfile
     >>> folder = tempfile.mkdtemp() + "/cats"

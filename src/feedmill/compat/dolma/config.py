@@ -78,7 +78,7 @@ def configure(arguments: Sequence[str], file: str | None, schema: Schema) -> dic
 
 
 def shown(values: Mapping[str, Any], file: str | None = None) -> str:
-    """The configuration with sorted keys, in the language of its file: JSON or, by default, YAML."""
+    """Return the configuration with sorted keys, in the language of its file: JSON or, by default, YAML."""
     tree: dict[str, Any] = {}
     for name, value in values.items():
         *parents, last = name.split(".")
@@ -137,7 +137,7 @@ def _is_json(file: str | None) -> bool:
 
 
 def _flattened(tree: Any, schema: Schema, file: str, path: str = "") -> list[tuple[str, Any]]:
-    """The entries of a file by their dotted names."""
+    """Return the entries of a file by their dotted names."""
     if path in schema:
         return [(path, tree)]
     parents = {name[:i] for name in schema for i, c in enumerate(name) if c == "."} | {""}
@@ -159,7 +159,7 @@ def _flattened(tree: Any, schema: Schema, file: str, path: str = "") -> list[tup
 
 
 def _options(arguments: Sequence[str], schema: Schema) -> list[tuple[str, Any]]:
-    """The options in order: ``--name VALUE``, ``--name=VALUE``, ``--list A B``, ``--flag`` and ``--no-flag``."""
+    """Return the options in order: ``--name VALUE``, ``--name=VALUE``, ``--list A B``, ``--flag`` and ``--no-flag``."""
     found: list[tuple[str, Any]] = []
     rest = list(arguments)
     while rest:
@@ -194,7 +194,7 @@ def _options(arguments: Sequence[str], schema: Schema) -> list[tuple[str, Any]]:
 
 
 def _resolved(value: Any, given: Mapping[str, Any], schema: Schema, depth: int = 0) -> Any:
-    """The value with everything in ``${}`` put in its place."""
+    """Return the value with everything in ``${}`` put in its place."""
     if isinstance(value, dict):
         return {key: _resolved(inner, given, schema, depth) for key, inner in value.items()}
     if isinstance(value, list):
@@ -255,7 +255,7 @@ def _referred(name: str, given: Mapping[str, Any], schema: Schema) -> Any:
 
 
 def _converted(value: Any, key: Key, where: str) -> Any:
-    """The value as the key's kind; None where nothing is its default, or for a text. Raises `ConfigError`."""
+    """Return the value as the key's kind; None if nothing is its default, or for a text. Raises `ConfigError`."""
     kind = key.kind
     nothing = key.default is None or (kind in (TEXT, TREE) and key.default is not REQUIRED)
     try:

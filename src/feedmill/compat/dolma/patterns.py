@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def with_files(patterns: Sequence[str]) -> dict[str, list[DocumentFile]]:
-    """The patterns that have files, with their files; the others are warned of.
+    """Return the patterns that have files, with their files; the others are warned of.
 
     Raises:
         NotFound: none has files.

@@ -87,7 +87,7 @@ def tokens(arguments: Sequence[str], file: str | None, exact: bool) -> None:
 
 
 def _files(patterns: Sequence[str]) -> list[DocumentFile]:
-    """The files of patterns, all of them of JSON lines whatever they are called."""
+    """Return the files of patterns, all of them of JSON lines whatever they are called."""
     from feedmill.documents.file import once
 
     if not patterns:
@@ -96,7 +96,7 @@ def _files(patterns: Sequence[str]) -> list[DocumentFile]:
 
 
 def _tokenizer(values: dict[str, Any]) -> tuple[str, int | None]:
-    """The tokenizer's path and the EOS."""
+    """Return the tokenizer's path and the EOS."""
     if not values["tokenizer.fast"]:
         raise ConfigError("slow tokenizers are not there", fix="Give a tokenizer.json, and leave tokenizer.fast true.")
     name, eos = values["tokenizer.name_or_path"], values["tokenizer.eos_token_id"]

@@ -60,7 +60,7 @@ def preview_(
 
 
 def _present(path: str, names: str) -> list[str] | list[None]:
-    """Those of the named splits that have samples; one None for a dataset without splits."""
+    """Return those of the named splits that have samples; one None for a dataset without splits."""
     from feedmill.errors import NotFound
     from feedmill.samples.open import open as open_dataset
 

@@ -36,7 +36,7 @@ class EnergonDataset:
         task_encoder: the task's hooks.
         worker_config: this rank and its workers.
         batch_size: samples per batch of this rank; None for single samples.
-        drop_last: leave out what fills no batch.
+        drop_last: skip what fills no batch.
         buffer: samples from which packs are selected; None for no packing.
         epoch: batches in an epoch of this rank; None for all.
         restart: whether each loop begins at the first sample, and what hooks skip is dropped: validation.
@@ -54,14 +54,14 @@ class EnergonDataset:
     cycle: bool = False
 
     def fitted(self) -> Fitted:
-        """The hooks as they must be loaded with."""
+        """Return the hooks as they must be loaded with."""
         grouped = self.task_encoder.groups
         single = self.batch_size is None and not grouped
         return Fitted(self.task_encoder, single=single, packs=self.buffer is not None, drops=self.restart)
 
     @property
     def steps(self) -> int | None:
-        """Batches of this rank where no hook skips; None where that is not known."""
+        """Batches of this rank where no hook skips; None if that is not known."""
         where, size = self.worker_config, self.batch_size or 1
         window = self.fitted().window(self.buffer, self.batch_size)
         if window is not None and self.plan.length is not None:
@@ -71,7 +71,7 @@ class EnergonDataset:
         return Grid(0, self.plan.length, size, where.rank, where.world_size, remainder).steps
 
     def config(self) -> dict[str, Any]:
-        """Plain data that says what this is."""
+        """Return plain data that says what this is."""
         return {
             "plan": self.plan.fingerprint,
             "sources": dict(self.plan.fingerprints),
@@ -103,7 +103,7 @@ def get_train_dataset(
     trust: bool = False,
     **options: Any,
 ) -> EnergonDataset:
-    """The training data of a prepared folder, JSONL file or metadataset.
+    """Return the training data of a prepared folder, JSONL file or metadataset.
 
     The order is Feedmill's: shuffled in blocks and windows over the whole split, the same for any number of ranks and
     workers. `shuffle_buffer_size` and `max_samples_per_sequence` are accepted and not needed for it;
@@ -159,7 +159,7 @@ def get_val_dataset(
     trust: bool = False,
     **options: Any,
 ) -> EnergonDataset:
-    """All samples of a split once, in stored order, datasets one after another; each loop begins again.
+    """Return all samples of a split once, in stored order, datasets one after another; each loop begins again.
 
     Args:
         limit: batches of this rank after which a loop ends.
@@ -191,7 +191,7 @@ def _plan(recipe: Recipe, encoder: TaskEncoder, trust: bool) -> Plan:
 
 
 def _options(encoder: TaskEncoder | None, options: dict[str, Any]) -> tuple[TaskEncoder, dict[str, Any]]:
-    """The encoder with the decoder that deprecated options ask for, and the options of opening."""
+    """Return the encoder with the decoder that deprecated options ask for, and the options of opening."""
     unknown = [name for name in options if name not in (*_DECODING, *_OPENING, *_NO_MATTER, "auto_decode")]
     if unknown:
         raise ConfigError(

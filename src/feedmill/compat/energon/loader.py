@@ -80,7 +80,7 @@ class SavableDataLoader(EpochLoader):
         self.dataset, self.worker_config = dataset, config
 
     def save_state_rank(self) -> dict[str, Any]:
-        """This rank's state, as plain data (JSON)."""
+        """Return this rank's state, as plain data (JSON)."""
         return self.state_dict()
 
     def restore_state_rank(self, state: Any) -> None:
@@ -93,7 +93,7 @@ class SavableDataLoader(EpochLoader):
             self.load_state_dict(state)
 
     def save_state_global(self, global_dst_rank: int) -> list[Any] | None:
-        """The states of all ranks, on one rank of the world; None on the others. All ranks have to call it."""
+        """Return the states of all ranks, on one rank of the world; None on the others. All ranks have to call it."""
         return gather(self.state_dict(), global_dst_rank, self.worker_config.data_parallel_group)
 
     def restore_state_global(self, state: Sequence[Any] | None, *, src_rank: int | None = None) -> None:
@@ -101,14 +101,14 @@ class SavableDataLoader(EpochLoader):
 
         Args:
             state: what it gave; with `src_rank` only that rank needs it.
-            src_rank: rank of the world that sends it to the others; None where each rank has it.
+            src_rank: rank of the world that sends it to the others; None if each rank has it.
         """
         states = state if src_rank is None else scatter(state, src_rank, self.worker_config.data_parallel_group)
         if states is not None:
             self.load_state_dict(list(states))
 
     def save_state(self, dst_rank: int) -> list[Any] | None:
-        """The old name of `save_state_global`."""
+        """Return the old name of `save_state_global`."""
         return self.save_state_global(dst_rank)
 
     def restore_state(self, state: Sequence[Any] | None) -> None:
@@ -116,12 +116,12 @@ class SavableDataLoader(EpochLoader):
         self.restore_state_global(state)
 
     def can_restore_sample(self) -> bool:
-        """Whether `restore_sample` works: everywhere but with packing, groups and hooks that yield."""
+        """Return whether `restore_sample` works: everywhere but with packing, groups and hooks that yield."""
         encoder = self.dataset.fitted()
         return not (encoder.packs or encoder.groups)
 
     def restore_sample(self, restore_key: Any) -> Any:
-        """The batch (or, without batches, the sample) of a ``__restore_key__``, made again as it was.
+        """Return the batch (or, without batches, the sample) of a ``__restore_key__``, made again as it was.
 
         Args:
             restore_key: of a batch or a sample that a loader of this data gave, whatever its ranks; or a position of
@@ -133,7 +133,7 @@ class SavableDataLoader(EpochLoader):
         return self.loader.again(positions_of(restore_key))
 
     def config(self) -> dict[str, Any]:
-        """Plain data that says what is loaded."""
+        """Return plain data that says what is loaded."""
         return self.dataset.config()
 
 
@@ -189,7 +189,7 @@ def get_loader(dataset: EnergonDataset, **options: Any) -> SavableDataLoader:
 
 
 def _tolerance(encoder: TaskEncoder) -> int | None:
-    """How many failures in a row end the run: the least that a hook or cooker of the task allows."""
+    """Return how many failures in a row end the run: the least that a hook or cooker of the task allows."""
     hooks = [getattr(encoder, name, None) for name in _HOOKS] + [cooker.cook for cooker in encoder.cookers]
     found = [getattr(hook, TOLERANCE) for hook in hooks if hasattr(hook, TOLERANCE)]
     allowed = found or [getattr(encoder, "__default_failure_tolerance__", _TOLERANCE)]

@@ -51,7 +51,7 @@ class WorkerConfig:
             without_effect("restore_error_handler", "a resume makes no sample again")
 
     def global_rank(self) -> int:
-        """This process's rank in the world."""
+        """Return this process's rank in the world."""
         if self.data_parallel_group is None:
             return self.rank
         import torch.distributed as distributed
@@ -68,7 +68,7 @@ class WorkerConfig:
 
     @classmethod
     def default_worker_config(cls, num_workers: int = 4, data_parallel_group: Any = None) -> WorkerConfig:
-        """The rank that torch.distributed, or the launcher's environment, says this process is."""
+        """Return the rank that torch.distributed, or the launcher's environment, says this process is."""
         if data_parallel_group is not None:
             import torch.distributed as distributed
 

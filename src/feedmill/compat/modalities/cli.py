@@ -215,7 +215,7 @@ def _left_alone(target: str, policy: Policy) -> bool:
 
 
 def _listed(path: str, root: str, suffix: str) -> list[str]:
-    """The files of a list, below a root, with another ending. Raises `ConfigError` for an empty list."""
+    """Return the files of a list, below a root, with another ending. Raises `ConfigError` for an empty list."""
     from feedmill.compat.modalities.packing import beside
     from feedmill.errors import ConfigError
     from feedmill.storage import join_url, open_store, split_url
@@ -229,7 +229,7 @@ def _listed(path: str, root: str, suffix: str) -> list[str]:
 
 
 def _packed(source: str) -> list[str]:
-    """A .pbin file, or all those below a folder, sorted."""
+    """Return a .pbin file, or all those below a folder, sorted."""
     from feedmill.storage import open_store
 
     if source.endswith(".pbin"):

@@ -62,7 +62,7 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456
 
 
 def load_config(path: str, text: bytes | None = None) -> dict[str, Any]:
-    """A configuration file with all references replaced.
+    """Return a configuration file with all references replaced.
 
     Args:
         path: path or URL of the file.
@@ -70,7 +70,7 @@ def load_config(path: str, text: bytes | None = None) -> dict[str, Any]:
 
     Raises:
         NotFound: there is no such file.
-        ConfigError: not YAML, or a reference to something that is not there; names it.
+        ConfigError: not YAML, or a reference to something that does not exist; names it.
     """
     folder, name = split_url(path)
     data = open_store(folder).read(name) if text is None else text
@@ -179,7 +179,7 @@ class _Resolver:
 
 
 def section(config: Mapping[str, Any], path: str, where: str) -> dict[str, Any]:
-    """A mapping inside a configuration, by dots. Raises `ConfigError` where it isn't there."""
+    """Return a mapping inside a configuration, by dots. Raises `ConfigError` if it isn't there."""
     value: Any = config
     for step in path.split("."):
         value = value.get(step) if isinstance(value, Mapping) else None
@@ -189,7 +189,7 @@ def section(config: Mapping[str, Any], path: str, where: str) -> dict[str, Any]:
 
 
 def check_spelling(values: Mapping[str, Any], known: Sequence[str], name: str, where: str) -> None:
-    """Raises `ConfigError` for a key that must be meant for a known one that is not there.
+    """Raises `ConfigError` for a key that must be meant for a known one that does not exist.
 
     Others are left alone, as Modalities does: references may lead to them.
     """
@@ -203,7 +203,7 @@ def check_spelling(values: Mapping[str, Any], known: Sequence[str], name: str, w
 
 
 def text_of(values: Mapping[str, Any], key: str, where: str) -> str:
-    """A text of a section that has to be there. Raises `ConfigError`."""
+    """Return a text of a section that has to be there. Raises `ConfigError`."""
     value = values.get(key)
     if not isinstance(value, str) or not value:
         raise ConfigError(f"{key!r} is {value!r}, a text was expected", file=where, fix=f"Set {key!r}.")
@@ -211,7 +211,7 @@ def text_of(values: Mapping[str, Any], key: str, where: str) -> str:
 
 
 def count_of(values: Mapping[str, Any], key: str, where: str, *, default: int | None = None) -> int:
-    """A whole number from 1 on. Raises `ConfigError`."""
+    """Return a whole number from 1 on. Raises `ConfigError`."""
     value = values.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ConfigError(

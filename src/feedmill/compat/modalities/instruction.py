@@ -30,7 +30,7 @@ SETTINGS = ("src_path", "dst_path", "messages_key", "pbin_creation_config_file_p
 
 @dataclass(frozen=True)
 class Prepared:
-    """The files of one part: lines, their number, and the packed tokens (None where there were no lines)."""
+    """The files of one part: lines, their number, and the packed tokens (None if there were no lines)."""
 
     part: str
     path: str

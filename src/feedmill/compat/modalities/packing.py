@@ -28,7 +28,7 @@ def pack(
     allow_empty: bool = False,
     progress: bool | None = None,
 ) -> TokenizeReport | None:
-    """Tokenize and pack as a configuration says; None where the target is there and the policy is ``skip``.
+    """Tokenize and pack as a configuration says; None if the target is there and the policy is ``skip``.
 
     Args:
         config: the resolved configuration.
@@ -81,13 +81,13 @@ def beside(path: str, suffix: str) -> str:
 
 
 def existing(target: str, policy: str) -> bool:
-    """Whether a target is there and shall be left alone."""
+    """Return whether a target is there and shall be left alone."""
     folder, name = split_url(target)
     return policy == "skip" and open_store(folder).exists(name)
 
 
 def load(config: dict[str, Any], where: str, template_source: Any = "auto") -> Tokenizer:
-    """The tokenizer of a configuration. Raises `ConfigError`, and as `load_tokenizer` does."""
+    """Return the tokenizer of a configuration. Raises `ConfigError`, and as `load_tokenizer` does."""
     from feedmill.tokens.tokenizer import load_tokenizer
 
     entry = section(config, "tokenizer", where)

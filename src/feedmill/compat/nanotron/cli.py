@@ -1,6 +1,6 @@
 """``feedmill nanotron preprocess_data ...``: the arguments of Nanotron's ``tools/preprocess_data.py``, over Feedmill.
 
-The files are the original's byte for byte. What it leaves out in silence is counted and reported here;
+The files are the original's byte for byte. What it skips in silence is counted and reported here;
 docs/migration/nanotron.md lists the differences.
 """
 

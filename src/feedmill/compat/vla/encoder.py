@@ -28,7 +28,7 @@ class VlaEncoder(TaskEncoder):
         self.modalities = dict(modalities)
 
     def cook_crude_sample(self, sample: Any, rng: np.random.Generator | None = None) -> Any:
-        """The fields of a sample."""
+        """Return the fields of a sample."""
         name = (sample.subflavors or {}).get("modality")
         if name is None and len(self.modalities) == 1:
             name = next(iter(self.modalities))

@@ -139,7 +139,7 @@ def _put(out: dict[str, Any], path: list[str], value: Any, name: str) -> None:
 
 
 def merged(config: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration with the settings of another put into it."""
+    """Return a configuration with the settings of another put into it."""
     out = dict(config)
     for key, value in more.items():
         old = out.get(key)
@@ -165,7 +165,7 @@ def nested(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def understood(config: Mapping[str, Any], file: str | None = None) -> list[Meaning]:
-    """What each setting means here.
+    """Return what each setting means here.
 
     Raises:
         ConfigError: one is not known.
@@ -198,7 +198,7 @@ def _named(config: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def get(config: Mapping[str, Any], name: str) -> Any:
-    """A setting by its dotted name, or its default."""
+    """Return a setting by its dotted name, or its default."""
     section, _, key = name.rpartition(".")
     inner = config.get(section, {}) if section else config
     value = inner.get(key) if isinstance(inner, Mapping) else None

@@ -130,7 +130,7 @@ class OriginalOrder:
             cursors, number = selected.after, number + 1
 
     def batches(self, window: OriginalWindow, rank: int, *, start: int = 0) -> Iterator[dict[str, Any]]:
-        """A rank's batches of a window, from a step on.
+        """Yield a rank's batches of a window, from a step on.
 
         Raises:
             ConfigError: there is no such rank.

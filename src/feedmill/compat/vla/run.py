@@ -100,7 +100,7 @@ class VlaRun:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str] | None, options: Sequence[str] = ()) -> VlaRun:
-        """A run from a YAML file (or none) and dotted options, which go before it.
+        """Return a run from a YAML file (or none) and dotted options, which go before it.
 
         Raises:
             NotFound: there is no such file.
@@ -118,7 +118,7 @@ class VlaRun:
 
     @property
     def total(self) -> int | None:
-        """Samples of the whole run; None where nothing limits it but the data."""
+        """Samples of the whole run; None if nothing limits it but the data."""
         epochs, total = get(self.config, "num_epochs"), get(self.config, "total_train_samples")
         if epochs is not None:
             return int(epochs) * sum(self.samples_per_dataset)
@@ -138,7 +138,7 @@ class VlaRun:
         return [*unread, *(self._ignored(self.modalities()) if robots else [])]
 
     def _ignored(self, modalities: Mapping[str, Modality]) -> list[str]:
-        """What a run of robotics leaves out or ignores."""
+        """Return what a run of robotics skips or ignores."""
         view = modalities.get(ROBOTICS)
         if not isinstance(view, Robotics):
             return []
@@ -209,12 +209,12 @@ class VlaRun:
             raise
 
     def validation(self) -> Plan:
-        """The plan of the validation data: every sample once, in stored order."""
+        """Return the plan of the validation data: every sample once, in stored order."""
         with self._named():
             return Recipe.parse({"data": self.config["data"]}, base=self.base, mode="validation").plan()
 
     def windows(self, checkpoints: int | None = None) -> list[CheckpointWindow]:
-        """The run between its checkpoints: as equal as whole global batches allow.
+        """Return the run between its checkpoints: as equal as whole global batches allow.
 
         Raises:
             ConfigError: the run has no end, or is too short for this many windows.
@@ -238,7 +238,7 @@ class VlaRun:
         return [CheckpointWindow(i, ends[i], ends[i + 1]) for i in range(count)]
 
     def shares(self, window: CheckpointWindow) -> list[int]:
-        """How many samples of each dataset a window has."""
+        """Return how many samples of each dataset a window has."""
         counts = np.zeros(len(self.plan.sources), np.int64)
         for start in range(window.start, window.stop, 1 << 20):
             found = self.plan.locate(np.arange(start, min(start + (1 << 20), window.stop)))
@@ -246,7 +246,7 @@ class VlaRun:
         return [int(count) for count in counts]
 
     def modalities(self, *, tokenize: Tokenize | None = None) -> dict[str, Modality]:
-        """The modalities of the datasets, by name. Raises `ConfigError`."""
+        """Return the modalities of the datasets, by name. Raises `ConfigError`."""
         data = dict(self.config.get("data", {}))
         data.setdefault("seq_len", get(self.config, "data.seq_len"))
         for name in ("dataset_statistics",):
@@ -264,7 +264,7 @@ class VlaRun:
         return tokenizer(join_url(self.base, str(path)))
 
     def loader(self, rank: int = 0, world_size: int = 1, *, tokenize: Tokenize | None = None, **more: Any) -> Loader:
-        """A loader of this rank's share of every global batch.
+        """Return a loader of this rank's share of every global batch.
 
         Args:
             tokenize: for untokenized text, instead of ``data.tokenizer``.
@@ -295,7 +295,7 @@ class VlaRun:
         return Loader(self.plan, batch // world_size, rank=rank, world_size=world_size, **{**settings, **more})
 
     def batches(self, loader: Loader, window: CheckpointWindow) -> Iterator[Any]:
-        """The batches of a window that are still to come: from where the loader is, to the window's end.
+        """Yield the batches of a window that are still to come: from where the loader is, to the window's end.
 
         Raises:
             ConfigError: the loader is not inside the window.

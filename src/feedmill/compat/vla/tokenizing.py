@@ -13,7 +13,7 @@ from feedmill.tokens.tokenizer import load_tokenizer
 
 
 def tokenizer(path: str) -> Tokenize:
-    """A function from texts to their ids. Raises as `feedmill.tokens.tokenizer.load_tokenizer`."""
+    """Return a function from texts to their ids. Raises as `feedmill.tokens.tokenizer.load_tokenizer`."""
     return _Texts(path)
 
 

@@ -119,7 +119,7 @@ class LineRows(Target):
             yield batch, ()
 
     def _rows(self, written: Written) -> Iterator[Line]:
-        """The rows of a file of lines, or of the part of one that a piece has become."""
+        """Yield the rows of a file of lines, or of the part of one that a piece has become."""
         done, _, at = written
         if not self.piece:
             for _, line in rows_in(self.destination, done.path):
@@ -137,7 +137,7 @@ class LineRows(Target):
 
 
 def _line_digest(line: bytes) -> bytes:
-    """The hash of a line: of the object, not of how it is spaced."""
+    """Return the hash of a line: of the object, not of how it is spaced."""
     return digest("", {"json": encode_json(parse_json("", "json", line))})
 
 

@@ -140,7 +140,7 @@ class ParquetRows(Parquet):
             yield add
 
     def schema(self) -> Any:
-        """The columns of the outputs."""
+        """Return the columns of the outputs."""
         if self.columns:
             return schema_of(self.columns)
         import pyarrow as pa
@@ -150,13 +150,13 @@ class ParquetRows(Parquet):
         return pa.schema([f for f in schema if wanted(f.name, self.fields)], metadata=schema.metadata)
 
     def table(self) -> TableDataset:
-        """The source, a table."""
+        """Return the source, a table."""
         dataset = opened(self.source, self.split)
         assert isinstance(dataset, TableDataset)
         return dataset
 
     def fitted(self, schema: Any, rows: Rows) -> Any:
-        """Rows of JSON as a table. Raises `DataError` where they do not fit the columns."""
+        """Rows of JSON as a table. Raises `DataError` if they do not fit the columns."""
         try:
             fitted = [{n: fit(v, self.columns[n]) for n, v in row.items()} for _, row in rows]
         except KeyError as error:
@@ -194,7 +194,7 @@ def _writer(store: Store, path: str, schema: Any) -> Iterator[Any]:
 
 
 def parquet_columns(found: Survey) -> tuple[dict[str, str], list[Loss]]:
-    """The forms of Parquet's columns, in the order of the parts."""
+    """Return the forms of Parquet's columns, in the order of the parts."""
     out: dict[str, str] = {KEY: "string"} if found[COUNTS]["keyed"] else {}
     for name in names(found):
         have = kinds(found, name)[0]
@@ -223,7 +223,7 @@ def _parquet_form(have: set[str]) -> str:
 
 
 def _row(columns: Mapping[str, str], taken: Taken) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The values of a row, and the parts that are read back."""
+    """Return the values of a row, and the parts that are read back."""
     row: dict[str, Any] = {}
     parts = {}
     for name, form in columns.items():
@@ -244,7 +244,7 @@ def _row(columns: Mapping[str, str], taken: Taken) -> tuple[dict[str, Any], dict
 
 
 def arrow_schema(columns: Mapping[str, str]) -> Any:
-    """The schema of Parquet files with these columns; it says which of them hold text of JSON."""
+    """Return the schema of Parquet files with these columns; it says which of them hold text of JSON."""
     import pyarrow as pa
 
     def kind(form: str) -> Any:

@@ -32,7 +32,7 @@ from feedmill.storage import Store, join_url
 
 
 def writer_of(to: str) -> ColumnWriter:
-    """What writes the shards of a format."""
+    """Return what writes the shards of a format."""
     writer: ColumnWriter = formats.named(targets()[to].writer)
     return writer
 
@@ -89,7 +89,7 @@ class Shards(SampleTarget):
 
 
 def shard_columns(to: str, found: Survey) -> tuple[dict[str, str], list[Loss]]:
-    """The forms of the columns, in the order of their names, and what cannot be kept."""
+    """Return the forms of the columns, in the order of their names, and what cannot be kept."""
     writer = writer_of(to)
     out: dict[str, str] = {KEY: writer.form({"text"}, False)} if found[COUNTS]["keyed"] else {}
     missing_bytes = []
@@ -114,7 +114,7 @@ def shard_columns(to: str, found: Survey) -> tuple[dict[str, str], list[Loss]]:
 
 
 def _row(writer: ColumnWriter, columns: Mapping[str, str], taken: Taken) -> tuple[list[Any], dict[str, bytes]]:
-    """The encoded values of a sample, and the parts that are read back."""
+    """Return the encoded values of a sample, and the parts that are read back."""
     out, parts = [], {}
     for name, form in columns.items():
         value = taken.key if name == KEY else value_of(taken, name)

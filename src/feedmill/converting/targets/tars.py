@@ -160,7 +160,7 @@ class PreparedTars(Tars):
 
 
 def _bare(store: Store, done: Sequence[Done]) -> list[str]:
-    """Paths of the tars, without the ``.idx`` beside them: no other tool knows what it is."""
+    """Return paths of the tars, without the ``.idx`` beside them: no other tool knows what it is."""
     paths = [each.path for each in done if each.samples]
     for path in paths:
         store.delete(energon.idx_name(path))
@@ -168,7 +168,7 @@ def _bare(store: Store, done: Sequence[Done]) -> list[str]:
 
 
 def _scanned(store: Store, destination: str, filled: Sequence[Done]) -> list[Shard]:
-    """The shards as their index has them. Raises `DataError` for keys that occur twice."""
+    """Return the shards as their index has them. Raises `DataError` for keys that occur twice."""
     keys = Keys(destination)
     shards = []
     cores = available_cores()

@@ -127,7 +127,7 @@ class Sequences(Target):
 
     @contextmanager
     def output(self, store: Store, path: str, unit: Unit, extra: dict[str, Any]) -> Iterator[Add]:  # noqa: ARG002
-        """Shards of sequences; tokens after the last whole one are left out, which a note says."""
+        """Shards of sequences; tokens after the last whole one are skipped, which a note says."""
         rest: Tokens = np.zeros(0, np.int64)
 
         def add(item: Batch) -> Sequence[bytes]:
@@ -165,25 +165,25 @@ class Sequences(Target):
 
 
 def _input(fact: dict[str, Any]) -> dict[str, Any]:
-    """What a manifest says of a file that was read: nothing that differs from one copy of it to another."""
+    """Return what a manifest says of a file that was read: nothing that differs from one copy of it to another."""
     return {"path": fact["path"].rpartition("/")[2], "bytes": fact["bytes"], "documents": fact["documents"]}
 
 
 @lru_cache(64)
 def corpus_of(url: str, token_size: int | None) -> Corpus:
-    """The documents of one file, or of all of a folder, once for each process."""
+    """Return the documents of one file, or of all of a folder, once for each process."""
     return open_corpus([url], token_size=token_size, mixed=True)
 
 
 def read_corpus(corpus: Corpus, *, loss: bool) -> Iterator[Batch]:
-    """The documents of a corpus, in their order."""
+    """Yield the documents of a corpus, in their order."""
     units = Documents(corpus)
     with corpus.mapped() as mapped:
         yield from gathered(corpus, mapped, units, range(len(units)), loss)
 
 
 def read_sequences(url: str, beside: frozenset[str] = frozenset()) -> Iterator[Batch]:
-    """The sequences of ``vla-text``, as documents; parts `beside` their ids are left out."""
+    """Yield the sequences of ``vla-text``, as documents; parts `beside` their ids are skipped."""
     for sequences in vlatext.sequences_of(url, beside):
         yield np.concatenate(sequences), np.asarray([len(s) for s in sequences], np.int64), None
 

@@ -48,7 +48,7 @@ def find_bloomed(
 
 
 def mine(name: str, partitions: int, partition: int) -> bool:
-    """Whether a file belongs to this partition of files, by Dolma's hash of its path."""
+    """Return whether a file belongs to this partition of files, by Dolma's hash of its path."""
     return ahash.write_bytes(os.fsencode(name), (0, 1, 2, 3)) % partitions == partition
 
 

@@ -90,7 +90,7 @@ def find_exact(
 
 
 def scan(task: Task) -> Scanned:
-    """Read a file into segments; nothing where an earlier run did."""
+    """Read a file into segments; nothing if an earlier run did."""
     name = f"{task.work}/{task.number:05d}"
     found = get_marker(f"{name}.json")
     if found is not None and found.get("fingerprint") == task.fingerprint:
@@ -218,7 +218,7 @@ class _Ending:
 
 
 def finish(item: tuple[Task, _Ending]) -> Finished | None:
-    """Write the attributes of a file; nothing where an earlier run did, or for a reference."""
+    """Write the attributes of a file; nothing if an earlier run did, or for a reference."""
     task, ending = item
     if task.reference:
         return None

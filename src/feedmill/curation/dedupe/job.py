@@ -54,7 +54,7 @@ class DedupeReport:
     warnings: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as plain data."""
+        """Return the report as plain data."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 

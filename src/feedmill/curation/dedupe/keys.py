@@ -38,7 +38,7 @@ def hash_parts(units: Units) -> Hashes:
 
 
 def partition(hashes: Hashes, bits: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-    """A stable order of keys by the first `bits` of their hashes.
+    """Return a stable order of keys by the first `bits` of their hashes.
 
     Returns:
         int64[2^bits + 1], where each part begins; uint32[keys], the order.

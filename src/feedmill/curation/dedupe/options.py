@@ -16,7 +16,7 @@ MOST = 1 << 31
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DedupeOptions:
-    """How duplicates are found.
+    """The options of a search for duplicates.
 
     Args:
         name: the folder of the attributes. attribute: the key of the spans in each row.
@@ -75,11 +75,11 @@ class DedupeOptions:
 
     @property
     def fields(self) -> tuple[str, ...] | None:
-        """The fields of documents that are read; None where any may be."""
+        """The fields of documents that are read; None if any field may be needed."""
         return ("id", "text") if self.key == "$.text" else None
 
     def as_dict(self) -> dict[str, Any]:
-        """The options as plain data."""
+        """Return the options as plain data."""
         return asdict(self)
 
 

@@ -35,7 +35,7 @@ def render(
     found: npt.NDArray[np.bool_],
     options: DedupeOptions,
 ) -> Rendered:
-    """The attribute rows of a block.
+    """Return the attribute rows of a block.
 
     Args:
         ids, states, rows, starts, ends, bounds: as in `feedmill.curation.dedupe.units.Units`.
@@ -78,13 +78,13 @@ def _compiled(
 
 
 def _strings(strings: Sequence[bytes]) -> tuple[npt.NDArray[np.uint8], Ints]:
-    """All strings one after the other, and where each ends."""
+    """Return all strings one after the other, and where each ends."""
     ends = np.cumsum([len(one) for one in strings], dtype=np.int64)
     return np.frombuffer(b"".join(strings) or b" ", np.uint8), ends
 
 
 def _scores(bounds: Ints, found: npt.NDArray[np.bool_], options: DedupeOptions) -> tuple[Ints, Ints, list[bytes]]:
-    """Which units are written down, and the number of the score of each; the scores as JSON."""
+    """Return which units are written down, and the number of the score of each; the scores as JSON."""
     if options.ngram == 0:
         flagged = np.flatnonzero(found)  # one key each
         return flagged, np.zeros(len(flagged), np.int64), [b"1"]

@@ -45,7 +45,7 @@ class Units:
 
 
 def read_units(lines: bytes, options: DedupeOptions, file: str, first: int) -> Units:
-    """The units of the rows of these whole lines.
+    """Return the units of the rows of these whole lines.
 
     Args:
         file: named in errors. first: the line of the first row.
@@ -69,7 +69,7 @@ def read_units(lines: bytes, options: DedupeOptions, file: str, first: int) -> U
 
 
 def _joined(texts: list[str]) -> tuple[npt.NDArray[np.uint8], Ints]:
-    """All texts as UTF-8, and int64[n + 1]: where each begins."""
+    """Return all texts as UTF-8, and int64[n + 1]: where each begins."""
     encoded = [text.encode() for text in texts]
     offsets = np.zeros(len(texts) + 1, np.int64)
     np.cumsum([len(text) for text in encoded], out=offsets[1:])

@@ -45,7 +45,7 @@ def put_marker(path: str, value: Mapping[str, Any]) -> None:
 
 
 def get_marker(path: str) -> dict[str, Any] | None:
-    """What was noted, or None."""
+    """Return what was noted, or None."""
     try:
         with open(path, "rb") as f:
             found = orjson.loads(f.read())
@@ -71,7 +71,7 @@ def put_arrays(path: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
 
 
 def get_arrays(path: str, *names: str) -> dict[str, npt.NDArray[Any]]:
-    """These arrays of a file, or all."""
+    """Return these arrays of a file, or all."""
     try:
         with open(path, "rb") as f:
             head = f.readline()

@@ -114,7 +114,7 @@ def _compare(store: Store, pairing: Pairing, paths: dict[str, bool]) -> None:
 
 
 def _documents(store: Store, pairing: Pairing) -> tuple[list[bytes], list[int], list[Any]]:
-    """The ids of the documents, the characters of their texts, and their sources."""
+    """Return the ids of the documents, the characters of their texts, and their sources."""
     file = pairing.file
     ids: list[bytes] = []
     lengths: list[int] = []
@@ -144,7 +144,7 @@ _row = msgspec.json.Decoder(_Row).decode
 
 
 def _rows(store: Store, path: str) -> Iterator[tuple[bytes, _Row]]:
-    """The id of each row, and what else is compared."""
+    """Yield the id of each row, and what else is compared."""
     line = 1
     for lines in read_lines(store, path, json=True):
         rows = rows_of(lines)
@@ -157,7 +157,7 @@ def _rows(store: Store, path: str) -> Iterator[tuple[bytes, _Row]]:
 
 
 def _beyond(attributes: Any, length: int) -> tuple[str, Any] | None:
-    """A span that ends behind a text of this length, and the name of its attribute.
+    """Return a span that ends behind a text of this length, and the name of its attribute.
 
     Dolma marks duplicate documents by a span from 0 with the score 1 whose end counts the bytes of whatever documents
     were compared by: such spans say nothing.

@@ -39,7 +39,7 @@ class Attributes:
         self._source.close()
 
     def take(self, count: int) -> list[Any]:
-        """(id, attributes) of the next rows; `END` for those that are not there. Raises `DataError`."""
+        """(id, attributes) of the next rows; `END` for those that do not exist. Raises `DataError`."""
         out: list[Any] = list(islice(self._rows, count))
         return out + [END] * (count - len(out))
 
@@ -69,7 +69,7 @@ def _whole(row: bytes) -> Pair:
 
 
 def _needed_rows(needs: Needs) -> Callable[[bytes, str, int], list[Pair]]:
-    """A parser of rows that skips all other attributes.
+    """Return a parser of rows that skips all other attributes.
 
     Spans to replace are packed. Where a row has something else there, or a negative zero, the rows of its block are
     parsed one by one, whole.

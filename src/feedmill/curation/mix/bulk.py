@@ -28,7 +28,7 @@ Done = tuple[int, int, bool]
 
 
 def texts_unseen(stream: Stream) -> bool:
-    """Whether no expression of the stream looks at texts."""
+    """Return whether no expression of the stream looks at texts."""
     return needed_attributes(stream) is not None
 
 
@@ -47,7 +47,7 @@ class Bulk:
 
     @classmethod
     def of(cls, stream: Stream, *, exact: bool) -> Bulk | None:
-        """None where the stream's replacements need more than this."""
+        """None if the stream's replacements need more than this."""
         names = [whole_attribute(one.span) for one in stream.replacements]
         constant = all("{}" not in one.text and not one.text.startswith("$") for one in stream.replacements)
         if not constant or None in names or not texts_unseen(stream):
@@ -79,6 +79,6 @@ class Bulk:
 
 
 def _spans(document: Document, name: str) -> Any:
-    """The spans of this name, packed if they are what we expect."""
+    """Return the spans of this name, packed if they are what we expect."""
     attributes = document.get("attributes")
     return attributes.get(name, b"") if type(attributes) is dict else None

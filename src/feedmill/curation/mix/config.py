@@ -55,13 +55,13 @@ class Stream:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FilterConfig:
-    """All streams, and how they are laid out.
+    """A filter of documents: all streams, and how outputs are laid out.
 
     Args:
         mirror: one output for each input, under its name (Dolma's ``shuffle: false``).
         permute: bring the files of a stream, and the documents of each output, into a random order.
         seed: of the order and of the sampling.
-        allow_missing: attribute files that are not there count as empty.
+        allow_missing: attribute files that do not exist count as empty.
         allow_stale: use attributes that were made of other documents.
         allow_empty: patterns may have no files, and streams may keep nothing.
         exact: do as Dolma does where rows do not line up and where spans are empty, inverted or beyond the text.
@@ -84,7 +84,7 @@ class FilterConfig:
 
 
 def read_config(tree: Mapping[str, Any], *, dolma: bool = False, exact: bool = False) -> FilterConfig:
-    """The configuration from plain data.
+    """Return the configuration from plain data.
 
     Args:
         dolma: name the last output of each stream as Dolma does, ``.json`` instead of ``.jsonl``.

@@ -53,7 +53,7 @@ class Finished:
         return [self._place, self._before] if self._before is not None else [self._place]
 
     def read(self, output: str) -> dict[str, Any] | None:
-        """Return the record of an output; None where there is none that can be read."""
+        """Return the record of an output; None if there is none that can be read."""
         for place in self._places:
             if place.store.exists(place.path(output)):
                 with contextlib.suppress(orjson.JSONDecodeError, FeedmillError):
@@ -93,7 +93,7 @@ class Finished:
 
 
 def _beside(folder: str) -> _Place | None:
-    """Return the place for records beside a folder; None where there is none."""
+    """Return the place for records beside a folder; None if there is none."""
     spelled = [part for part in folder.split("/") if part not in ("", ".")]
     special = [n for n, part in enumerate(spelled) if part in (DOCUMENTS, ATTRIBUTES)]
     depth = len(spelled) - special[-1] if special else 1

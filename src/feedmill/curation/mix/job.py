@@ -58,7 +58,7 @@ class MixReport:
     absent: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as plain data."""
+        """Return the report as plain data."""
         streams = [
             {
                 "name": one.name,
@@ -140,7 +140,7 @@ def mix(
 
 
 def _plan(stream: Stream, config: FilterConfig, warnings: list[str]) -> list[Shard]:
-    """The outputs of a stream."""
+    """Return the outputs of a stream."""
     files: list[DocumentFile] = []
     for file in find_in_datasets(
         stream.documents, warnings, exact=config.exact, allow_missing=config.allow_empty, id=config.id
@@ -164,7 +164,7 @@ def _plan(stream: Stream, config: FilterConfig, warnings: list[str]) -> list[Sha
 
 
 def _keep_apart(shards: Sequence[Shard]) -> None:
-    """Raises ConfigError where an output is an input as well, or two outputs are the same file."""
+    """Raises ConfigError if an output is an input as well, or two outputs are the same file."""
     place, read, made = places(), dict[str, str](), dict[str, Shard]()
     for shard in shards:
         for file in shard.files:
@@ -209,7 +209,7 @@ def _grouped(files: Sequence[DocumentFile], limit: int) -> list[list[DocumentFil
 
 
 def _some(plan: list[Shard]) -> list[DocumentFile]:
-    """The files that a dry run looks at: the first, the one in the middle and the last."""
+    """Return the files that a dry run looks at: the first, the one in the middle and the last."""
     files = [file for shard in plan for file in shard.files]
     return [files[n] for n in sorted({0, len(files) // 2, len(files) - 1})]
 
@@ -244,7 +244,7 @@ def _pairing(shard: Shard, file: DocumentFile) -> Pairing:
 def _check_names(
     stream: Stream, plan: list[Shard], report: MixReport, workers: int | None, progress: bool | None
 ) -> None:
-    """Raises ConfigError where a rule names an attribute that is nowhere."""
+    """Raises ConfigError if a rule names an attribute that is nowhere."""
     config, files = plan[0].config, [file for shard in plan for file in shard.files]
     try:
         report.absent += check_names(stream, files, workers, progress)
@@ -278,7 +278,7 @@ def _make(shard: Shard) -> tuple[Counts, int]:
 
 
 def _refuse_empty(stream: Stream, plan: list[Shard], one: StreamReport, report: MixReport) -> None:
-    """Raises EmptyResult where a stream keeps nothing; its outputs, which hold nothing, are removed."""
+    """Raises EmptyResult if a stream keeps nothing; its outputs, which hold nothing, are removed."""
     counts, config = one.counts, plan[0].config
     if counts.kept or stream.rate == 0:
         return
@@ -297,7 +297,7 @@ def _refuse_empty(stream: Stream, plan: list[Shard], one: StreamReport, report: 
 
 
 def _of_documents(stream: Stream, counts: Counts) -> list[str]:
-    """What is remarkable of the documents themselves."""
+    """Return what is remarkable of the documents themselves."""
     found = []
     if counts.without_id:
         found.append(f"{counts.without_id} documents have no id")
@@ -322,7 +322,7 @@ def _left_over(stream: Stream, plan: list[Shard]) -> list[str]:
 
 
 def _fingerprint(shard: Shard) -> str:
-    """What an output depends on: the rules, the documents and the attributes."""
+    """Return what an output depends on: the rules, the documents and the attributes."""
     inputs = []
     for file in shard.files:
         store = file.store()

@@ -154,7 +154,7 @@ class Declared(NamedTuple):
 
 
 def _declared(file: DocumentFile, name: str) -> Declared | None:
-    """Return what an attribute set says that it may write; None where it says nothing."""
+    """Return what an attribute set says that it may write; None if it says nothing."""
     store = file.store()
     manifest = read_manifest(store, name)
     options = manifest.get("options") if manifest is not None else None
@@ -185,7 +185,7 @@ def _sparse(attribute: str, seen: set[str]) -> bool:
 
 @cache
 def kinds(tagger: str) -> tuple[str, ...] | None:
-    """Return the kinds of attributes that a tagger writes, as they stand in names; None where that is not known."""
+    """Return the kinds of attributes that a tagger writes, as they stand in names; None if that is not known."""
     from feedmill.curation import registry
     from feedmill.curation.documents import Batch, RowWithMetadata
 

@@ -29,7 +29,7 @@ class Needs(NamedTuple):
 
 
 def needed_attributes(stream: Stream) -> Needs | None:
-    """The attributes that the stream's expressions name; None where all are needed, or it is hard to say."""
+    """Return the attributes that the stream's expressions name; None if all are needed, or it is hard to say."""
     if "attributes" not in stream.discard:
         return None
     named: Counter[str] = Counter()
@@ -44,7 +44,7 @@ def needed_attributes(stream: Stream) -> Needs | None:
 
 
 def whole_attribute(span: str) -> str | None:
-    """The attribute that an expression finds and nothing else; None for other expressions."""
+    """Return the attribute that an expression finds and nothing else; None for other expressions."""
     found = _WHOLE.fullmatch(span.strip())
     return found[1] if found else None
 

@@ -73,13 +73,13 @@ class Rules:
 
 
 def _decoded(document: dict[str, Any]) -> str:
-    """The text of a document, which may be JSON still."""
+    """Return the text of a document, which may be JSON still."""
     text: Any = document["text"]
     return str(orjson.loads(memoryview(text)) if type(text) is msgspec.Raw else text)
 
 
 def _shorter(text: str, limit: int) -> bool:
-    """Whether the text has fewer bytes of UTF-8, without the blanks around it."""
+    """Return whether the text has fewer bytes of UTF-8, without the blanks around it."""
     stripped = text.strip(BLANKS)
     return len(stripped) < limit and len(stripped.encode()) < limit
 

@@ -89,7 +89,7 @@ class Counts:
             kept.extend(ids[: EXAMPLES - len(kept)])
 
     def as_dict(self) -> dict[str, Any]:
-        """The counts as plain data."""
+        """Return the counts as plain data."""
         return {
             "read": self.read,
             "kept": self.kept,
@@ -105,7 +105,7 @@ class Counts:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Counts:
-        """The counts from plain data."""
+        """Return the counts from plain data."""
         return cls(**{**data, "dropped": Counter(data["dropped"])})
 
 
@@ -151,7 +151,7 @@ def write_shard(shard: Shard) -> Counts:
 
 
 def mixed(shard: Shard, counts: Counts, limit: int | None = None) -> Generator[list[Document], None, None]:
-    """The documents of an output, block by block; at most `limit` of each file are read."""
+    """Yield the documents of an output, block by block; at most `limit` of each file are read."""
     rules = Rules(shard.stream, exact=shard.config.exact)
     draw = _sampler(shard.stream, shard.config)
     for file in shard.files:
@@ -168,7 +168,7 @@ def _mix(
     file: DocumentFile,
     first: int,
 ) -> list[Document]:
-    """What is written of some documents. An error comes up behind those of the documents before it."""
+    """Return what is written of some documents. An error comes up behind those of the documents before it."""
     kept: list[Document] = []
     lines: list[int] = []
     failed: FeedmillError | None = None
@@ -301,7 +301,7 @@ def _check_odd(
 
 
 def _without_texts(lines: bytes) -> list[Document] | None:
-    """The documents with their texts as JSON, `msgspec.Raw`; None where some line is not plain."""
+    """Return the documents with their texts as JSON, `msgspec.Raw`; None if some line is not plain."""
     lifted = lift(lines)
     if lifted is None or negative_zeros(lifted.rows):
         return None
@@ -404,7 +404,7 @@ def _undrawn(file: DocumentFile, line: int) -> DataError:
 
 
 def _too_deep(documents: list[Document]) -> DataError:
-    """The error for the first of these documents that cannot be written."""
+    """Return the error for the first of these documents that cannot be written."""
     for document in documents:
         try:
             dump(document)

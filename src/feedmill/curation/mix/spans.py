@@ -25,7 +25,7 @@ _NONE = float("inf")
 
 
 def bounds(of: Replacement) -> tuple[float, float]:
-    """The least score of spans that are replaced, and the least of those above that are not."""
+    """Return the least score of spans that are replaced, and the least of those above that are not."""
     return -_NONE if of.low is None else of.low, _NONE if of.high is None else of.high
 
 
@@ -34,7 +34,7 @@ class SpanError(Exception):
 
 
 def compile_spans(replacements: Sequence[Replacement]) -> Callable[[Any], Taken]:
-    """A function from a document to the spans to replace, by their starts.
+    """Return a function from a document to the spans to replace, by their starts.
 
     It raises `SpanError`, and `feedmill.documents.jq.JqError` where an expression fails.
     """
@@ -72,7 +72,7 @@ class _Compiled:
         self.straight = None if of.syntax == JQ else compile_straight(of.span)
 
     def spans(self, document: Any) -> list[Any]:
-        """What the expression finds, checked."""
+        """Return what the expression finds, checked."""
         if self.straight is not None:
             value = self.straight(document)
             if type(value) is bytes:

@@ -19,7 +19,7 @@ from feedmill.kernels.hashing import near_pairs_compiled as compiled
 
 
 def decide(view: View, bands: int, keep: str) -> None:
-    """Write the clusters of the dump at the end; nothing where an earlier run did."""
+    """Write the clusters of the dump at the end; nothing if an earlier run did."""
     path = f"{view.plan['folder']}/clusters"
     if view.store.exists(path):
         return
@@ -61,7 +61,7 @@ def _connect(view: View, edges: npt.NDArray[np.int64]) -> tuple[Ints, Ints, npt.
 
 
 def summary(view: View, largest: int = 10, examples: int = 3) -> dict[str, Any]:
-    """The clusters of the dump at the end: how many, how large, the largest with some of their documents.
+    """Return the clusters of the dump at the end: how many, how large, the largest with some of their documents.
 
     A cluster that an earlier dump began counts with the document that it began with, and the new ones.
     """

@@ -77,7 +77,7 @@ class Dumps:
         return sum(record["rows"] for record in self.records)
 
     def known(self) -> dict[str, Place]:
-        """The files of all dumps by their locations."""
+        """Return the files of all dumps by their locations."""
         found = {}
         for number, record in enumerate(self.records):
             first = record["first"]
@@ -112,7 +112,7 @@ class Dumps:
 
 @contextlib.contextmanager
 def open_dumps(folder: str, options: NearOptions) -> Iterator[Dumps]:
-    """The folder of signatures, made where it is not there, for this run alone.
+    """The folder of signatures, made where it does not exist, for this run alone.
 
     Raises:
         ConfigError: another run is using it, its signatures were made with other options, or it holds something else.
@@ -142,7 +142,7 @@ def tidy_signatures(folder: str, options: NearOptions) -> None:
 
 
 def _refuse_others(store: LocalStore) -> None:
-    """Raises ConfigError where the folder has files and no signatures: work is removed here by its place, and a user's
+    """Raises ConfigError if the folder has files and no signatures: work is removed here by its place, and a user's
     ``dumps/`` would be taken for some."""
     there = [name for name in _names(store.root) if name != LOCK and not name.endswith(TEMPORARY_SUFFIX)]
     if there and not store.exists(RECORD):  # asked for after the list: of a folder of signatures it is the first file
@@ -185,7 +185,7 @@ def add_dump(
 ) -> None:
     """Make signatures of the files that the folder does not know, find what is similar, and add them as a dump.
 
-    Nothing where it knows all of them. What a run that was cut off had finished is not done again, and what the same
+    Nothing if it knows all of them. What a run that was cut off had finished is not done again, and what the same
     `run` found when it made the last dump is reported, if it was not reported yet.
 
     Raises:
@@ -220,7 +220,7 @@ def add_dump(
 
 
 def _found(dumps: Dumps) -> dict[str, Any]:
-    """What the run that made the last dump found."""
+    """Return what the run that made the last dump found."""
     try:
         return msgspec.structs.asdict(msgspec.convert(dumps.records[-1].get("found"), _Found))
     except msgspec.ValidationError as error:
@@ -250,7 +250,7 @@ def _plan_print(dumps: Dumps, tasks: Sequence[sketch.Task]) -> str:
 
 
 def _plan(dumps: Dumps, tasks: Sequence[sketch.Task], sketched: Sequence[sketch.Sketched], plan: str) -> dict[str, Any]:
-    """What the record of the dump will say."""
+    """Return what the record of the dump will say."""
     files = [
         {
             "location": task.location,

@@ -52,7 +52,7 @@ class Finished:
 
 
 def finish(task: Task) -> Finished:
-    """Write the attributes of a file; nothing where this run did before it was cut off."""
+    """Write the attributes of a file; nothing if this run did before it was cut off."""
     view, store = open_view(task.folder, task.dumps, None), task.file.store()
     marker = f"done/{fingerprint(store.locate(task.out))}.json"
     dump = view.plans[task.dump]["print"]
@@ -82,7 +82,7 @@ def _segments(view: View, task: Task) -> Iterator[tuple[int, Arrays]]:
 
 
 def _rows(view: View, task: Task, first: int, arrays: Arrays) -> tuple[list[bytes], int]:
-    """The attribute rows of a segment, and how many of them are duplicates."""
+    """Return the attribute rows of a segment, and how many of them are duplicates."""
     count = len(arrays["ends"])
     raw, ends = arrays["ids"].tobytes(), arrays["id_ends"].tolist()
     ids = [raw[low:high] for low, high in zip([0, *ends], ends, strict=False)]

@@ -49,7 +49,7 @@ class NearReport:
     warnings: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as plain data."""
+        """Return the report as plain data."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
     def __str__(self) -> str:
@@ -151,7 +151,7 @@ def _finish(
 
 
 def _done(files: list[DocumentFile], options: NearOptions, run_print: str, report: NearReport) -> bool:
-    """Whether manifests say that exactly this was done, and its outputs are as they were written."""
+    """Return whether manifests say that exactly this was done, and its outputs are as they were written."""
     found = recorded(files, options.name, options.documents_folder, run=run_print)
     if found is None or not all(isinstance(manifest.get("report"), dict) for manifest in found[0]):
         return False

@@ -58,7 +58,7 @@ class Joined(NamedTuple):
 
 
 def index_name(folder: str, band: int, part: int) -> str:
-    """The index of a range of a band."""
+    """Return the index of a range of a band."""
     return f"{folder}/index-{band:02d}-{part:04d}"
 
 
@@ -70,7 +70,7 @@ def ranges(documents: int) -> list[tuple[int, int]]:
 
 
 def join(task: Task) -> Joined:
-    """Write the index and the similar pairs of a range; nothing where an earlier run did."""
+    """Write the index and the similar pairs of a range; nothing if an earlier run did."""
     view = open_view(task.folder, task.dumps, task.last)
     if view.store.exists(task.path):
         return Joined(*read_arrays(view.store, task.path)["counts"].tolist())
@@ -101,7 +101,7 @@ def join(task: Task) -> Joined:
 
 
 def _column(view: View, task: Task, first: int) -> tuple[Words, Ints]:
-    """The keys of the new documents in this range, sorted, and the documents; by number where keys are equal."""
+    """Return the keys of the new documents in this range, sorted, and the documents; by number where keys are equal."""
     low, high = np.uint64(task.low), np.uint64(task.high)
     keys, numbers = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
     for begin, arrays in view.segments(first):
@@ -118,7 +118,7 @@ def _matches(view: View, task: Task, keys: Words) -> tuple[Words, Ints, int]:
     """Keys and numbers of the documents of earlier dumps that have one of these (sorted) keys.
 
     Of thousands with one key some of the first and the last are taken; the third number says how many pairs that
-    leaves out.
+    skips.
     """
     wanted, counts = np.unique(keys, return_counts=True)
     found_keys, found, left_out = [np.empty(0, np.uint64)], [np.empty(0, np.int64)], 0
@@ -141,7 +141,7 @@ def _matches(view: View, task: Task, keys: Words) -> tuple[Words, Ints, int]:
 
 
 def _shared(keys: Words, numbers: Ints) -> tuple[Words, Ints]:
-    """Those whose key another has too, sorted by key, then as they come."""
+    """Return those whose key another has too, sorted by key, then as they come."""
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
     same = keys[1:] == keys[:-1]
@@ -167,7 +167,7 @@ def _chunks(keys: Words) -> Iterator[tuple[int, int]]:
 
 
 def _similar(view: View, numbers: Ints, pairs: npt.NDArray[np.int64], threshold: float) -> npt.NDArray[np.int64]:
-    """The similar ones of these pairs of places in `numbers`, less those that others connect."""
+    """Return the similar ones of these pairs of places in `numbers`, less those that others connect."""
     kept = [np.empty((0, 2), np.int64)]
     sizes, parents = view.sizes(numbers), np.arange(len(numbers))
     todo = [pairs[at : at + BATCH] for at in range(0, len(pairs), BATCH)][::-1]

@@ -23,7 +23,7 @@ class NearOptions:
         threshold: Jaccard similarity of the shingle sets from which two documents are near-duplicates, above 0 to 1.
         ngram: words of a shingle.
         lower: whether letters are compared in lower case.
-        punctuation: whether punctuation and symbols are left out, and separate words.
+        punctuation: whether punctuation and symbols are skipped, and separate words.
         bands, rows: of the locality-sensitive hashing; 0 for what `chosen_bands` gives.
         keep: the document of a cluster that is not marked: the ``"first"`` in the order of the input, or the
             ``"longest"`` (in characters; the first of those).
@@ -61,18 +61,18 @@ class NearOptions:
         return (self.bands, self.rows) if self.bands else chosen_bands(self.threshold)
 
     def as_dict(self) -> dict[str, Any]:
-        """The options as plain data."""
+        """Return the options as plain data."""
         return asdict(self)
 
     def signature(self) -> dict[str, Any]:
-        """What signatures and decisions depend on, so that those of several runs can be kept together."""
+        """Return what signatures and decisions depend on, so that those of several runs can be kept together."""
         bands, rows = self.shape
         names = ("threshold", "ngram", "lower", "punctuation", "keep")
         return {**{name: getattr(self, name) for name in names}, "bands": bands, "rows": rows}
 
 
 def found_share(similarity: float, bands: int, rows: int) -> float:
-    """The probability that documents of this similarity share the key of a band.
+    """Return the probability that documents of this similarity share the key of a band.
 
     >>> round(found_share(0.8, 18, 7), 3), round(found_share(0.5, 18, 7), 3)
     (0.986, 0.132)

@@ -59,7 +59,7 @@ class Sketched:
 
 
 def sketch(task: Task) -> Sketched:
-    """Read a file into segments; nothing where an earlier run did.
+    """Read a file into segments; nothing if an earlier run did.
 
     Raises:
         DataError: a row is no document, or has no id; or the compression is damaged.

@@ -46,7 +46,7 @@ class View:
         return self.plans[-1]
 
     def segment(self, number: int) -> Arrays:
-        """The arrays of a segment, mapped."""
+        """Return the arrays of a segment, mapped."""
         found = self._open.pop(number, None)
         if found is None:
             found = read_arrays(self.store, self.names[number])
@@ -111,7 +111,7 @@ class View:
         return out
 
     def origin(self, number: int) -> tuple[str, int]:
-        """The file of a document, and its line."""
+        """Return the file of a document, and its line."""
         for plan in self.plans:
             for file in plan["files"]:
                 if number < file["rows"]:
@@ -120,7 +120,7 @@ class View:
         raise IndexError(number)
 
     def clusters(self, dump: int) -> Arrays:
-        """What a dump found (see `feedmill.formats.signatures`)."""
+        """Return what a dump found (see `feedmill.formats.signatures`)."""
         return read_arrays(self.store, f"{self.plans[dump]['folder']}/clusters")
 
     def decisions(self, numbers: Ints) -> tuple[Ints, Ints]:
@@ -156,7 +156,7 @@ def _sizes(ends: Ints, which: Ints) -> Ints:
 
 @lru_cache(maxsize=2)
 def open_view(folder: str, dumps: int, last: str | None) -> View:
-    """The first `dumps` dumps and, where given, one more that is planned in the folder `last`."""
+    """Return the first `dumps` dumps and, where given, one more that is planned in the folder `last`."""
     store = open_store(folder)
     plans = [read_record(store, dump_name(number)) for number in range(dumps)]
     if last is not None:

@@ -22,7 +22,7 @@ _LINES = ("lines_with_no_ending_punctuation", "lines_with_too_few_words")
 
 @cache
 def naughty_words() -> tuple[frozenset[str], tuple[str, ...]]:
-    """The words and the phrases of the list that Dolma uses ("List of Dirty, Naughty, Obscene, and Otherwise Bad
+    """Return the words and the phrases of the list that Dolma uses ("List of Dirty, Naughty, Obscene, and Otherwise Bad
     Words", CC BY 4.0)."""
     text = files("feedmill.curation").joinpath("data/naughty_words_en.txt").read_text("utf-8")
     entries = [line.strip().lower() for line in text.split("\n") if line.strip()]
@@ -85,7 +85,7 @@ def _count(batch: Batch, found: npt.NDArray[np.int64]) -> Spans:
 
 
 def _line_spans(found: npt.NDArray[np.int64], which: int | None) -> Spans:
-    """The lines with the one fault, or (None) with either, line by line."""
+    """Return the lines with the one fault, or (None) with either, line by line."""
     faults = found[3:] if which is None else found[3 + which : 4 + which]
     kinds = _LINES if which is None else (_LINES[which],)
     line, kind = np.nonzero(faults.T)

@@ -14,7 +14,7 @@ _KINDS = ("copyright_notice", "comment_block", "doc")
 
 @register("code_copyright_comments_v1")
 def code_copyright_comments(batch: Batch) -> Spans:
-    """The first comment if it speaks of copyright, or the lines of comments at the beginning."""
+    """Return the first comment if it speaks of copyright, or the lines of comments at the beginning."""
     return Spans.of_lists(_KINDS, [_comments(text, batch.exact) for text in batch.texts])
 
 
@@ -30,7 +30,7 @@ def _comments(text: str, exact: bool) -> list[tuple[int, int, int, float]]:
         for line in text.split("\n"):
             if line and not line.startswith(("//", "#", "--")):
                 break
-            # Dolma leaves out the newlines of lines that hold something, and counts one behind the text.
+            # Dolma skips the newlines of lines that hold something, and counts one behind the text.
             end += (len(line) or 1) if exact else len(line) + 1
         end = end if exact else min(end, len(text))
         if end:

@@ -49,7 +49,7 @@ def _plain(batch: Batch, joined: bool) -> list[npt.NDArray[np.float64]]:
 
 
 def _worth_compiling(characters: int) -> bool:
-    """Whether these go to the compiled form: if it is there, or this process has seen many others."""
+    """Return whether these go to the compiled form: if it is there, or this process has seen many others."""
     global _seen
     _seen += characters
     return _seen > COMPILED_FROM or _ready()

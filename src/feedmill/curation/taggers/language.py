@@ -21,7 +21,7 @@ Label = tuple[str, float]
 class _Language:
     """Attributes:
     paragraphs: whether each paragraph is looked at, not the whole.
-    english: whether only that label is wanted (0 where the model does not give it).
+    english: whether only that label is wanted (0 if the model does not give it).
     opposite: whether ``not_en`` is written as well.
     total: whether the paragraphs' mean by length is written for the document.
     """
@@ -30,7 +30,7 @@ class _Language:
     paragraphs = english = opposite = total = False
 
     def labels(self, text: str) -> Sequence[Label]:
-        """What the model says about a text."""
+        """Return what the model says about a text."""
         raise NotImplementedError
 
     def tag(self, batch: Batch) -> Spans:

@@ -35,7 +35,7 @@ def cc_re(batch: Batch) -> Spans:
 
 @register("cc_re_fast", metadata=True)
 def cc_re_fast(batch: Batch) -> Spans:
-    """The type of each licence whose address stands anywhere."""
+    """Return the type of each licence whose address stands anywhere."""
     return _licences(batch, lambda html: (match["licence"] for match in _patterns()[1].finditer(html)))
 
 

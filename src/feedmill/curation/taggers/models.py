@@ -21,7 +21,7 @@ Label = tuple[str, float]
 
 
 def load_tokenizer(path: str) -> Any:
-    """The tokenizer of a tokenizer.json. Raises `ConfigError` where it is none, and `MissingExtra`."""
+    """Return the tokenizer of a tokenizer.json. Raises `ConfigError` if it is none, and `MissingExtra`."""
     try:
         from tokenizers import Tokenizer
     except ImportError:
@@ -46,7 +46,7 @@ class _Classifier:
             sentences("a")
 
     def labels(self, text: str) -> Sequence[Label]:
-        """What is written for a part."""
+        """Return what is written for a part."""
         raise NotImplementedError
 
     def tag(self, batch: Batch) -> Spans:
@@ -59,7 +59,7 @@ class _Classifier:
         return Spans.of_lists(tuple(kinds), found)
 
     def every(self, text: str) -> list[Label]:
-        """All labels, the likeliest first."""
+        """Return all labels, the likeliest first."""
         names, scores = self.model.predict(text, k=-1)
         return [(name, float(score)) for name, score in zip(names, scores, strict=True)]
 

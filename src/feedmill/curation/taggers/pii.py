@@ -81,14 +81,14 @@ def emails(text: str) -> Iterator[Match]:
 
 
 def _behind(text: str, begin: int, at: int) -> re.Match[str] | None:
-    """What belongs to an ``@``; None where nothing does, or nothing is before it."""
+    """Return what belongs to an ``@``; None if nothing does, or nothing is before it."""
     if at == begin or text[at - 1] == "@" or text[at - 1].isspace():
         return None
     return _BEHIND.match(text, at)
 
 
 def _name(text: str, begin: int, at: int) -> int:
-    """Where the name before an ``@`` begins, which has neither white space nor another ``@``."""
+    """Return where the name before an ``@`` begins, which has neither white space nor another ``@``."""
     low = max(begin, text.rfind("@", begin, at) + 1)
     before = text[low:at]
     return at - len(before) if not before or before[-1].isspace() else at - len(before.rsplit(None, 1)[-1])
@@ -127,7 +127,7 @@ def pii_regex_v1(batch: Batch) -> Spans:
 
 @register("pii_regex_v2")
 def pii_regex(batch: Batch) -> Spans:
-    """The document's score is spans by words, -1 where there are no words."""
+    """Return the document's score is spans by words, -1 where there are no words."""
     return _documents(batch, counts=False)
 
 

@@ -76,7 +76,7 @@ def _python_comments(text: str) -> str:
 
 
 def shown_share(html: str) -> float:
-    """Characters that a page shows by all characters; 0 where it shows a hundred or fewer."""
+    """Characters that a page shows by all characters; 0 if it shows a hundred or fewer."""
     from bs4 import BeautifulSoup
 
     with warnings.catch_warnings():

@@ -26,7 +26,7 @@ class Repetition(NamedTuple):
 
 
 def find_periods(ids: npt.NDArray[np.int64]) -> list[Repetition]:
-    """The longest runs in which each token is what it was one unit before, by the length of the unit.
+    """Return the longest runs in which each token is what it was one unit before, by the length of the unit.
 
     >>> find_periods(np.array([5, 1, 2, 1, 2, 1, 2, 1]))
     [Repetition(start=1, end=8, times=3)]
@@ -54,7 +54,7 @@ class _TokenRepetitions:
             yield k, 0, text
 
     def chosen(self, spans: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-        """Which (start, end, times) of a part are kept."""
+        """Return which (start, end, times) of a part are kept."""
         return spans
 
     def tag(self, batch: Batch) -> Spans:
@@ -108,7 +108,7 @@ class ParagraphTokenRepetitions(_TokenRepetitions):
 
 @register("tokenizer_repetitions_v2r2", file="")
 class WindowedTokenRepetitions(_TokenRepetitions):
-    """Of windows of 100,000 characters; what lies within the last repetition is left out, as are zeros."""
+    """Of windows of 100,000 characters; what lies within the last repetition is skipped, as are zeros."""
 
     when_empty = False
 

@@ -52,12 +52,12 @@ def clean_url(url: str) -> str:
 
 
 def domain(url: str) -> str:
-    """The host of an address without ``www.``."""
+    """Return the host of an address without ``www.``."""
     return re.sub(r"^www\.|:\d+$", "", clean_url(url).partition("/")[0])
 
 
 def read_list(path: str, domains: bool) -> frozenset[str]:
-    """The entries of a list. Raises `ConfigError` where it has none."""
+    """Return the entries of a list. Raises `ConfigError` if it has none."""
     return _read_list(path, domains, local_state(path))
 
 

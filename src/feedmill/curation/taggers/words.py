@@ -44,7 +44,7 @@ def segment_places(text: str) -> list[tuple[int, int]]:
 
 
 def _paragraphs(batch: Batch, chosen: npt.NDArray[np.int64]) -> list[str]:
-    """The texts of columns of ``batch.paragraphs``."""
+    """Return the texts of columns of ``batch.paragraphs``."""
     base = batch.offsets[chosen[0]]
     columns = (chosen[0].tolist(), (chosen[1] - base).tolist(), (chosen[2] - base).tolist())
     return [batch.texts[k][low:high] for k, low, high in zip(*columns, strict=True)]
@@ -52,7 +52,7 @@ def _paragraphs(batch: Batch, chosen: npt.NDArray[np.int64]) -> list[str]:
 
 @register("uniseg_length_v1")
 def uniseg_length(batch: Batch) -> Spans:
-    """All segments of the stripped text, white space too."""
+    """Return all segments of the stripped text, white space too."""
     return Spans.of_documents(batch.lengths, length=segment_counts([text.strip() for text in batch.texts])[1])
 
 

@@ -29,7 +29,7 @@ Filter = Callable[[Any], list[Any]]
 
 @cache
 def compile_jq(text: str) -> Filter:
-    """A function from a JSON value to the list of outputs; it raises `JqError` where jaq does.
+    """Return a function from a JSON value to the list of outputs; it raises `JqError` where jaq does.
 
     >>> compile_jq(".a | map(.n + 1)")({"a": [{"n": 1}, {"n": 2}]})
     [[2, 3]]
@@ -62,7 +62,7 @@ _ROOT: Node = ("identity",)
 
 
 def _keys(tree: Node) -> list[Any] | None:
-    """The keys of a path straight down from the input; None for anything else."""
+    """Return the keys of a path straight down from the input; None for anything else."""
     keys: list[Any] = []
     while tree[0] == "index" and tree[2][0] == "literal":
         keys.insert(0, tree[2][1])
@@ -71,7 +71,7 @@ def _keys(tree: Node) -> list[Any] | None:
 
 
 def _number_test(tree: Node, otherwise: Filter) -> Filter | None:
-    """The most common test, a value beside a number, without generators; None for other expressions.
+    """Return the most common test, a value beside a number, without generators; None for other expressions.
 
     Args:
         otherwise: does what is out of the ordinary: nothing there, an error, another kind of value.
@@ -110,7 +110,7 @@ class _Unknown(Exception):
 
 
 def build(tree: Node, names: frozenset[str]) -> Inner:
-    """The function of a node; `names` are the variables that are bound around it."""
+    """Return the function of a node; `names` are the variables that are bound around it."""
     return _BUILDERS[tree[0]](tree, names)
 
 

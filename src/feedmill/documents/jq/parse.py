@@ -263,7 +263,7 @@ class Parser:
         return (key, self.alternative()) if self.take(":") else (key, ("index", ("identity",), key))
 
     def string(self) -> Node:
-        """A string whose opening quote is the current token; ``\\(...)`` in it is an expression."""
+        """Return a string whose opening quote is the current token; ``\\(...)`` in it is an expression."""
         parts: list[Node] = []
         plain = self.at
         while True:

@@ -13,7 +13,7 @@ FUNCTIONS: dict[tuple[str, int], Make] = {}
 
 
 def plain(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A function of the input and of one output of each argument; what it cannot work on is an error of jq's."""
+    """Return a function of the input and of one output of each argument; what it cannot work on is an error of jq's."""
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         count = function.__code__.co_argcount - 1
@@ -41,7 +41,7 @@ def plain(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def over(name: str, count: int) -> Callable[[Make], Make]:
-    """A function that is given its arguments as they are, to run them on whatever it likes."""
+    """Return a function that is given its arguments as they are, to run them on whatever it likes."""
 
     def add(make: Make) -> Make:
         FUNCTIONS[name, count] = make
@@ -51,12 +51,12 @@ def over(name: str, count: int) -> Callable[[Make], Make]:
 
 
 def need(value: Any, *types: type) -> Any:
-    """The value, of one of these types. Raises JqError."""
+    """Return the value, of one of these types. Raises JqError."""
     if type(value) not in types:
         raise JqError(f"cannot use {kind(value)} here")
     return value
 
 
 def number(value: Any) -> Any:
-    """The value, a number. Raises JqError."""
+    """Return the value, a number. Raises JqError."""
     return need(value, int, float)

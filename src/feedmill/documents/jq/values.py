@@ -111,7 +111,7 @@ def _calculated(sign: str, a: Any, b: Any) -> Any:
 
 
 def split(text: str, separator: str) -> list[str]:
-    """The parts between separators; characters where that is empty."""
+    """Return the parts between separators; characters where that is empty."""
     if not text:
         return []
     return text.split(separator) if separator else list(text)

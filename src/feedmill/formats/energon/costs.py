@@ -64,7 +64,7 @@ def media_costs(store: Store, counts: Int64s, by: str) -> Int64s | None:
         by: one of `MEDIA_COSTS`.
 
     Returns:
-        int64[samples], shard after shard; None where the index has no media metadata.
+        int64[samples], shard after shard; None if the index has no media metadata.
 
     Raises:
         DataError: the index is damaged.
@@ -97,7 +97,7 @@ def _queried(store: Store, counts: Int64s, by: str) -> Int64s | None:
 
 
 def file_costs(store: Store, by: str) -> dict[str, int] | None:
-    """Path -> cost of each media file of a plain folder, `UNKNOWN` among them; None where there is no media metadata.
+    """Path -> cost of each media file of a plain folder, `UNKNOWN` among them; None if there is no media metadata.
 
     Raises:
         DataError: the index is damaged.
@@ -114,7 +114,7 @@ def file_costs(store: Store, by: str) -> dict[str, int] | None:
 
 
 def _has_rows(store: Store, connection: sqlite3.Connection, tables: int) -> bool:
-    """Whether the index has the tables that are needed, and metadata of any file."""
+    """Return whether the index has the tables that are needed, and metadata of any file."""
     try:
         names = {name for (name,) in connection.execute(_TABLES)}
         if "media_metadata" not in names or len(names) < tables:
@@ -125,7 +125,7 @@ def _has_rows(store: Store, connection: sqlite3.Connection, tables: int) -> bool
 
 
 def _summed(number: Int64s, costs: Int64s, count: int) -> Int64s:
-    """The sum over each sample's media; a sample of which one cost is not known is `UNKNOWN`."""
+    """Return the sum over each sample's media; a sample of which one cost is not known is `UNKNOWN`."""
     unknown = (costs < 0) | (costs > _MOST)
     out = np.zeros(count, np.int64)
     np.add.at(out, number[~unknown], costs[~unknown])
@@ -134,7 +134,7 @@ def _summed(number: Int64s, costs: Int64s, count: int) -> Int64s:
 
 
 def _damaged(store: Store, connection: sqlite3.Connection, error: Exception) -> DataError:
-    """The error for metadata that SQLite cannot evaluate; names the entry whose JSON is invalid, if one is."""
+    """Return the error for metadata that SQLite cannot evaluate; names the entry whose JSON is invalid, if one is."""
     entry = None
     try:
         query = "SELECT entry_key FROM media_metadata WHERE NOT json_valid(metadata_json) LIMIT 1"

@@ -20,7 +20,7 @@ _LONGEST_VALUE = 64 << 20
 
 
 def open_index(path: Path) -> sqlite3.Connection:
-    """A read-only connection that takes no locks: the index is only ever replaced as a whole.
+    """Return a read-only connection that takes no locks: the index is only ever replaced as a whole.
 
     Views, triggers and virtual tables compute what they give, without end if their author likes: an index that has any
     is refused (`DataError`), and so is a value that is longer than any name is.
@@ -40,7 +40,7 @@ def open_index(path: Path) -> sqlite3.Connection:
 
 
 def bad_index(where: str, reason: str) -> DataError:
-    """The error for an ``index.sqlite`` that is damaged."""
+    """Return the error for an ``index.sqlite`` that is damaged."""
     return DataError(
         f"the index cannot be read ({reason})", file=where, kind="bad-index", fix="Run 'feedmill prepare' again."
     )

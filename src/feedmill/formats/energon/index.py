@@ -78,7 +78,7 @@ class IndexRows:
 
     @classmethod
     def of(cls, shards: Iterable[tuple[int, ShardScan]]) -> IndexRows:
-        """The rows of scanned shards, given with their numbers, in that order."""
+        """Return the rows of scanned shards, given with their numbers, in that order."""
         columns: list[list[Int64s]] = [[np.zeros(0, np.int64)] for _ in range(8)]
         keys: list[str] = []
         part_names: list[str] = []
@@ -103,11 +103,11 @@ class IndexRows:
         return cls(tar, index, offset, size, keys, part_tar, part_index, part_offset, part_size, part_names)
 
     def sample_columns(self) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-        """The integer columns of `samples`, in the table's order."""
+        """Return the integer columns of `samples`, in the table's order."""
         return self.tar_file_id, self.sample_index, self.byte_offset, self.byte_size
 
     def part_columns(self) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-        """The integer columns of `sample_parts`, in the table's order."""
+        """Return the integer columns of `sample_parts`, in the table's order."""
         return self.part_tar_file_id, self.part_sample_index, self.content_byte_offset, self.content_byte_size
 
 
@@ -144,7 +144,7 @@ def write_index(path: Path, rows: IndexRows, *, compiled: bool | None = None) ->
 
 
 def read_scan(connection: sqlite3.Connection, number: int, starts: Int64s) -> ShardScan | None:
-    """The samples of one shard as the index has them; None where it does not fit the shard's offset file.
+    """Return the samples of one shard as the index has them; None if it does not fit the shard's offset file.
 
     Args:
         connection: to the index, whose tables are those of 7.0 or later.
@@ -192,7 +192,7 @@ def _pays(rows: IndexRows) -> bool:
 
 
 def _create(path: Path) -> sqlite3.Connection:
-    """A new database with the two tables."""
+    """Return a new database with the two tables."""
     path.unlink(missing_ok=True)
     connection = sqlite3.connect(path, isolation_level=None)
     # A failed write leaves no file behind, so that neither a journal nor syncing has a use here.
@@ -260,7 +260,7 @@ def _write_compiled(path: Path, rows: IndexRows) -> bool:
 
 
 def _fits_memory(rows: IndexRows) -> bool:
-    """Whether the columns once more, with text and orders, stay below a quarter of the machine's memory."""
+    """Return whether the columns once more, with text and orders, stay below a quarter of the machine's memory."""
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
@@ -269,7 +269,7 @@ def _fits_memory(rows: IndexRows) -> bool:
 
 
 def _columns(ints: Sequence[Int64s], names: list[str]) -> Columns | None:
-    """A table for the kernel, or None where a name does not suit it."""
+    """Return a table for the kernel, or None if a name does not suit it."""
     from feedmill.kernels.files.btree import LONGEST_TEXT, Columns
 
     data = ("\0".join(names) + "\0").encode() if names else b""
@@ -281,7 +281,7 @@ def _columns(ints: Sequence[Int64s], names: list[str]) -> Columns | None:
 
 
 def _empty_database(path: Path) -> dict[str, int] | None:
-    """SQLite's own empty database at `path`; the root page of each of its b-trees. None where SQLite was built to make
+    """SQLite's own empty database at `path`; the root page of each of its b-trees. None if SQLite was built to make
     something other than six empty root pages after the first page."""
     with contextlib.closing(_create(path)) as connection:
         for statement in INDEXES:
@@ -320,7 +320,7 @@ def _duplicate(rows: IndexRows) -> DataError:
 
 
 def _not_utf8(rows: IndexRows) -> DataError:
-    """The error for the first name that cannot be encoded."""
+    """Return the error for the first name that cannot be encoded."""
     row, name = next(((i, key) for i, key in enumerate(rows.keys) if not _encodes(key)), (-1, ""))
     if row >= 0:
         shard, sample = rows.tar_file_id[row], rows.sample_index[row]

@@ -62,7 +62,7 @@ class Part:
 
     @classmethod
     def of(cls, dataset: Dataset, nonmatch: str = ERROR) -> Part:
-        """Raises `ConfigError` where the dataset has no index by key."""
+        """Raises `ConfigError` if the dataset has no index by key."""
         prepared = isinstance(dataset, TarDataset) and isinstance(dataset.table, PreparedShards)
         if not isinstance(dataset, TarDataset) or not prepared or not dataset.store.exists(INDEX):
             raise ConfigError(
@@ -112,7 +112,7 @@ def energon_name(parts: Sequence[Part]) -> str:
 
 
 def own_name(parts: Sequence[Part]) -> str:
-    """The file name that stands for these rows and no others."""
+    """Return the file name that stands for these rows and no others."""
     shards = (f"\0shards={len(part.table.listed)}\0" + "\0".join(part.table.listed) for part in parts)
     listed = "".join(shards).encode("utf-8", "surrogateescape")
     return _file_name(b"feedmill" + b"".join(_identity(part) for part in parts) + listed)
@@ -159,7 +159,7 @@ def prepare_join(parts: Sequence[Part], cache: Store) -> Join:
 
 
 def compute(parts: Sequence[Part]) -> Join:
-    """The rows from the SQLite indices: inner for ``skip``, left for ``error`` and ``none``.
+    """Return the rows from the SQLite indices: inner for ``skip``, left for ``error`` and ``none``.
 
     Raises:
         ConfigError: no row is left, or a key is missing where `nonmatch` is ``error``.
@@ -242,7 +242,7 @@ def _column(part: Part, places: Int64s, where: str) -> Int64s:
 
 
 def _proven(parts: Sequence[Part], places: Int64s, where: str) -> Int64s | None:
-    """The rows of a file under Energon's name, or None where they may belong to another split.
+    """Return the rows of a file under Energon's name, or None if they may belong to another split.
 
     A left join has one row for each sample of the first dataset, in order; that can be seen without the keys. Which
     rows an inner join ought to have cannot.

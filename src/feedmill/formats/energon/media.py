@@ -45,7 +45,7 @@ class MediaTables:
 
 
 def read_tables(store: Store) -> MediaTables:
-    """The tables of a dataset or folder; empty where there is no index, or one without them.
+    """Return the tables of a dataset or folder; empty if there is no index, or one without them.
 
     Raises:
         DataError: there is an index, and it cannot be read.

@@ -3,11 +3,11 @@
 ``.nv-meta/feedmill.members``, all numbers u64 little endian::
 
     64 bytes    "FMMEMBR1", slots, 36 bytes of index.uuid, zeros
-    slots x 16  offset << 24 | shard, then size << 24 | low 24 bits of the name's CRC-32; all zero where empty
+    slots x 16  offset << 24 | shard, then size << 24 | low 24 bits of the name's CRC-32; all zero if empty
 
 A member named `name` (``key.part``) is looked for from slot ``crc * homes >> 32`` on, up to the first empty slot;
 `homes` is slots less the 4,096 at the end, which take what runs over. `offset` is that of the content in the tar, below
-2^40 like `size`; shards are numbered as in the database, below 2^24; members beyond these limits are left out.
+2^40 like `size`; shards are numbered as in the database, below 2^24; members beyond these limits are skipped.
 
 It is a hint and nothing more: whoever uses it compares the tar header that stands before the content with the name, and
 asks the database where they differ. So a CRC that two names share costs time and never gives wrong bytes.
@@ -92,7 +92,7 @@ class Members:
         self._homes = slots - _OVERFLOW
 
     def find(self, name: str) -> tuple[int, int, int] | None:
-        """Shard number, offset and size of the content that is probably the member's; None where none is known."""
+        """Shard number, offset and size of the content that is probably the member's; None if none is known."""
         crc = zlib.crc32(name.encode("utf-8", "surrogateescape"))
         words = self._words
         at = (crc * self._homes >> 32) * 2 + 8

@@ -76,7 +76,7 @@ class Splits:
 
 
 def idx_name(shard: str) -> str:
-    """The name of a shard's offset file: its last suffix replaced by ``.tar.idx``."""
+    """Return the name of a shard's offset file: its last suffix replaced by ``.tar.idx``."""
     folder, slash, name = shard.rpartition("/")
     return f"{folder}{slash}{name.rpartition('.')[0] or name}.tar.idx"
 
@@ -117,7 +117,7 @@ def _bad_info(where: str, reason: str) -> DataError:
 
 
 def meta_file(store: Store, name: str) -> str:
-    """The path of a file in ``.nv-meta``. Raises `NotFound` naming the files that are there."""
+    """Return the path of a file in ``.nv-meta``. Raises `NotFound` naming the files that are there."""
     path = f"{META}/{name}"
     if not store.exists(path):
         have = sorted(e.path.removeprefix(f"{META}/") for e in store.files(META, suffixes=(".yaml", ".yml", ".json")))
@@ -131,7 +131,7 @@ def meta_file(store: Store, name: str) -> str:
 
 
 def read_splits(store: Store, name: str | None = None) -> Splits | None:
-    """The split file `name` (``split.yaml``, or ``split.json`` where that is missing); None where there is none."""
+    """Return the split file `name` (``split.yaml``, or ``split.json`` where that is missing); None if there is none."""
     if name is None:
         name = next((n for n in ("split.yaml", "split.json") if store.exists(f"{META}/{n}")), None)
         if name is None:
@@ -221,7 +221,7 @@ class PreparedShards(ShardTable):
         return offsets
 
     def _stands(self, key: str, shard: int, local: int) -> bool:
-        """Whether the database, where it is at hand, has this key at this place."""
+        """Return whether the database, where it is at hand, has this key at this place."""
         connection = self._connection() if self.store.is_local else None
         if connection is None:
             return True
@@ -242,7 +242,7 @@ class PreparedShards(ShardTable):
         )
 
     def file_ids(self) -> list[int]:
-        """The numbers that the database gives these shards."""
+        """Return the numbers that the database gives these shards."""
         return list(self._place)
 
     def numbers(self, file_ids: Int64s) -> Int64s:
@@ -264,7 +264,7 @@ class PreparedShards(ShardTable):
         return self._place[row[0]], row[1], row[2]
 
     def _open_members(self) -> Members | None:
-        """Our own index of names; None where there is none for this state of the dataset."""
+        """Our own index of names; None if there is none for this state of the dataset."""
         if not (self.store.exists(energon_members.PATH) and self.store.exists(UUID)):
             return None
         try:
@@ -284,7 +284,7 @@ class PreparedShards(ShardTable):
         return row
 
     def _new_part_cursor(self) -> sqlite3.Cursor | None:
-        """One per thread; None where the index has no parts (releases before 7.0)."""
+        """One per thread; None if the index has no parts (releases before 7.0)."""
         connection = self._connection()
         known = connection and connection.execute(_HAS_PARTS).fetchone()
         return connection.cursor() if connection and known else None
@@ -315,7 +315,7 @@ class PreparedShards(ShardTable):
         return place, row[1]
 
     def _connection(self) -> sqlite3.Connection | None:
-        """One read-only connection per thread; None where the index has no keys (releases before 6.0)."""
+        """One read-only connection per thread; None if the index has no keys (releases before 6.0)."""
         if not hasattr(self._local, "connection"):
             exists = self.store.exists(INDEX)
             self._local.connection = open_index(cached_copy(self.store, INDEX)) if exists else None
@@ -346,7 +346,7 @@ class PreparedShards(ShardTable):
 
 
 def open_prepared(store: Store, name: str, *, split: str | None = None, split_config: str | None = None) -> TarDataset:
-    """A prepared folder, or one split of it.
+    """Return a prepared folder, or one split of it.
 
     Args:
         store: the folder.

@@ -45,7 +45,7 @@ class _File(msgspec.Struct, omit_defaults=True):
 
 
 def read(store: Store, *, older: bool = False) -> dict[str, ShardRecord]:
-    """Records by shard path; empty where there is no sidecar, or one that this release does not understand, or (unless
+    """Records by shard path; empty if there is no sidecar, or one that this release does not understand, or (unless
     `older` ones will do, to who looks at sizes and versions) that belongs to an older index."""
     try:
         content = msgspec.json.decode(store.read(PATH), type=_File)
@@ -58,7 +58,7 @@ def read(store: Store, *, older: bool = False) -> dict[str, ShardRecord]:
 
 
 def read_uuid(store: Store) -> str:
-    """Names this state of the index; empty where nobody wrote it (releases before 6.0)."""
+    """Return names this state of the index; empty if nobody wrote it (releases before 6.0)."""
     try:
         return store.read(UUID).decode("ascii", "replace")
     except NotFound:

@@ -43,7 +43,7 @@ _AGAIN = "Run img2dataset again in incremental mode after removing this shard, o
 
 
 def finished_shards(store: Store) -> dict[str, int]:
-    """Shard -> images in it, of the shards that are whole; empty where this is no folder of img2dataset."""
+    """Shard -> images in it, of the shards that are whole; empty if this is no folder of img2dataset."""
     out = {}
     for entry in store.files(suffixes=("_stats.json",)):
         match = STATS.fullmatch(entry.path)
@@ -65,7 +65,7 @@ def _successes(store: Store, path: str) -> int:
 
 
 def open_img2dataset(store: Store, url: str, table: Callable[[list[str]], ShardTable]) -> Dataset:
-    """A folder of img2dataset. `table` makes a `ShardTable` of the tars of these paths.
+    """Return a folder of img2dataset. `table` makes a `ShardTable` of the tars of these paths.
 
     Raises:
         DataError: a shard is damaged or holds another number of images than its statistics say.
@@ -159,7 +159,7 @@ class DownloadedRows(TableDataset):
 
 
 def _present(file: Any, column: str, where: str) -> Int64s:
-    """Numbers of the rows that were fetched. Raises `DataError`."""
+    """Return numbers of the rows that were fetched. Raises `DataError`."""
     found: list[bool] = []
     for block in range(len(file.ends)):
         try:
@@ -260,7 +260,7 @@ class DownloadedFiles(Dataset):
         return {}
 
     def describe(self) -> dict[str, Any]:
-        """Plain facts for `info`."""
+        """Return plain facts for `info`."""
         return {
             "format": self.format,
             "path": self.url,

@@ -18,7 +18,7 @@ _AT_ONCE = 4096
 
 
 def numeric_fields(line: bytes) -> list[str]:
-    """The fields of a record whose value is a number; none where the line is no JSON object."""
+    """Return the fields of a record whose value is a number; none where the line is no JSON object."""
     try:
         record = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -27,7 +27,7 @@ def numeric_fields(line: bytes) -> list[str]:
 
 
 def line_costs(store: Store, path: str, begins: Int64s, ends: Int64s, by: str, *, file: str) -> Int64s:
-    """The values of a top-level field as costs, int64[n], by reading the records once.
+    """Return the values of a top-level field as costs, int64[n], by reading the records once.
 
     Args:
         begins, ends: int64[n], offsets of each record.
@@ -56,7 +56,7 @@ def _decoder(by: str) -> msgspec.json.Decoder[Any]:
 
 
 def _array(found: list[Any], by: str, first: int, file: str) -> npt.NDArray[Any]:
-    """Numbers as an array of their common type; the first one that is missing or too large is named."""
+    """Return numbers as an array of their common type; the first one that is missing or too large is named."""
     number = next((n for n, value in enumerate(found) if value is None or not -(2.0**63) < value < 2.0**63), None)
     if number is not None and found[number] == found[number]:  # what follows names NaN
         said = "missing" if found[number] is None else found[number]

@@ -33,7 +33,7 @@ _LARGE = 64 << 20
 
 
 def idx_name(path: str) -> str:
-    """The index file of a JSONL file."""
+    """Return the index file of a JSONL file."""
     return f"{path}.idx"
 
 
@@ -59,7 +59,7 @@ def index_file(store: Store, path: str) -> Int64s:
 
 
 def bad_line(store: Store, path: str, offset: int) -> DataError:
-    """The error for a line that is not one whole JSON object."""
+    """Return the error for a line that is not one whole JSON object."""
     text = store.read(path, offset, min(60, store.stat(path).size - offset)).split(b"\n")[0]
     return DataError(
         "this line is not a JSON object from '{' to '}'",
@@ -72,7 +72,7 @@ def bad_line(store: Store, path: str, offset: int) -> DataError:
 
 
 def bad_records(store: Store, path: str, starts: Int64s) -> Iterator[DataError]:
-    """The lines that look like objects but are not valid JSON, found by parsing every one."""
+    """Yield the lines that look like objects but are not valid JSON, found by parsing every one."""
     for low in range(0, len(starts) - 1, 4096):
         begins = starts[low : min(low + 4096, len(starts) - 1)]
         ends = starts[low + 1 : low + 1 + len(begins)]
@@ -87,7 +87,7 @@ def bad_records(store: Store, path: str, starts: Int64s) -> Iterator[DataError]:
 
 
 def _odd_but_json(line: bytes) -> bool:
-    """Whether Python's own parser takes it: NaN, Infinity and huge integers are not JSON, but common."""
+    """Return whether Python's own parser takes it: NaN, Infinity and huge integers are not JSON, but common."""
     try:
         json.loads(line)
     except (ValueError, RecursionError):
@@ -136,7 +136,7 @@ class JsonlDataset(Dataset):
         return splits
 
     def _chosen(self, split: str | None) -> Pieces | None:
-        """The records of a split; None for all. Where the file has no splits, each name means all of it."""
+        """Return the records of a split; None for all. Where the file has no splits, each name means all of it."""
         if split is None or self.line_splits is None:
             return None
         return self.line_splits.part(split, self.store.locate(self.path))
@@ -145,7 +145,7 @@ class JsonlDataset(Dataset):
         return len(self._offsets) - 1 if self._pieces is None else len(self._pieces)
 
     def _records(self, indices: Int64s) -> Int64s:
-        """Numbers of lines, int64[n]."""
+        """Return numbers of lines, int64[n]."""
         return indices if self._pieces is None else self._pieces.records(indices)
 
     def read_raw(self, indices: Indices) -> list[Sample]:
@@ -160,7 +160,7 @@ class JsonlDataset(Dataset):
         ]
 
     def _whole(self, record: int, line: bytes) -> bytes:
-        """The line, as it was when it was indexed: one object."""
+        """Return the line, as it was when it was indexed: one object."""
         if line[:1] != b"{" or line[-1:] != b"}" or b"\n" in line:
             raise DataError(
                 "this record is not one line from '{' to '}', as it was when the file was indexed",
@@ -241,7 +241,7 @@ class JsonlDataset(Dataset):
         return known
 
     def _words(self, count: int) -> list[str]:
-        """What the fingerprint of the first records is made of."""
+        """Return what the fingerprint of the first records is made of."""
         step = max(1, count // 1000)  # cheap for any size, and it notices an edited middle
         if self._pieces is None:
             some = self._offsets[: count + 1 : step]
@@ -259,7 +259,7 @@ class JsonlDataset(Dataset):
         return {name: len(pieces) for name, pieces in parts.items()}
 
     def describe(self) -> dict[str, Any]:
-        """Plain facts for `info`."""
+        """Return plain facts for `info`."""
         return {
             "format": self.format,
             "path": self.url,
@@ -278,7 +278,7 @@ class JsonlDataset(Dataset):
 
 
 def open_jsonl(store: Store, path: str, name: str, split: str | None = None) -> JsonlDataset:
-    """A JSONL file. Where nobody divided it into splits, any split name opens all of it.
+    """Return a JSONL file. Where nobody divided it into splits, any split name opens all of it.
 
     Raises:
         NotFound: there is no such file or split.

@@ -50,21 +50,21 @@ class Pieces:
         return int(self._before[-1])
 
     def records(self, indices: Int64s) -> Int64s:
-        """Numbers in the file, int64[n], of samples of the split, int64[n] in ``[0, len)``."""
+        """Return numbers in the file, int64[n], of samples of the split, int64[n] in ``[0, len)``."""
         if not len(indices):
             return np.zeros(0, np.int64)
         piece = np.searchsorted(self._before, indices, side="right") - 1
         return np.asarray(self._begins[piece] + indices - self._before[piece], np.int64)
 
     def index(self, record: int) -> int | None:
-        """The sample of the split that is this record of the file; None where it is not in the split."""
+        """Return the sample of the split that is this record of the file; None if it is not in the split."""
         piece = int(np.searchsorted(self._begins, record, side="right")) - 1
         if piece < 0 or record >= self.ranges[piece][1]:
             return None
         return int(self._before[piece]) + record - self.ranges[piece][0]
 
     def first(self, count: int) -> list[tuple[int, int]]:
-        """The pieces of the first `count` samples."""
+        """Return the pieces of the first `count` samples."""
         out = []
         for (begin, end), before in zip(self.ranges, self._before.tolist(), strict=False):
             if before < count:
@@ -88,7 +88,7 @@ class LineSplits:
     parts: Mapping[str, Pieces]
 
     def part(self, name: str, where: str) -> Pieces:
-        """The records of one split. Raises `NotFound`."""
+        """Return the records of one split. Raises `NotFound`."""
         if name not in self.parts:
             raise NotFound(
                 f"there is no split {name!r}",
@@ -103,7 +103,7 @@ class LineSplits:
         return 0 < self.samples < len(offsets) and int(offsets[self.samples - 1]) == self.last_at
 
     def extended(self, offsets: Int64s) -> LineSplits:
-        """The same for a file that has grown: new records are in the first split, none moves to another."""
+        """Return the same for a file that has grown: new records are in the first split, none moves to another."""
         count = len(offsets) - 1
         first = next(iter(self.parts), "train")
         old = self.parts[first].ranges if first in self.parts else []
@@ -111,7 +111,7 @@ class LineSplits:
         return LineSplits(count, int(offsets[-2]), parts)
 
     def runs(self) -> list[tuple[int, int, tuple[str, ...]]]:
-        """All records, as runs ``[begin, end)`` that are in the same splits."""
+        """Return all records, as runs ``[begin, end)`` that are in the same splits."""
         edges = {
             0,
             self.samples,
@@ -123,7 +123,7 @@ class LineSplits:
         ]
 
     def moved(self, offsets: Int64s) -> LineSplits:
-        """The same for another file of as many records, which begin at these offsets, int64[n + 1]."""
+        """Return the same for another file of as many records, which begin at these offsets, int64[n + 1]."""
         return LineSplits(self.samples, int(offsets[self.samples - 1]), self.parts)
 
     def without(self, removed: Sequence[int], offsets: Int64s) -> LineSplits:
@@ -147,7 +147,7 @@ class LineSplits:
 
 
 def splits_name(path: str) -> str:
-    """The split file of a JSONL file."""
+    """Return the split file of a JSONL file."""
     return f"{path}.split.yaml"
 
 
@@ -159,7 +159,7 @@ def write_splits(store: Store, path: str, splits: LineSplits) -> None:
 
 
 def read_splits(store: Store, path: str) -> LineSplits | None:
-    """The splits of a JSONL file; None where it has no split file. Raises `ConfigError` for one that is invalid."""
+    """Return the splits of a JSONL file; None if it has no split file. Raises `ConfigError` for one that is invalid."""
     name = splits_name(path)
     if not store.exists(name):
         return None
@@ -205,7 +205,7 @@ def _wrong(document: yamls.Document, place: tuple[str | int, ...], what: str) ->
 
 
 def unfitting(store: Store, path: str, splits: LineSplits, offsets: Int64s) -> DataError:
-    """The error for splits of another state of the file."""
+    """Return the error for splits of another state of the file."""
     return DataError(
         f"the splits are of {splits.samples:,} records, the last of which begins at byte {splits.last_at:,}; this file"
         f" has {len(offsets) - 1:,} records, the last at byte {int(offsets[-2]):,}",

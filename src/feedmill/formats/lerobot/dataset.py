@@ -128,7 +128,7 @@ class LeRobotDataset(TableDataset):
         return out
 
     def _find_costs(self, by: str) -> Int64s | None:
-        """A sample holds one frame of each camera."""
+        """Return a sample holds one frame of each camera."""
         pixels = [_pixels(f) for f in self.info["features"].values() if f.get("dtype") in ("video", "image")]
         if by == "frames" and pixels:
             return np.broadcast_to(np.int64(len(pixels)), (len(self),))
@@ -175,7 +175,7 @@ class LeRobotDataset(TableDataset):
         return {name: int(self.episodes.length[part.start : part.stop].sum()) for name, part in self._splits.items()}
 
     def describe(self) -> dict[str, Any]:
-        """Plain facts for `info`."""
+        """Return plain facts for `info`."""
         cameras = [n for n, f in self.info["features"].items() if f.get("dtype") in ("video", "image")]
         splits = {
             name: {"samples": count, "shards": len(set(self.episodes.file[self._splits[name]].tolist()))}
@@ -207,7 +207,7 @@ def _grids(features: Mapping[str, Any], names: Sequence[str]) -> list[tuple[str,
 
 
 def _pixels(feature: Mapping[str, Any]) -> int | None:
-    """Pixels of a camera's frame, whichever axis has the channels; None where its shape does not say it."""
+    """Pixels of a camera's frame, whichever axis has the channels; None if its shape does not say it."""
     shape: Sequence[Any] = feature.get("shape") or ()
     if len(shape) != 3 or any(type(n) is not int or not 0 < n < 1 << 20 for n in shape):
         return None
@@ -260,12 +260,12 @@ class _Files(Sequence[ColumnFile]):
 
 
 def is_lerobot(store: Store) -> bool:
-    """Whether the folder is a LeRobot dataset."""
+    """Return whether the folder is a LeRobot dataset."""
     return store.exists(INFO) and b'"codebase_version"' in store.read(INFO)
 
 
 def open_lerobot(store: Store, url: str, split: str | None = None) -> LeRobotDataset:
-    """A LeRobot dataset. Raises `NotFound`, `DataError`, `ConfigError`, `MissingExtra`."""
+    """Return a LeRobot dataset. Raises `NotFound`, `DataError`, `ConfigError`, `MissingExtra`."""
     try:
         return _opened(store, url, split)
     except (AttributeError, KeyError, MemoryError, OverflowError, TypeError, ValueError) as error:
@@ -305,5 +305,5 @@ def open_found(wanted: Wanted) -> LeRobotDataset:
 
 
 def mark(store: Store) -> str | None:
-    """Whether a folder is a LeRobot dataset."""
+    """Return whether a folder is a LeRobot dataset."""
     return "" if is_lerobot(store) else None

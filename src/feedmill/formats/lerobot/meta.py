@@ -41,7 +41,7 @@ class Episodes:
 
 
 def read_info(store: Store) -> dict[str, Any]:
-    """The content of ``meta/info.json``. Raises `DataError`, `ConfigError`."""
+    """Return the content of ``meta/info.json``. Raises `DataError`, `ConfigError`."""
     where = store.locate(INFO)
     try:
         info = orjson.loads(store.read(INFO))
@@ -126,7 +126,7 @@ def _lines(store: Store, path: str) -> list[dict[str, Any]]:
 
 
 def episodes_v2(store: Store, info: Mapping[str, Any]) -> Episodes:
-    """The episodes of version 2. Raises `NotFound`, `DataError`, `ConfigError`."""
+    """Return the episodes of version 2. Raises `NotFound`, `DataError`, `ConfigError`."""
     path = "meta/episodes.jsonl"
     rows = _lines(store, path)
     try:
@@ -152,7 +152,7 @@ def tasks_v2(store: Store) -> dict[int, str]:
 
 
 def episodes_v3(store: Store, info: Mapping[str, Any]) -> Episodes:
-    """The episodes of version 3. Raises `NotFound`, `DataError`, `ConfigError`."""
+    """Return the episodes of version 3. Raises `NotFound`, `DataError`, `ConfigError`."""
     cameras = _cameras(info)
     columns = ["episode_index", "length", "data/chunk_index", "data/file_index"]
     for camera in cameras:
@@ -215,7 +215,7 @@ def _table(store: Store, paths: list[str], columns: list[str]) -> dict[str, list
 
 
 def gone(store: Store, path: str) -> NotFound:
-    """The error for a file that is missing."""
+    """Return the error for a file that is missing."""
     return NotFound(
         "the dataset lacks this file", file=store.locate(path), kind="missing-shard", fix="Download it again."
     )

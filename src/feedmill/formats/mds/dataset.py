@@ -61,7 +61,7 @@ class Shard:
 
 
 def is_mds(store: Store) -> bool:
-    """Whether the folder's ``index.json`` is one of streaming shards."""
+    """Return whether the folder's ``index.json`` is one of streaming shards."""
     if not store.exists(INDEX):
         return False
     head = store.read(INDEX, 0, min(4096, store.stat(INDEX).size))
@@ -176,13 +176,13 @@ class MdsDataset(RowsDataset):
         return found
 
     def describe(self) -> dict[str, Any]:
-        """Plain facts for `info`; ``columns`` maps each column to its encoding."""
+        """Return plain facts for `info`; ``columns`` maps each column to its encoding."""
         columns = {c.name: c.encoding for shard in self.shards[:1] for c in shard.columns}
         return {**super().describe(), "columns": columns}
 
 
 def _row(columns: Sequence[Column], block: bytes) -> dict[str, Any]:
-    """The values of one sample."""
+    """Return the values of one sample."""
     at = 0
     head = 4 * sum(c.size is None for c in columns)
     if head > len(block):
@@ -248,7 +248,7 @@ def _wrong_hashes(store: Store, shard: Shard) -> Iterator[FeedmillError]:
 
 
 def open_mds(store: Store, url: str) -> MdsDataset:
-    """A folder of streaming shards. Raises `NotFound`, `DataError`, `ConfigError`."""
+    """Return a folder of streaming shards. Raises `NotFound`, `DataError`, `ConfigError`."""
     where = store.locate(INDEX)
     try:
         content = orjson.loads(store.read(INDEX))
@@ -322,5 +322,5 @@ def open_found(wanted: Wanted) -> MdsDataset:
 
 
 def mark(store: Store) -> str | None:
-    """Whether a folder has streaming shards."""
+    """Return whether a folder has streaming shards."""
     return "" if is_mds(store) else None

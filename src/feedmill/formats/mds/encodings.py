@@ -51,7 +51,7 @@ class Column(NamedTuple):
 
 
 def column(name: Any, encoding: Any, size: Any, where: str) -> Column:
-    """The column of this name, encoding and fixed size.
+    """Return the column of this name, encoding and fixed size.
 
     Raises:
         ConfigError: an encoding that is not known.

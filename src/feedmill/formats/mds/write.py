@@ -29,12 +29,12 @@ _MOST = 2**32 - 1
 
 
 def has_dtype(dtype: str) -> bool:
-    """Whether arrays of this type can be written."""
+    """Return whether arrays of this type can be written."""
     return np.dtype(dtype).name in _CODES
 
 
 def encode_array(value: Any) -> bytes:
-    """An array with its type and shape, as the encoding ``ndarray`` has it."""
+    """Return an array with its type and shape, as the encoding ``ndarray`` has it."""
     array = np.ascontiguousarray(value) if value.ndim else np.asarray(value)
     longest = max(array.shape, default=0)
     width = next(n for n in range(4) if longest < 1 << (8 << n))

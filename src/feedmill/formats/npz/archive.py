@@ -35,7 +35,7 @@ class Member(NamedTuple):
 
     Attributes:
         name: without ``.npy``.
-        at: offset of its values in the archive; None where they must be unpacked or stand column by column.
+        at: offset of its values in the archive; None if they must be unpacked or stand column by column.
         head: bytes before the values in the member.
         crc: of the member, as the archive's directory has it.
     """
@@ -84,12 +84,12 @@ class Archive:
         return " ".join(f"{m.name}:{m.crc:08x}" for m in self.members.values())
 
     def array(self, name: str) -> Any:
-        """A whole array. Raises `DataError`."""
+        """Return a whole array. Raises `DataError`."""
         member = self.members[name]
         return self._cache.get((self.path, name), lambda: self._loaded(member))
 
     def rows(self, name: str, begins: Int64s, ends: Int64s) -> list[bytes]:
-        """The bytes of runs of rows (of the first axis), in the order asked. int64[n] each."""
+        """Return the bytes of runs of rows (of the first axis), in the requested order. int64[n] each."""
         member = self.members[name]
         if member.at is None:
             array = self.array(name)
@@ -177,7 +177,7 @@ class Archive:
         return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False), size
 
     def damaged(self, why: str, record: str | None = None) -> DataError:
-        """The error for something that is wrong with the file."""
+        """Return the error for something that is wrong with the file."""
         return DataError(
             f"the archive cannot be read: {why}",
             file=self.store.locate(self.path),

@@ -69,14 +69,14 @@ def read_npz(data: bytes, names: Iterable[str] | None = None, *, writable: bool 
 
 
 def _rest(limit: int, size: int, stored: int) -> int:
-    """What may still be unpacked after this many bytes. Raises `DataError` of kind ``too-large``."""
+    """Return what may still be unpacked after this many bytes. Raises `DataError` of kind ``too-large``."""
     if size > limit:
         raise too_large(max_unpacked(stored))
     return limit - size
 
 
 def _directory(data: bytes) -> list[tuple[str, int, int, int, int, int]] | None:
-    """(name, method, crc, packed size, size, offset) of every array; None where anything is unusual."""
+    """(name, method, crc, packed size, size, offset) of every array; None if anything is unusual."""
     end = len(data) - 22
     if end < 0 or data[end : end + 4] != _END:
         return None
@@ -129,7 +129,7 @@ def _array(data: bytes, method: int, crc: int, packed: int, size: int, local: in
 
 @lru_cache(maxsize=4096)
 def _header(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...], bool, int] | None:
-    """dtype, shape, whether in Fortran's order, and elements; None where NumPy shall look at it."""
+    """dtype, shape, whether in Fortran's order, and elements; None if NumPy shall look at it."""
     try:
         shape, fortran, dtype = np.lib.format.read_array_header_1_0(io.BytesIO(header[8:]))
     except ValueError:
@@ -143,7 +143,7 @@ def _header(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...], bool, int] |
 
 
 def npy(array: Any) -> bytes:
-    """An array as ``.npy``. Raises `ValueError` for arrays of Python objects: they would have to be pickled."""
+    """Return an array as ``.npy``. Raises `ValueError` for arrays of Python objects: they would have to be pickled."""
     out = io.BytesIO()
     np.lib.format.write_array(out, np.asanyarray(array), allow_pickle=False)
     return out.getvalue()

@@ -36,7 +36,7 @@ _IMAGES = {"jpeg": "jpg", "png": "png", "bytes": ANY}
 
 
 class Column(NamedTuple):
-    """A column of a shard: its form (nothing where only the array says it), and which arrays tell where values lie."""
+    """A column of a shard: its form (nothing if only the array says it), and which arrays tell where values lie."""
 
     name: str
     form: str
@@ -59,7 +59,7 @@ class Shard:
         self.count = next(iter(counts.values()))
 
     def values(self, column: Column, local: Int64s) -> list[Any]:
-        """The values of some samples. int64[n], numbers in the shard. Raises `DataError`."""
+        """Return the values of some samples. int64[n], numbers in the shard. Raises `DataError`."""
         archive, member = self.archive, self.archive.members[column.name]
         if not column.offsets:
             blocks = archive.rows(column.name, local, local + 1)
@@ -170,7 +170,7 @@ class NpzDataset(RowsDataset):
         return super()._key(file, local) if self.key_column is None else self._all_keys()[file][local]
 
     def _all_keys(self) -> list[list[str]]:
-        """The key of every sample, read once from the key column alone."""
+        """Return the key of every sample, read once from the key column alone."""
         if self._keys is None:
             column = next(column for column in self.shards[0].columns if column.name == KEY)
             self._keys = [shard.values(column, np.arange(shard.count)) for shard in self.shards]
@@ -206,7 +206,7 @@ class NpzDataset(RowsDataset):
         return found
 
     def describe(self) -> dict[str, Any]:
-        """Plain facts for `info`; ``columns`` maps each column to its form or dtype."""
+        """Return plain facts for `info`; ``columns`` maps each column to its form or dtype."""
         members = self.shards[0].archive.members if self.shards else {}
         return {**super().describe(), "columns": {n: f or str(members[n].dtype) for n, f in self.columns.items()}}
 

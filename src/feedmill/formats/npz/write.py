@@ -62,7 +62,7 @@ class NpzWriter(ColumnWriter):
 
 
 def _arrays(name: str, form: str, values: list[Any]) -> dict[str, Any]:
-    """The arrays of a column."""
+    """Return the arrays of a column."""
     if form in _NUMBERS:
         return {name: np.asarray(values, _NUMBERS[form])}
     if not form.startswith("array:"):

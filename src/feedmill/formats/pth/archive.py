@@ -83,7 +83,7 @@ def _directory(data: bytes) -> tuple[int, int, int]:
 
 
 def _entry(data: bytes, at: int, limit: int) -> tuple[Entry, int]:
-    """The entry of the central header at `at`, and where the next header begins."""
+    """Return the entry of the central header at `at`, and where the next header begins."""
     mark, _, _, flags, method, _, _, _, packed, size, n, extra, comment, disk, _, _, local = _CENTRAL.unpack_from(
         data, at
     )
@@ -112,7 +112,7 @@ def _entry(data: bytes, at: int, limit: int) -> tuple[Entry, int]:
 
 
 def _wide(extra: bytes, size: int, packed: int, local: int) -> tuple[int, int, int]:
-    """Numbers beyond 32 bits, from the zip64 field."""
+    """Return numbers beyond 32 bits, from the zip64 field."""
     at = 0
     while at + 4 <= len(extra):
         kind, length = struct.unpack_from("<HH", extra, at)
@@ -130,7 +130,7 @@ def _wide(extra: bytes, size: int, packed: int, local: int) -> tuple[int, int, i
 
 
 def checksums(entry: Entry) -> list[tuple[int, int]]:
-    """Where the entry's checksum stands: those bytes change with its content."""
+    """Return where the entry's checksum stands: those bytes change with its content."""
     places = [(entry.central + 16, entry.central + 20)]
     if entry.flags & 8:
         places.append((entry.stop + 4, entry.stop + 8))  # behind PK\7\8 of the data descriptor
@@ -140,7 +140,7 @@ def checksums(entry: Entry) -> list[tuple[int, int]]:
 
 
 def bad(what: str, kind: str = "bad-pth") -> DataError:
-    """The error for a file that is not as torch.save writes it."""
+    """Return the error for a file that is not as torch.save writes it."""
     return DataError(
         f"this is not a .pth file that can be read: {what}",
         kind=kind,

@@ -104,7 +104,7 @@ def _dtype_name(dtype: Any) -> str:
 
 
 def _signed(tensor: Any, metadata: Any) -> Any:
-    """A conjugated or negated view, as torch notes it beside the tensor."""
+    """Return a conjugated or negated view, as torch notes it beside the tensor."""
     if not metadata or tensor is None:
         return tensor
     unknown = set(metadata) - {"conj", "neg"}
@@ -151,7 +151,7 @@ def _scalar(dtype: Any, data: Any) -> Any:
 
 
 def build(value: Any, state: Any) -> Any:
-    """What BUILD makes of (value, state). Raises `TypeError` or `DataError`."""
+    """Return what BUILD makes of (value, state). Raises `TypeError` or `DataError`."""
     if isinstance(value, np.dtype):  # (version, byte order, ...): a plain dtype has nothing else
         order = state[1] if isinstance(state, tuple) and len(state) > 1 else None
         if order not in ("<", ">", "|", "="):

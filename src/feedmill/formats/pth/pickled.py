@@ -68,7 +68,7 @@ class Machine:
         self.left = stop - start + COPIED
 
     def run(self) -> Any:
-        """The pickled value; `at` is then behind its end. Raises `DataError`."""
+        """Return the pickled value; `at` is then behind its end. Raises `DataError`."""
         data, steps = self.data, _STEPS
         while self.at < self.stop:
             code = data[self.at]
@@ -91,7 +91,7 @@ class Machine:
         raise bad("its pickle is cut short")
 
     def refused(self, code: int, here: int) -> DataError:
-        """The error for an opcode at an offset."""
+        """Return the error for an opcode at an offset."""
         name = _NAMES.get(code, f"0x{code:02x}")
         return DataError(
             f"its pickle has the opcode {name} at byte {here - self.begin}, which no tensor or plain data needs",
@@ -100,7 +100,7 @@ class Machine:
         )
 
     def take(self, count: int) -> bytes:
-        """The next bytes of an opcode's argument."""
+        """Return the next bytes of an opcode's argument."""
         found = self.data[self.at : self.at + count]
         self.at += count
         if self.at > self.stop:
@@ -108,7 +108,7 @@ class Machine:
         return found
 
     def line(self) -> str:
-        """An argument that ends with its line."""
+        """Return an argument that ends with its line."""
         end = self.data.find(b"\n", self.at, self.stop)
         if end < 0:
             raise bad("its pickle is cut short")
@@ -117,7 +117,7 @@ class Machine:
         return found
 
     def marked(self) -> list[Any]:
-        """What lies above the last mark."""
+        """Return what lies above the last mark."""
         stack = self.stack
         at = len(stack) - 1
         while stack[at] is not _MARK:
@@ -129,7 +129,7 @@ class Machine:
         return found
 
     def pop(self) -> Any:
-        """The value on top; a mark is none."""
+        """Return the value on top; a mark is none."""
         found = self.stack.pop()
         if found is _MARK:
             raise ValueError

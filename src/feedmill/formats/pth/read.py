@@ -24,7 +24,7 @@ _layouts: dict[tuple[str, int], list[_Layout]] = {}
 
 
 def load(data: bytes, *, to: str = NUMPY) -> Any:
-    """The value that `torch.save` wrote.
+    """Return the value that `torch.save` wrote.
 
     Args:
         data: the whole file.
@@ -91,7 +91,7 @@ def _run(
     swapped: bool,
     to: str,
 ) -> tuple[Any, int]:
-    """The value of the pickle, and where it ends."""
+    """Return the value of the pickle, and where it ends."""
 
     left = max(LARGEST, OVERLAP * len(data))
 

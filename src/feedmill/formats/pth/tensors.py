@@ -42,7 +42,7 @@ OVERLAP = 16
 
 @lru_cache(maxsize=64)
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The dtype by torch's name. Raises `MissingExtra`."""
+    """Return the dtype by torch's name. Raises `MissingExtra`."""
     if name not in SPECIAL:
         return np.dtype(name)
     try:
@@ -55,7 +55,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 @lru_cache(maxsize=64)
 def element_size(name: str) -> int:
-    """Bytes of an element of this dtype."""
+    """Return bytes of an element of this dtype."""
     return SPECIAL.get(name) or np.dtype(name).itemsize
 
 
@@ -81,7 +81,7 @@ class Spec:
 
 
 def checked(storage: Any, offset: Any, shape: Any, strides: Any, dtype: str | None = None) -> Spec:
-    """A tensor that lies inside its storage. Raises `DataError`."""
+    """Return a tensor that lies inside its storage. Raises `DataError`."""
     if not isinstance(storage, Storage):
         raise bad("a tensor is made of something other than a storage")
     name = dtype or storage.dtype
@@ -130,7 +130,7 @@ def _numbers(values: Any) -> bool:
 
 
 def maker(spec: Spec, swapped: bool, to: str) -> Callable[[bytes], Any]:
-    """A function from a file's bytes to the tensor."""
+    """Return a function from a file's bytes to the tensor."""
     size, start = element_size(spec.dtype), spec.storage.start + spec.offset * element_size(spec.dtype)
     strides = tuple(stride * size for stride in spec.strides)
     plain = spec.strides == contiguous(spec.shape)
@@ -147,7 +147,7 @@ def maker(spec: Spec, swapped: bool, to: str) -> Callable[[bytes], Any]:
 
 
 def _native(data: bytes, spec: Spec, start: int, strides: tuple[int, ...], to: str) -> Any:
-    """A tensor written on a machine of the other byte order."""
+    """Return a tensor written on a machine of the other byte order."""
     size = element_size(spec.dtype)
     part = size // 2 if spec.dtype.startswith("complex") else size
     kind = f"u{part}" if part <= 8 else None
@@ -162,7 +162,7 @@ def _native(data: bytes, spec: Spec, start: int, strides: tuple[int, ...], to: s
 
 
 def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides, in elements, of an array without gaps."""
+    """Return the strides, in elements, of an array without gaps."""
     strides, step = [], 1
     for length in reversed(shape):
         strides.append(step)
@@ -180,7 +180,7 @@ def torch_module() -> Any:
 
 
 def _torch_maker(spec: Spec) -> Callable[[bytes], Any]:
-    """A tensor of its own memory: torch has none that cannot be written to."""
+    """Return a tensor of its own memory: torch has none that cannot be written to."""
     torch = torch_module()
     dtype, size = getattr(torch, spec.dtype), element_size(spec.dtype)
     start, shape, strides = spec.storage.start + spec.offset * size, spec.shape, spec.strides

@@ -23,7 +23,7 @@ _TORCH_NAMES: dict[Any, str] = {}
 
 
 def dump(value: Any) -> bytes:
-    """The bytes of a ``.pth`` file.
+    """Return the bytes of a ``.pth`` file.
 
     Args:
         value: NumPy arrays or torch tensors, numbers, text, bytes, None, and lists, tuples and dicts of them. Strided
@@ -203,7 +203,7 @@ def _content(value: Any) -> tuple[str, tuple[int, ...], bytes]:
 
 
 def _zip(parts: list[tuple[str, bytes]]) -> tuple[bytes, list[tuple[int, int, int]]]:
-    """The archive, and for each part where its checksum, its content, and its checksum in the directory lie."""
+    """Return the archive, and for each part where its checksum, its content, and its checksum in the directory lie."""
     if len(parts) >= 0xFFFF:
         raise _cannot(f"{len(parts):,} tensors and more in one file")
     out, central = bytearray(), bytearray()

@@ -107,7 +107,7 @@ class TableDataset(RowsDataset):
         return out
 
     def arrow_rows(self, indices: Indices) -> Any:
-        """Rows as an Arrow table with all columns, in the order asked. int64 indices in ``[0, len)``."""
+        """Rows as an Arrow table with all columns, in the requested order. int64 indices in ``[0, len)``."""
         pyarrow = load_pyarrow()
         wanted = np.asarray(indices, np.int64)
         files = np.searchsorted(self._ends, wanted, side="right")
@@ -150,7 +150,7 @@ class TableDataset(RowsDataset):
         return super()._key(file, local) if self.key_column is None else self._all_keys()[file][local]
 
     def _all_keys(self) -> list[list[str]]:
-        """The key of every sample, read once from the key column alone."""
+        """Return the key of every sample, read once from the key column alone."""
         if self._keys is None:
             assert self.key_column is not None
             out = []
@@ -172,7 +172,7 @@ class TableDataset(RowsDataset):
         return [field.name for field in fields if types.is_integer(field.type) or types.is_floating(field.type)]
 
     def _find_costs(self, by: str) -> Int64s | None:
-        """The values of a numeric column, read alone."""
+        """Return the values of a numeric column, read alone."""
         if by not in self.cost_fields:
             return None
         numbers, present = [], []
@@ -221,7 +221,7 @@ class TableDataset(RowsDataset):
         return found
 
     def describe(self) -> dict[str, Any]:
-        """Plain facts for `info`; ``columns`` maps each column to its type."""
+        """Return plain facts for `info`; ``columns`` maps each column to its type."""
         columns = {} if self.schema is None else {field.name: str(field.type) for field in self.schema}
         return {**super().describe(), "columns": columns}
 
@@ -277,7 +277,7 @@ def _other_columns(store: Store, first: str, path: str, have: Any, found: Any) -
 
 
 def open_parquet(store: Store, name: str, url: str, names: Sequence[str] = ()) -> TableDataset:
-    """A Parquet file, some files, or all of a folder. Raises `NotFound`, `DataError`, `MissingExtra`."""
+    """Return a Parquet file, some files, or all of a folder. Raises `NotFound`, `DataError`, `MissingExtra`."""
     files = [name] if name else list(names) or [entry.path for entry in store.files(suffixes=(".parquet",))]
     for path in files if name or names else []:
         if not store.exists(path):

@@ -64,7 +64,7 @@ class _Reader:
         }
 
     def struct(self, depth: int) -> dict[int, Any]:
-        """A struct at the reader's place."""
+        """Return a struct at the reader's place."""
         if depth > _MOST_DEPTH:
             raise ValueError("its footer is nested too deeply")
         out: dict[int, Any] = {}

@@ -37,7 +37,7 @@ _LONGEST_LINE = 1 << 16
 
 
 def foreign(head: bytes, name: str) -> tuple[str, str] | None:
-    """Name the format of a file that does not begin as JSON lines do, and what to do; None where it does.
+    """Name the format of a file that does not begin as JSON lines do, and what to do; None if it does.
 
     Args:
         head: the first bytes, unpacked as the name says; whole lines, or the whole file.

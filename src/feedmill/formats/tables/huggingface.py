@@ -40,7 +40,7 @@ _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 
 
 def is_hf(store: Store) -> bool:
-    """Whether a folder is a dataset of `datasets`."""
+    """Return whether a folder is a dataset of `datasets`."""
     if store.exists(DICT) or store.exists(STATE):
         return True
     return store.exists(INFO) and next(_cached(store), None) is not None
@@ -63,7 +63,7 @@ class HfDataset(TableDataset):
         return {name: int(self.counts[self._split_of == name].sum()) for name in names if name}
 
     def describe(self) -> dict[str, Any]:
-        """Plain facts for `info`; ``labels`` maps columns of classes to their names."""
+        """Return plain facts for `info`; ``labels`` maps columns of classes to their names."""
         labels = {
             name: feature["names"]
             for name, feature in self._features.items()
@@ -75,7 +75,7 @@ class HfDataset(TableDataset):
 
 
 def open_hf(store: Store, url: str, split: str | None = None) -> HfDataset:
-    """A dataset of `datasets`. Raises `NotFound` for a split that is not there, `DataError`, `MissingExtra`."""
+    """Return a dataset of `datasets`. Raises `NotFound` for a split that is not there, `DataError`, `MissingExtra`."""
     if store.exists(DICT):
         names = _read(store, DICT).get("splits")
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -201,5 +201,5 @@ def open_found(wanted: Wanted) -> HfDataset:
 
 
 def mark(store: Store) -> str | None:
-    """Whether a folder was saved by `datasets`."""
+    """Return whether a folder was saved by `datasets`."""
     return "" if is_hf(store) else None

@@ -67,13 +67,13 @@ class ShardTable(ABC):
     def media_costs(self, by: str) -> Int64s | None:  # noqa: ARG002
         """Costs of all samples, int64[sum of counts], by their media; -1 where a media file's cost is not known.
 
-        None where the table has no media metadata. Raises `DataError`.
+        None if the table has no media metadata. Raises `DataError`.
         """
         return None
 
     @abstractmethod
     def fingerprint(self, first: int | None = None) -> str | None:
-        """A short hash of shards, counts and whatever tells that their content changed.
+        """Return a short hash of shards, counts and whatever tells that their content changed.
 
         Args:
             first: the number of shards to cover, counted from the first, as when there were no others. The result is
@@ -81,7 +81,7 @@ class ShardTable(ABC):
         """
 
     def _fingerprint_of(self, starts: Sequence[Int64s]) -> str:
-        """The same for the first shards, from where their samples begin and from some blocks of their bytes."""
+        """Return the same for the first shards, from where their samples begin and from some blocks of their bytes."""
         known = self._fingerprints.get(len(starts))
         if known is None:
             shards = self.shards[: len(starts)]
@@ -128,7 +128,7 @@ class TarDataset(Dataset):
     Args:
         store: the folder.
         table: shards and offsets.
-        exclude: (shard path, key) pairs that are left out of the dataset.
+        exclude: (shard path, key) pairs that are skipped of the dataset.
         name: path or URL as the user gave it.
         base: the folder as samples name it, where that is not `name`.
     """
@@ -284,7 +284,7 @@ class TarDataset(Dataset):
         return order, stored, shards, *self._places(stored, shards)
 
     def _places(self, stored: Int64s, shards: Int64s) -> tuple[Int64s, Int64s]:
-        """Where samples begin and end in their shards, int64[n] both; those of a shard stand together."""
+        """Return where samples begin and end in their shards, int64[n] both; those of a shard stand together."""
         begins, ends = np.empty_like(stored), np.empty_like(stored)
         for at in _runs(shards):
             shard = int(shards[at.start])
@@ -293,7 +293,7 @@ class TarDataset(Dataset):
         return begins, ends
 
     def _blocks(self, shards: Int64s, begins: Int64s, ends: Int64s) -> Iterator[bytes]:
-        """The bytes of samples, shard by shard; neighbours are read together."""
+        """Yield the bytes of samples, shard by shard; neighbours are read together."""
         for at in _runs(shards):
             yield from read_records(self.store, self.table.shards[shards[at.start]], begins[at], ends[at])
 
@@ -414,7 +414,7 @@ class TarDataset(Dataset):
         return Source(self.url, self.table.shards[shard], data, size, name, key, (name,))
 
     def _get_from_sample(self, name: str, key: str, part: str) -> bytes:
-        """The same by reading the whole sample: for what is no plain member, and to say what is wrong."""
+        """Return the same by reading the whole sample: for what is no plain member, and to say what is wrong."""
         shard, local = self.table.find(key)
         offsets = self.table.offsets(shard)
         begin = int(offsets[local])
@@ -448,7 +448,7 @@ class TarDataset(Dataset):
         return self._splits
 
     def describe(self) -> dict[str, Any]:
-        """Plain facts for `info`: path, samples, shards, bytes, splits, and what the description file says."""
+        """Return plain facts for `info`: path, samples, shards, bytes, splits, and what the description file says."""
         sizes = [self.store.stat(shard).size for shard in self.table.shards]
         return {
             "format": self.format,
@@ -465,13 +465,13 @@ class TarDataset(Dataset):
 
 
 def _runs(shards: Int64s) -> list[slice]:
-    """Where each shard's samples stand."""
+    """Return where each shard's samples stand."""
     cuts = [0, *(np.flatnonzero(np.diff(shards)) + 1).tolist(), len(shards)] if len(shards) else [0]
     return [slice(first, behind) for first, behind in itertools.pairwise(cuts)]
 
 
 def _is_plain_member(block: bytes, name: str, size: int) -> bool:
-    """Whether a header with just this name and size stands at the beginning of the block."""
+    """Return whether a header with just this name and size stands at the beginning of the block."""
     return (
         block.startswith(name.encode("utf-8", "surrogateescape") + b"\0")
         and block[124:135] == b"%011o" % size

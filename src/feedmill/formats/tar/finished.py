@@ -28,7 +28,7 @@ class _Facts(msgspec.Struct, array_like=True):
 
 
 def add_shard(units: Units, path: str, record: ShardRecord, scan: ShardScan) -> None:
-    """Note a finished shard. Names that are not UTF-8 are left out: they fail later, with a message."""
+    """Note a finished shard. Names that are not UTF-8 are skipped: they fail later, with a message."""
     arrays = [a.tobytes() for a in (scan.starts, scan.sample, scan.data, scan.sizes)]
     facts = _Facts(record, scan.keys, scan.parts, arrays[0], arrays[1], arrays[2], arrays[3], scan.closed)
     with contextlib.suppress(UnicodeEncodeError):

@@ -35,7 +35,7 @@ class ShardGuard:
         self.store, self.records = store, records
 
     def knows(self, shard: str) -> bool:
-        """Whether enough was noted to tell that this is the shard. Raises `DataError` where it is another one."""
+        """Return whether enough was noted to tell that this is the shard. Raises `DataError` if it is another one."""
         record = self.records.get(shard)
         if record is None:
             return False
@@ -81,7 +81,7 @@ class ShardGuard:
 
 
 def _first_key(block: bytes) -> str | None:
-    """The key of the sample that begins here; None where its first member is not plain and does not end in these
+    """Return the key of the sample that begins here; None if its first member is not plain and does not end in these
     bytes."""
     try:
         names = [member.name for member in tar.walk(block) if member.regular]

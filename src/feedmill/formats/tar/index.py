@@ -102,7 +102,7 @@ class IndexedShards(ShardTable):
 
 
 def plain_shards(store: Store, shards: Sequence[str], *, workers: int | None = None) -> ShardTable:
-    """The table of plain tars of a store, see `indexed_shards`.
+    """Return the table of plain tars of a store, see `indexed_shards`.
 
     Raises:
         NotFound: a shard is missing.

@@ -42,14 +42,14 @@ def refuse_commands(url: str) -> None:
 
 
 def is_pattern(url: str) -> bool:
-    """Whether a path or URL stands for several files. One that is there itself does not."""
+    """Return whether a path or URL stands for several files. One that is there itself does not."""
     if not _MAGIC.search(url) and "{" not in url:
         return False
     return "://" in url or not os.path.exists(url)
 
 
 def expand_patterns(urls: Sequence[str]) -> list[str]:
-    """All files that paths, URLs and patterns stand for, in order.
+    """Return all files that paths, URLs and patterns stand for, in order.
 
     Raises:
         ConfigError: a command.
@@ -97,7 +97,7 @@ def _translated(pattern: str) -> str:
 
 
 def refuse_twice(files: Sequence[str]) -> None:
-    """Raise `ConfigError` where a file is listed twice."""
+    """Raise `ConfigError` if a file is listed twice."""
     seen: set[str] = set()
     for file in files:
         if file in seen:
@@ -108,7 +108,7 @@ def refuse_twice(files: Sequence[str]) -> None:
 
 
 def common_top(urls: Sequence[str]) -> tuple[str, list[str]]:
-    """The deepest folder that holds all of these files, and their paths in it.
+    """Return the deepest folder that holds all of these files, and their paths in it.
 
     Raises:
         ConfigError: there is none, as for files of two buckets.

@@ -8,7 +8,7 @@ from feedmill.formats.tar.index import plain_shards
 
 
 def open_found(wanted: Wanted) -> TarDataset:
-    """The samples of the tars that are named, or of all in the folder."""
+    """Return the samples of the tars that are named, or of all in the folder."""
     store = wanted.store
     shards = [wanted.name] if wanted.name else list(wanted.names)
     table = plain_shards(store, shards or [entry.path for entry in store.files(suffixes=(".tar",))])

@@ -39,7 +39,7 @@ def read_together(
     store: Store, paths: Sequence[str], shards: Int64s, begins: Int64s, ends: Int64s, known: dict[bytes, str]
 ) -> Iterator[tuple[Parsed | None, bytes]] | None:
     """Samples of several shards, read and parsed in two calls: what lies in each, None for one that is not plain, and
-    its bytes, to be taken before this thread calls again. None where that is not possible, or does not pay.
+    its bytes, to be taken before this thread calls again. None if that is not possible, or does not pay.
 
     Args:
         paths: of all shards.
@@ -76,7 +76,7 @@ class Piece(NamedTuple):
 
 
 def read_piece(store: Store, paths: Sequence[str], shards: Int64s, begins: Int64s, ends: Int64s) -> Piece | None:
-    """Samples of any size in one piece. Arguments, and when there is None: as for `read_together`."""
+    """Return samples of any size in one piece. Arguments, and when there is None: as for `read_together`."""
     lengths = ends - begins
     files = _open(store, paths, shards, lengths)
     if files is None:
@@ -93,7 +93,7 @@ def read_piece(store: Store, paths: Sequence[str], shards: Int64s, begins: Int64
 def parse_alike(
     piece: Piece, order: Int64s, known: dict[bytes, str]
 ) -> tuple[list[str], dict[str, list[memoryview]]] | None:
-    """Keys of samples, and views of their parts by name; None where they are not all plain, with the same parts.
+    """Keys of samples, and views of their parts by name; None if they are not all plain, with the same parts.
 
     Args:
         order: int64[n]: which sample is given first, which second, and so on.
@@ -122,7 +122,7 @@ class _Files(NamedTuple):
     fds: Int64s
 
     def read(self, offsets: Int64s, lengths: Int64s, addresses: Int64s) -> bool:
-        """Whether all ranges, int64[n], were read to where they belong."""
+        """Return whether all ranges, int64[n], were read to where they belong."""
         return bool(read_all(self.fds, np.ascontiguousarray(offsets), lengths, addresses) == len(self.fds))
 
 
@@ -155,7 +155,7 @@ def _begin(buffer: npt.NDArray[np.uint8]) -> int:
 
 
 def _scanned(buffer: npt.NDArray[np.uint8], ends: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-    """What `plain_samples` fills: members, firsts, keys, alike."""
+    """Return what `plain_samples` fills: members, firsts, keys, alike."""
     count = len(ends)
     members = np.empty((len(buffer) // 512, 4), np.int64)
     firsts, keys, alike = np.empty(count + 1, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
@@ -188,7 +188,7 @@ def _name(tail: bytes, known: dict[bytes, str]) -> str:
 
 
 def parse_plain(block: bytes, known: dict[bytes, str]) -> Parsed | None:
-    """Key and part spans of a sample made of plain headers only; None where anything else turns up.
+    """Key and part spans of a sample made of plain headers only; None if anything else turns up.
 
     This is the inner loop of all tar reading, so it looks at no more than it must.
     """
@@ -226,7 +226,7 @@ def parse_plain(block: bytes, known: dict[bytes, str]) -> Parsed | None:
 
 
 def parse_any(block: bytes) -> Parsed | None:
-    """The same through the reference walk, for long names, PAX headers, sparse files and skipped members."""
+    """Return the same through the reference walk, for long names, PAX headers, sparse files and skipped members."""
     key: str | None = None
     spans: dict[str, tuple[int, int]] = {}
     names: list[str] = []

@@ -10,7 +10,7 @@ from feedmill.storage import Store
 
 
 def scan_shard(store: Store, path: str, *, compiled: bool | None = None) -> tar.ShardScan:
-    """The samples of one shard, whole or up to what is wrong with it."""
+    """Return the samples of one shard, whole or up to what is wrong with it."""
     with store.local_copy(path) as local:
         if not local.stat().st_size:
             return _unreadable("the file is empty (0 bytes)", "empty-file", "Restore it or leave it out.")
@@ -31,6 +31,6 @@ def _unreadable(what: str, kind: str, fix: str) -> tar.ShardScan:
 
 
 def in_file(error: DataError, file: str) -> DataError:
-    """The error, naming the file it concerns."""
+    """Return the error, naming the file it concerns."""
     error.file = file
     return error

@@ -7,7 +7,7 @@ Layout (JSON)::
 
 ``datasets`` may stand in place of ``shardlist``: a list of ``{"shardlist": [...], "base": ...}`` or
 ``{"source_url": "other.json"}``, one level deep; their shards follow one another. A URL is relative to the folder of
-the index, or, where its shards are not there, to ``base`` as seen from that folder. Samples are those of the tars (see
+the index, or, where its shards do not exist, to ``base`` as seen from that folder. Samples are those of the tars (see
 `feedmill.formats.tar.dataset`) in the order of the list; the counts and sizes are compared with the tars at opening.
 
 Refused: ``pipe:`` and the like, absolute paths and ``..`` in shard names, other kinds of index.
@@ -39,12 +39,12 @@ _AGAIN = "Make the index again: feedmill.formats.tar.wids.write_wids(...)."
 
 
 def is_wids(store: Store, name: str) -> bool:
-    """Whether this JSON file is a wids index."""
+    """Return whether this JSON file is a wids index."""
     return store.exists(name) and b'"wids-shard-index' in store.read(name, 0, min(4096, store.stat(name).size))
 
 
 def open_wids(store: Store, name: str, url: str) -> TarDataset:
-    """The samples of the shards of an index.
+    """Return the samples of the shards of an index.
 
     Raises:
         ConfigError: an index of another kind, or one that leads outside.
@@ -112,7 +112,7 @@ def _listed(store: Store, name: str, index: dict[str, Any], nested: bool = False
 
 
 def _base(folder: str, base: Any, records: Sequence[dict[str, Any]]) -> str:
-    """Where relative shards lie: beside the index, or at its ``base`` where they are not there."""
+    """Return where relative shards lie: beside the index, or at its ``base`` where they do not exist."""
     if not isinstance(base, str) or not base or not records or open_store(folder).exists(records[0]["url"].lstrip("/")):
         return folder
     return join_url(folder, base)

@@ -31,7 +31,7 @@ _SHIFTS = np.arange(30, -1, -3)
 
 
 def _blank() -> npt.NDArray[np.uint8]:
-    """A header without name, size and checksum."""
+    """Return a header without name, size and checksum."""
     block = np.zeros(BLOCK, np.uint8)
 
     def put(at: int, text: bytes) -> None:
@@ -49,7 +49,7 @@ _BLANK_SUM = int(_BLANK.sum()) - 11 * ord("0")  # without the digits of the size
 
 
 def encode_name(name: str) -> bytes:
-    """A member's name as it is stored. Raises `DataError` for names that a tar should not have."""
+    """Return a member's name as it is stored. Raises `DataError` for names that a tar should not have."""
     try:
         raw = name.encode()
     except UnicodeEncodeError:
@@ -155,7 +155,7 @@ def _headers(names: Sequence[bytes], sizes: npt.NDArray[np.int64], prefixes: dic
 
 
 def _cut(name: bytes) -> tuple[bytes, bytes] | None:
-    """Prefix and name of ustar, or None where the name cannot be cut so."""
+    """Prefix and name of ustar, or None if the name cannot be cut so."""
     at = name.rfind(b"/", 0, _PREFIX + 1)
     if at <= 0 or len(name) - at - 1 > _NAME or at == len(name) - 1:
         return None
@@ -171,7 +171,7 @@ def _record(key: bytes, value: bytes) -> bytes:
 
 
 def _pax(records: bytes) -> bytes:
-    """An extension header of type x with its records, padded."""
+    """Return an extension header of type x with its records, padded."""
     header = _headers([b"././@PaxHeader"], np.asarray([len(records)], np.int64), {})[0]
     header[156] = ord("x")
     text = header[148:154]

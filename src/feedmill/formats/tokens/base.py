@@ -38,11 +38,11 @@ class TokenShard:
         dtype: a token as it is stored, byte order included.
         offset: bytes before the first token.
         tokens: how many there are.
-        documents: how many there are; `COUNTED` where the bounds have to be loaded to know it, None where the
+        documents: how many there are; `COUNTED` where the bounds have to be loaded to know it, None if the
             format's index of documents is missing.
         load_bounds: gives int64[documents + 1], rising: the token numbers at which each document begins, then where
             the last one ends. Called once, when first needed; a memory map where the format has one.
-        load_loss: gives bool or uint8[tokens]: 1 where a token counts for the loss. None where there is no mask.
+        load_loss: gives bool or uint8[tokens]: 1 where a token counts for the loss. None if there is no mask.
         facts: words on which the fingerprint is built beside path, counts and size: what tells this file from
             another one of its size, or calls that give them, made when the fingerprint is first asked for. They must
             not change when the file is copied.
@@ -97,7 +97,7 @@ class TokenShard:
 
     @property
     def documents(self) -> int | None:
-        """How many documents there are; None where the index of documents is missing."""
+        """How many documents there are; None if the index of documents is missing."""
         return len(self.bounds) - 1 if self._documents == COUNTED else self._documents
 
     @property
@@ -183,7 +183,7 @@ class TokenWriter(Protocol):
 
 
 class TokenDataset(Dataset):
-    """Documents of token files, by number, and their spans in bulk.
+    """The documents of token files, by number, with bulk access to spans of tokens.
 
     A sample is one document: ``sample["input_ids"]`` is int64[n]; ``sample.raw("input_ids")`` the bytes as stored.
     Keys are the document's number in the dataset, written as a decimal.
@@ -229,7 +229,7 @@ class TokenDataset(Dataset):
         return int(self._ends[-1]) if len(self._ends) else 0
 
     def need_index(self) -> None:
-        """Raise `NotFound` where a file's index of documents is missing."""
+        """Raise `NotFound` if a file's index of documents is missing."""
         if self._no_index is not None:
             raise NotFound(
                 "the index of documents is missing, so only windows can be read",
@@ -263,7 +263,7 @@ class TokenDataset(Dataset):
         return shard, wanted - (self._starts[shard] if len(wanted) else 0)
 
     def _bytes(self, indices: Indices, starts: Int64s | None, lengths: Int64s | None) -> tuple[list[bytes], Int64s]:
-        """The stored bytes of spans of documents (whole ones without `starts`), and each one's shard."""
+        """Return the stored bytes of spans of documents (whole ones without `starts`), and each one's shard."""
         shard, local = self._places(indices)
         out: list[bytes] = [b""] * len(shard)
         for number in np.unique(shard):
@@ -299,7 +299,7 @@ class TokenDataset(Dataset):
         )
 
     def read_tokens(self, indices: Int64s, starts: Int64s, lengths: Int64s) -> list[Tokens]:
-        """Tokens ``[start, start + length)`` of each document, in their stored type."""
+        """Return tokens ``[start, start + length)`` of each document, in their stored dtype."""
         blocks, shard = self._bytes(indices, np.asarray(starts, np.int64), np.asarray(lengths, np.int64))
         return [np.frombuffer(b, self.shards[s].dtype) for b, s in zip(blocks, shard.tolist(), strict=True)]
 
@@ -347,14 +347,14 @@ class TokenDataset(Dataset):
         return self.fingerprint_of_shards(shards + 1)
 
     def fingerprint_of_shards(self, shards: int) -> str:
-        """The fingerprint that a dataset of only the first `shards` files has."""
+        """Return the fingerprint of a dataset of only the first `shards` files."""
         words = ordered_map(
             lambda shard: shard.words, self.shards[:shards], workers=8 if shards > 1 else 0, in_flight=64
         )
         return hash_words(list(words))
 
     def verify(self) -> Sequence[FeedmillError]:
-        """Read where each document begins, where there is an index of them."""
+        """Read the offsets of all documents, if there is an index, and return what is wrong."""
         found: list[FeedmillError] = []
         for shard in self.shards if self._no_index is None else ():
             try:
@@ -396,7 +396,7 @@ class TokenDataset(Dataset):
         }
 
     def loss_mask(self) -> dict[str, int] | None:
-        """How many files have a loss mask, and how many tokens contribute to the loss; None where no file has one.
+        """Return the number of files with a loss mask and of tokens that contribute to the loss; None without masks.
 
         Reads the masks. Without one, all tokens of a file contribute.
         """
@@ -420,7 +420,7 @@ def _decode(dtype: np.dtype[Any], _name: str, data: bytes) -> Int64s:
 
 
 def refuse_missing(store: Store, path: str) -> None:
-    """Refuse the name of a file that is not there, which else is taken for a folder's. Raises `NotFound`."""
+    """Refuse the name of a file that does not exist, which else is taken for a folder's. Raises `NotFound`."""
     if store.exists(path):
         return
     try:

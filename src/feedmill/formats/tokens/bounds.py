@@ -47,17 +47,17 @@ class BoundsHeader(NamedTuple):
     table: int
 
     def pack(self) -> bytes:
-        """The first 64 bytes of the sidecar."""
+        """Return the first 64 bytes of the sidecar."""
         return HEADER.pack(MAGIC, LAYOUT, *self)
 
 
 def bounds_path(path: str) -> str:
-    """Where the sidecar of a token file lies."""
+    """Return where the sidecar of a token file lies."""
     return path + SUFFIX
 
 
 def file_digest(store: Store, path: str, size: int) -> bytes:
-    """The hash by which a sidecar knows its file: of its two ends, 16 bytes."""
+    """Return the hash by which a sidecar knows its file: of its two ends, 16 bytes."""
     if size <= HEAD + TAIL:
         return xxhash.xxh3_128_digest(store.read(path, 0, size))
     head, tail = store.read_ranges(path, [0, size - TAIL], [HEAD, TAIL])
@@ -65,7 +65,7 @@ def file_digest(store: Store, path: str, size: int) -> bytes:
 
 
 def read_header(store: Store, path: str, size: int, digest: bytes) -> BoundsHeader | None:
-    """The header of a file's sidecar; None where there is none, or it belongs to another file or release."""
+    """Return the header of a file's sidecar; None if there is none, or it belongs to another file or release."""
     side = bounds_path(path)
     if not store.exists(side):
         return None
@@ -79,7 +79,7 @@ def read_header(store: Store, path: str, size: int, digest: bytes) -> BoundsHead
 
 
 def map_bounds(store: Store, path: str, header: BoundsHeader) -> Int64s:
-    """The bounds in a file's sidecar, int64[documents + 1]: mapped where it is local. Raises `DataError`."""
+    """Return the bounds in a file's sidecar, int64[documents + 1]: mapped where it is local. Raises `DataError`."""
     side, count = bounds_path(path), header.documents + 1
     if store.is_local:
         more_files()
@@ -93,12 +93,12 @@ def map_bounds(store: Store, path: str, header: BoundsHeader) -> Int64s:
 
 
 def table_hash(bounds: Int64s) -> int:
-    """The hash of a table, int64[n], little endian."""
+    """Return the hash of a table, int64[n], little endian."""
     return xxhash.xxh3_64_intdigest(np.ascontiguousarray(bounds, "<i8").data)
 
 
 def check_table(store: Store, path: str, header: BoundsHeader, bounds: Int64s) -> None:
-    """Raise `DataError` where the bounds are not those that were written."""
+    """Raise `DataError` if the bounds are not those that were written."""
     if table_hash(bounds) != header.table:
         raise DataError(
             "the bounds of documents are damaged (their hash differs)",

@@ -89,7 +89,7 @@ def open_dolma(store: Store, path: str, url: str, *, dtype: np.dtype[Any] | str 
 
 
 def read_origins(store: Store, path: str) -> Iterator[Origin]:
-    """Where the documents of a ``.npy`` file came from, in order.
+    """Yield where the documents of a ``.npy`` file came from, in order.
 
     Raises:
         NotFound: there is no ``.csv.gz`` beside it.
@@ -104,7 +104,7 @@ def read_origins(store: Store, path: str) -> Iterator[Origin]:
 
 
 def dolma_dtype(vocab_size: int) -> np.dtype[Any]:
-    """The type of a token for a vocabulary: the smallest that holds its last id.
+    """Return the type of a token for a vocabulary: the smallest that holds its last id.
 
     >>> [dolma_dtype(size).name for size in (256, 257, 65_536, 65_537)]
     ['uint8', 'uint16', 'uint16', 'uint32']
@@ -280,7 +280,7 @@ def _bounds(store: Store, path: str) -> Int64s:
 
 
 def _plain_table(store: Store, path: str) -> Int64s | None:
-    """The first two columns, int64[n, 2]; None where a row has quotes, or anything but numbers there."""
+    """Return the first two columns, int64[n, 2]; None if a row has quotes, or anything but numbers there."""
     tables = [np.zeros((0, 2), np.int64)]
     for block in _blocks(store, path):
         table = _plain_columns(block) if b'"' not in block else None
@@ -291,7 +291,7 @@ def _plain_table(store: Store, path: str) -> Int64s | None:
 
 
 def _plain_columns(data: bytes) -> Int64s | None:
-    """The first two columns of rows without quotes, int64[n, 2]; None where they are not all numbers."""
+    """Return the first two columns of rows without quotes, int64[n, 2]; None if they are not all numbers."""
     text = np.frombuffer(data if data.endswith(b"\n") else data + b"\n", np.uint8)
     ends = np.flatnonzero(text == ord("\n"))
     starts = np.concatenate(([0], ends[:-1] + 1))
@@ -305,7 +305,7 @@ def _plain_columns(data: bytes) -> Int64s | None:
 
 
 def _digits(text: npt.NDArray[np.uint8], begins: Int64s, ends: Int64s) -> Int64s | None:
-    """The decimal numbers at these places, int64[n]; None where there is anything but 1 to 18 digits."""
+    """Return the decimal numbers at these places, int64[n]; None if there is anything but 1 to 18 digits."""
     width = ends - begins
     if (width < 1).any() or (width > 18).any():
         return None

@@ -5,9 +5,9 @@ Layout. All numbers are little-endian; only the first of the files must be there
     x.ds            token ids one after another, nothing else: 2 bytes each where the vocabulary with its added tokens
                     has at most 65,536 entries, else 4
     x.ds.index      8 bytes per document, unsigned: the number of tokens up to its end, so the first begins at 0
-    x.ds.loss       1 byte per token: 1 where it contributes to the loss, 0 where it does not
+    x.ds.loss       1 byte per token: 1 where it contributes to the loss, 0 if it does not
     x.ds.metadata   three lines of text without a newline at the end: tokenizer name, "|", token size; the number of
-                    tokens; that number for people ("27.3 kT")
+                    tokens; that number for display ("27.3 kT")
 
 A folder is all its ``.ds`` files, those in folders below included, sorted by path, and then, as Nanotron orders them,
 permuted by numpy's `default_rng(42)`. Documents of no tokens are possible: an end is repeated.
@@ -15,7 +15,7 @@ permuted by numpy's `default_rng(42)`. Documents of no tokens are possible: an e
 The token size stands in ``.metadata`` only. Where that is missing, it follows from the size of the file and the last
 end in ``.index``. If both are missing, `token_size` is required: a wrong guess would read two tokens as one.
 
-Refused: sizes that do not fit each other (a file cut short, an index of another file), ends that fall, files of
+Refused: sizes that do not fit each other (a file truncated, an index of another file), ends that fall, files of
 different token sizes in one folder.
 """
 
@@ -109,11 +109,11 @@ def open_ds(
 
 
 def file_order(paths: Sequence[str], seed: int | None = FILE_SEED) -> list[str]:
-    """The ``.ds`` files of one folder in the order in which a Nanoset numbers their samples.
+    """Return the ``.ds`` files of one folder in the order in which a Nanoset numbers their samples.
 
     Args:
         paths: the files, in any order.
-        seed: datatrove's seed of the folder; None where it does not shuffle files.
+        seed: datatrove's seed of the folder; None if it does not shuffle files.
     """
     row = sorted(paths)
     if seed is None:
@@ -122,7 +122,7 @@ def file_order(paths: Sequence[str], seed: int | None = FILE_SEED) -> list[str]:
 
 
 def read_metadata(store: Store, path: str) -> DsMetadata | None:
-    """What the ``.metadata`` of a ``.ds`` file says; None where there is none.
+    """Return what the ``.metadata`` of a ``.ds`` file says; None if there is none.
 
     Raises:
         DataError: it is not such a file.
@@ -149,12 +149,12 @@ def read_metadata(store: Store, path: str) -> DsMetadata | None:
 
 
 def metadata_text(tokenizer: str | None, token_size: int, tokens: int) -> str:
-    """What a ``.metadata`` file holds."""
+    """Return what a ``.metadata`` file holds."""
     return f"{tokenizer or _UNKNOWN}|{token_size}\n{tokens}\n{human_tokens(tokens)}"
 
 
 def human_tokens(count: int) -> str:
-    """A number of tokens in three digits and the prefixes of the metric system.
+    """Return a number of tokens in three digits and the prefixes of the metric system.
 
     >>> human_tokens(0), human_tokens(27_261), human_tokens(999_500), human_tokens(2_000_000_000)
     ('0.00 T', '27.3 kT', '1.00 MT', '2.00 GT')
@@ -169,7 +169,7 @@ def human_tokens(count: int) -> str:
 
 
 def ds_token_size(vocab_size: int) -> int:
-    """Bytes per token by datatrove's rule; `vocab_size` counts added tokens too."""
+    """Return bytes per token by datatrove's rule; `vocab_size` counts added tokens too."""
     return 2 if vocab_size <= 65_536 else 4
 
 
@@ -239,7 +239,7 @@ class DsWriter(FlatWriter):
 
 
 def _listed(store: Store, path: str, pattern: str, recursive: bool, url: str) -> dict[str, Entry]:
-    """The files of the dataset and those beside them, by path."""
+    """Return the files of the dataset and those beside them, by path."""
     if path.endswith(SUFFIX):
         found = {}
         for name in (path, path + INDEX, path + LOSS, path + METADATA):
@@ -292,7 +292,7 @@ def _shard(store: Store, files: Mapping[str, Entry], path: str, token_size: int 
 
 
 def _token_size(store: Store, entry: Entry, metadata: DsMetadata | None, last: int | None, wanted: int | None) -> int:
-    """Bytes per token of one file: from its metadata, else from its index and size, else `wanted`."""
+    """Return bytes per token of one file: from its metadata, else from its index and size, else `wanted`."""
     given = metadata.token_size if metadata is not None else None
     if given is None and last is not None and last * 2 == entry.size:
         given = 2
@@ -318,7 +318,7 @@ def _token_size(store: Store, entry: Entry, metadata: DsMetadata | None, last: i
 
 
 def _last_end(store: Store, index: Entry) -> int:
-    """Where the last document of an index ends; 0 where it has none."""
+    """Return where the last document of an index ends; 0 if it has none."""
     if index.size % 8:
         raise _inconsistent(store, index.path, f"{index.size} bytes are no list of 8-byte numbers")
     return int.from_bytes(store.read(index.path, index.size - 8, 8), "little") if index.size else 0

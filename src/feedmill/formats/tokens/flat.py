@@ -92,7 +92,7 @@ def refuse_loss(where: str, loss: npt.NDArray[np.bool_] | None) -> None:
 
 
 def load_numbers(store: Store, path: str, dtype: str, offset: int = 0, count: int = -1) -> npt.NDArray[Any]:
-    """Numbers of a file: mapped where it is local, read otherwise.
+    """Return numbers of a file: mapped where it is local, read otherwise.
 
     Args:
         dtype: the type of a number.

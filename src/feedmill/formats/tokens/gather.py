@@ -103,7 +103,7 @@ def _copy(tokens: npt.NDArray[Any], starts: Int64s, out: npt.NDArray[Any], rows:
 
 
 def resets_from_bounds(bounds: Int64s, starts: Int64s, width: int) -> tuple[Int64s, Int64s]:
-    """Where documents begin inside of ranges of a file's tokens.
+    """Return where documents begin inside of ranges of a file's tokens.
 
     Args:
         bounds: int64[documents + 1], where documents begin, and the end of the last one.

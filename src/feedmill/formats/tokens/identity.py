@@ -21,7 +21,7 @@ class Identity(NamedTuple):
     file: str
 
     def differs(self, other: Identity) -> bool:
-        """Whether the two are known to be different: by hash where both have one, else by name."""
+        """Return whether the two are known to be different: by hash where both have one, else by name."""
         if self.hash and other.hash:
             return self.hash != other.hash
         mine, others = _steps(self.name), _steps(other.name)
@@ -33,7 +33,7 @@ class Identity(NamedTuple):
 
 
 def identities(dataset: Dataset) -> list[Identity]:
-    """The different tokenizers of a dataset; none where nothing is known, or where it is none of tokens."""
+    """Return the different tokenizers of a dataset; none where nothing is known, or where it is none of tokens."""
     documents = dataset.tokens if isinstance(dataset, WindowDataset) else dataset
     if not isinstance(documents, TokenDataset):
         return []

@@ -43,7 +43,7 @@ class TokenManifest(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         format: short name of the format.
         documents, tokens: counts; `skipped` documents are not among them.
-        tokenizer: None where it isn't known (files of other tools, merged).
+        tokenizer: None if it isn't known (files of other tools, merged).
         bos, eos: ids put before and after each document, or None.
         inputs: what was read: dicts with path, bytes, version word, documents.
         skipped, skipped_examples: how many documents were left out; the first hundred.
@@ -66,12 +66,12 @@ class TokenManifest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def manifest_path(path: str) -> str:
-    """Where the manifest of a token file lies."""
+    """Return where the manifest of a token file lies."""
     return path + SUFFIX
 
 
 def read_manifest(store: Store, path: str) -> TokenManifest | None:
-    """The manifest of a token file; None where there is none, or none that this release understands."""
+    """Return the manifest of a token file; None if there is none, or none that this release understands."""
     if not store.exists(manifest_path(path)):
         return None
     try:
@@ -87,7 +87,7 @@ def write_manifest(store: Store, path: str, manifest: TokenManifest) -> None:
 
 
 def wrong_sizes(store: Store, path: str, manifest: TokenManifest) -> Iterator[DataError]:
-    """The files that are gone, or have another size than the manifest of the token file `path` says."""
+    """Yield the files that are missing, or have another size than the manifest of the token file `path` says."""
     where, folder = store.locate(manifest_path(path)), path[: path.rfind("/") + 1]
     for name, size in manifest.sizes.items():
         try:
@@ -110,7 +110,7 @@ def _wrong(store: Store, path: str, kind: str, what: str) -> DataError:
 
 
 def tokenizer_words(store: Store, paths: Sequence[str]) -> dict[str, Any]:
-    """What `TokenDataset.describe` says of the tokenizers of some token files: nothing where no manifest names one."""
+    """What `TokenDataset.describe` says of the tokenizers of some token files: nothing if no manifest names one."""
     found = [manifest.tokenizer for path in paths if (manifest := read_manifest(store, path)) and manifest.tokenizer]
     if not found:
         return {}

@@ -143,21 +143,21 @@ def open_megatron(
 
 
 def strip(path: str) -> str:
-    """The prefix of a path that may end in ``.bin`` or ``.idx``."""
+    """Return the prefix of a path that may end in ``.bin`` or ``.idx``."""
     return path[:-4] if path.endswith((BIN, IDX)) else path
 
 
 def is_megatron(store: Store, path: str) -> bool:
-    """Whether a file that ends in ``.idx`` is of this format; other tools have index files of that name."""
+    """Return whether a file that ends in ``.idx`` is of this format; other tools have index files of that name."""
     return store.exists(path) and store.stat(path).size >= HEADER.size and store.read(path, 0, len(MAGIC)) == MAGIC
 
 
 def read_header(store: Store, path: str) -> MegatronIndex:
-    """The header of an ``.idx`` file, checked against its size.
+    """Return the header of an ``.idx`` file, checked against its size.
 
     Raises:
         NotFound: there is no such file.
-        DataError: it is of another format, cut short, or of a type that is no integer.
+        DataError: it is of another format, truncated, or of a type that is no integer.
     """
     size = store.stat(path).size
     head = store.read(path, 0, min(size, HEADER.size))
@@ -180,7 +180,7 @@ def read_header(store: Store, path: str) -> MegatronIndex:
 
 
 def read_modes(store: Store, prefix: str) -> npt.NDArray[np.int8] | None:
-    """The mode of each sequence, int8[sequences]; None where the set is not multimodal. Raises as `read_header`."""
+    """Return the mode of each sequence, int8[sequences]; None if the set is not multimodal. Raises as `read_header`."""
     index = read_header(store, strip(prefix) + IDX)
     if not index.multimodal:
         return None
@@ -188,7 +188,7 @@ def read_modes(store: Store, prefix: str) -> npt.NDArray[np.int8] | None:
 
 
 def megatron_dtype(vocab_size: int, *, datatrove: bool = False) -> np.dtype[Any]:
-    """The type of a token for a vocabulary: Megatron-LM's own rule, or datatrove's.
+    """Return the type of a token for a vocabulary: Megatron-LM's own rule, or datatrove's.
 
     >>> [megatron_dtype(size).name for size in (65_499, 65_500)]
     ['uint16', 'int32']
@@ -307,7 +307,7 @@ def open_found(wanted: Wanted) -> TokenDataset:
 
 
 def need_megatron(store: Store, name: str) -> bool:
-    """Whether a file is Megatron-LM's. Raises `ConfigError` for the ``.idx`` of something else."""
+    """Return whether a file is Megatron-LM's. Raises `ConfigError` for the ``.idx`` of something else."""
     if name.endswith(IDX) and store.exists(name) and not is_megatron(store, name):
         raise ConfigError(
             "this is no index of Megatron-LM's tokens: it belongs to the file of lines or shards beside it",

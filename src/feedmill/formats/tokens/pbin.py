@@ -14,7 +14,7 @@ Read are all versions there are:
 
 The pickle is read opcode by opcode (`pickled`), never unpickled. Starts that are 12, 24 ... bytes too low are what
 Modalities' own merge writes: they are put right, which `describe` reports. Refused, each with its own words: a length
-field of 0 over data (the writer was killed), a file shorter than its header says, an index that is cut short or is
+field of 0 over data (the writer was killed), a file shorter than its header says, an index that is truncated or is
 something else, and documents that do not add up to the tokens. The tokens can be read in windows without the index.
 
 With a bounds sidecar (`bounds`), which `write_pbin` and `write_bounds` write, opening costs the same for any file.
@@ -83,7 +83,7 @@ class Layout(NamedTuple):
 
 
 def token_size(vocab_size: int) -> int:
-    """Bytes a token by Modalities' rule: the fewest of 1, 2 and 4 that hold the ids below `vocab_size`.
+    """Return bytes a token by Modalities' rule: the fewest of 1, 2 and 4 that hold the ids below `vocab_size`.
 
     >>> [token_size(n) for n in (256, 257, 65_536, 65_537)]
     [1, 2, 2, 4]
@@ -139,7 +139,7 @@ def pbin_shard(store: Store, path: str) -> TokenShard:
 
 
 def find_layout(store: Store, path: str, size: int) -> Layout:
-    """Which version a file is, as far as it must be known to read its tokens. Raises `DataError`."""
+    """Return which version a file is, as far as it must be known to read its tokens. Raises `DataError`."""
     head = store.read(path, 0, min(12, size))
     found = [layout for layout in _possible(head, size) if _is_index(store, path, layout)]
     if len(found) > 1:  # the first token of a V0 may look like a token size: the documents have to add up
@@ -158,7 +158,7 @@ def find_layout(store: Store, path: str, size: int) -> Layout:
 
 
 def _possible(head: bytes, size: int) -> Iterator[Layout]:
-    """What the header may mean, as far as the sizes fit."""
+    """Yield what the header may mean, as far as the sizes fit."""
     for order, name in (("<", "little"), (">", "big")):
         data, width = (int.from_bytes(part, name) for part in (head[:8], head[8:12]))  # type: ignore[arg-type]
         if len(head) == 12 and width in (1, 2, 4) and 12 + data < size and data % width == 0:
@@ -169,7 +169,7 @@ def _possible(head: bytes, size: int) -> Iterator[Layout]:
 
 
 def _is_index(store: Store, path: str, layout: Layout) -> bool:
-    """Whether a pickled list begins where it should."""
+    """Return whether a pickled list begins where it should."""
     start = store.read(path, layout.behind, min(4, layout.size - layout.behind))
     if not (len(start) == 4 and start[0] == PICKLE and 2 <= start[1] <= 5 and start[2] in b"\x5d\x95"):
         return False
@@ -227,7 +227,7 @@ class Index(NamedTuple):
 
 
 def read_index(store: Store, path: str, layout: Layout) -> Index:
-    """Read the pickled list of documents. Raises `DataError` where it is damaged or does not fit the tokens."""
+    """Read the pickled list of documents. Raises `DataError` if it is damaged or does not fit the tokens."""
     total = documents = repaired = base = 0
     width = layout.dtype.itemsize
     pieces = [np.zeros(1, np.int64)]
@@ -344,7 +344,7 @@ class PbinWriter:
         self.tokens += len(tokens)
 
     def _checked(self, tokens: Tokens, ends: Int64s) -> Tokens:
-        """The tokens in their stored type, contiguous."""
+        """Return the tokens in their stored type, contiguous."""
         given, most = tokens.dtype, np.iinfo(self._dtype).max
         if given.kind not in "iu":
             raise FeedmillError(f"tokens have to be integers, found {given}", file=self._where, kind="bad-tokens")
@@ -374,7 +374,7 @@ def write_pbin(store: Store, path: str, token_size: int) -> Iterator[PbinWriter]
     """
     if token_size not in (1, 2, 4):
         raise ConfigError(f"tokens of {token_size} bytes are not known", fix="Use 1, 2 or 4.")
-    # Contexts end from the inside out: the sidecar appears first, and is left aside while the file is not there.
+    # Contexts end from the inside out: the sidecar appears first, and is left aside while the file does not exist.
     with store.build(path) as file, store.build(bounds_path(path)) as side:
         with io.BufferedWriter(WriteBehind(file, "r+")) as out, open(side, "r+b") as bounds:
             out.write(bytes(12))
@@ -402,7 +402,7 @@ def _seal(file: str, side: str, documents: int, table: int) -> None:
 
 
 def open_found(wanted: Wanted) -> TokenDataset:
-    """The file, the files of a list, or all of a folder."""
+    """Return the file, the files of a list, or all of a folder."""
     store = wanted.store
     named = [wanted.name] if wanted.name else list(wanted.names)
     for name in named:

@@ -33,7 +33,7 @@ _WHAT = {
 
 
 def read_pairs(store: Store, path: str, offset: int, size: int, *, fix: str) -> Iterator[tuple[Int64s, Int64s]]:
-    """The pairs of a pickled list that is a file or its end, in pieces of int64[n] each.
+    """Yield the pairs of a pickled list that is a file or its end, in pieces of int64[n] each.
 
     Args:
         offset, size: where the pickle lies in the file, in bytes.
@@ -57,7 +57,7 @@ def read_pairs(store: Store, path: str, offset: int, size: int, *, fix: str) -> 
 
 
 def load_pairs(store: Store, path: str, offset: int, size: int, *, fix: str) -> tuple[Int64s, Int64s]:
-    """All pairs of a pickled list, int64[n] both. Raises as `read_pairs`."""
+    """Return all pairs of a pickled list, int64[n] both. Raises as `read_pairs`."""
     pieces = list(read_pairs(store, path, offset, size, fix=fix))
     firsts, seconds = (np.concatenate([piece[i] for piece in pieces]) for i in (0, 1))
     return firsts, seconds

@@ -1,6 +1,6 @@
 """Modalities' raw index of a JSONL file: ``<stem>.idx``, where each line lies.
 
-A pickled list of (offset, length) in bytes (see `pickled`), one pair a line: the length leaves out the newline, but not
+A pickled list of (offset, length) in bytes (see `pickled`), one pair a line: the length skips the newline, but not
 a carriage return before it. Lines end at byte 0x0A only; the last may lack it. Not the ``.jsonl.idx`` of Energon (u64
 offsets), nor Megatron's ``.idx`` (which begins with ``MMIDIDX``).
 
@@ -67,7 +67,7 @@ class _Part(NamedTuple):
 
 
 def raw_index_path(path: str) -> str:
-    """Where Modalities puts the index of a file: the last suffix replaced by ``.idx``."""
+    """Return where Modalities puts the index of a file: the last suffix replaced by ``.idx``."""
     return str(PurePosixPath(path).with_suffix(".idx"))
 
 
@@ -120,7 +120,7 @@ def _merged(store: Store, path: str, parts: Iterable[_Part], drop: bool) -> RawI
 
 
 def bad_line(store: Store, path: str, bad: BadLine) -> DataError:
-    """The error for a line that is not JSON."""
+    """Return the error for a line that is not JSON."""
     return DataError(
         f"this line is not valid JSON ({bad.reason})",
         file=store.locate(path),
@@ -136,7 +136,7 @@ def _no_lines() -> tuple[Int64s, Int64s]:
 
 
 def _index_range(store: Store, path: str, size: int, span: tuple[int, int]) -> _Part:
-    """The lines that begin in a range of bytes."""
+    """Return the lines that begin in a range of bytes."""
     all_starts, all_lengths = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     bad: list[tuple[int, int, str]] = []
     lines = dropped = 0
@@ -174,7 +174,7 @@ def _blocks(store: Store, path: str, size: int, span: tuple[int, int]) -> Iterat
 
 
 def _line_end(store: Store, path: str, at: int, size: int) -> int:
-    """The byte behind the first newline from `at` on, or the file's size."""
+    """Return the byte behind the first newline from `at` on, or the file's size."""
     step = 1 << 16
     while at < size:
         block = store.read(path, at, min(step, size - at))
@@ -186,7 +186,7 @@ def _line_end(store: Store, path: str, at: int, size: int) -> int:
 
 
 def _wrong(block: bytes, begins: Int64s, ends: Int64s, doubtful: Int64s) -> list[tuple[int, str]]:
-    """Those of some lines that ``json.loads`` refuses: number in the block, and why."""
+    """Return those of some lines that ``json.loads`` refuses: number in the block, and why."""
     wrong = []
     for i in doubtful.tolist():
         reason = _refusal(block[begins[i] : ends[i]])
@@ -196,7 +196,7 @@ def _wrong(block: bytes, begins: Int64s, ends: Int64s, doubtful: Int64s) -> list
 
 
 def _refusal(line: bytes) -> str | None:
-    """Why ``json.loads`` refuses a line; None where it takes it."""
+    """Why ``json.loads`` refuses a line; None if it takes it."""
     if not line.strip():
         return "it is blank"
     try:
@@ -227,7 +227,7 @@ def write_raw_index(
 
 
 def load_raw_index(store: Store, index_path: str, path: str) -> tuple[Int64s, Int64s]:
-    """The index of a file: int64[n] offsets and lengths in bytes of its lines.
+    """Return the index of a file: int64[n] offsets and lengths in bytes of its lines.
 
     Raises:
         NotFound: one of the two is missing.
@@ -261,7 +261,7 @@ def load_raw_index(store: Store, index_path: str, path: str) -> tuple[Int64s, In
 
 
 def _are_lines(store: Store, path: str, size: int, starts: Int64s, ends: Int64s) -> npt.NDArray[np.bool_]:
-    """Whether there are newlines (or the file's ends) right before and behind these ranges."""
+    """Return whether there are newlines (or the file's ends) right before and behind these ranges."""
     at = np.concatenate((starts - 1, ends))
     inside = (at >= 0) & (at < size)
     found = np.ones(len(at), bool)

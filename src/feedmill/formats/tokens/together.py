@@ -11,7 +11,7 @@ from feedmill.formats.tokens.base import TokenDataset, refuse_missing
 
 
 def open_files(wanted: Wanted, format: str, open_one: Callable[[Wanted], TokenDataset]) -> TokenDataset:
-    """The file or folder that is wanted, or the files of a list in the order of their names here."""
+    """Return the file or folder that is wanted, or the files of a list in the order of their names here."""
     if not wanted.names:
         if wanted.name:
             refuse_missing(wanted.store, wanted.name)

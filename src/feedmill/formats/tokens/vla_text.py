@@ -42,12 +42,12 @@ _LEVEL = 1  # of zlib: ISA-L is faster, but its result may differ from one run t
 
 
 def shard_name(number: int) -> str:
-    """The name of a shard, without ``.tar``, as the manifest has it."""
+    """Return the name of a shard, without ``.tar``, as the manifest has it."""
     return f"shard-{number:06d}"
 
 
 def shard_files(store: Store, folder: str) -> list[str]:
-    """The shards that are in a folder of the store: files of `shard_name`'s form, and no others."""
+    """Return the shards that are in a folder of the store: files of `shard_name`'s form, and no others."""
     try:
         found = list(store.files(folder, suffixes=(".tar",)))
     except NotFound:
@@ -152,7 +152,7 @@ class VlaTextWriter:
 
 
 def member_header(name: str, size: int) -> bytes:
-    """The tar header of a member, as VLA Foundry's writer makes it with a fixed time."""
+    """Return the tar header of a member, as VLA Foundry's writer makes it with a fixed time."""
     info: Any = tarfile.TarInfo(name)
     info.size, info.mode, info.uname, info.gname = size, 0o444, "bigdata", "bigdata"
     header: bytes = info.tobuf(tarfile.USTAR_FORMAT)

@@ -1,7 +1,7 @@
 """Windows over the flat tokens of files, of any token format.
 
 Window i of a file with T tokens holds the tokens ``[i * stride, i * stride + width)``; there are
-``(T - width) // stride + 1`` of them, and the tokens behind the last one are left out (``tail="drop"``), or fill one
+``(T - width) // stride + 1`` of them, and the tokens behind the last one are skipped (``tail="drop"``), or fill one
 more window (``"pad"``). The rules of others are settings of this one:
 
     Modalities, reuse_last_target   width seq_len + 1, stride seq_len
@@ -79,14 +79,14 @@ class Window(Sample):
         return self._owner.before(self._number, most)
 
     def starts(self) -> list[int]:
-        """Where documents begin in the window, rising from 0. Raises `NotFound` as `before` does."""
+        """Return where documents begin in the window, rising from 0. Raises `NotFound` as `before` does."""
         if self._owner is None:
             return [0]
         _, places = self._owner.resets([self._number], self["input_ids"][None])
         return sorted({0, *places.tolist()})
 
     def raw(self, name: str) -> bytes:
-        """The window's tokens as they are stored. Raises `NotFound`."""
+        """Return the window's tokens as they are stored. Raises `NotFound`."""
         if name != "input_ids":
             raise self._missing(name)
         return self._raw()
@@ -96,7 +96,7 @@ class Window(Sample):
         return self._values[name] if name in self._values else super().__getitem__(name)
 
     def select(self, keep: Callable[[str], bool]) -> Window:
-        """This window with only the parts whose name `keep` accepts."""
+        """Return this window with only the parts whose name `keep` accepts."""
         values = {name: self[name] for name in self if keep(name)}
         return Window(
             self.key, values, self._source, self._raw, self.subflavors, owner=self._owner, number=self._number
@@ -204,7 +204,7 @@ class WindowDataset(Dataset):
         return int(self._ends[-1]) if len(self._ends) else 0
 
     def begins(self, indices: Indices) -> tuple[Int64s, Int64s]:
-        """Number of the file and of the first token in it, int64[n] both. Raises IndexError."""
+        """Return the number of the file and of the first token in it, int64[n] both. Raises IndexError."""
         wanted = np.asarray(indices, np.int64)
         if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
             raise IndexError(
@@ -221,7 +221,7 @@ class WindowDataset(Dataset):
         return file, (wanted - first) * self.stride
 
     def gather(self, indices: Indices, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
-        """The tokens of many windows in one array.
+        """Return the tokens of many windows in one array.
 
         Args:
             indices: int64[n] window numbers.
@@ -255,7 +255,7 @@ class WindowDataset(Dataset):
             self._fill_pieces(int(file[row]), int(start[row]), out[row : row + 1])
 
     def _pieces(self, file: int, start: int) -> list[tuple[int, int, int]]:
-        """What one window is made of: file, first token, how many."""
+        """Return what one window is made of: file, first token, how many."""
         left, pieces = self.width, []
         while left and file < len(self._files) - 1:
             count = min(left, int(self._files[file + 1] - self._files[file]) - start)
@@ -275,14 +275,14 @@ class WindowDataset(Dataset):
     def resets(self, indices: Indices, tokens: npt.NDArray[Any]) -> Resets:
         """Where documents begin inside of windows: int64[k] row and place, in order; from `eos`, or from the index.
 
-        Raises `NotFound` where neither is known.
+        Raises `NotFound` if neither is known.
         """
         if self.eos is not None:
             return resets_from_eos(tokens, self.eos)
         return self._index_resets(indices)
 
     def _index_resets(self, indices: Indices) -> Resets:
-        """`resets` from the index. Raises `NotFound` where a file has none."""
+        """`resets` from the index. Raises `NotFound` if a file has none."""
         self.tokens.need_index()
         file, start = self.begins(indices)
         if len(self.tokens.shards) == 1:
@@ -383,7 +383,7 @@ class WindowDataset(Dataset):
         ]
 
     def before(self, index: int, most: int) -> npt.NDArray[Any]:
-        """The tokens that a window's first document has before the window: the last `most` of them.
+        """Return the tokens that a window's first document has before the window: the last `most` of them.
 
         Raises:
             NotFound: neither the index nor `eos` says where documents begin.
@@ -402,7 +402,7 @@ class WindowDataset(Dataset):
         return out.reshape(-1)
 
     def _real(self, numbers: Int64s) -> Int64s:
-        """How many tokens of windows are no padding, int64[n]."""
+        """Return how many tokens of windows are no padding, int64[n]."""
         file, start = self.begins(numbers)
         left = int(self._files[-1]) - self._files[file] if self.across else np.diff(self._files)[file]
         return np.minimum(left - start, self.width)
@@ -479,6 +479,6 @@ class WindowDataset(Dataset):
 
 
 def _native(tokens: TokenDataset) -> np.dtype[Any]:
-    """The widest type in which tokens are stored, in this machine's byte order."""
+    """Return the widest type in which tokens are stored, in this machine's byte order."""
     dtypes = [shard.dtype.newbyteorder("=") for shard in tokens.shards]
     return max(dtypes, key=lambda dtype: dtype.itemsize, default=np.dtype(np.int64))

@@ -29,7 +29,7 @@ class Row(NamedTuple):
 
 
 def looks_like_manifest(store: Store, path: str) -> bool:
-    """Whether the first line of a file is one of a manifest."""
+    """Return whether the first line of a file is one of a manifest."""
     try:
         head = store.read(path, 0, min(_PEEK, store.stat(path).size))
     except NotFound:
@@ -42,7 +42,7 @@ def looks_like_manifest(store: Store, path: str) -> bool:
 
 
 def read_rows(store: Store, path: str) -> list[Row]:
-    """The lines of a manifest, in order.
+    """Return the lines of a manifest, in order.
 
     Raises:
         NotFound: there is no such file.
@@ -57,7 +57,7 @@ def read_rows(store: Store, path: str) -> list[Row]:
 
 
 def each_row(store: Store, path: str) -> Iterator[Row | ConfigError]:
-    """The lines, each as a row or as what is wrong with it."""
+    """Yield the lines, each as a row or as what is wrong with it."""
     text = store.read(path)
     if not text.strip():
         yield bad_manifest("it has no line", store.locate(path))
@@ -83,7 +83,7 @@ def _row(line: bytes, where: str) -> Row:
 
 
 def bad_manifest(what: str, where: str) -> ConfigError:
-    """The error for a manifest that is invalid."""
+    """Return the error for a manifest that is invalid."""
     return ConfigError(
         what,
         file=where,
@@ -117,7 +117,7 @@ def shard_path(shard: str, where: str) -> str:
 
 
 def manifest_text(rows: Sequence[Row], form: str = DOCUMENTED) -> bytes:
-    """The text of a manifest.
+    """Return the text of a manifest.
 
     Args:
         form: ``documented`` writes names with ``.tar``, ``code`` without.
@@ -139,7 +139,7 @@ def manifest_text(rows: Sequence[Row], form: str = DOCUMENTED) -> bytes:
 
 
 def missing_shard(store: Store, manifest: str, number: int, path: str) -> DataError:
-    """The error for a shard that is listed and not there."""
+    """Return the error for a shard that is listed and not there."""
     return DataError(
         f"the shard {path!r} is listed here, and there is no such file",
         file=f"{store.locate(manifest)}:{number}",
@@ -149,7 +149,7 @@ def missing_shard(store: Store, manifest: str, number: int, path: str) -> DataEr
 
 
 def wrong_count(store: Store, manifest: str, number: int, path: str, said: int, found: int) -> DataError:
-    """The error for a count that is not the shard's."""
+    """Return the error for a count that is not the shard's."""
     return DataError(
         f"num_sequences is {said}, and the shard {path!r} has {found} samples",
         file=f"{store.locate(manifest)}:{number}",
@@ -160,5 +160,5 @@ def wrong_count(store: Store, manifest: str, number: int, path: str, said: int, 
 
 
 def mark(store: Store) -> str | None:
-    """The manifest of a folder."""
+    """Return the manifest of a folder."""
     return MANIFEST if looks_like_manifest(store, MANIFEST) else None

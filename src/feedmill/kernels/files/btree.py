@@ -68,7 +68,7 @@ class Tree(NamedTuple):
 
 @njit()
 def _width(value):  # type: ignore[no-untyped-def]
-    """Bytes of the body that an integer takes; 0 for the constants 0 and 1."""
+    """Return bytes of the body that an integer takes; 0 for the constants 0 and 1."""
     if value == 0 or value == 1:
         return 0
     size = value ^ (value >> 63)
@@ -85,7 +85,7 @@ def _width(value):  # type: ignore[no-untyped-def]
 
 @njit()
 def varint_width(value):  # type: ignore[no-untyped-def]
-    """Bytes of a non-negative number below 2^56 as a varint."""
+    """Return bytes of a non-negative number below 2^56 as a varint."""
     width = 1
     while value > 127:
         value >>= 7
@@ -229,7 +229,7 @@ def _put_pages(out, first, kind, bounds, promote, rows, sizes, child, fields, in
 
 @njit()
 def _stepped(page):  # type: ignore[no-untyped-def]
-    """A page's number, from its number among the pages that may hold data."""
+    """Return a page's number, from its number among the pages that may hold data."""
     return page if page < LOCK_PAGE else page + 1
 
 
@@ -268,7 +268,7 @@ class _Level:
 
 
 def _levels(tree: Tree) -> list[_Level]:
-    """The levels of a tree, leaves first."""
+    """Return the levels of a tree, leaves first."""
     table = tree.order is None
     rows = np.arange(len(tree.columns.starts) - 1) if tree.order is None else tree.order
     sizes = np.empty(len(rows), np.uint16)

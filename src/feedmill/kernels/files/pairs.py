@@ -84,7 +84,7 @@ class PickleFault(ValueError):
 
 
 def decode(blocks: Iterable[bytes], *, compiled: bool | None = None) -> Iterator[tuple[Int64s, Int64s]]:
-    """The pairs of one pickle, in pieces.
+    """Yield the pairs of one pickle, in pieces.
 
     Args:
         blocks: the bytes of the pickle, all of them and nothing else, cut anywhere.
@@ -189,7 +189,7 @@ _STRUCTURE = {
 
 
 def _structure(op: int, phase: int, argument: bytes, at: int) -> tuple[int, bool]:
-    """The next phase, and whether a memo may follow."""
+    """Return the next phase, and whether a memo may follow."""
     if op == PROTO and phase == AT_START:
         if not 2 <= argument[0] <= 5:
             raise PickleFault(Fault(BAD_PROTOCOL, at, op))
@@ -206,7 +206,7 @@ def _number(op: int, argument: bytes) -> int:
 
 
 def encode(starts: Int64s, lengths: Int64s, *, compiled: bool | None = None) -> Iterator[bytes]:
-    """The pickle of ``list(zip(starts, lengths))`` in pieces of some 64 KiB.
+    """Yield the pickle of ``list(zip(starts, lengths))`` in pieces of some 64 KiB.
 
     Args:
         starts, lengths: int64[n], none below 0.
@@ -267,7 +267,7 @@ def _pickled_int(number: int) -> bytes:
 
 
 def opcode_name(opcode: int) -> str:
-    """An opcode as people find it in the documentation, or its number."""
+    """Return an opcode as people find it in the documentation, or its number."""
     import pickletools
 
     found: Any = {ord(op.code): op.name for op in pickletools.opcodes}.get(opcode)

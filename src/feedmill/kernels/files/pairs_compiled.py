@@ -38,7 +38,7 @@ def _number(data, at, size, signed):  # type: ignore[no-untyped-def]
 
 @kernel
 def _structure(op, phase):  # type: ignore[no-untyped-def]
-    """The phase after an opcode that holds the list together; -1 where it is out of place."""
+    """Return the phase after an opcode that holds the list together; -1 where it is out of place."""
     if op == MARK and phase == IN_LIST:
         return IN_GROUP
     if (op == APPENDS and phase == IN_GROUP) or (op == APPEND and phase == AT_APPEND):

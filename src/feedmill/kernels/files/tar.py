@@ -85,7 +85,7 @@ class _Extension:
 
 
 def sample_name(name: str) -> tuple[str, str] | None:
-    """Key and part of a member name: cut at the first dot after the last slash. None where it is not a sample part:
+    """Key and part of a member name: cut at the first dot after the last slash. None if it is not a sample part:
     no dot, a dot file at the top, or a name below ``__...__``."""
     slash = name.rfind("/") + 1
     dot = name.find(".", slash)
@@ -97,7 +97,7 @@ def sample_name(name: str) -> tuple[str, str] | None:
 def walk(
     buffer: memoryview | bytes, position: int = 0, end: int | None = None, *, headers: list[int] | None = None
 ) -> Iterator[Member]:
-    """The members of a tar (or of a part of one that begins and ends at headers), in stored order.
+    """Yield the members of a tar (or of a part of one that begins and ends at headers), in stored order.
 
     Args:
         buffer: the bytes; offsets given are relative to its beginning.
@@ -156,7 +156,7 @@ def _member(
     pax: dict[bytes, bytes],
     pending: _Extension,
 ) -> Member:
-    """The member whose own header stands at `position`, with what extension headers said before it."""
+    """Return the member whose own header stands at `position`, with what extension headers said before it."""
     kind = header[156:157]
     name = header[:100].split(b"\0", 1)[0]
     prefix = header[345:500].split(b"\0", 1)[0]
@@ -185,7 +185,7 @@ def _member(
 
 
 def expand(buffer: memoryview | bytes, member: Member) -> bytes:
-    """The content of a sparse member, holes filled with zeros. Raises `DataError` where memory does not hold it."""
+    """Return the content of a sparse member, holes filled with zeros. Raises `DataError` if memory does not hold it."""
     try:
         out = bytearray(member.size)
     except MemoryError:
@@ -215,7 +215,7 @@ def _pax_records(content: bytes, position: int, sparse_map: list[int] | None = N
 
 
 def scan(buffer: npt.NDArray[np.uint8], *, compiled: bool | None = None) -> ShardScan:
-    """The samples of a whole tar.
+    """Return the samples of a whole tar.
 
     Args:
         buffer: uint8[size], the tar, usually mapped.
@@ -234,7 +234,7 @@ def scan(buffer: npt.NDArray[np.uint8], *, compiled: bool | None = None) -> Shar
 
 
 def scan_compiled(buffer: npt.NDArray[np.uint8]) -> ShardScan | None:
-    """`scan` by the kernel; None where the tar holds something that the reference has to look at."""
+    """`scan` by the kernel; None if the tar holds something that the reference has to look at."""
     from feedmill.kernels.files.tar_compiled import find_samples
 
     found = find_samples(buffer)
@@ -294,7 +294,7 @@ def _cut(
     problem: DataError,
     at: int,
 ) -> ShardScan:
-    """The scan up to the header at `at`."""
+    """Return the scan up to the header at `at`."""
     kept = int(np.searchsorted(np.asarray(data, np.int64), at))
     samples = sample[kept - 1] + 1 if kept else 0
     return ShardScan(

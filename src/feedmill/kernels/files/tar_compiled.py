@@ -21,7 +21,7 @@ _DONE, _OPEN, _FULL, _OTHER = 0, 1, 2, 3
 
 @njit()
 def _octal(buf, at, length):  # type: ignore[no-untyped-def]
-    """A numeric header field; -1 where it is not one."""
+    """Return a numeric header field; -1 where it is not one."""
     if buf[at] == 0x80:
         value = 0
         for i in range(at + 1, at + length):
@@ -63,7 +63,7 @@ def _checksum_holds(buf, words, at):  # type: ignore[no-untyped-def]
 
 @njit()
 def _pax(buf, at, end, found):  # type: ignore[no-untyped-def]
-    """Reads PAX records; found = [path offset, path length, size]. False where a record needs the reference."""
+    """Reads PAX records; found = [path offset, path length, size]. False if a record needs the reference."""
     while at < end and buf[at] != 0:
         begin, length = at, 0
         while at < end and 48 <= buf[at] <= 57:
@@ -105,7 +105,7 @@ def _pax(buf, at, end, found):  # type: ignore[no-untyped-def]
 
 @njit()
 def _gather_name(buf, at, found, name):  # type: ignore[no-untyped-def]
-    """The member's full name into `name`; its length, or -1 where it is too long."""
+    """Return the member's full name into `name`; its length, or -1 where it is too long."""
     if found[0] >= 0:
         if found[1] > len(name):
             return -1
@@ -133,7 +133,7 @@ def _gather_name(buf, at, found, name):  # type: ignore[no-untyped-def]
 
 @njit()
 def _key_length(name, n):  # type: ignore[no-untyped-def]
-    """Length of the key part of a member name; 0 where the member is not a part of a sample."""
+    """Length of the key part of a member name; 0 if the member is not a part of a sample."""
     slash, first = 0, n
     for i in range(n):
         if name[i] == 47:
@@ -235,7 +235,7 @@ def _scan(buf, words, state, starts, sample, data, sizes, keys, parts, name):  #
 
 
 def find_samples(buffer: npt.NDArray[np.uint8]) -> tuple[Any, ...] | None:
-    """The fields of a `ShardScan` of a tar, or None where it holds something that the reference has to look at."""
+    """Return the fields of a `ShardScan` of a tar, or None if it holds something that the reference has to look at."""
     words = buffer[: len(buffer) // 8 * 8].view(np.uint64)
     room = max(64, len(buffer) // (16 * BLOCK))
     state = np.zeros(6, np.int64)
@@ -270,7 +270,7 @@ def _grown(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _shared(words: list[str]) -> list[str]:
-    """The same words, each distinct one kept in memory once: a shard has few part names, but many parts."""
+    """Return the same words, each distinct one kept in memory once: a shard has few part names, but many parts."""
     once: dict[str, str] = {}
     return list(map(once.setdefault, words, words))
 

@@ -9,7 +9,7 @@ _DIGITS = 20  # of numbers up to 2^64
 
 
 def number(field_: bytes, position: int) -> int:
-    """A numeric field: octal text, or base 256 where the first bit is set (GNU, for files above 8 GiB)."""
+    """Return a numeric field: octal text, or base 256 where the first bit is set (GNU, for files above 8 GiB)."""
     if field_[0] in (0o200, 0o377):
         value = int.from_bytes(field_[1:], "big")
         if field_[0] == 0o377:
@@ -26,14 +26,14 @@ def number(field_: bytes, position: int) -> int:
 
 
 def decimal(text: bytes, position: int) -> int:
-    """A number of a PAX header or of the map of a sparse file."""
+    """Return a number of a PAX header or of the map of a sparse file."""
     if not text.isdigit() or len(text) > _DIGITS:
         raise bad_header(position)
     return int(text)
 
 
 def bad_header(position: int, record: str | None = None) -> DataError:
-    """The error for a block that should be a tar header and is not."""
+    """Return the error for a block that should be a tar header and is not."""
     return DataError(
         "this is not a tar header (its checksum or its numbers are wrong)",
         offset=position,
@@ -45,7 +45,7 @@ def bad_header(position: int, record: str | None = None) -> DataError:
 
 
 def cut_header(position: int, found: int) -> DataError:
-    """The error for a header that the archive ends in."""
+    """Return the error for a header that the archive ends in."""
     return DataError(
         f"the archive is cut short inside a header (expected {BLOCK} bytes, found {found})",
         offset=position,
@@ -55,7 +55,7 @@ def cut_header(position: int, found: int) -> DataError:
 
 
 def cut_member(position: int, name: str, size: int, found: int) -> DataError:
-    """The error for a member that the archive ends in: `size` bytes were to come, `found` are there."""
+    """Return the error for a member that the archive ends in: `size` bytes were to come, `found` are there."""
     return DataError(
         f"the archive is cut short inside this member (expected {size} bytes, found {max(0, found)})",
         offset=position,

@@ -139,7 +139,7 @@ def _sample(buffer, begin, end, members, row):  # type: ignore[no-untyped-def]
 
 @kernel
 def _key(buffer, at, length):  # type: ignore[no-untyped-def]
-    """How long the key of a member's name is; 0 for a name that may belong to no sample."""
+    """Return how long the key of a member's name is; 0 for a name that may belong to no sample."""
     if length == 0 or buffer[at] == _DOT or (length > 1 and buffer[at] == _LOW and buffer[at + 1] == _LOW):
         return 0
     dot = 0

@@ -8,7 +8,7 @@ _MOST = (1 << 63) - 1
 
 
 def fits(pieces: tuple[tuple[int, int], ...], size: int, stored: int) -> bool:
-    """Whether the pieces of a sparse member lie in its content, and all of them are stored."""
+    """Return whether the pieces of a sparse member lie in its content, and all of them are stored."""
     return (
         size <= _MOST
         and sum(length for _, length in pieces) <= stored
@@ -39,7 +39,7 @@ def gnu_pieces(
 def pax_pieces(
     buffer: memoryview | bytes, pax: dict[bytes, bytes], repeated: list[int], position: int, data: int
 ) -> tuple[tuple[tuple[int, int], ...], int]:
-    """The PAX forms 0.0 (repeated records), 0.1 (one map record) and 1.0 (map at the head of the data)."""
+    """Return the PAX forms 0.0 (repeated records), 0.1 (one map record) and 1.0 (map at the head of the data)."""
     if b"GNU.sparse.map" in pax:
         numbers = [decimal(word, position) for word in pax[b"GNU.sparse.map"].split(b",")]
     elif pax.get(b"GNU.sparse.major") == b"1":

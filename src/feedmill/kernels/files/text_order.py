@@ -38,7 +38,7 @@ def _strictly_ascending(text, starts):  # type: ignore[no-untyped-def]
 
 @njit()
 def _digit(text, at):  # type: ignore[no-untyped-def]
-    """The next eight bytes as a big-endian number, filled up with zeros after the end."""
+    """Return the next eight bytes as a big-endian number, filled up with zeros after the end."""
     digit = np.uint64(0)
     size = 0
     while size < 8 and text[at + size] != 0:
@@ -110,7 +110,7 @@ def _sort(text, starts, rows, digits, other_digits, other_rows):  # type: ignore
 
 
 def sort_texts(text: Bytes, starts: Int64s) -> tuple[Int64s, bool]:
-    """The order of texts, and whether they are all different.
+    """Return the order of texts, and whether they are all different.
 
     Args:
         text: uint8, every text followed by one NUL; no text holds a NUL.
@@ -129,7 +129,7 @@ def sort_texts(text: Bytes, starts: Int64s) -> tuple[Int64s, bool]:
 
 @njit()
 def _row_before(ints, text, starts, a, b):  # type: ignore[no-untyped-def]
-    """Whether row a comes before row b by text, then the integer columns in turn, then row number."""
+    """Return whether row a comes before row b by text, then the integer columns in turn, then row number."""
     order = compare(text, starts[a], starts[b])
     k = 0
     while order == 0 and k < len(ints):

@@ -18,7 +18,7 @@ _MASK = (1 << 64) - 1
 
 
 def hash_key(parts: Sequence[bytes], seeds: Sequence[int]) -> int:
-    """The hash of one key under one quadruple of seeds."""
+    """Return the hash of one key under one quadruple of seeds."""
     k0, k1, k2, k3 = (int(seed) ^ constant for seed, constant in zip(seeds, CONSTANTS, strict=True))
     state = _State(k1, k0, k2, k3)
     state.update(len(parts))
@@ -66,7 +66,7 @@ class _State:
 
 
 def blocks(data: bytes) -> list[tuple[int, int]]:
-    """The pairs of words that a string is hashed as; the last 16 bytes of a long one come first."""
+    """Return the pairs of words that a string is hashed as; the last 16 bytes of a long one come first."""
     size = len(data)
     if size > 16:
         firsts = range(0, size - 16, 16)

@@ -33,7 +33,7 @@ def _rotated(value):  # type: ignore[no-untyped-def]
 
 @kernel
 def _short(data, low, high):  # type: ignore[no-untyped-def]
-    """The one pair of words that a string of up to 16 bytes is hashed as."""
+    """Return the one pair of words that a string of up to 16 bytes is hashed as."""
     size = high - low
     if size > 8:
         return load64(data, low), load64(data, high - 8)

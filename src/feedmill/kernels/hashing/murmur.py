@@ -14,7 +14,7 @@ _MASK = (1 << 64) - 1
 
 
 def hash_bytes(data: bytes) -> tuple[int, int]:
-    """The two 64-bit halves.
+    """Return the two 64-bit halves.
 
     >>> [hex(half) for half in hash_bytes(b"hello")]
     ['0xcbd8a7b341bd9b02', '0x5b1e906a48ae1d19']
@@ -73,7 +73,7 @@ def _rotl(value: int, by: int) -> int:
 
 
 def first_seen(keys: Sequence[tuple[int, int]]) -> list[bool]:
-    """Whether each key occurred before: the oracle of the compiled table."""
+    """Return whether each key occurred before: the oracle of the compiled table."""
     seen: set[tuple[int, int]] = set()
     found = []
     for key in keys:

@@ -55,7 +55,7 @@ def _tail(data, low, high):  # type: ignore[no-untyped-def]
 
 @kernel
 def hash_bytes(data, low, high):  # type: ignore[no-untyped-def]
-    """The two halves for the bytes from `low` to `high` of a uint8 array, which has 8 more behind those."""
+    """Return the two halves for the bytes from `low` to `high` of a uint8 array, which has 8 more behind those."""
     h1, h2 = _0, _0
     at = low
     while high - at >= 16:

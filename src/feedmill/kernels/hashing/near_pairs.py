@@ -28,11 +28,11 @@ def reach(size: int) -> int:
 def candidates(
     keys: Sequence[int], new: Sequence[bool], digests: Sequence[int], columns: Sequence[Sequence[int]]
 ) -> tuple[list[tuple[int, int]], int]:
-    """The pairs (earlier, later) of documents, by number, and how many were left out.
+    """Return the pairs (earlier, later) of documents, by number, and how many were left out.
 
     Args:
         keys: of the documents, sorted; within a key they are in the order of the input.
-        new: pairs of documents that are not are left out: an earlier run has seen to them.
+        new: pairs of documents that are not are skipped: an earlier run has seen to them.
         columns: the keys of the earlier bands.
     """
     pairs, left_out = [], 0
@@ -72,7 +72,7 @@ def similar(sets: Sequence[Sequence[int]], pairs: Sequence[tuple[int, int]], thr
 
 
 def components(count: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
-    """The first member of the component that each of `count` nodes belongs to."""
+    """Return the first member of the component that each of `count` nodes belongs to."""
     parents = list(range(count))
     for i, j in pairs:
         a, b = _root(parents, i), _root(parents, j)

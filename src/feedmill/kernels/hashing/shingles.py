@@ -45,7 +45,7 @@ class Characters(NamedTuple):
     pages: npt.NDArray[np.int32]
 
     def of(self, code: int) -> tuple[int, int]:
-        """The kind of a character, and what replaces it."""
+        """Return the kind of a character, and what replaces it."""
         entry = int(self.pages[(int(self.where[code >> 8]) << 8) + (code & 255)])
         return entry & 3, code + (entry >> 2)
 
@@ -75,7 +75,7 @@ def characters(lower: bool = True, punctuation: bool = True) -> Characters:
 
 
 def words(text: str, table: Characters) -> list[str]:
-    """The words of a text.
+    """Return the words of a text.
 
     >>> words("Don't stop\\u00adping: \\u6f22\\u5b57!", characters())
     ['don', 't', 'stopping', '漢', '字']
@@ -96,14 +96,14 @@ def words(text: str, table: Characters) -> list[str]:
 
 
 def mix(value: int) -> int:
-    """The finalizer of SplitMix64."""
+    """Return the finalizer of SplitMix64."""
     value = (value ^ value >> 30) * F1 & _MASK
     value = (value ^ value >> 27) * F2 & _MASK
     return value ^ value >> 31
 
 
 def splitmix(count: int, state: int = 0) -> list[int]:
-    """The first numbers of SplitMix64 (Steele, Lea and Flood 2014)."""
+    """Return the first numbers of SplitMix64 (Steele, Lea and Flood 2014)."""
     return [mix(state + (i + 1) * SEED & _MASK) for i in range(count)]
 
 
@@ -117,7 +117,7 @@ def permutations(count: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uin
 
 
 def shingles(text: str, width: int, table: Characters) -> list[int]:
-    """The distinct shingles of a text, in the order in which they first occur; none is 0."""
+    """Return the distinct shingles of a text, in the order in which they first occur; none is 0."""
     hashes = []
     for word in words(text, table):
         value = SEED
@@ -135,12 +135,12 @@ def shingles(text: str, width: int, table: Characters) -> list[int]:
 
 
 def digest(values: list[int]) -> int:
-    """A number that equal sets share."""
+    """Return a number that equal sets share."""
     return mix((sum(mix(value ^ SEED) for value in values) + len(values) * STEP) & _MASK)
 
 
 def band_keys(values: list[int], bands: int, rows: int) -> list[int]:
-    """The keys of a set's bands; all that there is to know of an empty set is that it has none: zeros."""
+    """Return the keys of a set's bands; all that there is to know of an empty set is that it has none: zeros."""
     if not values:
         return [0] * bands
     a, b = (part.tolist() for part in permutations(bands * rows))
@@ -154,6 +154,6 @@ def band_keys(values: list[int], bands: int, rows: int) -> list[int]:
 
 
 def jaccard(one: list[int], other: list[int]) -> float:
-    """Shared elements over all elements of two sets; 0 where both are empty."""
+    """Shared elements over all elements of two sets; 0 if both are empty."""
     shared = len(set(one) & set(other))
     return shared / (len(one) + len(other) - shared) if one or other else 0.0

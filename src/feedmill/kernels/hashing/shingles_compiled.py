@@ -71,7 +71,7 @@ def word_hashes(data, low, high, index, pages, out):  # type: ignore[no-untyped-
 
 @numba.njit(nogil=True)
 def distinct_shingles(hashes, count, width, table, out, filled):  # type: ignore[no-untyped-def]
-    """The distinct shingles of `count` words, put into `out` from place `filled` on; the place behind them.
+    """Return the distinct shingles of `count` words, put into `out` from place `filled` on; the place behind them.
 
     Args:
         table: uint64, a power of two of places, more than words; overwritten.

@@ -22,7 +22,7 @@ COMPILED_FROM = 1 << 17
 
 
 def plain_lines(buffer: npt.NDArray[np.uint8], *, compiled: bool | None = None) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-    """The lines of a block and whether each is plain.
+    """Return the lines of a block and whether each is plain.
 
     Args:
         buffer: uint8[size], whole lines; the last may lack its newline.
@@ -71,6 +71,6 @@ def is_plain(line: bytes) -> bool:
 
 
 def _is_deeper(value: Any, depth: int) -> bool:
-    """Whether lists and objects are nested more than `depth` deep."""
+    """Return whether lists and objects are nested more than `depth` deep."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
     return inner is not None and (depth == 0 or any(_is_deeper(one, depth - 1) for one in inner))

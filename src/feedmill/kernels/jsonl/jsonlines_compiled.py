@@ -187,7 +187,7 @@ def behind_blanks(data, at, end):  # type: ignore[no-untyped-def]
 
 @kernel
 def has_escape(data, low, high):  # type: ignore[no-untyped-def]
-    """Whether a backslash is among these bytes."""
+    """Return whether a backslash is among these bytes."""
     for i in range(low, high):
         if data[i] == 0x5C:
             return True

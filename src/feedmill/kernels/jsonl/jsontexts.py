@@ -21,7 +21,7 @@ class TextTaker:
         self._out, self._ends = np.empty(0, np.uint8), np.empty(0, np.int64)
 
     def take(self, block: bytes | memoryview) -> list[str] | None:
-        """The texts of whole lines, all different from the empty one; None where one of the lines is not plain.
+        """Return the texts of whole lines, all different from the empty one; None if one of the lines is not plain.
 
         A line is plain where it is an object by RFC 8259 with such a member, a text, once; where nothing nests deeper
         than 65, no name of its own is escaped and the text has no escaped NUL. Nothing is known of the others.

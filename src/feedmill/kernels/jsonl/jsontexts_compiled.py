@@ -24,7 +24,7 @@ def _digit(byte):  # type: ignore[no-untyped-def]
 
 @kernel
 def _unit(data, at, end):  # type: ignore[no-untyped-def]
-    """The number of the four hexadecimal digits at `at`; -1 where they are none."""
+    """Return the number of the four hexadecimal digits at `at`; -1 where they are none."""
     if at + 4 > end:
         return -1
     found = np.int64(0)
@@ -37,7 +37,7 @@ def _unit(data, at, end):  # type: ignore[no-untyped-def]
 
 @kernel
 def _simple(byte):  # type: ignore[no-untyped-def]
-    """The character that a backslash and this one stand for; 0 where they stand for none."""
+    """Return the character that a backslash and this one stand for; 0 if they stand for none."""
     if byte == 0x6E:
         return 0x0A
     if byte == _QUOTE or byte == _SLASH or byte == 0x2F:
@@ -198,7 +198,7 @@ def _member(data, at, end, key, out, to, made):  # type: ignore[no-untyped-def]
 
 @kernel
 def take_texts(data, key, out, ends):  # type: ignore[no-untyped-def]
-    """How many lines there are; -1 where one of them is not plain, see `feedmill.kernels.jsonl.jsontexts`.
+    """Return how many lines there are; -1 where one of them is not plain, see `feedmill.kernels.jsonl.jsontexts`.
 
     Args:
         data: uint8[n], whole lines.

@@ -26,7 +26,7 @@ def newlines(buffer: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
 
 
 def index_lines(buffer: npt.NDArray[np.uint8]) -> LineIndex:
-    """The lines of a JSONL file. A line that is blank but for white space belongs to the record before it.
+    """Return the lines of a JSONL file. A line that is blank but for white space belongs to the record before it.
 
     Args:
         buffer: uint8[size], the file, usually mapped.

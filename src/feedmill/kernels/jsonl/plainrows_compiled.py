@@ -15,7 +15,7 @@ _TOP = np.uint64(56)
 
 @kernel
 def _next(data, at, end):  # type: ignore[no-untyped-def]
-    """The first line end or minus from here; or `end`."""
+    """Return the first line end or minus from here; or `end`."""
     while at + 8 <= end:
         word = load64(data, at)
         one, other = word ^ _NEWLINES, word ^ _MINUSES

@@ -30,7 +30,7 @@ class Lifted(NamedTuple):
 
 
 def lift(lines: bytes) -> Lifted | None:
-    """The rows of whole lines without their texts; None where a line looks like no document.
+    """Return the rows of whole lines without their texts; None if a line looks like no document.
 
     >>> lift(b'{"text":"a\\\\n","id":1}\\n{"text":"\\\\u0041"}\\n')
     Lifted(rows=b'[{"text":"","id":1},{"text":"\\\\u0041"}]', texts=[[8, 13], [-1, -1]])

@@ -17,7 +17,7 @@ _TOP = np.uint64(56)
 
 @kernel
 def _special(data, at, end):  # type: ignore[no-untyped-def]
-    """The first byte from here that is a quote, a backslash, a control character or beyond ASCII; or `end`."""
+    """Return the first byte from here that is a quote, a backslash, a control character or beyond ASCII; or `end`."""
     while at + 8 <= end:
         word = load64(data, at)
         # A borrow can only begin at a byte that is looked for, so the lowest of the marks is right.
@@ -81,7 +81,7 @@ def _blanks(data, at, end):  # type: ignore[no-untyped-def]
 
 @kernel
 def _is_text(data, low, high):  # type: ignore[no-untyped-def]
-    """Whether these bytes are ``"text"``."""
+    """Return whether these bytes are ``"text"``."""
     return (
         high - low == 6
         and data[low + 1] == 0x74
@@ -154,7 +154,7 @@ def _copy(out, size, data, low, high):  # type: ignore[no-untyped-def]
 @kernel
 def lift_texts(data, out, texts, made):  # type: ignore[no-untyped-def]
     """Fill `out`, uint8, with a JSON array of the rows without their texts, and `texts`, int64[n, 2], with where these
-    are; how many rows there are, or 0 where a line looks like no document. `made`, int64[1]: how many bytes."""
+    are; how many rows there are, or 0 if a line looks like no document. `made`, int64[1]: how many bytes."""
     at, end, size, row = 0, len(data), 1, 0
     out[0] = 0x5B
     while at < end:
@@ -176,7 +176,7 @@ def lift_texts(data, out, texts, made):  # type: ignore[no-untyped-def]
 
 @kernel
 def _advance(data, at, stop, count):  # type: ignore[no-untyped-def]
-    """Where the text is `count` characters on, and how many it lacks for that."""
+    """Return where the text is `count` characters on, and how many it lacks for that."""
     while count > 0 and at < stop:
         limit = min(stop, at + count)
         found = _special(data, at, limit)

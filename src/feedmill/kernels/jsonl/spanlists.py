@@ -21,7 +21,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 def pack(lists: Sequence[bytes]) -> list[bytes] | None:
-    """The packed spans of each of these lists; None where one of them is not plain.
+    """Return the packed spans of each of these lists; None if one of them is not plain.
 
     Args:
         lists: JSON values, valid but for the bytes of strings.
@@ -47,7 +47,7 @@ def pack(lists: Sequence[bytes]) -> list[bytes] | None:
 
 
 def unpack(packed: bytes) -> list[tuple[int, int, float]]:
-    """The spans again.
+    """Return the spans again.
 
     >>> unpack(pack([b"[[0, 5, 1], [5, 9, 0.25]]"])[0])
     [(0, 5, 1.0), (5, 9, 0.25)]
@@ -73,7 +73,7 @@ class Chosen(NamedTuple):
 
 
 def choose(packed: Sequence[Sequence[bytes]], bounds: Sequence[tuple[float, float]], rows: int) -> Chosen:
-    """Those of the spans with ``low <= score < high``.
+    """Return those of the spans with ``low <= score < high``.
 
     Args:
         packed: of each choice, the packed spans of each row. bounds: of each choice. rows: how many there are.

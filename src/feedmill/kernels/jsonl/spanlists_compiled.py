@@ -38,7 +38,7 @@ def _digits(data, at, end):  # type: ignore[no-untyped-def]
 
 @kernel
 def _whole(data, low, high):  # type: ignore[no-untyped-def]
-    """The number that these digits are."""
+    """Return the number that these digits are."""
     value = np.int64(0)
     for i in range(low, high):
         value = value * 10 + (np.int64(data[i]) - 48)
@@ -96,12 +96,12 @@ def _score(data, at, end):  # type: ignore[no-untyped-def]
 
 @kernel
 def read_spans(data, ends, records, scores, long, bounds, counts):  # type: ignore[no-untyped-def]
-    """Fill in the spans of lists that stand one behind the other; 0 where one is not plain.
+    """Fill in the spans of lists that stand one behind the other; 0 if one is not plain.
 
     Args:
         ends: int64[n], where each list ends in `data`, uint8.
         records, scores: int64 and float64[m, 3], the same memory.
-        long: int64[m, 3]: the spans whose score is left out, and where it begins and ends in `data`.
+        long: int64[m, 3]: the spans whose score is skipped, and where it begins and ends in `data`.
         bounds: int64[n]: the spans up to the end of each list. counts: int64[2]: of `records` and of `long`.
     """
     at, count, left = 0, 0, 0
@@ -134,7 +134,7 @@ def read_spans(data, ends, records, scores, long, bounds, counts):  # type: igno
 
 @kernel
 def choose_spans(records, scores, sizes, at, lows, highs, starts, ends, which, first):  # type: ignore[no-untyped-def]
-    """Fill in the spans of rows that several choices take, by their starts; 0 where that would take long, and they are
+    """Fill in the spans of rows that several choices take, by their starts; 0 if that would take long, and they are
     by row only.
 
     Args:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 def span_rows(
     ids: Sequence[bytes], bare: Sequence[bool], spans: Sequence[tuple[int, int, int, bytes]], name: bytes
 ) -> bytes:
-    """The rows, each with its line end.
+    """Return the rows, each with its line end.
 
     Args:
         ids: of each row, JSON. bare: whether a row without spans has no list of them either.

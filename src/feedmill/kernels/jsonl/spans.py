@@ -6,7 +6,7 @@ import msgspec
 
 
 def fragment(names: list[str], kinds: list[int], starts: list[int], ends: list[int], scores: list[float]) -> bytes:
-    """The inside of one document's ``attributes`` object: kinds in the order of their first span.
+    """Return the inside of one document's ``attributes`` object: kinds in the order of their first span.
 
     >>> fragment(["x__a", "x__b"], [1, 0, 1], [0, 0, 2], [2, 4, 4], [1.0, 0.123456789, 2.5])
     b'"x__b":[[0,2,1.0],[2,4,2.5]],"x__a":[[0,4,0.12346]]'

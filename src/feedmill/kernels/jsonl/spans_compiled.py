@@ -14,7 +14,7 @@ _OPEN, _CLOSE, _COMMA, _ZERO, _MINUS, _POINT = 91, 93, 44, 48, 45, 46
 
 @kernel
 def _write(out, at, value):  # type: ignore[no-untyped-def]
-    """The digits of an integer; where they end."""
+    """Return the digits of an integer; where they end."""
     if value < 0:
         out[at] = _MINUS
         at += 1
@@ -41,7 +41,7 @@ def fragments(
     heads: Array,
     head_bounds: Array,
 ) -> tuple[Array, Array]:
-    """The JSON of each document's attributes, without the braces.
+    """Return the JSON of each document's attributes, without the braces.
 
     Args:
         first: int64[documents + 1], where each one's spans begin.

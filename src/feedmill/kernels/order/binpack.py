@@ -42,7 +42,7 @@ def best_fit_decreasing_reference(sizes: Int32s, capacity: int) -> tuple[Int32s,
 
 
 def best_fit_decreasing(sizes: Int32s, capacity: int) -> tuple[Int32s, int]:
-    """The bin of every item, and the number of bins.
+    """Return the bin of every item, and the number of bins.
 
     Args:
         sizes: int32[n], each in ``[1, capacity]``.
@@ -100,7 +100,7 @@ def _mark(tree, leaf, filled):  # type: ignore[no-untyped-def]
 
 @njit()
 def _first_from(tree, leaf):  # type: ignore[no-untyped-def]
-    """The first leaf from `leaf` on with a bin, or -1."""
+    """Return the first leaf from `leaf` on with a bin, or -1."""
     if tree[leaf]:
         return leaf
     while leaf & (leaf + 1):  # all ones: the last node of its level

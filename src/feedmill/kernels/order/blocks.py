@@ -12,7 +12,7 @@ COMPILED_FROM = 200_000
 
 
 def greedy_blocks(bounds: Int64s, block: int, *, compiled: bool | None = None) -> Int64s:
-    """The first token of each block.
+    """Return the first token of each block.
 
     Documents are added to a block while they are fewer than `block` tokens together; with the one that reaches or
     exceeds that the block is full, and is cut to `block` tokens. The next one begins with the document that did not
@@ -38,7 +38,7 @@ def greedy_blocks(bounds: Int64s, block: int, *, compiled: bool | None = None) -
 
 
 def _plain(bounds: list[int], block: int) -> list[int]:
-    """The oracle of the compiled kernel."""
+    """Return the oracle of the compiled kernel."""
     starts, first = [], 0
     for document in range(len(bounds) - 1):
         tokens = bounds[document + 1] - bounds[first]

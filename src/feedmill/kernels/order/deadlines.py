@@ -47,7 +47,7 @@ class Rates(NamedTuple):
         return (slot * self.period + self.period - 1 - self.start) // sum(self.weights)
 
     def window(self, source: int, draw: int) -> tuple[int, int]:
-        """The first and the last time of a draw, both included."""
+        """Return the first and the last time of a draw, both included."""
         weight = self.weights[source]
         return (
             -((self.slack - (draw + 1) * self.period) // weight) - 1,
@@ -64,7 +64,7 @@ class Rates(NamedTuple):
 
 
 def counts_before(rates: Rates, slot: int, *, compiled: bool = True) -> list[int]:
-    """How many draws each source has before a slot that is a border; integers of any size."""
+    """Return how many draws each source has before a slot that is a border; integers of any size."""
     if not compiled:
         return _counts_before(rates, slot)
     from feedmill.kernels.order.deadlines_compiled import crossing
@@ -75,7 +75,7 @@ def counts_before(rates: Rates, slot: int, *, compiled: bool = True) -> list[int
 
 
 def deal(rates: Rates, slot: int, before: list[int], after: list[int], *, compiled: bool = True) -> npt.NDArray[Any]:
-    """The source of each slot from one border to the next.
+    """Return the source of each slot from one border to the next.
 
     Args:
         rates: the sources.

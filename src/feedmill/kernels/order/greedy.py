@@ -18,7 +18,7 @@ COMPILED_FROM = 500_000
 def greedy(
     weights: npt.NDArray[np.float64], draws: int, *, compiled: bool | None = None
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """The source of each draw, and how often each source is drawn in all.
+    """Return the source of each draw, and how often each source is drawn in all.
 
     Args:
         weights: float64[sources], used as they are.
@@ -55,7 +55,7 @@ def _draw(weights: list[float], choice: npt.NDArray[Any]) -> list[int]:
 
 
 def ranks(choice: npt.NDArray[Any], counts: npt.NDArray[np.int64], *, compiled: bool | None = None) -> npt.NDArray[Any]:
-    """The draws renumbered source by source: all of source 0 in order, then all of source 1, ...
+    """Return the draws renumbered source by source: all of source 0 in order, then all of source 1, ...
 
     Returns:
         For each draw its number in that row, a permutation; uint32[draws], or uint64[draws] from 2^32 on.

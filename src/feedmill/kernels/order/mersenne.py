@@ -27,7 +27,7 @@ _CHUNK = 2**18
 
 
 def randperm(n: int, seed: int, *, compiled: bool | None = None) -> npt.NDArray[Any]:
-    """The permutation of ``[0, n)`` that torch gives for a CPU generator with this seed.
+    """Return the permutation of ``[0, n)`` that torch gives for a CPU generator with this seed.
 
     Takes 4 bytes per number (8 from 2^32 on), and about 2 s for 10^8.
 
@@ -79,7 +79,7 @@ def shuffle(values: npt.NDArray[Any], seed: int, *, compiled: bool | None = None
 
 
 def inverse(order: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Where each number stands in a permutation, in the same type; without a second array of that size."""
+    """Return where each number stands in a permutation, in the same type; without a second array of that size."""
     places = np.empty_like(order)
     for first in range(0, len(order), _CHUNK):
         part = order[first : first + _CHUNK]
@@ -88,7 +88,7 @@ def inverse(order: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _words(generator: np.random.RandomState, count: int) -> npt.NDArray[np.uint32]:
-    """The next outputs of the generator."""
+    """Return the next outputs of the generator."""
     return generator.randint(0, 2**32, count, dtype=np.uint32)
 
 

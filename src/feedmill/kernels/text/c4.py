@@ -23,7 +23,7 @@ _KELVIN = "\u212a"  # in lower case an ASCII k
 
 
 def flags(lowered: str, words: frozenset[str], phrases: Sequence[str]) -> int:
-    """Which of the above the text has.
+    """Return which of the above the text has.
 
     Args:
         lowered: the text in lower case.
@@ -73,7 +73,7 @@ class Automaton(NamedTuple):
 
 
 def automaton(words: frozenset[str], phrases: Sequence[str]) -> Automaton:
-    """The automaton for these words and phrases, of at most 63 characters each."""
+    """Return the automaton for these words and phrases, of at most 63 characters each."""
     patterns = {**dict.fromkeys(words, 0), **dict.fromkeys(phrases, _PHRASE)}
     patterns["javascript"] = _JAVASCRIPT
     patterns["lorem ipsum"] = _LOREM

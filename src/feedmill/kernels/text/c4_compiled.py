@@ -15,7 +15,7 @@ _SCRIPT_LENGTH = 10
 
 @kernel
 def _bounded(codes, start, end, low, high, table):  # type: ignore[no-untyped-def]
-    """Whether white space or an end of the text stands on both sides."""
+    """Return whether white space or an end of the text stands on both sides."""
     return (start == low or table[codes[start - 1]] & _SPACE) and (end == high or table[codes[end]] & _SPACE)
 
 

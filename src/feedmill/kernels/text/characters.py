@@ -36,7 +36,7 @@ def table() -> npt.NDArray[np.uint8]:
 
 
 def _bits(codes: npt.NDArray[np.uint32], regex: Any) -> npt.NDArray[np.uint8]:
-    """The bits of these code points."""
+    """Return the bits of these code points."""
     single = codes.view("<U1")
     found = np.zeros(len(codes), np.uint8)
     surrogates = (codes >= 0xD800) & (codes < 0xE000)

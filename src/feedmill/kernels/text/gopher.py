@@ -1,6 +1,6 @@
 """The quality signals of Gopher (Rae et al. 2021, https://arxiv.org/abs/2112.11446, appendix A1) in plain Python.
 
-The oracle of `feedmill.kernels.text.gopher_compiled`. A signal that a text is too short for is not there.
+The oracle of `feedmill.kernels.text.gopher_compiled`. A signal that a text is too short for does not exist.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SCALARS = SIGNALS[9:]
 
 
 def signals(text: str, joined_newlines: bool) -> dict[str, float]:
-    """The signals of a text in their order.
+    """Return the signals of a text in their order.
 
     Args:
         joined_newlines: whether lines are divided by runs of newlines (version 2) and not by each one (version 1).

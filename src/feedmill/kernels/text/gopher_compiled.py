@@ -115,7 +115,7 @@ def _pair(numbers, counts, n, table, keys, then, then_counts):  # type: ignore[n
 
 @kernel
 def _grams(n, count, numbers, counts, distinct, sizes, characters):  # type: ignore[no-untyped-def]
-    """The signal of the `count` n-grams; ``sizes`` are running sums of word lengths."""
+    """Return the signal of the `count` n-grams; ``sizes`` are running sums of word lengths."""
     if n < 5:
         best, at = 1, 0
         for i in range(count):
@@ -134,7 +134,7 @@ def _grams(n, count, numbers, counts, distinct, sizes, characters):  # type: ign
 
 
 def ready() -> bool:
-    """Whether both are compiled already."""
+    """Return whether both are compiled already."""
     return _word_signals.ready and _line_signals.ready
 
 
@@ -220,7 +220,7 @@ def _median(sizes, count):  # type: ignore[no-untyped-def]
 
 @kernel
 def _at_most(sizes, count, bound):  # type: ignore[no-untyped-def]
-    """How many of the differences of `sizes` do not exceed a bound."""
+    """Return how many of the differences of `sizes` do not exceed a bound."""
     total = 0
     for i in range(count):
         total += sizes[i + 1] - sizes[i] <= bound

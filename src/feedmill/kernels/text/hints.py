@@ -14,5 +14,5 @@ _ADDRESS = re.compile(r"[0-9]\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]")
 
 
 def hints(text: str) -> int:
-    """The bits of what the text may hold."""
+    """Return the bits of what the text may hold."""
     return EMAIL * ("@" in text) | PHONE * bool(_PHONE.search(text)) | ADDRESS * bool(_ADDRESS.search(text))

@@ -13,7 +13,7 @@ _AT, _DOT, _DASH, _BLANK, _OPEN, _CLOSE = 64, 46, 45, 32, 40, 41
 
 @kernel
 def _three(codes, i, end, table):  # type: ignore[no-untyped-def]
-    """Whether three digits begin here."""
+    """Return whether three digits begin here."""
     return (
         i + 3 <= end
         and table[codes[i]] & _DIGIT != 0
@@ -24,7 +24,7 @@ def _three(codes, i, end, table):  # type: ignore[no-untyped-def]
 
 @kernel
 def _is_phone(codes, i, end, table):  # type: ignore[no-untyped-def]
-    """Whether the beginning of a phone number stands here, behind white space."""
+    """Return whether the beginning of a phone number stands here, behind white space."""
     if i < end and codes[i] == _OPEN:
         i += 1
     if not _three(codes, i, end, table):
@@ -39,7 +39,7 @@ def _is_phone(codes, i, end, table):  # type: ignore[no-untyped-def]
 
 @kernel
 def _is_address(codes, i, end):  # type: ignore[no-untyped-def]
-    """Whether three dots with one to three digits between them stand from here, at a dot."""
+    """Return whether three dots with one to three digits between them stand from here, at a dot."""
     for _ in range(2):
         i += 1
         digits = 0

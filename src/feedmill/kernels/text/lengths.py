@@ -16,7 +16,7 @@ Positions = npt.NDArray[np.int64]
 
 
 def encode(texts: list[str]) -> tuple[Codes, Positions]:
-    """The texts as one run of code points, uint32[characters], and where each begins, int64[len(texts) + 1]."""
+    """Return the texts as one run of code points, uint32[characters], and where each begins, int64[len(texts) + 1]."""
     offsets = np.zeros(len(texts) + 1, np.int64)
     np.cumsum([len(text) for text in texts], out=offsets[1:])
     return np.frombuffer("".join(texts).encode("utf-32-le"), dtype="<u4"), offsets
@@ -48,6 +48,6 @@ def words(text: str) -> list[tuple[int, int]]:
 
 
 def count_pieces(text: str) -> int:
-    """How many runs of word characters, and of characters that are neither those nor white space, there are."""
+    """Return how many runs of word characters, and of characters that are neither those nor white space, there are."""
     regex: Any = __import__("regex")
     return len(regex.findall(r"\w+|[^\w\s]+", text))

@@ -4,7 +4,7 @@ The oracle of `feedmill.kernels.text.paragraphs_compiled`. Two rules say where a
 
 * `CHARACTERS`: it includes the separator behind it, and an empty rest after the last separator is none.
 * `DOLMA`: as Dolma 1.2 counts. One character is added for the separator while the offset is below the number of bytes
-  less one, so the last newline of an ASCII text is left out, the last end of other texts may lie one beyond the text,
+  less one, so the last newline of an ASCII text is skipped, the last end of other texts may lie one beyond the text,
   and separators of several characters drift.
 
 Windows of n words begin at every `stride`-th word; by the rule of Dolma at 0, 1, 1 + stride, 1 + 2 stride, ...
@@ -28,7 +28,7 @@ class Piece(NamedTuple):
 
 
 def pieces(text: str, separator: str, rule: int) -> list[Piece]:
-    """The paragraphs of a text; none of an empty one."""
+    """Return the paragraphs of a text; none of an empty one."""
     if not text:
         return []
     parts = text.split(separator)
@@ -47,7 +47,7 @@ def pieces(text: str, separator: str, rule: int) -> list[Piece]:
 
 
 def windows(text: str, length: int, stride: int, rule: int) -> list[list[str]]:
-    """The n-grams of a paragraph that are looked up."""
+    """Return the n-grams of a paragraph that are looked up."""
     found = words(text)
     used, last = [], 0
     for start in range(len(found) - length + 1):

@@ -23,7 +23,7 @@ def _separator_at(data, at, separator):  # type: ignore[no-untyped-def]
 
 @kernel
 def blank(data, low, high, index, pages):  # type: ignore[no-untyped-def]
-    """Whether ``data[low:high]`` is empty or white space only."""
+    """Return whether ``data[low:high]`` is empty or white space only."""
     while low < high:
         kind, size = kind_at(data, low, index, pages)
         if kind & BLANK == 0:
@@ -47,7 +47,7 @@ def _all_blank(data, lows, highs, index, pages, out):  # type: ignore[no-untyped
 
 @kernel
 def pieces(data, offsets, separator, rule, rows, starts, ends, lows, highs, lengths):  # type: ignore[no-untyped-def]
-    """The paragraphs of the texts ``data[offsets[i]:offsets[i + 1]]``; how many there are.
+    """Return the paragraphs of the texts ``data[offsets[i]:offsets[i + 1]]``; how many there are.
 
     Args:
         separator: uint8, one byte or more.
@@ -111,7 +111,7 @@ def ngrams(
     parts: Array,
     keys: Array,
 ) -> tuple[int, int, Array]:
-    """The keys of the n-grams of the `chosen` pieces.
+    """Return the keys of the n-grams of the `chosen` pieces.
 
     Args:
         lows, highs: int64[n], bytes of the pieces; chosen: bool[n].

@@ -60,7 +60,7 @@ def tables() -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
 
 
 def segments(text: str) -> list[str]:
-    """The words and what is between them: their concatenation is the text.
+    """Return the words and what is between them: their concatenation is the text.
 
     >>> segments("can't stop: 3.5 km")
     ["can't", ' ', 'stop', ':', ' ', '3.5', ' ', 'km']
@@ -71,7 +71,7 @@ def segments(text: str) -> list[str]:
 
 
 def words(text: str) -> list[str]:
-    """The segments that are not blank."""
+    """Return the segments that are not blank."""
     return [piece for piece in segments(text) if not all(_kind(c) & BLANK for c in piece)]
 
 
@@ -82,7 +82,7 @@ def _kind(character: str) -> int:
 
 
 def _boundary(kinds: list[int], i: int) -> bool:
-    """Whether a boundary lies before character `i`."""
+    """Return whether a boundary lies before character `i`."""
     before, after = kinds[i - 1] & CLASS_BITS, kinds[i] & CLASS_BITS
     if before == CR and after == LF:
         return False
@@ -102,7 +102,7 @@ def _boundary(kinds: list[int], i: int) -> bool:
 
 
 def _flags(left: list[int]) -> int:
-    """How many regional indicators stand at the end."""
+    """Return how many regional indicators stand at the end."""
     count = 0
     for kind in reversed(left):
         if kind == FLAG:

@@ -49,7 +49,7 @@ def kind_at(data, at, index, pages):  # type: ignore[no-untyped-def]
 
 @kernel
 def _ahead(data, at, high, index, pages):  # type: ignore[no-untyped-def]
-    """The class of the next character that is not ignored."""
+    """Return the class of the next character that is not ignored."""
     while at < high:
         kind, size = kind_at(data, at, index, pages)
         kind &= CLASS_BITS
@@ -100,7 +100,7 @@ def _is_letter(byte):  # type: ignore[no-untyped-def]
 
 @kernel
 def words(data, low, high, index, pages, lows, highs, count):  # type: ignore[no-untyped-def]
-    """The segments of ``data[low:high]`` that are not blank, from place `count` on; how many there are then.
+    """Return the segments of ``data[low:high]`` that are not blank, from place `count` on; how many there are then.
 
     Args:
         data: uint8, UTF-8. index, pages: see `feedmill.kernels.text.wordbreak.tables`.

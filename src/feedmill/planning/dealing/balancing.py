@@ -138,7 +138,7 @@ def _dealt_in_rounds(cost: Floats, ranks: int, most: int) -> IntArray:
 
 
 def _differenced(sums: Floats) -> IntArray:
-    """Which column of each layer comes into each slot, int64 as `sums`, whose rows fall."""
+    """Return which column of each layer comes into each slot, int64 as `sums`, whose rows fall."""
     count, width = sums.shape
     slots = np.broadcast_to(np.arange(width), (count, width)).copy()
     row = np.arange(count)  # of each layer
@@ -246,6 +246,6 @@ def _share(dealt: IntArray, cost: Floats, total: Floats, close: float) -> None:
 
 
 def _sums(rows: Floats) -> Floats:
-    """The rows added up one after the other: `np.sum` adds in an order that depends on the machine."""
+    """Return the rows added up one after the other: `np.sum` adds in an order that depends on the machine."""
     total: Floats = np.add.accumulate(rows, axis=0)[-1]
     return total

@@ -157,7 +157,7 @@ class Costs:
 
 
 def _costs_of(plan: Plan, by: str) -> list[IntArray]:
-    """The costs of each source's samples."""
+    """Return the costs of each source's samples."""
     out: list[IntArray] = []
     lacking: list[int] = []
     for number, source in enumerate(plan.sources):
@@ -175,7 +175,7 @@ def _costs_of(plan: Plan, by: str) -> list[IntArray]:
 
 
 def _of_source(error: FeedmillError, plan: Plan, number: int) -> FeedmillError:
-    """The same error, naming the plan's source."""
+    """Return the same error, naming the plan's source."""
     error.what = f"in the source {plan.names[number]!r}, {error.what}"
     return error
 
@@ -197,7 +197,7 @@ def _unknown(plan: Plan, by: str, lacking: Sequence[int]) -> ConfigError:
 
 
 def _advice(plan: Plan, by: str, lacking: Sequence[int]) -> str:
-    """What to do about each kind of source."""
+    """Return what to do about each kind of source."""
     kinds: dict[str, list[tuple[str, str]]] = {}
     for number in lacking:
         source: Dataset = plan.sources[number]

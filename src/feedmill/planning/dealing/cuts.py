@@ -61,7 +61,7 @@ class Budget:
 
     @classmethod
     def of(cls, value: Budget | Mapping[str, Any]) -> Budget:
-        """A budget from what a recipe or an argument says, such as ``{"tokens": 65536, "max_samples": 64}``.
+        """Return a budget from what a recipe or an argument says, such as ``{"tokens": 65536, "max_samples": 64}``.
 
         Raises:
             ConfigError: it names no cost, or several.
@@ -89,7 +89,7 @@ class BudgetGrid:
 
     Attributes:
         start: position at which the first batch begins.
-        length: samples in the plan, or None where it never ends.
+        length: samples in the plan, or None if it never ends.
         remainder: what becomes of a last global batch that the plan's end cuts short: ``drop``, ``uneven``, ``ragged``.
 
     Raises:
@@ -116,12 +116,12 @@ class BudgetGrid:
             )
 
     def started_at(self, position: int) -> BudgetGrid:
-        """The batches from another position on."""
+        """Return the batches from another position on."""
         return replace(self, start=position)
 
     @property
     def end(self) -> int | None:
-        """The position after the last batch; None where it is only known when it is reached."""
+        """The position after the last batch; None if it is only known when it is reached."""
         return None if self.remainder == "drop" else self.length
 
 
@@ -162,7 +162,7 @@ class Cuts:
         self._most = MOST_SAMPLES + 1 if most is None else most * grid.world_size
 
     def after(self, position: int) -> Iterator[Cut]:
-        """The global batches from `position` on, in order.
+        """Yield the global batches from `position` on, in order.
 
         Raises:
             ConfigError: one sample costs more than the budget of a rank, the end of the plan has fewer samples than
@@ -204,7 +204,7 @@ class Cuts:
         return np.array(ends, np.int64)
 
     def oversized(self) -> list[str]:
-        """Samples that cost more than the budget of a rank, at most one of each source, in words.
+        """Return samples that cost more than the budget of a rank, at most one of each source, in words.
 
         The plan need not give them: a subset or a skip list may leave them out.
         """
@@ -270,7 +270,7 @@ class Cuts:
 
 
 def costs_of(plan: Any, by: str, linear: float, option: str) -> Any:
-    """The costs of a plan, for what `option` names. Raises ConfigError where they are unknown."""
+    """Return the costs of a plan, for what `option` names. Raises ConfigError if they are unknown."""
     if getattr(plan, "node", None) is None:
         raise ConfigError(
             f"this plan has no index that knows what a sample costs, for {option}", fix=f"Leave {option} out."

@@ -70,7 +70,7 @@ class Balance:
 
     @classmethod
     def of(cls, value: Balance | Mapping[str, Any] | str | None) -> Balance | None:
-        """A balance from what a recipe or an argument says. Raises ConfigError."""
+        """Return a balance from what a recipe or an argument says. Raises ConfigError."""
         if value is None or isinstance(value, Balance):
             return value
         options = {"by": value} if isinstance(value, str) else dict(value)
@@ -179,12 +179,12 @@ class Dealer:
         return self._located(steps)
 
     def batches(self, position: int) -> Iterator[Step]:
-        """The batches from the one that begins at `position` on."""
+        """Return the batches from the one that begins at `position` on."""
         first = self.grid.number_at(position)
         return self.ahead(count(first) if self.grid.steps is None else range(first, self.grid.steps))
 
     def ahead(self, numbers: Iterable[int]) -> Iterator[Step]:
-        """The batches of these numbers, in order; several are located at once."""
+        """Yield the batches of these numbers, in order; several are located at once."""
         grid, remaining = self.grid, iter(numbers)
         most = (LONGEST - grid.start) // grid.global_batch  # from there on batches are not made before they are asked
         each = grid.batch_size if self._costs is None else grid.global_batch
@@ -197,7 +197,7 @@ class Dealer:
             first = next(remaining, None)
 
     def ranks(self, number: int) -> list[IntArray]:
-        """The positions that each rank gets in a step: for reports."""
+        """Return the positions that each rank gets in a step: for reports."""
         first, count, _ = self._batch(number)
         if self._costs is not None:
             return [first + offsets for offsets in self._assigned(first, count)[0]]
@@ -217,7 +217,7 @@ class Dealer:
         return first, grid.left_over, grid.length
 
     def _bounds(self, count: int) -> IntArray:
-        """Where each rank's part of `count` dealt positions begins, and the end: nearly equal shares."""
+        """Return where each rank's part of `count` dealt positions begins, and the end: nearly equal shares."""
         ranks = self.grid.world_size
         return np.array([count * rank // ranks for rank in range(ranks + 1)], np.int64)
 
@@ -319,7 +319,7 @@ class BudgetDealer:
         self._key = derive(plan.seed, "deal")
 
     def batches(self, position: int) -> Iterator[Step]:
-        """The batches from the global batch that begins at `position` on; they are numbered from 0 there.
+        """Yield the batches from the global batch that begins at `position` on; they are numbered from 0 there.
 
         Raises:
             ConfigError: as `Cuts.after`.
@@ -353,5 +353,5 @@ class BudgetDealer:
 
 
 def dealer_of(plan: Any, grid: Grid | BudgetGrid, dealing: Dealing) -> Dealer | BudgetDealer:
-    """The batches of one rank: of a fixed number of samples, or by budget. Raises as their classes do."""
+    """Return the batches of one rank: of a fixed number of samples, or by budget. Raises as their classes do."""
     return BudgetDealer(plan, grid) if isinstance(grid, BudgetGrid) else Dealer(plan, grid, dealing)

@@ -74,7 +74,7 @@ class Spread:
     Attributes:
         steps: how many were looked at, from the start.
         batch_size: samples per rank and step; None for batches by budget.
-        by: what cost means; None where no cost is known, and `unknown` says why.
+        by: what cost means; None if no cost is known, and `unknown` says why.
         budget: how batches by budget use it, or None.
     """
 
@@ -89,12 +89,12 @@ class Spread:
     budget: BudgetUse | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return asdict(self)
 
 
 def spread(plan: Plan, world_size: int, batch_size: int | None, budget: int | None = None) -> Spread:
-    """How evenly the ranks of a layout are served in the first steps of a plan.
+    """Return how evenly the ranks of a layout are served in the first steps of a plan.
 
     Args:
         batch_size: samples per rank and step; None for the budget of the plan's recipe.
@@ -200,7 +200,7 @@ def _by_budget(plan: Plan, world_size: int, positions: int | None) -> Spread:
 
 
 def _shares(plan: Plan, counts: Any) -> list[Share]:
-    """The sources' shares from int64[ranks, sources]."""
+    """Return the sources' shares from int64[ranks, sources]."""
     own = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     whole = counts.sum(axis=0) / max(counts.sum(), 1)
     return [
@@ -222,7 +222,7 @@ def _bound(cost: Any, ranks: int) -> float:
 
 
 def _costs(plan: Plan, asked: Balance | None) -> tuple[Balance, Any, str | None]:
-    """What cost means, the costs, and why they are unknown: as asked, else tokens, else bytes."""
+    """Return what cost means, the costs, and why they are unknown: as asked, else tokens, else bytes."""
     from feedmill.planning.dealing.costs import Costs
 
     if asked is not None:

@@ -3,7 +3,7 @@
 From a start position on, global batch *b* is the positions ``[start + b*G, start + (b+1)*G)`` with
 ``G = batch_size * world_size``; of these a rank takes as many as there are in the *r*-th of `world_size` equal slices,
 and those themselves where nothing is dealt (`feedmill.planning.dealing.dealer`). What remains at the end of
-a finite plan is left out (``drop``), filled up with the plan's first samples so that every rank has a whole batch
+a finite plan is skipped (``drop``), filled up with the plan's first samples so that every rank has a whole batch
 (``pad``), or spread over the ranks in contiguous shares of nearly equal size (``uneven``, and ``ragged``, in which some
 ranks may have a batch less than others).
 """
@@ -78,7 +78,7 @@ class Grid:
 
     Attributes:
         start: position of the first sample of global batch 0.
-        length: samples in the plan, or None where it never ends.
+        length: samples in the plan, or None if it never ends.
         batch_size: samples per rank and step.
         remainder: what becomes of the samples that fill no global batch.
     """
@@ -91,7 +91,7 @@ class Grid:
     remainder: Remainder
 
     def started_at(self, position: int) -> Grid:
-        """The same batches, counted from another position."""
+        """Return the same batches, counted from another position."""
         return replace(self, start=position)
 
     @property
@@ -101,7 +101,7 @@ class Grid:
 
     @property
     def end(self) -> int | None:
-        """The position after the last batch, or None where the plan never ends."""
+        """The position after the last batch, or None if the plan never ends."""
         if self.length is None:
             return None
         return self.length - self.left_over if self.remainder == "drop" else self.length
@@ -131,11 +131,11 @@ class Grid:
         return Step(first, first + self.batch_size, end, number, self.length)
 
     def number_at(self, position: int) -> int:
-        """The number of the batch that begins at `position`, or the count of all batches after the last one."""
+        """Return the number of the batch that begins at `position`, or the count of all batches after the last one."""
         return -((self.start - position) // self.global_batch)
 
     def _last_share(self) -> tuple[int, int]:
-        """This rank's part of the cut batch, counted from that batch's first position."""
+        """Return this rank's part of the cut batch, counted from that batch's first position."""
         left = self.left_over
         if self.remainder == "drop" or not left:
             return 0, 0

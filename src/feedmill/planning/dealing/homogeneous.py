@@ -46,7 +46,7 @@ def check_skip(plan: Plan) -> None:
 
 
 def _end_of(plan: Plan) -> int | None:
-    """The length of the plan without its skip list."""
+    """Return the length of the plan without its skip list."""
     return plan.node.child.length if isinstance(plan.node, Skip) else plan.node.length
 
 

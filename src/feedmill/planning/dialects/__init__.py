@@ -54,13 +54,13 @@ class Translation:
         return self.origins.get(keys, self.file)
 
     def line(self, place: Any) -> int:
-        """The line of that, 0 where it has none."""
+        """Return the line of that, 0 if it has none."""
         found = re.search(r":(\d+)$", self.where(place))
         return int(found[1]) if found else 0
 
 
 def recognise(source: str | bytes | Mapping[str, Any]) -> str | None:
-    """The dialect of a file's text or of plain data; None for Feedmill's own."""
+    """Return the dialect of a file's text or of plain data; None for Feedmill's own."""
     keys = set(source) if isinstance(source, Mapping) else _top_keys(source)
     if keys & {"splits", "__class__", "__module__"}:
         return METADATASET
@@ -70,7 +70,7 @@ def recognise(source: str | bytes | Mapping[str, Any]) -> str | None:
 
 
 def _top_keys(text: str | bytes) -> set[str]:
-    """The keys of the document's mapping as far as it can be parsed; errors in it are reported later."""
+    """Return the keys of the document's mapping as far as it can be parsed; errors in it are reported later."""
     keys: set[str] = set()
     depth, is_key = 0, True
     if isinstance(text, str):
@@ -93,7 +93,7 @@ def _top_keys(text: str | bytes) -> set[str]:
 
 
 def check_chain(files: int, file: str) -> None:
-    """Raises `ConfigError` where too many files have led to this one: through links they may do so without end."""
+    """Raises `ConfigError` if too many files have led to this one: through links they may do so without end."""
     if files > MOST_NESTED:
         raise ConfigError(
             f"more than {MOST_NESTED} files lead from one to the next",
@@ -104,7 +104,7 @@ def check_chain(files: int, file: str) -> None:
 
 
 def check_files(files: int, file: str | None) -> None:
-    """Raises `ConfigError` where too many files are read for one recipe: two that name the next one twice, and so on,
+    """Raises `ConfigError` if too many files are read for one recipe: two that name the next one twice, and so on,
     double with each level."""
     if files > MOST_FILES:
         raise ConfigError(

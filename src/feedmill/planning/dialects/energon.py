@@ -65,7 +65,7 @@ class _Outer:
 
 
 def translate(document: Document, url: str, load: Load, *, split: str, mode: str) -> Translation:
-    """The recipe of one split of a metadataset.
+    """Return the recipe of one split of a metadataset.
 
     Args:
         document: the file.
@@ -82,7 +82,7 @@ def translate(document: Document, url: str, load: Load, *, split: str, mode: str
 
 
 def split_names(document: Document) -> list[str]:
-    """The splits of a metadataset. Raises `ConfigError` where it is none."""
+    """Return the splits of a metadataset. Raises `ConfigError` if it is none."""
     return list(_splits(document))
 
 
@@ -130,7 +130,7 @@ class _Translator:
         return self.result
 
     def split(self, outer: _Outer, place: Place) -> dict[str, Any]:
-        """The source that a split of a file is, to stand at `place` of the recipe."""
+        """Return the source that a split of a file is, to stand at `place` of the recipe."""
         document = outer.document
         splits = _splits(document)
         path: Place = ("splits", outer.split)
@@ -148,7 +148,7 @@ class _Translator:
         return self.mixture(outer, (*path, "datasets"), node.get("datasets"), place, "blend", _V1_KEYS)
 
     def node(self, outer: _Outer, path: Place, node: Mapping[str, Any], place: Place) -> dict[str, Any]:
-        """A reference, a join, or one of the two kinds of blends."""
+        """Return a reference, a join, or one of the two kinds of blends."""
         found = [key for key in ("path", "join", *_KINDS) if key in node]
         if len(found) != 1:
             raise ConfigError(
@@ -203,7 +203,7 @@ class _Translator:
         return {ours: found}
 
     def reference(self, outer: _Outer, path: Place, node: Mapping[str, Any], place: Place) -> dict[str, Any]:
-        """A dataset, or a split of another metadataset."""
+        """Return a dataset, or a split of another metadataset."""
         document = outer.document
         name = _text(document, (*path, "path"), node.get("path"))
         split = (
@@ -237,7 +237,7 @@ class _Translator:
         return member
 
     def nested(self, outer: _Outer, path: Place, name: str, node: Mapping[str, Any], place: Place) -> dict[str, Any]:
-        """A split of another metadataset, in place of the reference to it."""
+        """Return a split of another metadataset, in place of the reference to it."""
         at = outer.document.at((*path, "path"))
         for key in ("aux", "dataset_config", "split_config"):
             if node.get(key) is not None:
@@ -333,7 +333,7 @@ class _Translator:
         return {**part, **kept, **({"subflavors": own} if own else {})}
 
     def common(self, outer: _Outer) -> dict[str, Any]:
-        """What datasets and joins take from above."""
+        """Return what datasets and joins take from above."""
         found: dict[str, Any] = {}
         if outer.ranges:
             found["subset"] = [list(each) for each in outer.ranges]
@@ -344,7 +344,7 @@ class _Translator:
         return found
 
     def ranges(self, outer: _Outer, path: Place, node: Mapping[str, Any], *, leaf: bool) -> tuple[Any, ...]:
-        """The node's own range before those from above."""
+        """Return the node's own range before those from above."""
         if node.get("subset") is None:
             return outer.ranges
         at = outer.document.at((*path, "subset"))
@@ -401,7 +401,7 @@ def _ours(kind: str, validation: bool) -> str:
 
 
 def _seen(prefix: str, path: str) -> str:
-    """A path of a nested file as seen from the outermost."""
+    """Return a path of a nested file as seen from the outermost."""
     return path if "://" in path or path.startswith("/") else prefix + path.removeprefix("./")
 
 

@@ -31,7 +31,7 @@ _DATASET = ("dataset_folder", "dataset_weights", "return_positions", "token_size
 
 
 def translate(data: Any, marks: Marks | None, file: str, *, mode: str) -> Translation:
-    """The recipe of a configuration, or of its ``data_stages`` alone.
+    """Return the recipe of a configuration, or of its ``data_stages`` alone.
 
     Raises:
         ConfigError: stages out of order or named twice, no folders, or weights that do not fit the folders.
@@ -87,7 +87,7 @@ class _Stages:
                     raise self.error((*place, key), f"unknown key {key!r}", f"Did you mean {near[0]!r}?")
 
     def sequence_length(self, data: Mapping[str, Any], stages: list[Any]) -> int | None:
-        """Tokens in a sample, without the one more that is the last target; None where the file does not say."""
+        """Tokens in a sample, without the one more that is the last target; None if the file does not say."""
         tokens = data.get("tokens")
         whole = tokens.get("sequence_length") if isinstance(tokens, Mapping) else None
         found = [whole if stage.get("sequence_length") is None else stage["sequence_length"] for stage in stages]
@@ -98,7 +98,7 @@ class _Stages:
         return found[0]
 
     def nanosets(self, config: Mapping[str, Any], stages: list[Any], starts: list[int], length: int) -> Translation:
-        """The stages as Nanosets, one after another."""
+        """Return the stages as Nanosets, one after another."""
         batch = _global_batch(config)
         tokens = config.get("tokens")
         steps = tokens.get("train_steps") if isinstance(tokens, Mapping) else None
@@ -152,7 +152,7 @@ class _Stages:
         return result
 
     def starts(self, stages: list[Any]) -> list[int]:
-        """The first step of each stage, from 1."""
+        """Return the first step of each stage, from 1."""
         starts: list[int] = []
         names: set[str] = set()
         for number, stage in enumerate(stages):
@@ -174,7 +174,7 @@ class _Stages:
         return starts
 
     def single(self, stage: Mapping[str, Any]) -> dict[str, Any]:
-        """A recipe of one stage."""
+        """Return a recipe of one stage."""
         place: Place = ("data_stages", 0)
         member = self.member(stage, place, ("source",))
         kind = next((kind for kind in ("blend", "concat") if kind in member), None)
@@ -185,7 +185,7 @@ class _Stages:
         return {"shuffle": "global", **member}
 
     def several(self, config: Mapping[str, Any], stages: list[Any], starts: list[int]) -> dict[str, Any]:
-        """A recipe of several stages: all sources in one blend, with weights that change."""
+        """Return a recipe of several stages: all sources in one blend, with weights that change."""
         sources: list[dict[str, Any]] = []
         table: list[dict[str, Any]] = []
         known: dict[tuple[str, int], str] = {}
@@ -288,7 +288,7 @@ class _Stages:
 
 
 def _global_batch(config: Mapping[str, Any]) -> int | None:
-    """Samples per step, from the parts of it that a whole configuration has."""
+    """Return samples per step, from the parts of it that a whole configuration has."""
     tokens, parallelism = config.get("tokens"), config.get("parallelism")
     if not isinstance(tokens, Mapping) or not isinstance(parallelism, Mapping):
         return None

@@ -31,7 +31,7 @@ _DEFAULT_SEED = 42
 
 
 def translate(data: Any, marks: Marks | None, file: str, *, mode: str) -> Translation:
-    """The recipe of a configuration.
+    """Return the recipe of a configuration.
 
     Raises:
         ConfigError: the lists differ in length or are empty, or a type or modality is unknown or does not fit.
@@ -40,7 +40,7 @@ def translate(data: Any, marks: Marks | None, file: str, *, mode: str) -> Transl
 
 
 def as_list(value: Any) -> Any:
-    """A list that is written as text, with commas between its entries, or one number; anything else as it is."""
+    """Return a list that is written as text, with commas between its entries, or one number; anything else as it is."""
     if not isinstance(value, str):
         return [value] if isinstance(value, (int, float)) else value
     entries = [entry.strip() for entry in value.split(",")]
@@ -130,7 +130,7 @@ class _Lists:
                 )
 
     def source(self, manifest: Any, number: int) -> dict[str, Any]:
-        """The folder of a manifest; the manifest's own name where it is an unusual one."""
+        """Return the folder of a manifest; the manifest's own name where it is an unusual one."""
         at = self.at(f"{self.prefix}dataset_manifest", number)
         if not isinstance(manifest, str) or not manifest:
             raise ConfigError(f"a manifest is a path or URL, found {manifest!r:.60}", file=at, kind="bad-recipe")

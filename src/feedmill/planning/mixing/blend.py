@@ -47,7 +47,7 @@ _RATIO = re.compile(r"\s*(\d{1,40})\s*/\s*(\d{1,40})\s*")
 
 
 def exact_weight(value: Any) -> Fraction:
-    """A weight as the fraction that its decimal text means.
+    """Return a weight as the fraction that its decimal text means.
 
     >>> exact_weight(0.7), exact_weight("30%"), exact_weight("1/3")
     (Fraction(7, 10), Fraction(3, 10), Fraction(1, 3))
@@ -161,12 +161,12 @@ class Schedule:
         return positions
 
     def position(self, source: int, ordinal: int) -> int:
-        """The position of one draw, as an integer of any size."""
+        """Return the position of one draw, as an integer of any size."""
         rounds, rest = divmod(ordinal, int(self.counts[source]))
         return rounds * self.period + int(self.slots[self.starts[source] + rest])
 
     def drawn(self, total: int) -> list[int]:
-        """How often each source is drawn by the first `total` positions."""
+        """Return how often each source is drawn by the first `total` positions."""
         rounds, rest = divmod(total, self.period)
         return [
             rounds * int(count) + int(np.searchsorted(self.slots[self.starts[i] : self.starts[i + 1]], rest))
@@ -193,7 +193,7 @@ def run_schedule(weights: Sequence[Any], run_length: int, limit: int = PERIOD_LI
 
 
 def schedule(weights: Sequence[Any], limit: int = PERIOD_LIMIT) -> PlainSchedule:
-    """The schedule for these weights: a table of one period where that is no longer than `limit`, else computed.
+    """Return the schedule for these weights: a table of one period where that is no longer than `limit`, else computed.
 
     A table takes about 0.6 us per slot: well under 1 ms for a period of 1,000, half a second for the longest.
 
@@ -249,7 +249,7 @@ def apportion(shares: Sequence[Fraction], period: int) -> list[int]:
 
 
 def _earliest_deadline_first(counts: Sequence[int]) -> npt.NDArray[Any]:
-    """The source of each slot of the period, in the smallest unsigned type that holds the numbers."""
+    """Return the source of each slot of the period, in the smallest unsigned type that holds the numbers."""
     period, sources = sum(counts), len(counts)
     releases, jobs = [], []
     for i, count in enumerate(counts):

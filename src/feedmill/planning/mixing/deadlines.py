@@ -58,7 +58,7 @@ _KEPT_SLOTS = 2**20
 
 
 def groups_of(counts: Sequence[int]) -> list[list[int]] | None:
-    """The sources with draws as one group, or as a light and a heavy one; None where windows would be too wide.
+    """Return the sources with draws as one group, or as a light and a heavy one; None if windows would be too wide.
 
     A group's widest window is its weight over the smallest weight in it; the two groups are those where the wider is
     narrowest. None is too wide where each of n sources has one in ``2^36 / n`` of the blend or more: those below one
@@ -143,12 +143,12 @@ class Deadlines:
         return positions
 
     def position(self, source: int, ordinal: int) -> int:
-        """The position of one draw, as an integer of any size."""
+        """Return the position of one draw, as an integer of any size."""
         group, i = self._home[source]
         return group.rates.time(group.slot(i, ordinal))
 
     def drawn(self, total: int) -> list[int]:
-        """How often each source is drawn by the first `total` positions."""
+        """Return how often each source is drawn by the first `total` positions."""
         counts = [0] * len(self.counts)
         for group in self._groups:
             inside = group.drawn((group.total * total + group.rates.start) // self.period)
@@ -192,7 +192,7 @@ class _Group:
         ordinal[rows] = draws
 
     def slots(self, i: int, ordinal: IntArray) -> IntArray:
-        """The group's slots of draws of one source, int64[n]."""
+        """Return the group's slots of draws of one source, int64[n]."""
         # A draw comes after its window's begin; rounding is off by less than 2^-50 of it.
         earliest = ordinal * (self.total / self.rates.weights[i] * (1 - 2.0**-50)) - 3
         blocks = np.maximum(earliest, 0).astype(np.int64) >> self._bits
@@ -214,7 +214,7 @@ class _Group:
         return slots
 
     def slot(self, i: int, ordinal: int) -> int:
-        """The group's slot of one draw, as an integer of any size."""
+        """Return the group's slot of one draw, as an integer of any size."""
         number = max(0, ordinal * self.total // self.rates.weights[i] - 3) >> self._bits
         while ordinal >= self._before(number + 1)[i]:
             number += 1

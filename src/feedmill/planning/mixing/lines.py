@@ -108,13 +108,13 @@ class Lines:
         return positions
 
     def position(self, source: int, ordinal: int) -> int:
-        """The position of one draw, as an integer of any size."""
+        """Return the position of one draw, as an integer of any size."""
         for part, whole, start in self._paths[source]:
             ordinal = (ordinal * whole + start) // part
         return ordinal
 
     def drawn(self, total: int) -> list[int]:
-        """How often each source is drawn by the first `total` positions."""
+        """Return how often each source is drawn by the first `total` positions."""
         counts = [0] * len(self.counts)
         stack = [(self._root, total)]
         while stack:
@@ -191,14 +191,14 @@ def _huffman(leaves: Sequence[Branch], enough: int = 1) -> list[Branch]:
 
 
 def _slack(branch: Branch) -> float:
-    """The least ``1 / w - sum(1 / w_a)`` of the sources below; where it is above 0 the bound is below 1."""
+    """Return the least ``1 / w - sum(1 / w_a)`` of the sources below; where it is above 0 the bound is below 1."""
     if branch.sides is None:
         return 1 / branch.weight
     return min(map(_slack, branch.sides)) - 1 / branch.weight
 
 
 def _best_of_all(parts: Sequence[Branch]) -> Branch:
-    """The tree over these branches with most slack.
+    """Return the tree over these branches with most slack.
 
     A set's slack is that of its worse half, less the inverse of its weight: a recursion over all subsets.
     """

@@ -73,12 +73,12 @@ class Runs:
         return positions
 
     def position(self, source: int, ordinal: int) -> int:
-        """The position of one draw, as an integer of any size."""
+        """Return the position of one draw, as an integer of any size."""
         run, offset = divmod(ordinal, self.length)
         return self.inner.position(source, run) * self.length + offset
 
     def drawn(self, total: int) -> list[int]:
-        """How often each source is drawn by the first `total` positions."""
+        """Return how often each source is drawn by the first `total` positions."""
         slots, rest = divmod(total, self.length)
         draws = [count * self.length for count in self.inner.drawn(slots)]
         if rest:

@@ -116,20 +116,20 @@ class Stages:
         return positions
 
     def position(self, source: int, ordinal: int) -> int | None:
-        """The position of one draw, as an integer of any size; None where it never comes."""
+        """Return the position of one draw, as an integer of any size; None if it never comes."""
         stage = sum(ordinal >= before[source] for before in self.before[1:])
         if stage == len(self.schedules) or not self.schedules[stage].counts[source]:
             return None
         return self.starts[stage] + self.schedules[stage].position(source, ordinal - self.before[stage][source])
 
     def drawn(self, total: int) -> list[int]:
-        """How often each source is drawn by the first `total` positions, at most `length`."""
+        """Return how often each source is drawn by the first `total` positions, at most `length`."""
         stage = self._stage(total)
         since = self.schedules[stage].drawn(total - self.starts[stage])
         return [a + b for a, b in zip(self.before[stage], since, strict=True)]
 
     def asked(self, total: int) -> tuple[Fraction, ...]:
-        """The piecewise exact number of draws of each source by the first `total` positions."""
+        """Return the piecewise exact number of draws of each source by the first `total` positions."""
         exact = [Fraction(0)] * len(self.counts)
         for start, part, size in zip(self.starts, self.schedules, self.samples, strict=False):
             inside = max(total - start, 0) if size is None else min(max(total - start, 0), size)

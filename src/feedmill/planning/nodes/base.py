@@ -51,7 +51,7 @@ class Located:
     epoch: IntArray
 
     def __getitem__(self, rows: slice | IntArray) -> Located:
-        """Some of them."""
+        """Return some of them."""
         return Located(self.source[rows], self.index[rows], self.epoch[rows])
 
 
@@ -59,7 +59,7 @@ class Node(ABC):
     """A pure index map; immutable, so threads share it freely.
 
     Attributes:
-        length: positions per epoch, or None where the node is endless.
+        length: positions per epoch, or None if the node is endless.
         children: the nodes below.
         leaves: numbers of the leaves below, each once.
         in_slices: whether rank *r* is meant to get the *r*-th slice of a global batch, as in the tool whose order this
@@ -87,32 +87,32 @@ class Node(ABC):
 
     @abstractmethod
     def positions(self, located: Located) -> tuple[IntArray, IntArray]:
-        """The inverse of `locate`: positions and epochs, int64[n] each, of samples of leaves below this node.
+        """Return the inverse of `locate`: positions and epochs, int64[n] each, of samples of leaves below this node.
 
         The position is -1 where the sample does not occur in any epoch of this node.
         """
 
     @abstractmethod
     def draws(self, total: int) -> Sequence[int]:
-        """How many positions of each child's stream the first `total` positions of this node's stream use."""
+        """Return how many positions of each child's stream the first `total` positions of this node's stream use."""
 
     def reach(self, total: int) -> Sequence[int]:
-        """How far into each child's stream the first `total` positions reach: no later position is used."""
+        """Return how far into each child's stream the first `total` positions reach: no later position is used."""
         return self.draws(total)
 
     @abstractmethod
     def describe(self) -> str:
-        """The node in a few words, for people."""
+        """Return the node in a few words, for display."""
 
     def identity(self) -> str:
-        """All of the node that decides its order, for fingerprints; what only bounds it is left out."""
+        """Return all of the node that decides its order, for fingerprints; what only bounds it is skipped."""
         return self.describe()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.describe()}>"
 
     def finite(self, parent: str) -> int:
-        """The length, for parents that need one."""
+        """Return the length, for parents that need one."""
         if self.length is None:
             raise ConfigError(
                 f"{parent} needs a source that ends, and this one is endless ({self.describe()})",
@@ -229,7 +229,7 @@ class Junction(Node):
 
 
 def at(epochs: Epochs, rows: npt.NDArray[np.intp]) -> Epochs:
-    """The epochs of some positions."""
+    """Return the epochs of some positions."""
     return epochs if isinstance(epochs, int) else epochs[rows]
 
 
@@ -249,7 +249,7 @@ def split(values: IntArray, size: int) -> tuple[Epochs, IntArray]:
 
 
 def _groups(choice: npt.NDArray[Any], children: int) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
-    """The positions that each child has, children without any left out."""
+    """Yield the positions that each child has, children without any left out."""
     if children <= _FEW:
         for number in range(children):
             rows = np.flatnonzero(choice == number)

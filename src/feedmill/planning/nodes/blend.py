@@ -28,7 +28,7 @@ class ScheduleLike(Protocol):
 
     @property
     def period(self) -> int | None:
-        """Positions after which it begins again; None where it never does."""
+        """Positions after which it begins again; None if it never does."""
 
     def at(self, positions: IntArray) -> tuple[npt.NDArray[Any], IntArray]:
         """Source and ordinal of positions int64[n]."""
@@ -37,7 +37,7 @@ class ScheduleLike(Protocol):
         """The inverse; -1 where a source has no such draw."""
 
     def position(self, source: int, ordinal: int) -> int | None:
-        """The position of one draw, as an integer of any size; None where it never comes."""
+        """The position of one draw, as an integer of any size; None if it never comes."""
 
     def drawn(self, total: int) -> list[int]:
         """Draws of each source in the first `total` positions."""
@@ -122,12 +122,12 @@ class Interleaved(Junction):
     def shares(self, total: int | None) -> tuple[Shares, Shares] | None:
         """Shares asked and realised over the first `total` positions of the stream, or over all of it.
 
-        None where the shares change, the stream is endless, and `total` is not given.
+        None if the shares change, the stream is endless, and `total` is not given.
         """
 
     @abstractmethod
     def part(self, number: int) -> str:
-        """All of the node that decides when child `number` comes, for fingerprints."""
+        """Return all of the node that decides when child `number` comes, for fingerprints."""
 
     @property
     def runs(self) -> str:
@@ -139,7 +139,7 @@ class Interleaved(Junction):
 
 
 def shares_text(shares: Shares) -> str:
-    """Shares for people: as fractions where these are short, else rounded to six digits."""
+    """Shares for display: as fractions where these are short, else rounded to six digits."""
     exact = max(share.denominator for share in shares) <= _LONGEST_SHOWN
     return " : ".join(str(share) if exact else f"{float(share):.6g}" for share in shares)
 

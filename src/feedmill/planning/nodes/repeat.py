@@ -70,7 +70,7 @@ class Repeat(Wrapper):
 
 
 def epochs_of(times: Any, size: int) -> tuple[Fraction, int]:
-    """A number of epochs as an exact fraction, and the samples that it gives of a source of `size`.
+    """Return a number of epochs as an exact fraction, and the samples that it gives of a source of `size`.
 
     >>> epochs_of(2.5, 5)
     (Fraction(5, 2), 12)
@@ -98,7 +98,7 @@ def _bad_epochs(what: str, size: int) -> ConfigError:
 
 
 def too_long(total: int) -> ConfigError:
-    """The error for a node beyond 64 bits."""
+    """Return the error for a node beyond 64 bits."""
     return ConfigError(
         f"{total:,} positions are more than a plan can number (2^63 - 1)", kind="too-long", fix="Ask for fewer epochs."
     )

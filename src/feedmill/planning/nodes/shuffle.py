@@ -105,7 +105,7 @@ class BlockShuffle(Shuffle):
         return self._in_windows(row, epochs, unpermute), epochs
 
     def _short_slot(self, keys: Keys) -> IntArray:
-        """Where the permutation puts the last, shorter block, int64[1] or one per key."""
+        """Return where the permutation puts the last, shorter block, int64[1] or one per key."""
         count = 1 if isinstance(keys, int) else len(keys)
         return unpermute(np.full(count, self._blocks - 1, np.int64), self._blocks, keys)
 
@@ -131,7 +131,7 @@ class BlockShuffle(Shuffle):
 
 
 def shuffled(child: Node, kind: str, key: int, block: int = DEFAULT_BLOCK, window: int = DEFAULT_WINDOW) -> Node:
-    """The child in the order that a recipe's word asks for: ``none``, ``global`` or ``block``.
+    """Return the child in the order that a recipe's word asks for: ``none``, ``global`` or ``block``.
 
     Raises:
         ConfigError: another word.

@@ -1,4 +1,4 @@
-"""A skip list: some positions are left out, and those that follow move up."""
+"""A skip list: some positions are skipped, and those that follow move up."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _KEPT = 2
 
 
 def dealt(n: int, ranks: int, skip: int = 0, *, drop_last: bool = True) -> int:
-    """Samples that all ranks get together, a multiple of `ranks`.
+    """Return samples that all ranks get together, a multiple of `ranks`.
 
     Raises:
         ConfigError: no ranks, or more samples skipped than there are.
@@ -109,7 +109,7 @@ class ModalitiesSampler(Wrapper):
         return np.where(lost, NOWHERE, self._positions(np.where(lost, 0, places))), own
 
     def _apply(self, order: Callable[[int], npt.NDArray[Any]], places: IntArray, epochs: Epochs) -> IntArray:
-        """The order, or its inverse, of each place's epoch at that place."""
+        """Return the order, or its inverse, of each place's epoch at that place."""
         if not self.shuffle:
             return places
         if isinstance(epochs, int):
@@ -129,7 +129,7 @@ class ModalitiesSampler(Wrapper):
         return np.asarray(first + number * self.ranks + rank, np.int64)
 
     def _positions(self, places: IntArray) -> IntArray:
-        """The inverse of `_places`."""
+        """Return the inverse of `_places`."""
         if self.batch_size is None:
             return places
         first, batch = self._batch(places)
@@ -164,7 +164,7 @@ def sampler_indices(
     drop_last: bool = True,
     skip: int = 0,
 ) -> IntArray:
-    """All samples that Modalities' sampler gives to one rank, int64.
+    """Return all samples that Modalities' sampler gives to one rank, int64.
 
     >>> sampler_indices(10, 0, 1, shuffle=True, skip=5).tolist()
     [9, 0, 8, 6, 2]
@@ -194,7 +194,7 @@ class _Orders:
         return _Orders, (self._size, self._seed)  # another process makes its own
 
     def forward(self, epoch: int) -> npt.NDArray[Any]:
-        """The permutation of an epoch."""
+        """Return the permutation of an epoch."""
         with self._lock:
             return self._kept(self._forward, epoch, self._make)
 

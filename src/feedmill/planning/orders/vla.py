@@ -96,7 +96,7 @@ def select_window(
     weights: Sequence[float] | None = None,
     repeat: bool = False,
 ) -> Window:
-    """The shards of one checkpoint window.
+    """Return the shards of one checkpoint window.
 
     Args:
         manifests: one per dataset.
@@ -181,7 +181,7 @@ def _take(manifest: Manifest, cursor: Cursor, need: int | None, workers: int, re
 
 
 def _enough(samples: IntArray, need: int, workers: int) -> int | None:
-    """How many rows hold `need` samples and serve all workers, at least one; None if all are too few."""
+    """Return how many rows hold `need` samples and serve all workers, at least one; None if all are too few."""
     reached = int(np.searchsorted(np.cumsum(samples), need)) + 1
     rows = max(reached, workers, 1)
     return rows if rows <= len(samples) else None

@@ -2,7 +2,7 @@
 
 Facts, for ranks x workers processes: the shards of a dataset's window are permuted by Python's
 ``random.Random(seed + checkpoint + 1)`` through a buffer, dealt to ranks and then to workers in turn. A worker reads
-its shards from front to back, leaves out what cannot be used, and makes batches of one dataset each; what fills no
+its shards from front to back, skips what cannot be used, and makes batches of one dataset each; what fills no
 batch is lost. It draws the dataset of its next batch with its own generator, by the window's samples per dataset;
 one that has no batch left is taken out. A rank takes a batch of each of its workers in turn.
 
@@ -37,7 +37,7 @@ class Batch:
 def shard_order(
     shards: int, *, seed: int = DEFAULT_SEED, checkpoint: int = 0, buffer: int = BUFFER, initial: int = INITIAL
 ) -> list[int]:
-    """The order in which the shards of a window are dealt out.
+    """Return the order in which the shards of a window are dealt out.
 
     Args:
         seed: of the run, 0 or more: with a negative one ranks would not agree.
@@ -79,7 +79,7 @@ def worker_seed(seed: int, checkpoint: int, rank: int, ranks: int, worker: int, 
 
 
 def mixed(batches: Sequence[int], shares: Sequence[float], seed: int, *, longest: bool = True) -> list[int]:
-    """The datasets of a worker's batches, one after another.
+    """Return the datasets of a worker's batches, one after another.
 
     Args:
         batches: how many each dataset has.
@@ -117,7 +117,7 @@ def window_batches(
     buffer: int = BUFFER,
     initial: int = INITIAL,
 ) -> list[list[Batch]]:
-    """The batches of a window, for each rank in the order of its loader (which must keep order).
+    """Return the batches of a window, for each rank in the order of its loader (which must keep order).
 
     Args:
         window: of `select_window`, for ``ranks * workers``.

@@ -27,7 +27,7 @@ def made_whole(samples: int) -> Iterator[None]:
 
 
 def countable(samples: int) -> int:
-    """The number, if positions can be numbered with it.
+    """Return the number, if positions can be numbered with it.
 
     Raises:
         ConfigError: it is beyond 64 bits.

@@ -75,12 +75,12 @@ class BestFit:
         return self._segments.total
 
     def has(self, row: int) -> bool:
-        """Whether there is such a row; plans as far as needed to know."""
+        """Return whether there is such a row; plans as far as needed to know."""
         self._segments.until(row)
         return self.documents.length is None or row < self._segments.planned
 
     def spans(self, rows: IntArray) -> Spans:
-        """What rows hold; int64[n], each of them one that there is."""
+        """Return what rows hold; int64[n], each of them one that there is."""
         owner = self._segments.of_units(rows)
         parts = []
         counts = np.empty(len(rows), np.int64)
@@ -102,7 +102,7 @@ class BestFit:
         return Spans(row_offsets, position, start, length)
 
     def placements(self, positions: IntArray) -> Placements:
-        """The rows that hold some documents, int64[n]."""
+        """Return the rows that hold some documents, int64[n]."""
         owner = positions // self.buffer
         found: list[IntArray] = []
         for number in np.unique(owner).tolist():
@@ -123,11 +123,11 @@ class BestFit:
         return Placements(offsets(counts), row[order], at[order], start[order], length[order])
 
     def reach(self, rows: int) -> int:
-        """How many documents of the stream lie in the buffers that the first `rows` rows come from."""
+        """Return how many documents of the stream lie in the buffers that the first `rows` rows come from."""
         return sum(self._segments.head(number).documents for number in range(self._buffers(rows)))
 
     def counts(self, rows: int) -> tuple[int, int]:
-        """Tokens in the first `rows` rows; tokens of the documents in their buffers that are left out."""
+        """Tokens in the first `rows` rows; tokens of the documents in their buffers that are skipped."""
         tokens = left_out = 0
         for number in range(self._buffers(rows)):
             head = self._segments.head(number)
@@ -141,7 +141,7 @@ class BestFit:
         return tokens, left_out
 
     def _buffers(self, rows: int) -> int:
-        """How many buffers the first `rows` rows come from."""
+        """Return how many buffers the first `rows` rows come from."""
         if rows == 0:
             return 0
         return int(self._segments.of_units(np.array([rows - 1]))[0]) + 1

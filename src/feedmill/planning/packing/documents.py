@@ -28,7 +28,7 @@ class Documents:
         plan: its samples are the documents.
 
     Attributes:
-        length: documents, or None where the plan never ends.
+        length: documents, or None if the plan never ends.
 
     Raises:
         ConfigError: a dataset's index does not say how many tokens its samples have.
@@ -73,7 +73,7 @@ class Documents:
         return self.lengths(np.arange(start, stop if self.length is None else min(stop, self.length)))
 
     def segments(self, size: int) -> int | None:
-        """How many segments of `size` documents the stream has; None for no end."""
+        """Return how many segments of `size` documents the stream has; None for no end."""
         return None if self.length is None else -(-self.length // size)
 
 

@@ -35,7 +35,7 @@ _LONGEST = 2**31 - 2
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """How documents become rows; see docs/packing.md.
+    """The options of packing: how documents become rows; see docs/packing.md.
 
     Attributes:
         seq_len: tokens in a row.
@@ -76,7 +76,7 @@ class Packing:
             raise ConfigError("only windows overlap", kind="bad-packing", fix="Use 'method: concat', or no 'overlap'.")
 
     def order(self) -> str:
-        """All that decides which tokens are in which row."""
+        """Return all that decides which tokens are in which row."""
         if self.method == "concat":
             overlap = ", overlap" if self.overlap else ""
             return f"concat {self.seq_len:,}{overlap}, last {self.last}, version {windows.VERSION}"
@@ -101,7 +101,7 @@ class Row(dict[str, Any]):
 
 
 class PackedPlan(Plan):
-    """A pure function from rows to tokens; everywhere a `Plan` is wanted, its positions are the rows.
+    """A pure function from rows to tokens. It can be used wherever a `Plan` can; its positions are the rows.
 
     How many rows there are is known when the stream of documents has been planned to its end: at the first call that
     needs it, or from the sidecar of an earlier run. An endless stream is planned as far as rows are asked for.
@@ -112,7 +112,7 @@ class PackedPlan(Plan):
         cache: folder for what is planned; `storage.cache.cache_folder()` unless given. Needs 8 bytes per row and
             about 12 per document for best_fit, next to nothing for concat.
         where: ``file:line`` that messages about the packing name.
-        skip: rows that are left out.
+        skip: rows that are skipped.
 
     Attributes:
         documents: the plan of documents.
@@ -151,11 +151,11 @@ class PackedPlan(Plan):
 
     @property
     def skip(self) -> Gaps | None:
-        """The rows that are left out, or None."""
+        """The skipped rows, or None."""
         return self._skip
 
     def skipping(self, ranges: Iterable[tuple[int, int]], said: str = "") -> PackedPlan:
-        """This plan without some ranges ``(first, stop)`` of its rows; how documents are packed stays as it was.
+        """Return this plan without some ranges ``(first, stop)`` of its rows; how documents are packed stays as it was.
 
         Raises:
             ConfigError: a range is empty or outside the plan, or nothing would be left.
@@ -167,7 +167,7 @@ class PackedPlan(Plan):
 
     @property
     def length(self) -> int | None:
-        """Rows, or None where the plan never ends. Plans all of a stream that ends.
+        """The number of rows, or None if the plan never ends. Packs the whole of a finite stream.
 
         Raises:
             ConfigError: there are fewer rows than `Packing.rows` asks for, or none.
@@ -198,7 +198,7 @@ class PackedPlan(Plan):
         return f"Check that the documents have tokens{dropped}."
 
     def spans(self, rows: npt.ArrayLike) -> Spans:
-        """Which spans of which documents rows hold, in their order in the row.
+        """Return which spans of which documents rows hold, in their order in the row.
 
         Raises:
             NotFound: a row outside ``[0, length)``.
@@ -212,7 +212,7 @@ class PackedPlan(Plan):
         return LocatedSpans(spans, self.documents.node.locate(spans.position))
 
     def placements(self, positions: npt.ArrayLike) -> Placements:
-        """Which rows hold documents, given by their positions in the plan of documents; the inverse of `spans`.
+        """Return which rows hold documents, given by their positions in the plan of documents; the inverse of `spans`.
 
         Rows behind `length` are among them; the row is -1 where it is skipped. Documents without tokens, and tokens
         left out, are in no row.
@@ -242,14 +242,14 @@ class PackedPlan(Plan):
         """None: rows are read by their spans."""
 
     def locate_to_read(self, positions: npt.ArrayLike) -> LocatedSpans:
-        """What `read` has to know of rows, for who needs it too."""
+        """Return what `read` has to know of rows, for who needs it too."""
         return self.locate_spans(positions)
 
     def read_batch(self, positions: npt.ArrayLike, want: Want, located: Any = None) -> None:
         """None: there is no shorter way."""
 
     def read(self, positions: npt.ArrayLike, located: Located | LocatedSpans | None = None) -> list[Any]:
-        """The rows as dicts, in the order asked.
+        """Return the rows as dicts, in the requested order.
 
         ``input_ids`` int64[width], ``positions`` int32[width] (they begin at 0 in each span), ``cu_seqlens`` int32
         (where each span begins, and the end; padding counts as one more), and ``tokens``, how many are no padding.
@@ -309,7 +309,7 @@ class PackedPlan(Plan):
         return parts if self._skip is None else {**parts, "skip": self._skip.said}
 
     def _after(self, total: int) -> int:
-        """The row right after the first `total`, as rows count without the skip list."""
+        """Return the row right after the first `total`, as rows count without the skip list."""
         return total if self._skip is None else self._skip.after(total)
 
     def report(self, samples: int | None = None) -> PackedReport:
@@ -353,13 +353,13 @@ class PackedPlan(Plan):
         return map
 
     def _key(self) -> str:
-        """The name of the sidecar: a word for all that decides what is in it."""
+        """Return the name of the sidecar: a word for all that decides what is in it."""
         how = f"sums {windows.VERSION}" if self.packing.method == "concat" else self.packing.order()
         text = json.dumps([self.stream.fingerprints, self.stream.length, how], sort_keys=True, ensure_ascii=False)
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
     def _tokens(self, rows_at: LocatedSpans) -> IntArray:
-        """The tokens of all spans, one after another: one bulk read per source, in stored order."""
+        """Return the tokens of all spans, one after another: one bulk read per source, in stored order."""
         spans, located = rows_at
         out = np.empty(int(spans.length.sum()), np.int64)
         begins = offsets(spans.length)

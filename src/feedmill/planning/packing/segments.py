@@ -2,7 +2,7 @@
 
 The stream of documents is cut into segments of equal numbers of documents, planned in order, each when it is first
 needed. One folder holds one plan and is named after all that decides it, so a file never has to be compared with the
-data: it is right or it is not there. One segment is one file, ``00000000.pack``, ``00000001.pack``, ...; all numbers
+data: it is right or it does not exist. One segment is one file, ``00000000.pack``, ``00000001.pack``, ...; all numbers
 are little-endian:
 
 ========  ==========  ==================================================================================
@@ -135,7 +135,7 @@ class Segments:
                     )
 
     def head(self, number: int) -> _Head:
-        """The numbers of one segment; plans as far as needed."""
+        """Return the numbers of one segment; plans as far as needed."""
         with self._lock:
             while len(self._heads) <= number:
                 self._advance()
@@ -234,7 +234,7 @@ def save(path: Path, segment: Segment) -> None:
 
 
 def load(path: Path) -> Segment | None:
-    """One segment, mapped into memory and checked; None where there is no such file or it is damaged."""
+    """One segment, mapped into memory and checked; None if there is no such file or it is damaged."""
     head = read_head(path)
     if head is None:
         return None
@@ -260,7 +260,7 @@ def load(path: Path) -> Segment | None:
 
 
 def read_head(path: Path) -> _Head | None:
-    """The numbers at the beginning of a file; None where they are not there or not whole."""
+    """Return the numbers at the beginning of a file; None if they do not exist or not whole."""
     try:
         with open(path, "rb") as f:
             data = f.read(_BODY)

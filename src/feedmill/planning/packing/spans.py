@@ -97,7 +97,7 @@ class Placements:
 
 
 def ranges(starts: IntArray, counts: IntArray) -> IntArray:
-    """The whole numbers ``starts[i], starts[i] + 1, ...``, `counts[i]` of them, one range after another.
+    """Return the whole numbers ``starts[i], starts[i] + 1, ...``, `counts[i]` of them, one range after another.
 
     >>> ranges(np.array([5, 20]), np.array([3, 2])).tolist()
     [5, 6, 7, 20, 21]
@@ -107,7 +107,7 @@ def ranges(starts: IntArray, counts: IntArray) -> IntArray:
 
 
 def offsets(counts: IntArray) -> IntArray:
-    """Where each of several runs begins and the last ends: int64[n + 1]."""
+    """Return where each of several runs begins and the last ends: int64[n + 1]."""
     out = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=out[1:])
     return out

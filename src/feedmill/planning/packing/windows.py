@@ -62,14 +62,14 @@ class Windows:
         return -(-max(tokens - self._overlap, min(tokens, 1)) // self.seq_len)
 
     def has(self, row: int) -> bool:
-        """Whether there is such a window; plans as far as needed to know."""
+        """Return whether there is such a window; plans as far as needed to know."""
         if self.documents.length is not None:
             return row < self.total
         self._segments.until(row * self.seq_len + self.width)
         return True
 
     def spans(self, rows: IntArray) -> Spans:
-        """What windows hold; int64[n], each of them one that there is."""
+        """Return what windows hold; int64[n], each of them one that there is."""
         begin = rows * self.seq_len
         end = begin + self.width
         if len(end) and self.documents.length is not None:
@@ -90,7 +90,7 @@ class Windows:
         return Spans(np.concatenate(([0], np.cumsum(kept)))[spans], position[kept], start[kept], length[kept])
 
     def placements(self, positions: IntArray) -> Placements:
-        """The windows that hold some documents, int64[n]."""
+        """Return the windows that hold some documents, int64[n]."""
         begin, length = self._begins(positions), self.documents.lengths(positions)
         low = np.maximum(begin - self._overlap, 0) // self.seq_len
         high = np.where(length > 0, (begin + length - 1) // self.seq_len, low - 1)
@@ -104,14 +104,14 @@ class Windows:
         return Placements(offsets(counts), row, at, start, np.minimum(length[owner] - start, self.width - at))
 
     def reach(self, rows: int) -> int:
-        """How many documents of the stream the first `rows` windows touch: no later one is in them."""
+        """Return how many documents of the stream the first `rows` windows touch: no later one is in them."""
         if rows == 0:
             return 0
         spans = self.spans(np.array([rows - 1]))
         return int(spans.position[-1]) + 1
 
     def counts(self, rows: int) -> tuple[int, int]:
-        """Tokens in the first `rows` windows, shared ones twice; tokens that the end of the stream leaves out."""
+        """Tokens in the first `rows` windows, shared ones twice; tokens that the end of the stream skips."""
         if rows == 0:
             return 0, 0
         tokens = (rows - 1) * self.width + int(self.spans(np.array([rows - 1])).row_lengths[0])
@@ -119,7 +119,7 @@ class Windows:
         return tokens, max(self._segments.total - (rows * self.seq_len + self._overlap), 0) if ends else 0
 
     def _find(self, tokens: IntArray) -> tuple[IntArray, IntArray]:
-        """The document that each token is of, and the tokens before that document."""
+        """Return the document that each token is of, and the tokens before that document."""
         position, before = np.empty_like(tokens), np.empty_like(tokens)
         segment = self._segments.of_units(tokens)
         chunk = np.empty_like(tokens)

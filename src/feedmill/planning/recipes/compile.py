@@ -94,14 +94,14 @@ class _Compiler:
         self.tokens = Tokens(self.sources)
 
     def dataset(self, path: str, options: dict[str, Any]) -> Dataset:
-        """A dataset, opened once for each way to open it."""
+        """Return a dataset, opened once for each way to open it."""
         known = (path, *options.items())
         if known not in self.opened:
             self.opened[known] = self.open(path, **options)
         return self.opened[known]
 
     def leaf(self, dataset: Dataset, name: str, line: str) -> Leaf:
-        """The leaf of one more source; `line` is where the recipe has it."""
+        """Return the leaf of one more source; `line` is where the recipe has it."""
         leaf = Leaf(len(self.sources), len(dataset))
         self.sources.append(dataset)
         self.names.append(name)
@@ -109,7 +109,7 @@ class _Compiler:
         return leaf
 
     def recipe(self, recipe: Recipe, seed: int, prefix: str) -> Node:
-        """A whole recipe, up to where it says it ends; its sources are called `prefix` and their own name."""
+        """Return a whole recipe, up to where it says it ends; its sources are called `prefix` and their own name."""
         model = recipe.model
         walk = Walk(self, recipe, seed)
         if model.order is not None:
@@ -156,7 +156,7 @@ class Walk:
         samples: int | None = None,
         run_length: int = 1,
     ) -> Node:
-        """The members of a blend by weight, each a stream of its own."""
+        """Return the members of a blend by weight, each a stream of its own."""
         members = mix.blend or []
         names = names_of(members)
         streams = []
@@ -183,7 +183,7 @@ class Walk:
         samples: int | None,
         run_length: int,
     ) -> Node:
-        """A blend whose weights change."""
+        """Return a blend whose weights change."""
         stages = mix.stages or []
         here = (*place, "stages")
         with recipe_line(self.file, here):
@@ -241,7 +241,7 @@ class Walk:
             return Concat(parts)
 
     def ordered(self, prefix: str) -> Node:
-        """The whole recipe in the order of another tool, its members in stored order."""
+        """Return the whole recipe in the order of another tool, its members in stored order."""
         model = self.file.model
         kind = "blend" if model.blend else "concat" if model.concat else "source"
         if kind == "concat":
@@ -255,7 +255,7 @@ class Walk:
             return Repeat(in_order(model, nodes), model.epochs, length=model.samples)
 
     def repeat(self, node: Node, member: Member, place: Place, name: str, times: Any) -> Node:
-        """A member again and again, or as often as it says."""
+        """Return a member again and again, or as often as it says."""
         self.compiler.places[name] = self.file.where((*place, "max_repeats"))
         with recipe_line(self.file, (*place, "epochs") if member.epochs else place):
             return Repeat(node, times, max_repeats=member.max_repeats, name=name)
@@ -304,7 +304,7 @@ class Walk:
             return shuffle_as(node, shuffle, self.seed, name)
 
     def dataset(self, member: Member, place: Place, name: str) -> Node:
-        """A leaf for an opened dataset or join, cut to its subset."""
+        """Return a leaf for an opened dataset or join, cut to its subset."""
         leaf = self.compiler.leaf(self.source(member, place), name, self.file.where(place))
         if not member.ranges:
             return leaf
@@ -312,7 +312,7 @@ class Walk:
             return Subset(leaf, *within(member.ranges, leaf.length))
 
     def source(self, member: Member, place: Place) -> Dataset:
-        """The opened dataset or join of a member, which has samples."""
+        """Return the opened dataset or join of a member, which has samples."""
         dataset = self.opened(member) if member.join is None else self.joined(member, place)
         if not len(dataset):
             raise ConfigError(
@@ -324,7 +324,7 @@ class Walk:
         return dataset
 
     def opened(self, wanted: Member | JoinPart, subflavors: Mapping[str, Any] | None = None) -> Dataset:
-        """The dataset of a source or of one part of a join, with what the recipe attaches to its samples."""
+        """Return the dataset of a source or of one part of a join, with what the recipe attaches to its samples."""
         compiler = self.compiler
         assert wanted.path is not None
         given = {"split": wanted.split, "dataset_config": wanted.dataset_config, "split_config": wanted.split_config}
@@ -338,7 +338,7 @@ class Walk:
         path = join_url(self.file.base, wanted.path)
         dataset = compiler.dataset(path, options)
         if wanted.split is None and "train" in dataset.splits:
-            # A recipe is for training: what was set aside for validation must not come in by leaving out a word.
+            # A recipe is for training: what was set aside for validation must not come in by skipping a word.
             dataset = compiler.dataset(path, {**options, "split": "train"})
         attached = {**(wanted.subflavors or {}), **(subflavors or {})}
         aux = getattr(wanted, "aux", None)

@@ -58,7 +58,7 @@ def _known_bound(value: Any) -> Any:
 
 
 def short(key: str) -> Callable[[Any], Any]:
-    """A plain word in place of a mapping stands for that mapping's main key."""
+    """Return a plain word in place of a mapping stands for that mapping's main key."""
     return lambda value: {key: value} if isinstance(value, str) else value
 
 
@@ -76,7 +76,7 @@ Ranges = Annotated[
 
 
 def all_pairs(value: Any) -> bool:
-    """Whether a subset is a list of ranges, and not one range."""
+    """Return whether a subset is a list of ranges, and not one range."""
     return isinstance(value, list | tuple) and all(isinstance(item, list | tuple) for item in value)
 
 
@@ -172,14 +172,14 @@ class DecodeModel(Strict):
         return self
 
     def decoder(self, *, trust: bool) -> Any:
-        """A `feedmill.Decoder`, or None for bytes."""
+        """Return a `feedmill.Decoder`, or None for bytes."""
         from feedmill.samples.decode import Decoder
 
         return None if self.undecoded else Decoder(trust=trust, **self.model_dump(exclude={"undecoded"}))
 
 
 def _decode_short(value: Any) -> Any:
-    """An image spec, or 'bytes', in place of the mapping."""
+    """Return an image spec, or 'bytes', in place of the mapping."""
     if value == "bytes":
         return {"undecoded": True}
     return {"image": value} if isinstance(value, str) else value
@@ -211,7 +211,7 @@ Parts = Annotated[
 
 
 def skip_short(value: Any) -> Any:
-    """A position or a range in place of the mapping."""
+    """Return a position or a range in place of the mapping."""
     if isinstance(value, dict | SkipModel):
         return value
     bounds = value if isinstance(value, list | tuple) else [value, value + 1] if type(value) is int else []
@@ -313,7 +313,7 @@ class HomogeneousModel(Strict):
 
 
 def homogeneous_short(value: Any) -> Any:
-    """A number of samples in place of the mapping."""
+    """Return a number of samples in place of the mapping."""
     return {"samples": value} if type(value) is int else value
 
 

@@ -53,7 +53,7 @@ class Marks:
         return f"{self.file}:{self.line(place)}"
 
     def line(self, place: Place) -> int:
-        """The line, from 1, of a value, or of the nearest value above it that exists."""
+        """Return the line, from 1, of a value, or of the nearest value above it that exists."""
         node, line = self._root, 0
         for step in place:
             found = None
@@ -68,7 +68,7 @@ class Marks:
 
 
 def _built(root: yaml.Node, file: str) -> Any:
-    """The document as plain data."""
+    """Return the document as plain data."""
     try:
         return yaml.SafeLoader("").construct_document(root)
     except (ValueError, LookupError, AttributeError, TypeError):

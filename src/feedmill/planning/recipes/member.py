@@ -30,7 +30,7 @@ _SUFFIX = re.compile(r"\.[A-Za-z]\w*$")
 
 
 def join_parts(open_part: Callable[[JoinPart, Mapping[str, Any] | None], Dataset], member: Member) -> list[Part]:
-    """The opened datasets of a join. Raises `ConfigError` where one has no index of its keys."""
+    """Return the opened datasets of a join. Raises `ConfigError` if one has no index of its keys."""
     from feedmill.formats.energon.join import Part
 
     assert member.join is not None
@@ -39,20 +39,20 @@ def join_parts(open_part: Callable[[JoinPart, Mapping[str, Any] | None], Dataset
 
 
 def join_folder(recipe: Recipe, member: Member) -> str | None:
-    """Where the prepared rows of a join lie; None for a recipe that is no file."""
+    """Return where the prepared rows of a join lie; None for a recipe that is no file."""
     if member.prepared is not None:
         return join_url(recipe.base, member.prepared)
     return None if recipe.file is None else f"{recipe.file}.cache"
 
 
 def aux_is_there(url: str) -> bool:
-    """Whether an auxiliary source exists; those in object stores are believed to until they are read."""
+    """Return whether an auxiliary source exists; those in object stores are believed to until they are read."""
     path = url.removeprefix("filesystem://").removeprefix("file://")
     return "://" in path or os.path.exists(path)
 
 
 def aux_url(base: str, url: str) -> str:
-    """An auxiliary source's URL; relative paths are seen from the recipe, ``filesystem://`` ones too."""
+    """Return an auxiliary source's URL; relative paths are seen from the recipe, ``filesystem://`` ones too."""
     scheme, mark, path = url.partition("filesystem://")
     return f"{mark}{join_url(base, path)}" if mark and not scheme else join_url(base, url)
 
@@ -68,7 +68,7 @@ def recipe_line(recipe: Recipe, place: Place) -> Iterator[None]:
 
 
 def shuffle_as(node: Node, shuffle: ShuffleModel | None, seed: int, name: str) -> Node:
-    """The node shuffled as a recipe says, with a key of its own for each name."""
+    """Return the node shuffled as a recipe says, with a key of its own for each name."""
     if shuffle is None:
         return node
     return shuffled(node, shuffle.kind, derive(seed, "shuffle", name), shuffle.block, shuffle.window)
@@ -104,7 +104,7 @@ def _bound(bound: int | str, first: Fraction, end: Fraction) -> Fraction:
 
 
 def names_of(members: Sequence[Member]) -> list[str]:
-    """A name for each member: its own, or one made from its path that nobody else has."""
+    """Return a name for each member: its own, or one made from its path that nobody else has."""
     given = [member.name for member in members if member.name]
     made = [_SUFFIX.sub("", _title(member)) for member in members if not member.name]
     names = unique_names([*given, *made])

@@ -63,7 +63,7 @@ def _in_words(place: tuple[int | str, ...], kind: str, message: str, value: Any)
 
 
 def _keys_at(place: tuple[int | str, ...]) -> list[str]:
-    """The keys that a mapping at this place may have."""
+    """Return the keys that a mapping at this place may have."""
     if not place:
         return list(RecipeModel.model_fields)
     if place[-2:-1] == ("join",):
@@ -76,5 +76,5 @@ def _is_member(place: tuple[int | str, ...]) -> bool:
 
 
 def _owner(place: tuple[int | str, ...]) -> str:
-    """The key under which a mapping stands, by itself or in a list."""
+    """Return the key under which a mapping stands, by itself or in a list."""
     return str(place[-2] if isinstance(place[-1], int) and len(place) > 1 else place[-1])

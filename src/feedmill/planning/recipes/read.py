@@ -53,14 +53,14 @@ def load(url: str, split: str | None = None, mode: str = TRAIN, chain: tuple[str
 
 
 def is_dataset(url: str) -> bool:
-    """Whether a path is a dataset rather than a recipe: a file of samples, or a folder."""
+    """Return whether a path is a dataset rather than a recipe: a file of samples, or a folder."""
     from feedmill.formats.sniff import SUFFIXES
 
     return url.endswith(SUFFIXES) or is_local_folder(url) or ("://" in url and not url.endswith(_RECIPES))
 
 
 def of_dataset(url: str, split: str | None, mode: str) -> Parsed:
-    """The recipe of one dataset: endless and shuffled for training, in stored order for validation."""
+    """Return the recipe of one dataset: endless and shuffled for training, in stored order for validation."""
     folder, name = split_url(url.rstrip("/"))
     source: dict[str, Any] = {"path": name or url}
     if mode == VALIDATION:
@@ -81,7 +81,7 @@ def parse(
     mode: str = TRAIN,
     chain: tuple[str, ...] = (),
 ) -> Parsed:
-    """A recipe from text or plain data, in whichever dialect it is written. See `Recipe.parse`."""
+    """Return a recipe from text or plain data, in whichever dialect it is written. See `Recipe.parse`."""
     from feedmill.planning.recipes.marks import Marks
 
     dialects.check_mode(mode, file or "recipe")
@@ -124,7 +124,7 @@ def _translate(
 
 
 def load_document(url: str) -> Any:
-    """A YAML file by Energon's rules."""
+    """Return a YAML file by Energon's rules."""
     from feedmill.formats.yamls import read_yaml
 
     folder, name = split_url(url)
@@ -153,7 +153,7 @@ def _validated(
 
 
 def model_of(data: Mapping[str, Any], file: str | None, marks: Marks | Translation | None) -> RecipeModel:
-    """A recipe as validated data. Raises `ConfigError` that names every line that is wrong."""
+    """Return a recipe as validated data. Raises `ConfigError` that names every line that is wrong."""
     from pydantic import ValidationError
 
     from feedmill.planning.recipes.problems import problems

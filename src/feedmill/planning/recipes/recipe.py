@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Recipe:
-    """One recipe with the recipes nested in it, validated; made by `load` or `parse`.
+    """A validated recipe with the recipes nested in it; created by `load` or `parse`.
 
     Attributes:
         model: the recipe as validated data.
@@ -74,7 +74,7 @@ class Recipe:
         split: str | None = None,
         mode: str = "train",
     ) -> Recipe:
-        """A recipe from YAML text or plain data; its paths are seen from the folder or URL `base`. See `load`."""
+        """Return a recipe from YAML text or plain data; relative paths start at `base`. See `load`."""
         from feedmill.planning.recipes import read
 
         return cls._of(read.parse(recipe, _absolute(os.fspath(base)), None, split, mode))
@@ -85,7 +85,7 @@ class Recipe:
         return cls(parsed.model, base=parsed.base, file=parsed.file, marks=parsed.marks, nested=nested)
 
     def restated(self, words: Mapping[str, Any]) -> Recipe:
-        """The recipe with other words at its top. Raises `ConfigError` where they do not go with it."""
+        """Return the recipe with other words at its top. Raises `ConfigError` if they do not go with it."""
         from feedmill.planning.recipes import read
 
         said = {**self.model.model_dump(exclude_unset=True), **words}
@@ -94,7 +94,7 @@ class Recipe:
 
     @staticmethod
     def json_schema() -> dict[str, Any]:
-        """The JSON schema of recipes, for editors."""
+        """Return the JSON schema of recipes, for editors."""
         from feedmill.planning.recipes.schema import RecipeModel
 
         return RecipeModel.model_json_schema()
@@ -132,7 +132,7 @@ class Recipe:
         return plan
 
     def where(self, place: Place = ()) -> str:
-        """``file:line`` of a value of the recipe, for messages."""
+        """Return ``file:line`` of a value of the recipe, for messages."""
         return place_of(self._marks, place)
 
     def __str__(self) -> str:

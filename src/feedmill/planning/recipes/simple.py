@@ -24,7 +24,7 @@ def recipe_for(
     dataset_config: str | None = None,
     split_config: str | None = None,
 ) -> Recipe:
-    """The recipe of a dataset or of a metadataset, with what the arguments say of it.
+    """Return the recipe of a dataset or of a metadataset, with what the arguments say of it.
 
     Args:
         path: a dataset, a metadataset or recipe, or a metadataset as plain data.

@@ -34,7 +34,7 @@ Ranges = list[tuple[int, int]]
 
 
 def with_skips(plan: Plan, entries: Sequence[SkipModel], where: Sequence[str]) -> Plan:
-    """The plan without what a skip list names.
+    """Return the plan without what a skip list names.
 
     Args:
         plan: the plan without a skip list.
@@ -69,7 +69,7 @@ def _of_positions(plan: Plan, entry: SkipModel) -> Ranges:
 
 
 def _of_samples(plan: Plan, entry: SkipModel) -> Ranges:
-    """Every position of the named samples from `since` on."""
+    """Return every position of the named samples from `since` on."""
     assert entry.source is not None
     if plan.length is None:
         raise ConfigError(
@@ -90,7 +90,7 @@ def read_entries(entries: Sequence[SkipModel], base: str | os.PathLike[str]) -> 
         base: the recipe's folder.
 
     Raises:
-        NotFound, ConfigError: the file is not there, or a line of it is not a failure's.
+        NotFound, ConfigError: the file does not exist, or a line of it is not a failure's.
     """
     return [
         [entry] if entry.quarantine is None else _quarantined(entry, join_url(os.fspath(base), entry.quarantine))
@@ -133,7 +133,7 @@ def _no_failure(url: str, number: int) -> ConfigError:
 
 
 def _said(entries: Sequence[SkipModel]) -> str:
-    """The list in words, whatever the order of its entries; a count and a hash where that would be long."""
+    """Return the list in words, whatever the order of its entries; a count and a hash where that would be long."""
     words = sorted(str(entry) for entry in entries)
     text = ", ".join(words)
     if len(text) <= _SHORT:
@@ -143,9 +143,9 @@ def _said(entries: Sequence[SkipModel]) -> str:
 
 
 def dropped(skip: Skip, before: int, sources: int, chunk: int = 65_536) -> list[int] | None:
-    """How many samples of each source are skipped among the child's first `before` positions.
+    """Return how many samples of each source are skipped among the child's first `before` positions.
 
-    None where that is too many to look at one by one.
+    None if that is too many to look at one by one.
     """
     if skip.gaps.skipped(before) > 1 << 24:
         return None

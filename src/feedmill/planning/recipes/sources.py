@@ -19,12 +19,12 @@ KINDS = ("blend", "blend_epochized", "concat")
 
 
 def kind_of(mix: Member | RecipeModel) -> str:
-    """Which list of sources it has; 'concat' where it has none."""
+    """Return which list of sources it has; 'concat' where it has none."""
     return next((kind for kind in KINDS if getattr(mix, kind) is not None), "concat")
 
 
 def members(model: RecipeModel) -> list[tuple[tuple[int | str, ...], Member]]:
-    """Every source of a recipe with its place, those of blends and concatenations written in place included."""
+    """Return every source of a recipe with its place, those of blends and concatenations written in place included."""
     found: list[tuple[tuple[int | str, ...], Member]] = []
 
     def walk(place: tuple[int | str, ...], owner: Any) -> None:

@@ -23,7 +23,7 @@ def check_names(stages: Sequence[StageModel], names: Sequence[str], where: Calla
         where: ``file:line`` of a value, by its place in the list of stages.
 
     Raises:
-        ConfigError: a weight for a source that is not there, or a source that no stage has a word about.
+        ConfigError: a weight for a source that does not exist, or a source that no stage has a word about.
     """
     for number, stage in enumerate(stages):
         for name in stage.weights:

@@ -77,7 +77,7 @@ class Outline:
         digests: of each source's data, and for rows of its lengths in tokens: 16 hexadecimal digits.
         node: the root of the tree, without the skip list.
         rows: where the plan is packed, how.
-        build: makes the tree again with other counts, given as `counts`; None where it cannot be described.
+        build: makes the tree again with other counts, given as `counts`; None if it cannot be described.
     """
 
     version: int
@@ -141,7 +141,7 @@ _texts: WeakKeyDictionary[Plan, str | None] = WeakKeyDictionary()
 
 
 def outline_text(plan: Plan) -> str | None:
-    """Return the outline of a plan as text, made once for each plan; None where its tree has nodes of other kinds."""
+    """Return the outline of a plan as text, made once for each plan; None if its tree has nodes of other kinds."""
     if plan not in _texts:
         _texts[plan] = _encode(Outline.of(plan))
     return _texts[plan]
@@ -326,7 +326,7 @@ _ARGUMENTS = {
 
 
 def _with_runs(node: Blend | StagedBlend) -> int | list[int | None] | None:
-    """The length as given, and with it the length of runs where they are longer than one sample."""
+    """Return the length as given, and with it the length of runs where they are longer than one sample."""
     return node.asked_length if node.run_length == 1 else [node.asked_length, node.run_length]
 
 

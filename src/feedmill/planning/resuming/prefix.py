@@ -60,7 +60,7 @@ class Difference:
 
 
 def first_difference(old: Node, new: Node, leaves: Mapping[int, int], total: int) -> Difference | None:
-    """Return where two trees differ in their first positions; None where these are proven to be the same.
+    """Return where two trees differ in their first positions; None if these are proven to be the same.
 
     Args:
         old, new: the roots; neither ends before `total`.
@@ -102,7 +102,7 @@ def _same_until(old: Node, new: Node, leaves: Mapping[int, int], total: int) -> 
 
 
 def _same(old: Node, new: Node, leaves: Mapping[int, int], total: int) -> bool:
-    """Whether the structure shows that the first `total` positions of two nodes' streams are the same.
+    """Return whether the structure shows that the first `total` positions of two nodes' streams are the same.
 
     A stream is epoch after epoch, so a repetition has the stream of its child, wherever it ends.
     """
@@ -132,7 +132,7 @@ def _same(old: Node, new: Node, leaves: Mapping[int, int], total: int) -> bool:
 
 
 def _same_arguments(old: Node, new: Node) -> bool:
-    """Whether two nodes of one kind, that read their children by whole epochs, have the same arguments."""
+    """Return whether two nodes of one kind, that read their children by whole epochs, have the same arguments."""
     if isinstance(old, BlockShuffle) and isinstance(new, BlockShuffle):
         return (old.key, old.block, old.window) == (new.key, new.block, new.window)
     if isinstance(old, Shuffle) and isinstance(new, Shuffle):
@@ -166,7 +166,7 @@ def _same_concat(old: Concat, new: Concat, leaves: Mapping[int, int], total: int
 
 
 def _same_blend(old: Interleaved, new: Interleaved, leaves: Mapping[int, int], total: int) -> bool:
-    """The same children drawn in the same order, as far as this reaches, and each of them the same so far.
+    """Return the same children drawn in the same order, as far as this reaches, and each of them the same so far.
 
     Which source a schedule draws depends on the weights above 0 alone, and on the order in which they stand.
     """
@@ -196,7 +196,7 @@ def _restarts(node: Interleaved) -> float:
 
 
 def _stages(node: Interleaved) -> _Stages | None:
-    """The lengths of a blend's stages, and the share of each child in them."""
+    """Return the lengths of a blend's stages, and the share of each child in them."""
     if isinstance(node, StagedBlend):
         parts = zip(node.stages.samples, node.stages.schedules, strict=True)
         return [(samples, schedule.asked) for samples, schedule in parts]
@@ -206,7 +206,7 @@ def _stages(node: Interleaved) -> _Stages | None:
 
 
 def _pairs(old: _Stages, new: _Stages, total: int) -> dict[int, int] | None:
-    """Which child of the new blend is drawn where one of the old blend is; None where this is not shown."""
+    """Return which child of the new blend is drawn where one of the old blend is; None if this is not shown."""
     pairs: dict[int, int] = {}
     back: dict[int, int] = {}
     start = 0

@@ -78,7 +78,7 @@ def prove(plan: Plan, old: Outline, grown: Mapping[str, str], position: int, cha
 
 
 def _documents(plan: PackedPlan | None, old: Outline, rows: int, changes: str) -> int:
-    """How many documents of the stream decide the first rows.
+    """Return how many documents of the stream decide the first rows.
 
     Raises:
         ConfigError: the packing changed, or where the stream ends has an effect on these rows.

@@ -1,7 +1,7 @@
 """Resuming with a plan that differs from the one a state was saved with, in the three ways that may be allowed.
 
 *Another skip list.* The position is kept as it counts without a skip list, right after the last sample seen. From
-there on nothing is lost or repeated but what the new list leaves out; entries for what was seen already do nothing.
+there on nothing is lost or repeated but what the new list skips; entries for what was seen already do nothing.
 
 *Sources that grew.* The run resumes at the same position of the new plan, which is the plan of the grown data from the
 start on. The sources that did not grow continue where they were, if nothing mixes them with one that grew but a blend.
@@ -55,7 +55,7 @@ def bookmark(plan: Plan, position: int) -> dict[str, Any]:
     """Return what a state keeps beside position and fingerprint, so that the plan may change.
 
     ``tree`` is the outline of the plan, or ``sources`` its fingerprints where it has nodes that no outline describes.
-    With a skip list, ``skip`` says it in short, ``skipped`` is a digest of what it leaves out up to here, ``unskipped``
+    With a skip list, ``skip`` says it in short, ``skipped`` is a digest of what it skips up to here, ``unskipped``
     the position after the last sample seen without it, and ``stream`` the fingerprint of the plan without it.
     """
     outline = outline_text(plan)
@@ -159,7 +159,7 @@ def differing(parts: Mapping[str, str], kept: str) -> list[str]:
 
 
 def _compared(plan: Plan, old: Outline) -> tuple[list[str], dict[str, str]]:
-    """What differs from the plan of an outline: the changes but growth, and the sources that grew."""
+    """Return what differs from the plan of an outline: the changes but growth, and the sources that grew."""
     now = Outline.of(plan)
     saved = {name: (count, digest) for name, count, digest in zip(old.names, old.counts, old.digests, strict=True)}
     if old.rows is None:
@@ -194,7 +194,7 @@ def _compared_texts(plan: Plan, state: Mapping[str, Any]) -> tuple[list[str], di
 def _growth(
     plan: Plan, saved: Mapping[str, tuple[int, str]], matches: Callable[[str, str], bool]
 ) -> tuple[dict[str, str], list[str]]:
-    """The sources that grew, with what happened; and what cannot be shown to have only grown."""
+    """Return the sources that grew, with what happened; and what cannot be shown to have only grown."""
     grown, doubts = {}, []
     for name, dataset in zip(plan.names, plan.sources, strict=True):
         count, data = saved.get(name, (0, ""))
@@ -209,13 +209,13 @@ def _growth(
 
 
 def _with_names(outline: Outline, names: Sequence[str]) -> Outline:
-    """The outline with names as the plan at hand has them, which are whole."""
+    """Return the outline with names as the plan at hand has them, which are whole."""
     whole = {short_name(name): name for name in names}
     return replace(outline, names=tuple(whole.get(name, name) for name in outline.names))
 
 
 def _skip_change(plan: Plan, state: Mapping[str, Any]) -> str:
-    """How the skip list changed; nothing where it did not."""
+    """Return how the skip list changed; nothing if it did not."""
     now = None if plan.skip is None else plan.skip.said
     if "tree" in state or "skip" in state:
         was, now = state.get("skip"), None if now is None else _brief(now)
@@ -228,14 +228,14 @@ def _skip_change(plan: Plan, state: Mapping[str, Any]) -> str:
 
 
 def _same_skips(plan: Plan, state: Mapping[str, Any], unskipped: int) -> bool:
-    """Whether the state says that the same positions were skipped before its own."""
+    """Return whether the state says that the same positions were skipped before its own."""
     known = "skipped" in state or "unskipped" not in state
     now = _NOTHING_SKIPPED if plan.skip is None else plan.skip.digest(unskipped)
     return known and state.get("skipped", _NOTHING_SKIPPED) == now
 
 
 def _brief(skip: str) -> str:
-    """A skip list in a state: long ones end with a digest."""
+    """Return a skip list in a state: long ones end with a digest."""
     if len(skip) <= _LONGEST_SKIP:
         return skip
     return f"{skip[:_LONGEST_SKIP]}... ({data_digest(skip)})"

@@ -26,7 +26,7 @@ _AT_ONCE = 64
 def compute_statistics(
     url: str, output: str | None = None, *, fields: Sequence[str] | None = None, progress: bool = True
 ) -> Statistics:
-    """The statistics of a robotics dataset, written to `output` where it is given.
+    """Return the statistics of a robotics dataset, written to `output` where it is given.
 
     Args:
         fields: which; by default all fields of numbers that the first sample has.

@@ -89,7 +89,7 @@ class Normalization:
         """Of VLA Foundry's ``normalization`` settings, under its names and with its defaults.
 
         As there, all fields of a run are included whatever ``include_fields`` says, ``std`` makes ``centered_norm``
-        true, also for fields of other methods, and what an entry of ``field_configs`` leaves out is ``std``,
+        true, also for fields of other methods, and what an entry of ``field_configs`` skips is ``std``,
         ``global``, 1e-8, enabled, whatever stands outside of it.
 
         Raises:
@@ -173,7 +173,7 @@ class Normalizer:
         return low, np.maximum(scale, np.float32(own["epsilon"])), per_step
 
     def apply(self, name: str, values: Float32s, anchor: int) -> Float32s:
-        """The normalised field; fields without statistics as they are.
+        """Return the normalised field; fields without statistics as they are.
 
         Args:
             values: float32[..., T, C].
@@ -188,7 +188,7 @@ class Normalizer:
         return (values - center) / scale
 
     def invert(self, name: str, values: Float32s, anchor: int) -> Float32s:
-        """What `apply` undid. Steps outside the statistics are taken as their nearest."""
+        """Return what `apply` undid. Steps outside the statistics are taken as their nearest."""
         if name not in self._tables:
             return values
         center, scale = self._aligned(name, values.shape[-2], anchor, clamp=True)

@@ -108,7 +108,7 @@ def _preprocessing(store: Store) -> Mapping[str, Any]:
 
 
 def _shortest(found: Sequence[Mapping[str, Any]], name: str, folders: Sequence[str]) -> int | None:
-    """The least number of steps that a dataset has; None where none says it."""
+    """Return the least number of steps that a dataset has; None if none says it."""
     steps = [(one[name], folder) for one, folder in zip(found, folders, strict=True) if one.get(name) is not None]
     for value, folder in steps:
         if type(value) is not int or value < 0:

@@ -83,7 +83,7 @@ class FieldStatistics:
         self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
 
     def as_dict(self) -> dict[str, Any]:
-        """The field's entry of ``stats.json``."""
+        """Return the field's entry of ``stats.json``."""
         weights = self.count / max(int(self.count.sum()), 1)
         variance = self.m2 / np.maximum(self.count - 1, 1)[:, None]
         mean = (weights[:, None] * self.mean).sum(0)
@@ -107,7 +107,7 @@ class FieldStatistics:
 
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> FieldStatistics:
-        """The statistics of an entry. Raises `KeyError`, `ValueError` or `TypeError` where it is none."""
+        """Return the statistics of an entry. Raises `KeyError`, `ValueError` or `TypeError` if it is none."""
         count = np.asarray(entry["count"], np.int64)
         mean = np.asarray(entry["mean_per_timestep"], np.float64)
         if mean.ndim != 2 or count.shape != mean.shape[:1] or (count < 0).any():
@@ -130,7 +130,7 @@ Statistics = dict[str, FieldStatistics]
 
 
 def _finite(values: Float64s) -> list[Any]:
-    """A step that no sample has, and a field of such steps alone, is written as zeros: JSON has no infinity."""
+    """Return a step that no sample has, and a field of such steps alone, is written as zeros: JSON has no infinity."""
     found: list[Any] = np.where(np.isfinite(values), values, 0.0).tolist()
     return found
 
@@ -175,7 +175,7 @@ def _restore(digests: Sequence[Digest], state: Mapping[str, Any], shape: tuple[i
 def collect(
     samples: Iterable[tuple[str, Mapping[str, npt.NDArray[Any]]]], fields: Sequence[str] | None = None
 ) -> Statistics:
-    """The statistics of samples, given as (name, low-dimensional fields).
+    """Return the statistics of samples, given as (name, low-dimensional fields).
 
     Args:
         fields: which; by default every field of numbers ``[T, C]`` or ``[T]`` that the first sample has.
@@ -214,7 +214,7 @@ def _flush(
 
 
 def window_mask(lowdim: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray[np.bool_]:
-    """Which steps are data and not padding, bool[T]. Raises `DataError`."""
+    """Return which steps are data and not padding, bool[T]. Raises `DataError`."""
     past, future = lowdim.get("past_mask"), lowdim.get("future_mask")
     if past is None or future is None or past.shape != future.shape or past.ndim != 1:
         raise _bad(name, "it needs past_mask and future_mask, bool[T]")
@@ -278,7 +278,7 @@ def merge_statistics(parts: Sequence[Statistics]) -> Statistics:
 
 
 def read_entries(url: str) -> dict[str, dict[str, Any]]:
-    """A ``stats.json`` as it is: field -> its entry. Raises as `read_statistics`."""
+    """Return a ``stats.json`` as it is: field -> its entry. Raises as `read_statistics`."""
     folder, name = split_url(url)
     try:
         entries = orjson.loads(open_store(folder).read(name))
@@ -290,7 +290,7 @@ def read_entries(url: str) -> dict[str, dict[str, Any]]:
 
 
 def read_statistics(url: str) -> Statistics:
-    """The statistics of a ``stats.json``.
+    """Return the statistics of a ``stats.json``.
 
     Raises:
         NotFound: there is no such file.

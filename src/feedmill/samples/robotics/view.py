@@ -61,7 +61,7 @@ class Robotics:
     lowdim_only: bool = False
 
     def cook(self, sample: Sample, rng: np.random.Generator | None = None) -> dict[str, Any]:
-        """The sample's fields, not yet normalised. Raises `DataError`."""
+        """Return the sample's fields, not yet normalised. Raises `DataError`."""
         out = self.prepare(sample, rng)
         if isinstance(out.get(_IMAGES), _Encoded):
             out[_IMAGES] = out[_IMAGES].decoded()
@@ -140,7 +140,7 @@ class Robotics:
         return texts[int(rng.integers(len(texts)))] if rng is not None and len(texts) > 1 else texts[0]
 
     def batch(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """A batch, normalised. Raises `DataError` where samples or their images do not go together."""
+        """Return a batch, normalised. Raises `DataError` if samples or their images do not go together."""
         out = columns(samples)
         fields = out.pop(_FIELDS, None)
         if fields is None:
@@ -185,7 +185,7 @@ class Robotics:
         return values if self.normalizer is None else self.normalizer.apply(name, values, anchor)
 
     def denormalized(self, actions: npt.NDArray[np.float32], anchor: int, widths: Sequence[int]) -> dict[str, Any]:
-        """A model's actions, float32[..., T, A], as fields in their own units.
+        """Return a model's actions, float32[..., T, A], as fields in their own units.
 
         Args:
             widths: channels of each action field, in their order.

@@ -20,7 +20,7 @@ class Window:
         start, stop: the steps taken.
         anchor: the anchor's step among them.
         past_mask, future_mask: bool[stop - start], steps that are data before the anchor, and from it on; both are
-            False where the episode had no such step and another was copied.
+            False if the episode had no such step and another was copied.
     """
 
     start: int
@@ -31,7 +31,7 @@ class Window:
 
 
 def window(lowdim: Mapping[str, npt.NDArray[Any]], anchor: int, past: int | None, future: int | None) -> Window:
-    """The window of a sample.
+    """Return the window of a sample.
 
     Args:
         lowdim: with ``past_mask`` and ``future_mask``, bool[T].

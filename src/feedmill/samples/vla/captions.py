@@ -59,7 +59,7 @@ _RGB = Decoder()
 
 
 def picture(sample: Sample, name: str) -> npt.NDArray[np.uint8]:
-    """An image part as uint8[H, W, 3], whatever the dataset's own decoder makes of it. Raises `DataError`."""
+    """Return an image part as uint8[H, W, 3], whatever the dataset's own decoder makes of it. Raises `DataError`."""
     try:
         found: npt.NDArray[np.uint8] = _RGB(name, sample.raw(name))
         return found
@@ -68,7 +68,7 @@ def picture(sample: Sample, name: str) -> npt.NDArray[np.uint8]:
 
 
 def resized(image: npt.NDArray[np.uint8], height: int, width: int) -> npt.NDArray[np.float32]:
-    """An image uint8[H, W, 3] as float32[3, height, width], bilinear between the pixels' middles."""
+    """Return an image uint8[H, W, 3] as float32[3, height, width], bilinear between the pixels' middles."""
     planes = np.moveaxis(image, -1, 0).astype(np.float32)
     for axis, size in ((1, height), (2, width)):
         old = planes.shape[axis]

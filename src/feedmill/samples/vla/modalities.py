@@ -36,7 +36,7 @@ MODALITIES = ("text", "text_untokenized", "image_caption", ROBOTICS)
 def modality(
     name: str, config: Mapping[str, Any] | None = None, folders: Sequence[str] = (), *, tokenize: Tokenize | None = None
 ) -> Modality:
-    """A modality with VLA Foundry's settings.
+    """Return a modality with VLA Foundry's settings.
 
     Args:
         config: the ``data`` settings of a run: ``seq_len``, ``image_size``, ``proprioception_fields``, ...

@@ -24,7 +24,7 @@ _TEXT = "text"
 
 
 def tensor_fields(sample: Sample) -> dict[str, Any] | None:
-    """The ``.pth`` parts by name without it; None where the sample has none. Raises `DataError`."""
+    """Return the ``.pth`` parts by name without it; None if the sample has none. Raises `DataError`."""
     names = [name for name in sample if name.endswith(TENSOR)]
     if not names:
         return None
@@ -38,7 +38,7 @@ def tensor_fields(sample: Sample) -> dict[str, Any] | None:
 
 
 def missing(sample: Sample, what: str) -> DataError:
-    """The error for a sample without a part that its modality needs."""
+    """Return the error for a sample without a part that its modality needs."""
     source = sample.source
     return DataError(
         f"the sample has no {what} (it has: {', '.join(sorted(sample)) or 'nothing'})",
@@ -51,7 +51,7 @@ def missing(sample: Sample, what: str) -> DataError:
 
 
 def bad_sample(sample: Sample, what: str, kind: str = "bad-part", fix: str = "Fix it or leave it out.") -> DataError:
-    """The error for a sample whose content is not what its modality needs."""
+    """Return the error for a sample whose content is not what its modality needs."""
     source = sample.source
     return DataError(what, file=source.where, record=sample.key, offset=source.offset, kind=kind, fix=fix)
 
@@ -70,7 +70,7 @@ class TokenizedText:
     seq_len: int | None = None
 
     def cook(self, sample: Sample, rng: np.random.Generator | None = None) -> dict[str, Any]:
-        """The sample's fields. Raises `DataError`; of kind ``too-short`` where it has too few tokens."""
+        """Return the sample's fields. Raises `DataError`; of kind ``too-short`` where it has too few tokens."""
         fields = tensor_fields(sample)
         if fields is not None:
             if "input_ids" not in fields:
@@ -97,7 +97,7 @@ class TokenizedText:
             raise bad_sample(sample, f"its json.gz is not a list of token ids: {error}") from None
 
     def batch(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Columns; ``attention_mask`` is None where no sample has one."""
+        """Columns; ``attention_mask`` is None if no sample has one."""
         out = columns(samples)
         if all(value is None for value in out.get("attention_mask", (None,))):
             out["attention_mask"] = None
@@ -121,7 +121,7 @@ class RawText:
     pad: int = 0
 
     def cook(self, sample: Sample, rng: np.random.Generator | None = None) -> dict[str, Any]:  # noqa: ARG002
-        """The sample's fields. Raises `DataError`."""
+        """Return the sample's fields. Raises `DataError`."""
         fields = tensor_fields(sample)
         if fields is not None:
             return {"__key__": sample.key, **fields}
