@@ -55,7 +55,7 @@ def test_help_lists_verbs_without_importing_them() -> None:
     )
     lines = done.stdout.splitlines()
     assert "status 0" in lines
-    assert "heavy [] ['feedmill.cli.output', 'feedmill.cli.app']" in lines
+    assert "heavy [] ['feedmill.cli.output', 'feedmill.cli.renamed', 'feedmill.cli.app']" in lines
     listed = [line.split()[0] for line in lines[lines.index("Verbs:") + 1 :] if line.startswith("  ")]
     assert listed == [name for name, verb in VERBS.items() if not verb.hidden]
 

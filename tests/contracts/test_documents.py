@@ -83,7 +83,7 @@ def attributes(name: str, of: str) -> list[Any]:
 
 
 def by_tag(name: str, **more: Any) -> Any:
-    tag(["d/documents"], ["char_length_v1", "whitespace_tokenizer_v1"], experiment="n", progress=False, **more)
+    tag(["d/documents"], ["char_length_v1", "whitespace_tokenizer_v1"], name="n", progress=False, **more)
     return attributes("n", name)
 
 
