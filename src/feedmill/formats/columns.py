@@ -191,7 +191,7 @@ class ParquetFile(ColumnFile):
 
 
 class ArrowFile(ColumnFile):
-    """An Arrow file in either form, memory-mapped: blocks are read on access. Remote files are cached as local copies."""
+    """An Arrow file in either form, memory-mapped and read on access. Remote files are cached as local copies."""
 
     def __init__(self, store: Store, path: str) -> None:
         self._where = store.locate(path)

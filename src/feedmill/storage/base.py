@@ -124,7 +124,7 @@ class Store(ABC):
             f.write(data)
 
     def write_note(self, path: str, data: bytes) -> None:
-        """Write one small file that records finished work, without syncing it. After a power failure it may be lost, and
+        """Write one small file that records finished work, without syncing it. After a power failure it may be lost and
         the work is repeated: waiting for the disk would take longer."""
         self.write_bytes(path, data)
 

@@ -50,7 +50,7 @@ def too_large(
 
 
 def parse_size(text: str | int | None, name: str | None = None) -> int | None:
-    """Return a size in bytes, given as a number or text such as ``"500MB"``, ``"1G"`` (decimal units) or ``"1GiB"`` (binary ones).
+    """Return a size in bytes from a number or text such as ``"500MB"``, ``"1G"`` (decimal) or ``"1GiB"`` (binary).
 
     >>> parse_size("1.5GB"), parse_size("64 MiB")
     (1500000000, 67108864)

@@ -387,7 +387,7 @@ class LocalStore(Store):
             self._pins.pop(path, None)
 
     def sweep(self) -> None:
-        """Remove staged files of dead processes from all folders, because other jobs may have written to any of them."""
+        """Remove staged files of dead processes from all folders: other jobs may have written to any of them."""
         for folder, _, _ in os.walk(self.root):
             sweep(folder)
 
