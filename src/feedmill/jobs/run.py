@@ -237,7 +237,7 @@ class _Processes:
             self._waiting.append(_Piece(items, self._submit(items)))
 
     def _next(self) -> Outcome:
-        """Return the outcome of the first chunk; workers that die or hang meanwhile are restarted, within `restarts`."""
+        """Return the outcome of the first chunk; restart workers that die or hang, up to `restarts` times."""
         while True:
             try:
                 return self._result(self._waiting[0].future)

@@ -56,7 +56,7 @@ class Shelf:
         os.close(file)
 
     def unpack(self, parcel: Parcel, file: int | None) -> Any:
-        """Unpickle the result. Its arrays are in the memory file, which is returned when the last of them is released."""
+        """Unpickle the result. Its arrays use the memory file until the last of them is released."""
         if parcel.spans is None or file is None:
             self.give_back(file)
             return pickle.loads(parcel.data)  # noqa: S301 - our own worker's bytes

@@ -1,4 +1,4 @@
-"""The state that a killed job left on an output (see `feedmill.jobs.work`): reading it, and finishing its publication."""
+"""Work that a killed job left on an output (see `feedmill.jobs.work`): reading it, and finishing its publication."""
 
 from __future__ import annotations
 
