@@ -256,7 +256,7 @@ def dump_lines(values: Sequence[Any]) -> bytes:
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Disable the garbage collector: rows have no cycles, and the search for them takes up to half the decoding time."""
+    """Disable garbage collection: rows have no cycles, and the search for them takes up to half the decoding time."""
     before = gc.isenabled()
     gc.disable()
     try:

@@ -86,7 +86,7 @@ class Target:
             raise
 
     def _refuse_present(self, job: Mapping[str, Any]) -> None:
-        """Raise an error for a folder with data that is not left from unfinished writing, before anything is written."""
+        """Raise an error, before anything is written, for a folder with data that is not from an unfinished job."""
         left = job_of(self.home)
         placed = left is not None and (left.get("half") or left.get("published"))
         kept = left is not None and left.get("staged") and not placed  # the old dataset is untouched

@@ -278,7 +278,7 @@ class Writer:
             self._note()
 
     def _place(self, file: ShardFile) -> Shard:
-        """Publish a shard, on the third thread, and record it in the journal at once, so that a kill does not lose it."""
+        """Publish a shard, on the third thread, and record it at once in the journal, so that it survives a kill."""
         shard = file.close()
         self.target.work.add(shard)
         return shard
