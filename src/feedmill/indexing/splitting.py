@@ -137,7 +137,7 @@ def by_pattern(shards: Sequence[str], patterns: Sequence[str], *, strict: bool =
 
 
 def extended(parts: Mapping[str, Sequence[str]], shards: Sequence[str]) -> dict[str, list[str]]:
-    """Return the existing splits with new shards added to the first: a later run never moves a shard from val to train."""
+    """Return the splits with new shards added to the first: a later run never moves a shard from val to train."""
     known = {shard for names in parts.values() for shard in names}
     new = [shard for shard in shards if shard not in known]
     present = set(shards)
