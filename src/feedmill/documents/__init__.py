@@ -1,4 +1,4 @@
-"""Documents: which files hold them, how they are read, and what asks for parts of them.
+"""Documents: finding their files, reading them, and selecting their fields.
 
 find, wildcards, selection   the one finder: inputs and patterns to files of documents
 kinds, file                  the kinds by name; one file of documents, its dataset and its attributes' place

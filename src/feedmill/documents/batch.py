@@ -1,4 +1,4 @@
-"""Documents as readers give them: texts in batches, and why others have none."""
+"""The results of document readers: batches of texts, with the reasons for documents without text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One document: its text, or why it has none; and the fields that were asked for beside it."""
+    """One document: its text or the reason why it has none, and the other requested fields."""
 
     text: str | None
     reason: str = ""
@@ -16,14 +16,14 @@ class Record:
 
 
 class Records(NamedTuple):
-    """The documents of some lines, all of them good: texts, and the fields asked for of each (none if none were)."""
+    """Valid documents of some lines: texts, and the requested fields of each (empty if none were requested)."""
 
     texts: list[str]
     fields: list[tuple[Any, ...]]
 
 
 class BadDocument(Exception):
-    """Why a document has no text."""
+    """Raised for a document without text; the message is the reason."""
 
 
 @dataclass(slots=True)
@@ -31,12 +31,12 @@ class Batch:
     """Documents in order.
 
     Attributes:
-        texts: the texts of the good ones; none is empty or has a lone surrogate.
+        texts: the texts of the valid ones; none is empty or has a lone surrogate.
         rows: for each of them, its line or row in the unit, from 0.
         bad: (row, reason) of those without a text.
-        fields: for each text, the fields asked for beside it.
-        lines: lines or rows of the file that were read for this batch; `blank` of them hold nothing, `empty` a document
-            that the reader passes over.
+        fields: for each text, the other requested fields.
+        lines: lines or rows of the file that were read for this batch; `blank` of them are blank, `empty` have a
+            document that the reader skips.
     """
 
     texts: list[str] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Batch:
     empty: int = 0
 
     def extend(self, other: Batch, first: int) -> None:
-        """Take in another batch, whose row 0 is row `first` here."""
+        """Append another batch, whose row 0 is row `first` here."""
         self.texts += other.texts
         self.fields += other.fields
         self.rows += [first + row for row in other.rows]
@@ -58,7 +58,7 @@ class Batch:
         self.empty += other.empty
 
     def add(self, row: int, record: Record) -> None:
-        """Take one document in."""
+        """Append one document."""
         if record.text is None and not record.reason:
             self.empty += 1
         elif record.text is None:

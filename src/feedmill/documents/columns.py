@@ -16,7 +16,7 @@ ROWS = 512
 
 
 def row_groups(file: DocumentFile, unit_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """Runs of row groups of a Parquet file: first, past the last, and their bytes; about `unit_bytes` each."""
+    """Yield runs of row groups of a Parquet file: first, end, and size in bytes; about `unit_bytes` each."""
     with _opened(file) as (_, parquet):
         begin = size = 0
         for number in range(parquet.metadata.num_row_groups):
@@ -27,7 +27,7 @@ def row_groups(file: DocumentFile, unit_bytes: int) -> Iterator[tuple[int, int, 
 
 
 def count_rows(file: DocumentFile, groups: int | None = None) -> int:
-    """Rows of a file, or of the first row groups of a Parquet file. Raises DataError, StorageError."""
+    """Return the rows of a file, or of a Parquet file's first row groups. Raises DataError, StorageError."""
     with _opened(file) as (_, source):
         if file.kind == "parquet":
             of = source.metadata
@@ -36,7 +36,7 @@ def count_rows(file: DocumentFile, groups: int | None = None) -> int:
 
 
 def read_columns(unit: Unit, reader: TextReader) -> Iterator[Batch]:
-    """Yield the documents of rows. Raises DataError, ConfigError."""
+    """Yield the documents of a unit of rows. Raises DataError, ConfigError."""
     pyarrow = load_pyarrow()
     steps = parse_path(reader.expression)
     if not steps or not isinstance(steps[0], str):
@@ -69,7 +69,7 @@ def read_columns(unit: Unit, reader: TextReader) -> Iterator[Batch]:
 
 
 def read_rows(file: DocumentFile, fields: Sequence[str] | None = None) -> Iterator[list[dict[str, Any]]]:
-    """Yield the rows of a file, some at a time, without what is null.
+    """Yield the rows of a file in lists, without null values.
 
     Args:
         fields: the columns that are needed, of those that there are; None for all.

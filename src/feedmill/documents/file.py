@@ -1,4 +1,4 @@
-"""One file of documents: where it lies, of which kind it is, and where what belongs to it lies."""
+"""One file of documents: its location and kind, and the locations of its attributes."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ class DocumentFile:
 
     @property
     def name(self) -> str:
-        """The whole path as the user would write it; Dolma hashes it."""
+        """Return the whole path as the user would write it; Dolma hashes it."""
         return f"{self.folder.rstrip('/')}/{self.path}" if self.folder not in ("", ".") else self.path
 
     @property
     def url(self) -> str:
-        """The whole path in its plain spelling."""
+        """Return the normalized whole path."""
         return join_url(self.folder or ".", self.path)
 
     @property
     def place(self) -> str:
-        """The whole path from the root of the disk, or the URL."""
+        """Return the absolute path, or the URL."""
         return self.store().locate(self.path)
 
     @property
     def packed(self) -> bool:
-        """Whether it is compressed as a whole."""
+        """Return whether the file as a whole is compressed."""
         return compression(self.path) != PLAIN
 
     def store(self) -> Store:
@@ -62,12 +62,12 @@ class DocumentFile:
         return open_store(self.folder or ".")
 
     def attributes(self, name: str, documents: str = DOCUMENTS) -> str:
-        """Return where its attributes lie, below the same folder. Raises ConfigError if that is not clear."""
+        """Return the path of its attributes, below the same folder. Raises ConfigError if that is ambiguous."""
         return attribute_path(as_lines(self.path, self.kind), name, documents)
 
     @property
     def below_documents(self) -> str:
-        """The path below the folder ``documents``, or else below `folder`."""
+        """Return the path below the folder ``documents``, or else below `folder`."""
         parts = self.name.split("/")
         if DOCUMENTS not in parts[:-1]:
             return self.path
@@ -75,12 +75,12 @@ class DocumentFile:
 
     @property
     def identity(self) -> list[Any]:
-        """What tells its documents from others, for fingerprints."""
+        """Return the facts that identify its documents, for fingerprints."""
         return [self.name, self.size, self.version, *([f"id {self.id}"] if self.id else [])]
 
 
 def as_lines(path: str, kind: str) -> str:
-    """Return where JSON lines that belong to a file of documents, or are made of it, lie.
+    """Return the path of JSON lines that belong to a file of documents, or are derived from it.
 
     >>> as_lines("web/0.jsonl.zst", "lines"), as_lines("web/0.parquet", "parquet")
     ('web/0.jsonl.zst', 'web/0.parquet.jsonl.gz')
@@ -89,14 +89,14 @@ def as_lines(path: str, kind: str) -> str:
 
 
 def documents_of(path: str) -> str:
-    """Return the file of documents that `as_lines` gives this path for."""
+    """Return the file of documents for which `as_lines` returns this path."""
     before = path.removesuffix(_PACKED_LINES)
     return before if kind_of(before) not in (None, LINES) else path
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A piece of work: the documents of `file` that begin in ``[begin, end)``, in bytes or in row groups."""
+    """A unit of work: the documents of `file` that begin in ``[begin, end)``, in bytes or in row groups."""
 
     file: DocumentFile
     begin: int
@@ -105,7 +105,7 @@ class Unit:
 
 
 def once(files: Iterable[DocumentFile]) -> list[DocumentFile]:
-    """Return the files without repeats, however their folders are spelled or linked."""
+    """Return the files without duplicates, however their folders are spelled or linked."""
     place = places()
     found: dict[str, DocumentFile] = {}
     for file in files:
@@ -114,7 +114,7 @@ def once(files: Iterable[DocumentFile]) -> list[DocumentFile]:
 
 
 def in_datasets(files: Iterable[DocumentFile], documents: str = DOCUMENTS) -> list[DocumentFile]:
-    """Return the files below the roots of their datasets: the folders in which the folders `documents` lie.
+    """Return the files relative to the roots of their datasets: the folders that contain the folders `documents`.
 
     Raises:
         ConfigError: a file is in no such folder.
@@ -147,7 +147,7 @@ def places() -> Callable[[str], str]:
 
 
 def attribute_root(path: str, name: str) -> tuple[str, str]:
-    """Return the folder of the attributes `name` of a document file, and the path of its attributes below that folder.
+    """Return the folder of the attributes `name` of a document file, and the path of its attributes in that folder.
 
     >>> attribute_root("data/documents/web/0.jsonl.gz", "lengths")
     ('data/attributes/lengths', 'web/0.jsonl.gz')

@@ -1,13 +1,13 @@
-"""Which files are documents, and of which kind: the one finder of every verb that takes documents.
+"""Finding files of documents and their kinds, for every verb that takes documents.
 
-Inputs are paths, URLs and patterns. What exists under an input's very name is meant, whatever characters it has.
+Inputs are paths, URLs and patterns. An input that is the name of an existing file or folder is taken literally.
 Otherwise ``*`` and ``?`` stand for characters within a name, ``[...]`` and ``[!...]`` for one of a set or none of it,
-and ``**`` for any folders, or none. Braces stand for themselves. A folder, named or matched by a wildcard, stands for
+and ``**`` for any folders, or none. Braces are literal. A folder, named or matched by a wildcard, stands for
 all files below it; one with ``documents/`` (Dolma's layout) for those in there; one that Hugging Face `datasets` has
 saved for its data files.
 
-Files and folders whose names begin with a dot are skipped, unless the pattern has that dot, and so is what Feedmill
-writes beside data. The kinds of documents are in `feedmill.documents.kinds`, the rule for a folder with several in
+Hidden files and folders are skipped, unless the pattern has their dot, and so are files that Feedmill writes beside
+data. The kinds of documents are in `feedmill.documents.kinds`, the rule for a folder with several in
 `feedmill.documents.selection`.
 """
 
@@ -38,11 +38,11 @@ _BESIDE = (".idx", ".split.yaml")
 
 @dataclass
 class Found:
-    """The files of documents that some inputs stand for, in their order.
+    """The files of documents of some inputs, in their order.
 
     Attributes:
         skipped: paths of files in the folders that are not read.
-        missing: inputs that have no files, where that is allowed.
+        missing: inputs without files, if that is allowed.
     """
 
     files: list[DocumentFile] = field(default_factory=list)
@@ -123,7 +123,7 @@ def find_in_datasets(
     allow_missing: bool = False,
     id: str | None = None,
 ) -> list[DocumentFile]:
-    """Return the files of all patterns below the roots of their datasets, each file once.
+    """Return the files of all patterns, relative to the roots of their datasets, each file once.
 
     Args:
         warnings: receives a line for skipped files, and one for each pattern without files.
@@ -147,14 +147,14 @@ def find_in_datasets(
 
 
 def skipped_warnings(found: Found) -> list[str]:
-    """Return a warning of skipped files; nothing of hidden ones, and of attributes beside documents."""
+    """Return warnings about skipped files, except hidden ones and attributes beside documents."""
     paths = [path for path in found.skipped if "/." not in path and f"/{ATTRIBUTES}/" not in path]
     return [f"{listed(paths)} skipped: no documents"] if paths else []
 
 
 @contextlib.contextmanager
 def _without_any(allow: bool) -> Iterator[None]:
-    """A block in which a folder without documents may be no error."""
+    """Ignore, if `allow` is set, the error for a folder without documents inside the block."""
     try:
         yield
     except NotFound as error:
@@ -217,7 +217,7 @@ def _below(url: str, base: str, above: str, selection: Selection) -> list[Docume
 
 
 def _is_ours(path: str, is_there: Callable[[str], bool]) -> bool:
-    """Return whether Feedmill has written a file (a manifest or index, or with a manifest beside it): no documents."""
+    """Return whether Feedmill wrote a file that is not documents (a manifest or index, or one with a manifest)."""
     return (
         path.endswith(MANIFEST)
         or is_there(path + MANIFEST)
@@ -226,7 +226,7 @@ def _is_ours(path: str, is_there: Callable[[str], bool]) -> bool:
 
 
 def _is_of_tokens(path: str, paths: set[str]) -> bool:
-    """Return whether a file belongs to token files that an earlier run wrote here, or is on its way."""
+    """Return whether a file belongs to token files that an earlier run wrote here, or that are being written."""
     if ".feedmill" in path:
         return True
     return any(
@@ -237,7 +237,7 @@ def _is_of_tokens(path: str, paths: set[str]) -> bool:
 
 
 def _saved(store: Store, url: str) -> list[Entry] | None:
-    """The files of a dataset that Hugging Face `datasets` has saved, in its order; None if it is no such folder."""
+    """Return the files of a dataset that Hugging Face `datasets` saved, in its order; None for any other folder."""
     if store.exists("dataset_dict.json"):
         raise ConfigError("this holds several splits", file=url, kind="several-splits", fix="Name the folder of one.")
     if not (store.exists("state.json") and store.exists("dataset_info.json")):

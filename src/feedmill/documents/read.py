@@ -1,7 +1,7 @@
-"""The documents of a unit, in batches: texts, what is wrong with those that have none, and where they stand.
+"""Reading the documents of a unit in batches: texts, their rows, and the reasons for documents without text.
 
-Memory is bounded by the batch, or by the largest document. What cannot be read as a whole (a cut gzip file, a Parquet
-file that is damaged) is an error whatever the policy: a file is no document that could be skipped.
+Memory is bounded by the batch, or by the largest document. A truncated or corrupt file (gzip, Parquet) is an error
+under every policy: the policy applies to documents, not to files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TAIL = 1 << 16  # bytes read at once to finish the last line of a range
 
 
 def read_documents(unit: Unit, reader: TextReader | TypedReader) -> Generator[Batch, None, None]:
-    """Yield the documents of a unit. Raises DataError if the file itself is damaged or has changed."""
+    """Yield the documents of a unit. Raises DataError if the file itself is corrupt or has changed."""
     if unit.file.kind == "lines":
         yield from _parsed(_blocks(unit), reader)
     elif isinstance(reader, TypedReader):
@@ -63,7 +63,7 @@ def _parsed(blocks: Iterator[bytes | memoryview], reader: TextReader | TypedRead
 
 
 def _blocks(unit: Unit) -> Iterator[bytes | memoryview]:
-    """The lines of a unit, whole ones, about a megabyte at a time; a block is valid until the next is asked for."""
+    """Yield the whole lines of a unit, about a megabyte at a time; a block is valid until the next one is read."""
     file = unit.file
     store = file.store()
     if file.packed:
@@ -76,11 +76,11 @@ def ranged_lines(
 ) -> Iterator[bytes | memoryview]:
     """Yield the lines that begin in ``[begin, end)`` of a file of `size` bytes, in blocks of whole lines.
 
-    Whatever ranges a file is cut into, together they give each line once, in order; only the file's last line may lack
-    its line end. A block is valid until the next is asked for.
+    Consecutive ranges of a file yield each line exactly once, in order; only the file's last line may lack its line
+    end. A block is valid until the next one is read.
 
     Args:
-        fill: fills a buffer with what stands at an offset.
+        fill: fills a buffer with the bytes at an offset.
     """
     at = max(begin - 1, 0)  # the byte before tells whether a line begins at `begin`
     buffer = bytearray(min(2 * BLOCK, max(size - at, 0)))

@@ -1,4 +1,4 @@
-"""Reading the rows of documents: only the fields that are needed, and the line of those that are wrong."""
+"""Parsing rows of documents: only the required fields, with line numbers in errors."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def missing_field(fault: str) -> str:
 
 
 def bad_row(row: bytes, why: str, file: str, line: int) -> DataError:
-    """Return the error for a row that cannot be used."""
+    """Return the error for an invalid row."""
     why = json_fault(row, why)
     if missing := missing_field(why):
         why = f"the document has no {missing!r}"
@@ -132,7 +132,7 @@ def bad_row(row: bytes, why: str, file: str, line: int) -> DataError:
 
 
 def id_bytes(raw: msgspec.Raw) -> bytes:
-    """Return an id as compact JSON in one spelling: equal ids have equal bytes."""
+    """Return an id as canonical compact JSON: equal ids have equal bytes."""
     plain = bytes(raw)
     if (plain[:1] == b'"' and b"\\" not in plain) or not plain:
         return plain
@@ -140,7 +140,7 @@ def id_bytes(raw: msgspec.Raw) -> bytes:
 
 
 def load(row: bytes, checked: bool = False) -> Any:
-    """Return a JSON value with the numbers as Dolma reads them: integers beyond 64 bits and ``-0`` are floats.
+    """Parse a JSON value with numbers as Dolma reads them: integers beyond 64 bits and ``-0`` are floats.
 
     Args:
         checked: whether it is known that the row has no ``-0``.
@@ -233,7 +233,7 @@ def _large_integer(row: bytes) -> str:
 
 
 def is_blank(text: str) -> bool:
-    """Return whether a text has nothing but white space."""
+    """Return whether a text has only white space."""
     return not text[:1].strip(BLANKS) and not text.strip(BLANKS)
 
 
@@ -245,18 +245,18 @@ def _integer(digits: str) -> int | float:
 
 
 def dump(value: Any) -> bytes:
-    """A JSON value as Dolma writes it: keys sorted at every level, no spaces, nothing escaped that need not be."""
+    """Serialize a JSON value as Dolma does: keys sorted at every level, no spaces, minimal escapes."""
     return _encoder.encode(value)
 
 
 def dump_lines(values: Sequence[Any]) -> bytes:
-    """Values as `dump` writes them, each with a line end."""
+    """Serialize values as `dump` does, each with a line end."""
     return _encoder.encode_lines(values)
 
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Without the collector of cycles: rows have none, and looking for some takes up to half the time of decoding."""
+    """Disable garbage collection: rows have no cycles, and the search for them takes up to half the decoding time."""
     before = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Which files are documents, by their names.
+"""Selection of files of documents by their names.
 
 A folder is read for one kind: where it has documents of another kind too, readable or not (`.csv`, `.txt.gz`), the user
 says which. What is no document (`README.md`, `_SUCCESS`) is skipped, named and counted.
@@ -21,18 +21,18 @@ _KNOWN = "Documents are .jsonl, .json or .ndjson (plain, or with .gz, .zst, .bz2
 
 
 class Selection:
-    """Tells documents from other files.
+    """A filter that distinguishes documents from other files.
 
     Args:
         kind, unnamed, exact: see `feedmill.documents.find.find_documents`.
-        skipped: receives the paths of what is not read.
+        skipped: receives the paths of files that are not read.
     """
 
     def __init__(self, kind: str | None, unnamed: str | None, exact: bool, skipped: list[str]) -> None:
         self.kind, self.unnamed, self.exact, self.skipped = kind, unnamed, exact, skipped
 
     def name_of(self, path: str) -> str:
-        """Return the kind of a file in a folder, `_UNREADABLE`, or nothing if it is no document."""
+        """Return the kind of a file in a folder, `_UNREADABLE`, or an empty string if it is not a document."""
         if self.exact:
             return LINES
         found = kind_of(path)
@@ -55,7 +55,7 @@ class Selection:
         )
 
     def matched(self, files: Iterable[DocumentFile]) -> Iterator[DocumentFile]:
-        """Yield the documents among the files that a wildcard matches, each of its kind."""
+        """Yield the documents among the files that a wildcard matches, each with its kind."""
         named = [(file, self.name_of(file.path)) for file in files]
         if unreadable := [file.name for file, kind in named if kind == _UNREADABLE]:
             raise _not_documents(unreadable)
@@ -66,7 +66,7 @@ class Selection:
                 self.skipped.append(file.place)
 
     def folder(self, url: str, files: list[DocumentFile], above: int) -> list[DocumentFile]:
-        """Return the documents of a folder: those of one kind.
+        """Return the documents of a folder, all of one kind.
 
         Args:
             above: how many characters of the files' paths are the folder.

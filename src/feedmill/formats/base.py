@@ -1,11 +1,10 @@
-"""The `Dataset` contract, and the `Sample` that every format gives.
+"""The `Dataset` contract, and the `Sample` that every format returns.
 
-A dataset is opened through an index that says where each sample lies; nothing is read before it is asked for. A
-format implements `read_raw`, `locate`, `find` and `__len__`; the rest stands here once for all formats.
+A dataset is opened through an index that says where each sample lies; no sample is read before it is requested. A
+format implements `read_raw`, `locate`, `find` and `__len__`; this module has the rest, once for all formats.
 
-The formats room knows bytes only. What bytes mean (decoders, sample types) is put on top by `feedmill.samples`
-through two functions: a *decoder* that a sample calls for one part, and a *view* that turns raw samples into what
-`read` gives.
+The formats room handles bytes only. `feedmill.samples` adds their meaning (decoders, sample types) through two
+functions: a *decoder* that a sample calls for one part, and a *view* that turns raw samples into what `read` returns.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ Indices = npt.NDArray[np.int64] | Sequence[int]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The location of a sample.
+    """The location that a sample was read from.
 
     Attributes:
         dataset: path or URL of the dataset.
@@ -77,12 +76,12 @@ class Source:
 
 
 class Sample(Mapping[str, Any]):
-    """One training record: a key, a source, and named parts that are decoded on access.
+    """One record: a key, a source, and named parts that are decoded on access.
 
-    ``sample["jpg"]`` decodes by the part's extension; ``sample.raw("jpg")`` gives the bytes.
+    ``sample["jpg"]`` decodes by the part's extension; ``sample.raw("jpg")`` returns the bytes.
 
     Attributes:
-        key: names it in its dataset.
+        key: the sample's name in its dataset.
         subflavors: data attached by the dataset's description.
         home: the dataset that `Dataset.read` read it from.
     """
@@ -110,16 +109,16 @@ class Sample(Mapping[str, Any]):
 
     @property
     def source(self) -> Source:
-        """The location of this sample."""
+        """Return the source of this sample."""
         return self._source()
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """The locations of this sample and of everything added to it."""
+        """Return the sources of this sample and of everything added to it."""
         return (self._source(), *self._further)
 
     def add_source(self, source: Source) -> None:
-        """Add a location that was read for this sample."""
+        """Add the source of other data that was read for this sample."""
         self._further = (*self._further, source)
 
     def raw(self, name: str) -> bytes:
@@ -145,14 +144,14 @@ class Sample(Mapping[str, Any]):
         return self._values[name]
 
     def _tell(self, name: str, value: Any) -> None:
-        """Pass the file and the sample to a handle that decodes later: its errors report them."""
+        """Pass the file and the sample to a handle that decodes later, so that its errors name them."""
         came_from = getattr(value, "came_from", None)
         if came_from is not None:
             source = self.source
             came_from(source.where, source.offset, f"{self.key}.{name}")
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
-        # A handle holds the bytes of its part, which the sample carries anyway: it is made again when asked for.
+        # A handle holds the bytes of its part, which the sample has anyway: it is created again on access.
         state = {name: getattr(self, name) for name in self.__slots__}
         values = state["_values"] or {}
         kept = {name: value for name, value in values.items() if not hasattr(value, "came_from")}
@@ -160,11 +159,11 @@ class Sample(Mapping[str, Any]):
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return one part's value, or `default` if the sample has no such part."""
-        # Mapping's own looks for KeyError, which `NotFound` is not.
+        # `Mapping.get` catches KeyError, which `NotFound` is not.
         return self[name] if name in self._spans else default
 
     def undecoded(self, name: str) -> tuple[Decode, memoryview] | None:
-        """Return what decodes a part, and a view of its bytes; None if it was asked for already, or stays as it is."""
+        """Return a part's decoder and a view of its bytes; None if it was decoded already or is not decoded."""
         if self._decode is None or name not in self._spans or (self._values is not None and name in self._values):
             return None
         start, stop = self._spans[name]
@@ -210,15 +209,15 @@ class Sample(Mapping[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """How a dataset was opened, beside where it lies.
+    """The settings with which a dataset was opened, except its location.
 
     Attributes:
-        view: what raw samples become; None if they stay as they are.
-        decode: decodes parts; None leaves them bytes.
+        view: converts raw samples; None returns them unchanged.
+        decode: decodes parts; None leaves them as bytes.
         subflavors: data attached to every sample, by the dataset's description or by a recipe.
-        about: what the description says, for `describe`.
+        about: facts from the dataset's description, for `describe`.
         aux: name -> URL of data that samples refer to, as a metadataset gives them.
-        reopen: opens the dataset once more; with it another process gets one of its own instead of a copy.
+        reopen: opens the dataset again, so that another process gets its own instance instead of a copy.
     """
 
     view: View | None = None
@@ -238,7 +237,7 @@ class Dataset(ABC):
         format: the format's short name.
         url: path or URL.
         split: name of the opened split, or None if the format has none.
-        opened: how it was opened; `view`, `decode`, `subflavors`, `about` and `aux` are shorthands for what it says.
+        opened: how it was opened; `view`, `decode`, `subflavors`, `about` and `aux` are shorthands for its fields.
     """
 
     format: ClassVar[str]
@@ -248,7 +247,7 @@ class Dataset(ABC):
 
     @property
     def opened(self) -> Opened:
-        """The options with which the dataset was opened."""
+        """Return how the dataset was opened."""
         return self._opened
 
     @property
@@ -272,7 +271,7 @@ class Dataset(ABC):
         return self._opened.aux
 
     def opened_as(self, **changes: Any) -> Self:
-        """Return a dataset over the same data with other options; this one does not change.
+        """Return a dataset of the same data that was opened with other settings; this one is not changed.
 
         Args:
             changes: fields of `Opened`.
@@ -290,7 +289,7 @@ class Dataset(ABC):
         return super().__reduce_ex__(protocol) if reopen is None else (_reopened, (reopen, self.fingerprint()))
 
     def __getstate__(self) -> dict[str, Any]:
-        # Another process finds costs itself, should it need them.
+        # Another process computes costs itself if it needs them.
         return {name: value for name, value in self.__dict__.items() if name != "_costs"}
 
     @abstractmethod
@@ -298,9 +297,9 @@ class Dataset(ABC):
 
     @abstractmethod
     def read_raw(self, indices: Indices) -> list[Sample]:
-        """Return samples in the requested order; parts are decoded on use. int64 indices in ``[0, len)``.
+        """Return samples in the order of `indices`, int64 in ``[0, len)``; parts are decoded on access.
 
-        Raises `DataError` if the bytes are not what the index says.
+        Raises `DataError` if the bytes do not match the index.
         """
 
     @abstractmethod
@@ -313,16 +312,16 @@ class Dataset(ABC):
 
     @abstractmethod
     def fingerprint(self) -> str:
-        """Return a short hash of the content: the same data in the same order gives the same fingerprint.
+        """Return a short hash of the dataset's content: the same data in the same order has the same fingerprint.
 
-        Cheap: made from the index (shards, counts, hashes), and where that has no hashes from some blocks of each file
-        (`feedmill.formats.content`), read when it is first asked for.
+        Cheap: computed from the index (shards, counts, hashes) or, if that has no hashes, from some blocks of each file
+        (`feedmill.formats.content`), which are read on the first call.
         """
 
     def fingerprint_of_first(self, count: int) -> str | None:  # noqa: ARG002
-        """Return the fingerprint of the first `count` samples alone; None if it is not known.
+        """Return the `fingerprint` of the dataset when it held only its first `count` samples; None if unknown.
 
-        With it a dataset that only grew is distinguished from one that changed. Cheap, like `fingerprint`.
+        This distinguishes a dataset that only grew from one that changed. Cheap, like `fingerprint`.
         """
         return None
 
@@ -333,15 +332,15 @@ class Dataset(ABC):
     @property
     @abstractmethod
     def splits(self) -> Mapping[str, int]:
-        """Samples per split name; empty if the format has no splits."""
+        """Return the number of samples per split name; empty if the format has no splits."""
 
     def verify(self) -> Sequence[FeedmillError]:
-        """Return the errors that the format itself can detect beyond those of opening it."""
+        """Return problems with the data that opening it does not detect, as far as the format can check."""
         return ()
 
     @property
     def lengths(self) -> npt.NDArray[np.int64] | None:
-        """Tokens per sample, int64[len], if the index has them."""
+        """Return tokens per sample, int64[len]; None if the index does not have them."""
         return None
 
     def costs(self, by: str) -> npt.NDArray[np.int64] | None:
@@ -370,22 +369,22 @@ class Dataset(ABC):
         return known[by]
 
     def _find_costs(self, by: str) -> npt.NDArray[np.int64] | None:  # noqa: ARG002
-        """`costs` beyond what `lengths` knows; a format that knows some overrides this."""
+        """Return costs other than `lengths`; a format whose index has costs overrides this."""
         return None
 
     @property
     def cost_fields(self) -> Sequence[str]:
-        """The numeric fields that `costs` knows."""
+        """Return the names of the numeric fields that `costs` accepts."""
         return ()
 
     def costs_advice(self, by: str) -> str:
-        """Return what the user can do so that `costs` knows a cost that it does not know now, as a sentence."""
+        """Return a sentence that explains how to make an unavailable cost available to `costs`."""
         if by == "tokens":
             return f"'feedmill tokenize {self.url}' makes token files, whose index has the length of each document."
         return f"Datasets of the format {self.format!r} have no index of it."
 
     def read(self, indices: Indices) -> list[Any]:
-        """Return samples in bulk, in this dataset's view (`Sample`, or the declared sample type)."""
+        """Return samples in bulk, converted by this dataset's view (`Sample`, or the declared sample type)."""
         return self._viewed(self.read_raw(indices))
 
     def _viewed(self, raw: list[Sample]) -> list[Any]:
@@ -395,20 +394,20 @@ class Dataset(ABC):
         return raw if view is None else view(raw)
 
     def read_batch(self, indices: Indices, want: Want) -> Batch | None:
-        """What `read` gives, as a batch or the parts of one: without a sample being made, or without one of its type.
+        """Return the data of `read` as a batch or its parts, without creating a sample, or one of its type, for each.
 
         Args:
             indices: as for `read`.
-            want: what the caller can use.
+            want: the forms that the caller accepts.
 
         Returns:
-            None if this dataset has no shorter way than `read` to what is wanted. Raises as `read` does.
+            None if this dataset has no faster way than `read`. Raises as `read` does.
         """
         columns = getattr(self.view, "columns", None) if want == "fields" else None
         if columns is None:
             return None
         wanted = np.asarray(indices, np.int64)
-        order = np.argsort(wanted, kind="stable")  # neighbours are read together
+        order = np.argsort(wanted, kind="stable")  # neighbors are read together
         raw: list[Any] = [None] * len(order)
         for place, sample in zip(order.tolist(), self.read_raw(wanted[order]), strict=True):
             sample.home = self
@@ -417,7 +416,7 @@ class Dataset(ABC):
         return fields
 
     def locate_part(self, name: str) -> Source:
-        """Return where one part is stored, by its file name; its `index` is that name. Raises `NotFound`."""
+        """Return the location of one part, by its file name; its `index` is that name. Raises `NotFound`."""
         source = self.locate(self.find(split_name(name)[0]))
         return replace(source, index=name, names=(name,))
 
@@ -426,7 +425,7 @@ class Dataset(ABC):
         return [self.get(name) for name in names]
 
     def get(self, name: str) -> bytes:
-        """Return the bytes of one part by its file name, for example ``"000012.jpg"``. Raises `NotFound`."""
+        """Return the bytes of one part by its file name, e.g. ``"000012.jpg"``. Raises `NotFound`."""
         key, part = split_name(name)
         return self.read_raw([self.find(key)])[0].raw(part)
 
@@ -466,23 +465,23 @@ def _reopened(reopen: Callable[[], Dataset], fingerprint: str) -> Dataset:
 
 @runtime_checkable
 class TokenReader(Protocol):
-    """What a dataset of tokens offers beside the `Dataset` contract: spans of its documents, in bulk."""
+    """The methods of a token dataset beyond the `Dataset` contract: reading spans of documents in bulk."""
 
     def read_tokens(
         self, indices: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
     ) -> Sequence[npt.NDArray[np.integer[Any]]]:
-        """Tokens ``[start, start + length)`` of each document, int64[n] all three, in the requested order."""
+        """Return tokens ``[start, start + length)`` of each document, in the given order; int64[n] all three."""
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """Key and part of a file name: cut at the first dot after the last slash."""
+    """Return the key and part of a file name, split at the first dot after the last slash."""
     slash = name.rfind("/") + 1
     dot = name.find(".", slash)
     return (name, "") if dot < 0 else (name[:dot], name[dot + 1 :])
 
 
 def number_of(key: str, count: int) -> int | None:
-    """Return the number that a key stands for as a plain decimal, where it is below `count`; None for any other key."""
+    """Return the value of a key that is a plain decimal below `count`; None for any other key."""
     if not (key.isascii() and key.isdigit()) or len(key) > len(str(count)):  # Python refuses thousands of digits
         return None
     number = int(key)
@@ -490,7 +489,7 @@ def number_of(key: str, count: int) -> int | None:
 
 
 def locate(error: FeedmillError, source: Source, record: str | None = None) -> FeedmillError:
-    """Return the same error, saying which sample it is about where it does not say so yet."""
+    """Return the same error with the sample that it is about, unless it names one already."""
     if error.file is None:
         error.file, error.offset = source.where, source.offset
         error.record = record or source.key
@@ -498,8 +497,8 @@ def locate(error: FeedmillError, source: Source, record: str | None = None) -> F
 
 
 def with_names(source: Source, names: Sequence[str]) -> Source:
-    """Return the source, saying that only these parts were read."""
-    # Not by `dataclasses.replace`, which takes three times as long, for every sample.
+    """Return the source with `names` as the parts that were read."""
+    # `dataclasses.replace` takes three times as long, and this runs for every sample.
     return Source(source.dataset, source.file, source.offset, source.length, source.index, source.key, tuple(names))
 
 

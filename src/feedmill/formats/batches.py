@@ -1,4 +1,4 @@
-"""What `Dataset.read_batch` gives: a batch, or what one is made of, without a `Sample` for each sample."""
+"""Results of `Dataset.read_batch`: a batch or its components, without a `Sample` object for each sample."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Fields(NamedTuple):
 
     Attributes:
         type: the sample type.
-        values: of each field: a list, or what a decoder makes of all samples at once.
+        values: for each field, a list, or the result of a decoder that takes all samples at once.
     """
 
     type: type[Any]
@@ -34,10 +34,10 @@ class Parts:
 
     Attributes:
         keys: of the samples.
-        views: part name -> n views of its bytes; names in stored order. The memory behind the views is used again when
-            the last of them is missing.
-        decode: decodes one part; None leaves it bytes.
-        source: where a sample came from, by its number among the n.
+        views: part name -> n views of its bytes; names in stored order. The memory behind the views is reused when
+            the last of them is released.
+        decode: decodes one part; None leaves it as bytes.
+        source: returns the source of a sample, by its number among the n.
     """
 
     keys: Sequence[str]

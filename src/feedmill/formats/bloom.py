@@ -1,4 +1,4 @@
-"""Bloom filter files of Dolma 1.2: read, written and made by its rules.
+"""Bloom filter files of Dolma 1.2: reading, writing and sizing.
 
 Layout, little-endian::
 
@@ -9,8 +9,8 @@ Layout, little-endian::
     u64  W, the number of words
     W x u32  the words
 
-Hash h (see `feedmill.kernels.hashing.ahash`) is bit ``h mod 32`` of word ``h div 32 mod W``. Refused: another magic or
-version, k of 0, no words, and a file that is shorter or longer than its head says.
+Hash h (see `feedmill.kernels.hashing.ahash`) is bit ``h mod 32`` of word ``h div 32 mod W``. Rejected: another magic or
+version, k of 0, no words, and a file that is shorter or longer than its header declares.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class BloomFilter:
 
     @property
     def keys(self) -> npt.NDArray[np.uint64]:
-        """uint64[4, k]: the seeds as the compiled hash takes them."""
+        """Return the seeds as the compiled hash takes them, uint64[4, k]."""
         return np.ascontiguousarray((self.seeds ^ np.array(CONSTANTS, np.uint64)).T)
 
     @property
     def fill(self) -> float:
-        """The share of bits that are set."""
+        """Return the fraction of bits that are set."""
         return float(np.bitwise_count(self.words).sum()) / max(1, 32 * len(self.words))
 
 
@@ -56,7 +56,7 @@ def read_bloom(store: Store, path: str) -> BloomFilter:
 
     Raises:
         NotFound, StorageError: it cannot be read.
-        DataError: it is not such a file, or damaged.
+        DataError: it is not a Bloom filter file, or it is corrupt.
     """
     with store.local_copy(path) as local, open(local, "rb", buffering=0) as raw:
         size = local.stat().st_size
@@ -81,7 +81,7 @@ def read_bloom(store: Store, path: str) -> BloomFilter:
 
 
 def write_bloom(store: Store, path: str, bloom: BloomFilter) -> None:
-    """Write a filter; it appears under its name when it is whole."""
+    """Write a filter; it appears under its name when it is complete."""
     with store.write(path) as f:
         f.write(_HEAD.pack(MAGIC, VERSION, len(bloom.seeds)))
         f.write(bloom.seeds.astype("<u8").tobytes())
@@ -97,16 +97,16 @@ def new_bloom(
     most: int | None = MOST_HASHES,
     seed: int | None = None,
 ) -> BloomFilter:
-    """Return an empty filter, by Dolma's rules of size.
+    """Return an empty filter, sized by Dolma's rules.
 
     Args:
         size: bytes; 0 for the first of 1 MiB, 2 MiB, 4 MiB, ... whose estimate reaches `false_positives`.
         items: keys expected.
-        most: at most this many hashes; None for all that Dolma would take (thousands, for few items).
-        seed: what the seeds are drawn from, for a filter that can be made again; by default they are random.
+        most: at most this many hashes; None for as many as Dolma would use (thousands, for few items).
+        seed: makes the hashes' seeds reproducible; by default they are random.
 
     Raises:
-        ConfigError: neither a size nor a goal that can be reached.
+        ConfigError: no size is given, and no size reaches `false_positives`.
     """
     if items <= 0:
         raise ConfigError(
@@ -142,7 +142,7 @@ def new_bloom(
 
 
 def hashes(size: int, items: int, most: int | None = MOST_HASHES) -> int:
-    """Return how many hashes suit a filter of `size` bytes: ``ceil(bits / items x ln 2)``, at most `most`."""
+    """Return the best number of hashes for a filter of `size` bytes: ``ceil(bits / items x ln 2)``, at most `most`."""
     k = max(1, math.ceil(8 * size / items * math.log(2)))
     return k if most is None else min(k, most)
 

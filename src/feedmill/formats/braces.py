@@ -15,7 +15,7 @@ MAX_EXPANSION = 1_000_000
 def expand(pattern: str) -> list[str]:
     """Return all strings of a brace pattern, in order; numeric ranges keep their zero padding.
 
-    A brace without a comma or a range, or without its partner, stands for itself.
+    A brace without a comma or a range, or without its counterpart, is taken literally.
 
     Raises:
         ConfigError: it stands for more than `MAX_EXPANSION` names, or has more braces or digits than make sense.
@@ -82,7 +82,7 @@ def _range(match: re.Match[str]) -> list[str]:
 
 
 def collapse(names: Sequence[str]) -> list[str]:
-    """The shortest list of patterns that expands to exactly these names in this order: runs of two or more names that
+    """Return the shortest list of patterns that expands to exactly these names in order: runs of two or more names that
     differ in one number, counting up by one at the same width, become ``{first..last}``."""
     out: list[str] = []
     at = 0
@@ -103,7 +103,7 @@ def collapse(names: Sequence[str]) -> list[str]:
 
 
 def _next_in_slot(a: str, b: str) -> int | None:
-    """Return which number of `a`, counted from 0, is one higher in `b`, where that is their only difference."""
+    """Return which number of `a`, counted from 0, is one higher in `b`; None unless that is their only difference."""
     if len(a) != len(b) or _NUMBER.split(a) != _NUMBER.split(b):
         return None
     differing = [

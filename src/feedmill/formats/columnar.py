@@ -1,4 +1,4 @@
-"""What a format of shards with typed columns gives to be written: a `ColumnWriter`, named by its `TargetFormat`.
+"""The interface for writing a format of shards with typed columns: a `ColumnWriter`, named by its `Target`.
 
 `feedmill.converting` surveys the values of all samples, asks the writer which form each column gets, and gives it one
 shard of rows at a time.
@@ -20,8 +20,8 @@ class ColumnWriter:
     """Writes samples as shards of columns.
 
     Attributes:
-        exact: forms whose values are bytes, and stay as they are.
-        index: the file beside the shards; nothing if there is none.
+        exact: forms whose values are bytes and are stored unchanged.
+        index: name of the file beside the shards; empty if there is none.
     """
 
     exact: ClassVar[AbstractSet[str]]
@@ -49,7 +49,7 @@ class ColumnWriter:
             rows: for each sample the encoded values, in the order of the columns.
 
         Returns:
-            Plain data that `finish` gets.
+            Plain data that is passed to `finish`.
 
         Raises:
             DataError: the shard cannot be stored.
@@ -57,4 +57,4 @@ class ColumnWriter:
         raise NotImplementedError
 
     def finish(self, store: Store, shards: Sequence[Any]) -> None:
-        """Write what makes a dataset of the shards, such as an index. `shards` is what `write` returned for each."""
+        """Write what the shards need to be a dataset, such as an index. `shards` has the result of each `write`."""

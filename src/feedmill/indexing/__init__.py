@@ -1,1 +1,1 @@
-"""Making and keeping indices: prepare, check, repair."""
+"""Creating and maintaining indices: prepare, check, repair."""

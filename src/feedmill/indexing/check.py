@@ -1,7 +1,7 @@
 """Comparing a dataset with its index, and with itself: what `feedmill check` reports.
 
 Every shard is walked from header to header with its checksums, hashed, and compared with the offset file, the database
-and the sidecar. Findings are the same error objects that other verbs raise; nothing stops at the first one.
+and the sidecar. Findings are the same error objects that other verbs raise; the check continues after each.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ MAX_FINDINGS = 1000
 
 @dataclass(slots=True)
 class CheckReport:
-    """The findings of `check`.
+    """The result of `check`.
 
     Attributes:
         path: the dataset.
-        samples, shards, bytes: what was looked at.
-        findings: what is wrong.
-        notes: what is odd but harmless.
+        samples, shards, bytes: totals of the checked data.
+        findings: problems with the data.
+        notes: unusual but valid data.
     """
 
     path: str
@@ -59,7 +59,7 @@ class CheckReport:
     notes: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as plain data for ``--json``."""
+        """Return plain data for ``--json``."""
         plain = {name: getattr(self, name) for name in ("path", "samples", "shards", "bytes", "notes")}
         return {**plain, "findings": [finding.as_dict() for finding in self.findings]}
 
@@ -74,7 +74,7 @@ def check(
     workers: int | None = None,
     progress: bool = True,
 ) -> CheckReport:
-    """Check a dataset for everything that could spoil a run.
+    """Check a dataset for every problem that could affect a run on it.
 
     Args:
         samples: also read and decode every sample, as training would.
@@ -115,7 +115,7 @@ def _has_tars(found: Found) -> bool:
 
 
 def _entries(found: Found, url: str, report: CheckReport) -> tuple[Store, list[Entry]]:
-    """Return the shards to scan, and their folder."""
+    """Return the folder's store and the shards to scan."""
     try:
         if found.format is WIDS:
             dataset = open_dataset(url, raw=True)
@@ -131,7 +131,7 @@ def _entries(found: Found, url: str, report: CheckReport) -> tuple[Store, list[E
 
 
 def _check_source(url: str, report: CheckReport) -> None:
-    """Token files, or a dataset of another tool: what opening it finds, and what its format can verify."""
+    """Check token files, or a dataset of another tool, by opening it and by its format's `verify`."""
     try:
         dataset = open_dataset(url)
     except MissingExtra:
@@ -152,7 +152,7 @@ def _check_source(url: str, report: CheckReport) -> None:
 
 
 def _check_sizes(found: Found, report: CheckReport) -> None:
-    """The sizes that the manifests beside token files say; those of a folder know of files that are missing, too."""
+    """Compare token files with the sizes in the manifests beside them; a folder's manifest also lists missing files."""
     store = found.store
     if found.name:
         one = megatron.strip(found.name) + megatron.IDX if found.format is MEGATRON else found.name
@@ -219,8 +219,8 @@ def _check_shards(
 
 
 def _declared(store: Store) -> tuple[dict[str, str], set[str]]:
-    """The field map, and the keys of samples that the split file excludes; a description or split file that cannot be
-    read is reported elsewhere."""
+    """Return the field map and the keys of samples that the split file excludes; unreadable files are reported
+    elsewhere."""
     with suppress(FeedmillError):
         splits = energon.read_splits(store)
         return declared_map(store), {key for _, key in splits.samples_out} if splits else set()
@@ -253,7 +253,7 @@ def _duplicates(store: Store, found: Scanned, seen: dict[str, str]) -> Iterator[
 
 
 class _Index:
-    """The index of a prepared folder, to be compared with its shards."""
+    """The index of a prepared folder, for comparison with its shards."""
 
     def __init__(self, store: Store, report: CheckReport) -> None:
         self.store = store
@@ -287,7 +287,7 @@ class _Index:
             self.connection = None  # its rows are unreliable: skip the comparison
 
     def compare(self, found: Scanned) -> Iterator[DataError]:
-        """Yield what the index says otherwise than the shard."""
+        """Yield the differences between the index and a shard."""
         record = self.records.get(found.shard)
         if record is not None and record.size != found.record.size:
             yield self._stale(found.shard, f"it had {record.size} bytes when indexed, now {found.record.size}")

@@ -1,4 +1,4 @@
-"""Manifests of tars: written from the shards that are there, and compared with them."""
+"""Manifests of tars: written from the existing shards, and compared with them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MOST_NAMED = 20
 
 @dataclass(slots=True)
 class ManifestReport:
-    """What `write_manifest` wrote: where, its rows, and what was left out of it."""
+    """The result of `write_manifest`: its path, its rows, and skipped files."""
 
     path: str
     rows: list[Row] = field(default_factory=list)
@@ -43,11 +43,11 @@ class ManifestReport:
 
     @property
     def samples(self) -> int:
-        """All samples."""
+        """Return the total number of samples."""
         return sum(row.samples for row in self.rows)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as plain data for ``--json``."""
+        """Return plain data for ``--json``."""
         return {"path": self.path, "shards": len(self.rows), "samples": self.samples, "notes": self.notes}
 
 
@@ -63,13 +63,13 @@ def write_manifest(
     """Write the manifest of all tars in a folder and those below it, by their paths.
 
     Args:
-        form: ``documented`` writes names with ``.tar``, ``code`` without, as VLA Foundry's code wants them.
-        overwrite: replace a manifest that says something else.
+        form: ``documented`` writes names with ``.tar``, ``code`` without, as VLA Foundry's code expects.
+        overwrite: replace a manifest with different content.
 
     Raises:
         NotFound: there are no tars.
-        DataError: a tar is damaged: its samples cannot be counted.
-        ConfigError: there is another manifest already.
+        DataError: a tar is corrupt, and its samples cannot be counted.
+        ConfigError: a different manifest exists already.
     """
     store = open_store(folder)
     entries = list(store.files(suffixes=(".tar",)))
@@ -98,7 +98,7 @@ def write_manifest(
 def check_manifest(
     store: Store, manifest: str, report: CheckReport, *, workers: int | None = None, progress: bool = True
 ) -> None:
-    """Compare a manifest with its shards; what is wrong goes into the report."""
+    """Compare a manifest with its shards; add problems to the report."""
     rows: list[tuple[int, Row, Entry]] = []
     for number, row in enumerate(each_row(store, manifest), 1):
         if isinstance(row, ConfigError):
@@ -134,7 +134,7 @@ def _is_empty(found: Scanned) -> bool:
 
 
 def _note_listing(store: Store, manifest: str, rows: Sequence[tuple[int, Row, Entry]], report: CheckReport) -> None:
-    """Shards listed twice, and tars that are not listed."""
+    """Report shards listed twice, and tars that are not listed."""
     listed = Counter(entry.path for _, _, entry in rows)
     for path, times in listed.items():
         if times > 1:
@@ -178,7 +178,7 @@ def _problems(store: Store, manifest: str, number: int, row: Row, found: Scanned
 
 
 class _Parts:
-    """Which parts samples have; to find those that lack what nearly all have."""
+    """Statistics of parts, to find samples that lack a part that nearly all others have."""
 
     def __init__(self) -> None:
         self.sets: dict[frozenset[str], list[tuple[str, str, int]]] = {}
@@ -217,5 +217,5 @@ class _Parts:
 
 
 def _kind(part: str) -> str:
-    """Return a part's name; plain images of any kind are one."""
+    """Return a part's name; plain images of any kind have one name."""
     return "image" if part.lower() in IMAGE_SUFFIXES else part

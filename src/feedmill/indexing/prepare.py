@@ -1,4 +1,4 @@
-"""Preparing: the index of a dataset, by what it is."""
+"""Preparing: creates the index of a dataset, by its kind."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def prepare(
         split_ratio: numbers for train, val, test. Without it and `split_parts`, the present splits are kept and new
             shards go to the first of them; a new dataset becomes one split, train.
         split_parts: ``NAME:REGEX`` on shard paths, instead of a ratio.
-        exclude: shards whose path this regular expression finds are not indexed.
+        exclude: shards whose path matches this regular expression anywhere are not indexed.
         shuffle_tars: shuffle the shard list (``random.Random(42)``) before a ratio split; of a JSONL file, blocks of
             lines.
         tar_index_only: index the shards already listed again; splits and description stay.
-        sample_type, field_map: what ``dataset.yaml`` is to say; nothing is written without a sample type.
-        media: which parts to take media metadata of, into the index.
-        shards: index just these (paths in the folder), instead of all that are there.
+        sample_type, field_map: content of ``dataset.yaml``; nothing is written without a sample type.
+        media: parts whose media metadata is added to the index.
+        shards: index only these (paths in the folder), instead of all.
         on_error: ``"raise"`` at a shard that cannot be read, or ``"skip"`` it: index the others, and report it.
         rescan: read all shards again, unchanged ones too.
         digest: hash each shard, so that `check` can tell whether it changed.
@@ -59,7 +59,7 @@ def prepare(
         workers: threads for scanning.
 
     Raises:
-        DataError: a shard cannot be indexed, a key occurs twice, or what wrote the dataset was interrupted.
+        DataError: a shard cannot be indexed, a key occurs twice, or the job that wrote the dataset was interrupted.
         ConfigError: splits or description are invalid for this data.
         NotFound, StorageError: the folder is missing, empty, or cannot be written.
     """

@@ -1,8 +1,8 @@
-"""Repair: incomplete tails are cut off, bad lines taken out, and the index is made again.
+"""Repair: truncates incomplete tails, removes invalid lines, and rebuilds the index.
 
-Nothing is thrown away: the bytes that are cut off go to ``.nv-meta/repair/`` (or ``<file>.repair/``), with a report
-that says what they were. A shard is replaced as a whole, so a killed repair leaves the old file or the fixed one. What
-is taken out is noted in ``journal.json`` beside it first: the next repair finishes a killed one, with the same report.
+No data is lost: removed bytes go to ``.nv-meta/repair/`` (or ``<file>.repair/``), with a report that describes them. A
+shard is replaced as a whole, so a killed repair leaves the old file or the fixed one. Removals are first recorded in
+``journal.json`` beside it: the next repair finishes a killed one, with the same report.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _STEP = 16 << 20
 
 @dataclass(slots=True)
 class Dropped:
-    """Bytes that were taken out: from which file, where, why, with which keys, and where they are kept."""
+    """Removed bytes: their file, offset, reason and keys, and where they are kept."""
 
     file: str
     offset: int
@@ -57,11 +57,11 @@ class Dropped:
 
 @dataclass(slots=True)
 class RepairReport:
-    """The report of `repair`.
+    """The result of `repair`.
 
     Attributes:
         path: the dataset.
-        dropped: what was cut off or taken out.
+        dropped: removed bytes.
         remaining: damage that could not be repaired; the index skips those shards.
         prepared: the new index.
     """
@@ -72,7 +72,7 @@ class RepairReport:
     prepared: PrepareReport | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as plain data for ``--json`` and the report file."""
+        """Return plain data for ``--json`` and the report file."""
         return {
             "path": self.path,
             "dropped": [{name: getattr(item, name) for name in Dropped.__slots__} for item in self.dropped],
@@ -82,12 +82,12 @@ class RepairReport:
 
 
 def repair(url: str, *, workers: int | None = None, progress: bool = True) -> RepairReport:
-    """Cut incomplete tails off tar shards (or take bad lines out of a JSONL file) and index what is whole.
+    """Truncate incomplete tails of tar shards (or remove invalid lines of a JSONL file) and index the rest.
 
     Raises:
         NotFound: there is no dataset.
         ConfigError: it is neither tars nor JSONL, or VLA Foundry's.
-        DataError: nothing whole is left.
+        DataError: no complete sample is left.
         StorageError: the files cannot be written.
     """
     found = sniff(url)
@@ -151,10 +151,10 @@ class _State(msgspec.Struct):
 
 
 class _Journal:
-    """What a repair takes out, noted before it does so: a killed one is finished by the next.
+    """The journal of a repair, written before each removal, so that the next repair finishes a killed one.
 
     Args:
-        folder: where it lies, beside what is taken out.
+        folder: its folder, which also holds the removed bytes.
         excluded: samples of the index that the split file excludes.
 
     Attributes:
@@ -186,29 +186,29 @@ class _Journal:
             ) from None
 
     def saved(self, file: str, offset: int, stem: str, suffix: str = "") -> str:
-        """Return where bytes are kept: where a killed run has kept them, or else at a path that does not exist."""
+        """Return the path for removed bytes: the one that a killed run used, or else a new one."""
         known = [taken.saved for taken in self._state.taken if (taken.file, taken.offset) == (file, offset)]
         return known[0] if known else _unused(self._store, stem, suffix)
 
     def note(self, taken: Sequence[_Taken] = ()) -> None:
-        """Something is wrong, and this is about to be taken out."""
+        """Record damage and the bytes that are about to be removed."""
         new = {(one.file, one.offset) for one in taken}
         kept = [one for one in self._state.taken if (one.file, one.offset) not in new]
         self._state.taken = [*kept, *taken]
         self._store.write_bytes(self._path, msgspec.json.encode(self._state))
 
     def dropped(self) -> list[Dropped]:
-        """Return all that was taken out."""
+        """Return everything that was removed."""
         where = self._store.locate
         return [Dropped(where(t.file), t.offset, t.bytes, t.why, t.keys, where(t.saved)) for t in self._state.taken]
 
     def finish(self) -> None:
-        """The report is written: the journal goes."""
+        """Delete the journal, once the report is written."""
         self._store.delete(self._path)
 
 
 def _excluded(store: Store) -> set[tuple[str, str]]:
-    """Return samples that the split file excludes and the index has. Raises `FeedmillError` if one cannot be read."""
+    """Return samples that the split file excludes and the index has. Raises `FeedmillError` if either is unreadable."""
     splits, info = read_splits(store), read_info(store)
     if splits is None or not splits.samples_out:
         return set()
@@ -225,7 +225,7 @@ def _has(table: PreparedShards, key: str) -> bool:
 
 
 def _forget_excluded(store: Store, gone: set[tuple[str, str]]) -> None:
-    """Take samples that are missing out of what the split file excludes: the dataset could not be opened with them."""
+    """Remove lost samples from the exclusions of the split file: the dataset could not be opened with them."""
     splits = read_splits(store) if gone else None
     if splits is not None:
         kept = [f"{shard}/{key}" for shard, key in splits.samples_out if (shard, key) not in gone]
@@ -233,7 +233,7 @@ def _forget_excluded(store: Store, gone: set[tuple[str, str]]) -> None:
 
 
 def _listed(store: Store) -> list[str] | None:
-    """The shards of the present index: others were left out on purpose, or are new. None if it cannot be read."""
+    """Return the shards of the current index, which may lack excluded or new ones; None if it cannot be read."""
     try:
         return list(read_info(store))
     except DataError:
@@ -241,7 +241,7 @@ def _listed(store: Store) -> list[str] | None:
 
 
 def _repair_shard(store: Store, scanned: Scanned, folder: str, journal: _Journal) -> list[DataError]:
-    """Cut off the incomplete tail of a shard. Return the damage that cannot be repaired."""
+    """Truncate the incomplete tail of a shard. Return the damage that cannot be repaired."""
     problem = scanned.scan.problem
     assert problem is not None
     whole = max(whole_samples(scanned.scan), _whole_by_index(store, scanned))
@@ -260,13 +260,13 @@ def _repair_shard(store: Store, scanned: Scanned, folder: str, journal: _Journal
 
 
 def _keys_from(scan: tar.ShardScan, whole: int) -> list[str]:
-    """Return the keys of the samples that are lost, as far as they are known."""
+    """Return the known keys of the lost samples."""
     name = tar.sample_name(scan.problem.record) if scan.problem is not None and scan.problem.record else None
     return list(dict.fromkeys([*scan.keys[whole:], *([name[0]] if name else [])]))
 
 
 def _whole_by_index(store: Store, scanned: Scanned) -> int:
-    """Return how many samples end before the damage, by an offset file from before it; 0 if there is none that fits."""
+    """Return how many samples end before the damage, by an earlier offset file; 0 if none matches."""
     problem, starts = scanned.scan.problem, scanned.scan.starts
     try:
         known = load_offsets(store, idx_name(scanned.shard), fix="")
@@ -279,10 +279,10 @@ def _whole_by_index(store: Store, scanned: Scanned) -> int:
 
 
 def whole_samples(scan: tar.ShardScan) -> int:
-    """Return how many samples of a damaged shard are surely whole.
+    """Return how many samples of a corrupt shard are certainly complete.
 
-    The last one is not where the damaged member belongs to it, or where damage hides what came next and it lacks a
-    part that every sample before it has.
+    The last one is not, if the corrupt member belongs to it, or if the damage hides the next member and the sample
+    lacks a part that every sample before it has.
     """
     count = len(scan.keys)
     if scan.problem is None or not count:
@@ -306,7 +306,7 @@ def _copy(store: Store, path: str, begin: int, end: int, out: BinaryIO) -> None:
 
 
 def _unused(store: Store, stem: str, suffix: str) -> str:
-    """Return a path that does not exist: what earlier repairs took out stays."""
+    """Return an unused path, so that bytes removed by earlier repairs are kept."""
     path, number = f"{stem}{suffix}", 1
     while store.exists(path):
         number += 1

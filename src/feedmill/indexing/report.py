@@ -1,4 +1,4 @@
-"""What preparing a dataset did."""
+"""The report of `prepare`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from feedmill.errors import DataError
 
 @dataclass(slots=True)
 class PrepareReport:
-    """The report of `prepare`.
+    """The result of `prepare`.
 
     Attributes:
         path: the dataset.
-        samples, shards, bytes: what the index now holds.
+        samples, shards, bytes: totals of the new index.
         scanned, reused: shards read now, and shards taken from the index or from an interrupted run.
         parts: distinct part names in the order met, at most 50.
         splits: split name -> number of shards (of a JSONL file: of samples).
         media: files with media metadata.
         joins: of a metadataset: split and place of each join -> rows.
-        left_out: shards that could not be indexed (only where they are skipped).
-        warnings: what is odd but harmless.
+        left_out: shards that could not be indexed (with ``on_error="skip"``).
+        warnings: unusual but harmless data.
         seconds: wall time.
     """
 
@@ -40,6 +40,6 @@ class PrepareReport:
     seconds: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as plain data for ``--json``."""
+        """Return plain data for ``--json``."""
         plain = {name: getattr(self, name) for name in self.__slots__ if name != "left_out"}
         return {**plain, "seconds": round(self.seconds, 3), "left_out": [e.as_dict() for e in self.left_out]}

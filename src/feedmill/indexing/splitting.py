@@ -16,7 +16,7 @@ NAMES = ("train", "val", "test")
 
 
 def parse_ratio(text: str) -> list[Fraction]:
-    """``"8,1,1"`` or ``"0.5, 0.2, 0.3"`` as exact fractions for train, val, test.
+    """Parse ``"8,1,1"`` or ``"0.5, 0.2, 0.3"`` as exact fractions for train, val, test.
 
     Raises:
         ConfigError: not one to three finite numbers, a negative one, or all zero.
@@ -36,12 +36,12 @@ def parse_ratio(text: str) -> list[Fraction]:
 
 
 def ratio_of(given: Sequence[float | Fraction] | str) -> list[Fraction]:
-    """Return a ratio in words or numbers, see `parse_ratio`."""
+    """Return a ratio given as text or numbers, see `parse_ratio`."""
     return parse_ratio(given if isinstance(given, str) else ",".join(map(str, given)))
 
 
 def by_ratio(shards: Sequence[str], ratio: Sequence[Fraction], *, cumulative: bool = False) -> dict[str, list[str]]:
-    """Consecutive pieces of the shard list in the ratio asked; every shard lands in exactly one piece.
+    """Divide the shard list into consecutive runs by a ratio; every shard is in exactly one.
 
     Args:
         cumulative: cut at the floor of the exact running sum, as Energon does (but for its float sums, which lose
@@ -56,7 +56,7 @@ def by_ratio(shards: Sequence[str], ratio: Sequence[Fraction], *, cumulative: bo
 
 
 def _sizes(whole: int, ratio: Sequence[Fraction], *, cumulative: bool) -> list[int]:
-    """Sizes of as many splits as the ratio has parts, see `by_ratio`."""
+    """Return the size of each split of a ratio, see `by_ratio`."""
     if not cumulative:
         return list(sizes_by_ratio(whole, ratio).values())[: len(ratio)]
     cuts = [int(whole * part // sum(ratio)) for part in accumulate(ratio)]
@@ -64,7 +64,7 @@ def _sizes(whole: int, ratio: Sequence[Fraction], *, cumulative: bool) -> list[i
 
 
 def sizes_by_ratio(whole: int, ratio: Sequence[Fraction]) -> dict[str, int]:
-    """Sizes of train, val and test that are nearest to the ratio (largest remainder) and sum up to the whole."""
+    """Return sizes of train, val and test that are nearest to the ratio (largest remainder) and sum to `whole`."""
     exact = [whole * r / sum(ratio) for r in ratio]
     sizes = [int(e) for e in exact]
     for i in sorted(range(len(ratio)), key=lambda i: (sizes[i] - exact[i], i))[: whole - sum(sizes)]:
@@ -75,7 +75,7 @@ def sizes_by_ratio(whole: int, ratio: Sequence[Fraction]) -> dict[str, int]:
 def empty_splits(
     splits: Mapping[str, int], ratio: Sequence[Fraction], noun: str, *, cumulative: bool = False
 ) -> list[str]:
-    """Return what to say of splits that a ratio asks for and that got nothing, with a number of `noun` that is enough.
+    """Return warnings about empty splits of a ratio, with a sufficient number of `noun`.
 
     >>> empty_splits({"train": 5, "val": 1, "test": 0}, parse_ratio("8,1,1"), "shards")
     ["the split 'test' is empty: 6 shards are too few for this ratio, 7 are enough"]
@@ -94,7 +94,7 @@ def empty_splits(
 
 
 def by_pattern(shards: Sequence[str], patterns: Sequence[str], *, strict: bool = True) -> dict[str, list[str]]:
-    """Splits from ``NAME:REGEX`` patterns (braces are expanded first; the regex is matched from the path's start).
+    """Return splits by ``NAME:REGEX`` patterns (braces are expanded first; the regex is matched from the path's start).
 
     A shard may be in several splits or in none. Several patterns of one name make one split, in
     the order of the shards.
@@ -137,7 +137,7 @@ def by_pattern(shards: Sequence[str], patterns: Sequence[str], *, strict: bool =
 
 
 def extended(parts: Mapping[str, Sequence[str]], shards: Sequence[str]) -> dict[str, list[str]]:
-    """The splits there were, new shards added to the first: a later run never moves a shard from val to train."""
+    """Return the splits with new shards added to the first: a later run never moves a shard from val to train."""
     known = {shard for names in parts.values() for shard in names}
     new = [shard for shard in shards if shard not in known]
     present = set(shards)
@@ -147,7 +147,7 @@ def extended(parts: Mapping[str, Sequence[str]], shards: Sequence[str]) -> dict[
 
 
 def leaving(parts: Mapping[str, Sequence[str]], shards: Sequence[str]) -> list[str]:
-    """Return what to say of splits but the first that lose shards: `extended` knows them no more when they are back."""
+    """Return warnings about lost shards of splits but the first: `extended` adds them to the first if they return."""
     present, first = set(shards), next(iter(parts), "train")
     gone = {name: [s for s in names if s not in present] for name, names in parts.items() if name != first}
     return [

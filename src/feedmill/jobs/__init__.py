@@ -1,10 +1,10 @@
-"""Units of work on all cores, with the same output for any number of processes; and what survives when a run is killed.
+"""Units of work on all cores, with the same output for any number of processes, and the state that survives a kill.
 
 - `run.py`: a function over many items on processes, results in order, by `processes.py` and `shared_memory.py`.
 - `threads.py`: the same on threads; `buffers.py`, `cores.py`: memory and cores for both.
 - `work.py`: `Work`, the lock, identity, finished units (`units.py`) and staged outputs of one job, in the store of its
-  output, and how they are published; `alone` for what needs the lock only; `settle` for readers. `unfinished.py`: what
-  a killed job has left.
-- `policy.py`: what an error does to a run.
-- `progress.py`: the bar.
+  output, and their publication; `alone` takes only the lock; `settle` is for readers. `unfinished.py`: the state that
+  a killed job left.
+- `policy.py`: the `on_error` policies and error budgets.
+- `progress.py`: the progress bar.
 """

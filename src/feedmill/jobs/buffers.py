@@ -1,8 +1,8 @@
-"""Memory for large arrays that is used again: batches of one shape come and go.
+"""A pool of memory for large arrays, reused between batches of one shape.
 
-Fresh memory costs more than what is done with it: the system gives it page by page, zeroed, each at its first touch.
-Here the memory of an array goes back to a pool when the last array over it is gone, whichever thread that happens on.
-It begins at a multiple of 64 bytes, so that JAX takes it without a copy.
+Fresh memory often costs more than the work on it: the system zeroes each page on its first access. The memory of an
+array returns to the pool when the last array over it is released, on any thread. It begins at a multiple of 64 bytes,
+so that JAX takes it without a copy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _free: dict[int, deque[npt.NDArray[np.uint8]]] = {}  # single operations on it a
 
 
 class _Lease:
-    """What owns an array's memory while there is an array: numpy keeps it alive, and so do torch and dlpack."""
+    """The owner of an array's memory, kept alive by arrays of numpy, torch and dlpack that use it."""
 
     __slots__ = ("__array_interface__", "_memory")
 
@@ -47,10 +47,10 @@ class _Lease:
 
 
 def empty(shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """As `numpy.empty`; a large array's memory may be one that was used before, and begins at a multiple of 64."""
+    """Return an array as `numpy.empty` does; memory of large arrays is reused and aligned to 64 bytes."""
     kind, whole = np.dtype(dtype), tuple(shape)
     size = prod(whole) * kind.itemsize
-    if size < SMALL or kind.hasobject or np.dtype(kind.str) != kind:  # a lease has only its dtype's short name to say
+    if size < SMALL or kind.hasobject or np.dtype(kind.str) != kind:  # a lease exposes only the short name of its dtype
         return np.empty(whole, kind)
     room = _rounded(size + _ALIGN)
     waiting = _free.get(room)
@@ -62,7 +62,7 @@ def empty(shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 
 
 def waiting() -> int:
-    """Return bytes in the pool."""
+    """Return the number of bytes in the pool."""
     return sum(size * len(each) for size, each in list(_free.items()))
 
 
@@ -76,6 +76,6 @@ def _give_back(memory: npt.NDArray[np.uint8]) -> None:
 
 
 def _rounded(size: int) -> int:
-    """Return the next of eight sizes between two powers of two."""
+    """Return `size` rounded up to the next of eight sizes between two powers of two."""
     step = 1 << max(0, size.bit_length() - 4)
     return -(-size // step) * step

@@ -1,4 +1,4 @@
-"""How many cores there are to use."""
+"""The number of available cores."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 
 
 def available_cores() -> int:
-    """Cores that this process may use: its affinity, and the quota of its container (cgroup v2 ``cpu.max``)."""
+    """Return the cores that this process may use: its affinity, and its container's quota (cgroup v2 ``cpu.max``)."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with contextlib.suppress(OSError, ValueError):
         with open("/sys/fs/cgroup/cpu.max") as f:

@@ -1,8 +1,8 @@
-"""What an error does to a run: one vocabulary for every verb.
+"""Error policies of a run, with the same names for every verb.
 
-``raise`` ends the run at the first thing that cannot be used; ``skip`` leaves such things out, counts and lists them.
-A loader has ``substitute`` in place of that (`feedmill.loading.failures`): a batch is never short. How much of either
-is borne before the run ends all the same is an error budget, `over_budget`.
+``raise`` ends the run at the first invalid input; ``skip`` skips invalid inputs, counts and lists them. A loader has
+``substitute`` instead of ``skip`` (`feedmill.loading.failures`), so that batches stay full. An error budget
+(`over_budget`) limits the errors that are tolerated.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SHARE_OF = 1000
 
 
 def on_error_policy(word: str | bool) -> OnError:
-    """Return the policy that an option `on_error` names; a word of release 0.1 is taken with a warning.
+    """Return the policy that an option `on_error` names; names of release 0.1 are accepted with a warning.
 
     Raises:
         ConfigError: it names none.
@@ -41,15 +41,15 @@ def on_error_policy(word: str | bool) -> OnError:
         raise ConfigError(
             f"there is no policy {word!r} for errors", kind="bad-option", fix=f"Use {RAISE!r} or {SKIP!r}."
         )
-    if not isinstance(word, bool):  # the option itself had another name, which is warned of
+    if not isinstance(word, bool):  # a bool comes with the option's old name, which has its own warning
         logger.warning("on-error %s is now called %s; the old word will go", word, _OLD[word])
     return _OLD[word]
 
 
 def renamed_parameters(**names: str) -> Callable[[Function], Function]:
-    """Take arguments under the names of release 0.1, with a DeprecationWarning: ``renamed_parameters(old="new")``.
+    """Accept arguments under the names of release 0.1, with a DeprecationWarning: ``renamed_parameters(old="new")``.
 
-    The function raises `ConfigError` where both are given.
+    The function raises `ConfigError` if both are given.
     """
 
     def decorate(function: Function) -> Function:
@@ -74,7 +74,7 @@ def both_given(old: str, new: str) -> ConfigError:
 
 
 def check_budget(budget: float | None, option: str) -> None:
-    """Raise `ConfigError` unless this is an error budget: a whole number or, below 1, a share; None: no end."""
+    """Raise `ConfigError` unless this is an error budget: a whole number, a fraction below 1, or None for no limit."""
     if budget is not None and not (0 < budget < 1 or (budget >= 0 and budget % 1 == 0)):
         raise ConfigError(
             f"{option} {budget} is invalid", kind="bad-option", fix="Give a whole number of errors, or a share below 1."
@@ -82,8 +82,8 @@ def check_budget(budget: float | None, option: str) -> None:
 
 
 def over_budget(budget: float | None, errors: int, seen: int) -> str | None:
-    """Why errors among what was seen are more than the budget; None if they are not. A share is one of a thousand at
-    least: the first error would exceed it otherwise.
+    """Return a message if errors exceed the budget, else None. A fraction is taken of at least a thousand inputs:
+    otherwise the first error would exceed it.
 
     >>> over_budget(2, 3, 10)
     'the error budget of 2 is exceeded (3 so far)'

@@ -1,7 +1,7 @@
 """Worker processes that start from any program, stop on request, and never outlive the process that started them.
 
-Where the main process has a single thread, as our commands do, workers are forked from it: they start in milliseconds,
-with everything that it has imported. Anywhere else they come from a fork server: a helper without threads that imports
+If the main process has a single thread, as our commands do, workers are forked from it: they start in milliseconds,
+with everything that it has imported. Otherwise they come from a fork server: a helper without threads that imports
 `preload` once, so that workers inherit no locks and event loops of the main process.
 """
 
@@ -35,21 +35,21 @@ _working = False  # in a worker: whether the function is running
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a chunk: results in order and, where one item failed, its error in place of the rest."""
+    """The results of a chunk, in order; if an item failed, its error replaces the rest."""
 
     results: list[Any]
     error: Exception | None = None
 
 
 class Shared:
-    """Something that every item needs, sent once to each worker; unpickled when the first item asks for it."""
+    """A value that every item needs, sent once to each worker; unpickled on first access."""
 
     def __init__(self, data: bytes) -> None:
         self._data: bytes | None = data
         self._value: Any = None
 
     def value(self) -> Any:
-        """Return the thing itself."""
+        """Return the unpickled value."""
         if self._data is not None:
             self._value = pickle.loads(self._data)  # noqa: S301 - our own bytes
             self._data = None
@@ -60,7 +60,7 @@ _shared: Shared | None = None
 
 
 def work(function: Callable[..., Any], items: Sequence[Any]) -> Outcome:
-    """In a worker: call `function` on each item, behind what all items share."""
+    """Call `function` on each item in a worker, with the shared value first."""
     global _working
     results: list[Any] = []
     try:
@@ -80,10 +80,10 @@ def work(function: Callable[..., Any], items: Sequence[Any]) -> Outcome:
 
 
 def _portable(error: Exception) -> Exception:
-    """Return the error as it can be sent to another process, with the worker's traceback as a note."""
+    """Return the error in a form that can be pickled, with the worker's traceback as a note."""
     trace = "".join(traceback.format_exception(error))
     try:
-        # Some exceptions pickle and then fail to unpickle, which would look like a dead worker.
+        # Some exceptions can be pickled but not unpickled, which would look like a dead worker.
         sent: Exception = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
     except Exception:
         sent = FeedmillError(f"{type(error).__name__}: {error}", kind="worker-error")
@@ -96,11 +96,11 @@ _STOPPED = object()
 
 
 def begin(shared: Shared | None = None, environment: Mapping[str, str] | None = None) -> None:
-    """In a worker, before all work: Ctrl-C is for the main process to handle; SIGTERM lets the function clean up.
+    """Initialize a worker: Ctrl-C is left to the main process, and SIGTERM lets the function clean up.
 
     Args:
-        shared: what all items need.
-        environment: the main process's. The fork server, and so its children, have the one of when it was started.
+        shared: the value that all items need.
+        environment: the main process's. Children of the fork server inherit the one from when that was started.
     """
     global _shared
     _shared = shared
@@ -120,7 +120,7 @@ def _stop(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _follow_parent() -> None:
-    """A main process that is killed cannot say so; its end of a pipe closes, and that wakes us."""
+    """Exit when the main process dies: its end of a pipe closes then, which also happens when it is killed."""
     parent = parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])
@@ -130,7 +130,7 @@ def _follow_parent() -> None:
 
 
 class _ServedPopen(popen_forkserver.Popen):
-    """Its exit code comes over a pipe, once: of two threads that wait for it, both learn it."""
+    """A process whose exit code, sent once over a pipe, reaches every thread that waits for it."""
 
     _reading = threading.Lock()
 
@@ -142,7 +142,7 @@ class _ServedPopen(popen_forkserver.Popen):
 
 
 class _ForkedPopen(popen_fork.Popen):
-    """The system tells its exit code once: of two threads that wait for it, both learn it."""
+    """A process whose exit code, reported once by the system, reaches every thread that waits for it."""
 
     _reading = threading.Lock()
 
@@ -150,12 +150,12 @@ class _ForkedPopen(popen_fork.Popen):
         if flag != os.WNOHANG and self.returncode is None:
             connection.wait([self.sentinel])
         with self._reading:
-            # Behind its end of the pipe a process is all but gone, so a call that may wait for it does not for long.
+            # A process whose end of the pipe is closed is about to exit, so a blocking wait is short.
             return self.returncode if self.returncode is not None else super().poll(flag)
 
 
 class _ServedProcess(ForkServerProcess):
-    """A process that may leave the main program's file alone."""
+    """A process that can start without importing the main program's file."""
 
     hide_main = False
 
@@ -174,7 +174,7 @@ class _ForkedProcess(ForkProcess):
         return _ForkedPopen(process_obj)
 
     def start(self) -> None:
-        # A signal that comes before the worker says what it does with it would be handled as in the main process.
+        # A signal before the worker has set its own handlers would be handled as in the main process.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         try:
             super().start()
@@ -190,7 +190,7 @@ class _Started:
         self.started: list[_ServedProcess | _ForkedProcess] = []
 
     def stop(self) -> None:
-        """End every worker: politely first, then not."""
+        """End every worker: by SIGTERM first, then by SIGKILL."""
         for process in self.started:
             if process.is_alive():
                 process.terminate()
@@ -206,7 +206,7 @@ class _Started:
         return any(process.exitcode is not None for process in self.started)
 
     def death(self) -> str | None:
-        """Return the signal that ended a worker which nobody stopped, by name."""
+        """Return the name of the signal that ended a worker, unless `stop` did."""
         for process in self.started:
             code = process.exitcode
             if code is not None and code < 0 and -code != signal.SIGTERM:
@@ -215,13 +215,13 @@ class _Started:
 
 
 class Served(_Started, ForkServerContext):
-    """Starts processes by the fork server.
+    """A context that starts processes by the fork server.
 
     Args:
-        hide_main: whether workers do without the main program. By default `multiprocessing` runs the program's file
-            again in each worker, to find its classes: slow for a command line, an endless loop for a script that
-            does not guard its main part, impossible for one that came over stdin.
-        preload: modules that the fork server imports for all workers to share, if it does not run yet.
+        hide_main: whether workers skip the main program. By default `multiprocessing` runs the program's file again
+            in each worker, to find its classes: slow for a command line, an endless loop for a script without a main
+            guard, impossible for a script from stdin.
+        preload: modules that the fork server imports for all workers to share, if it is not running yet.
 
     Raises:
         ConfigError: workers need the main program, and importing it would run it.
@@ -242,7 +242,7 @@ class Served(_Started, ForkServerContext):
 
 
 class Forked(_Started, ForkContext):
-    """Starts processes as copies of this one."""
+    """A context that starts processes as copies of this one."""
 
     def Process(self, *args: Any, **kwargs: Any) -> _ForkedProcess:  # type: ignore[override]
         process = _ForkedProcess(*args, **kwargs)
@@ -254,8 +254,8 @@ Context = Served | Forked
 
 
 def new_context(hide_main: bool, preload: Sequence[str], *, fork: bool = True) -> Context:
-    """How to start workers now: by forking, if this process has one thread and it is wanted; else by the fork server,
-    see `Served`."""
+    """Return the context to start workers with: `Forked` if `fork` is set and this process has one thread, else
+    `Served`."""
     if fork and _single():
         for name in preload:
             import_module(name)
@@ -265,7 +265,7 @@ def new_context(hide_main: bool, preload: Sequence[str], *, fork: bool = True) -
 
 
 def _single() -> bool:
-    """Whether this process has no thread but the one that asks, native ones included; False if nobody can tell."""
+    """Return whether this process has only the calling thread, counting native ones; False if unknown."""
     for _ in range(25):
         try:
             if len(os.listdir("/proc/self/task")) == 1:
@@ -274,15 +274,15 @@ def _single() -> bool:
             return False
         if threading.active_count() > 1:
             return False
-        time.sleep(0.002)  # a thread that was joined a moment ago is still on its way out of the system
+        time.sleep(0.002)  # the system may still list a thread that was just joined
     return False
 
 
 def _check_guarded() -> None:
-    """Refuse a main program without a top-level ``if`` on ``__name__``.
+    """Raise an error for a main program without a top-level ``if`` on ``__name__``.
 
-    A worker process imports the main program to find what is defined in it. Without a guard the import runs the program
-    again, which at best ends in an error of `multiprocessing`, and at worst waits for ever in a rendezvous.
+    A worker process imports the main program to find its definitions. Without a guard the import runs the program
+    again, which ends in an error of `multiprocessing` or waits forever in a rendezvous.
     """
     file = getattr(sys.modules["__main__"], "__file__", None) or ""
     try:

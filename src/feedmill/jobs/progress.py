@@ -1,4 +1,4 @@
-"""A progress bar with rate and time left, for display who watch a terminal; nothing at all for everyone else."""
+"""A progress bar with rate and time left, drawn only on a terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _drawn: list[Progress] = []
 
 @contextlib.contextmanager
 def still() -> Iterator[None]:
-    """No bar moves inside of the block: the threads that draw them have ended, for what needs a process without."""
+    """Stop all bars inside the block and end their threads, for code that needs a process without threads."""
     stopped = list(_drawn)
     for one in stopped:
         one.stop_drawing()
@@ -32,13 +32,13 @@ def still() -> Iterator[None]:
 
 
 class Progress:
-    """One bar on stderr, for the time of a ``with`` block.
+    """One bar on stderr, shown during a ``with`` block.
 
     Args:
-        label: what is being done, e.g. ``"scanning shards"``.
-        total: how many steps there are; None if nobody knows.
-        unit: what one step is, e.g. ``"shards"``.
-        enabled: False for no bar; True and None draw one where stderr is a terminal.
+        label: the action, e.g. ``"scanning shards"``.
+        total: number of steps; None if unknown.
+        unit: name of the steps, e.g. ``"shards"``.
+        enabled: False for no bar; True and None draw one if stderr is a terminal.
     """
 
     def __init__(self, label: str, total: int | None, unit: str = "", enabled: bool | None = None) -> None:
@@ -54,7 +54,7 @@ class Progress:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the block began."""
+        """Return the seconds since the block began."""
         return time.monotonic() - self._begin
 
     def __enter__(self) -> Self:
@@ -68,7 +68,7 @@ class Progress:
         return self
 
     def draw(self) -> None:
-        """Draw the bar again and again, on a thread."""
+        """Start a thread that redraws the bar."""
         self._stopped.clear()
         self._thread = threading.Thread(target=self._draw, name="feedmill-progress", daemon=True)
         self._thread.start()
@@ -84,13 +84,13 @@ class Progress:
             self._bar.refresh()
 
     def advance(self, n: int = 1) -> None:
-        """`n` more steps are done."""
+        """Advance the bar by `n` steps."""
         self.done += n
         if self._bar is not None:
             self._bar.advance(self._bar.task_ids[0], n)
 
     def note(self, text: str) -> None:
-        """Show `text` beside the rate, in place of the last one."""
+        """Show `text` beside the rate; it replaces the previous text."""
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], note=text)
 

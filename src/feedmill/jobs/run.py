@@ -1,4 +1,4 @@
-"""One function over many items, on all cores: results in order, memory flat, nothing left running."""
+"""Parallel map over processes: results in order, bounded memory, no worker left running."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Result = TypeVar("Result")
 logger = logging.getLogger("feedmill")
 
 _AHEAD = 4  # chunks per worker that are under way or waiting to be taken
-_LOOK = 1.0  # seconds between looks at whether the workers are there
+_LOOK = 1.0  # seconds between checks whether the workers are alive
 
 
 def run(
@@ -48,23 +48,23 @@ def run(
 ) -> Generator[Result, None, None]:
     """Yield ``function(item)`` for each item, in the order of the items, whatever the number of workers.
 
-    Work begins with the first result that is asked for and goes a few items per worker ahead. Closing the
-    iterator, or an error in it, ends all workers. An exception of `function` comes through as it is, after the
-    results before it; a function that should survive bad items returns what it found wrong instead of raising.
+    Work begins with the first `next` and runs a few items per worker ahead. Closing the iterator, or an error in it,
+    ends all workers. An exception of `function` is raised unchanged, after the results before it; a function that
+    tolerates invalid items returns their errors instead of raising.
 
     Args:
         function: a function at the top level of a module (it is sent to other processes by name).
-        items: what to work on; taken as needed, so a generator of any length will do.
+        items: arguments; taken as needed, so a generator may be of any length.
         workers: processes; None for one per core. With one, with one item, and inside a daemon process (which may
             have no children) the function runs in this process, unless the policy says otherwise.
         progress: advanced by one for each result.
         chunk: items sent to a worker at once, for items that take less than a millisecond or so.
         preload: modules that workers need, imported once for all of them.
-        policy: what is shared by all items, how far ahead, and what becomes of workers that die or hang.
+        policy: the shared value, the number of chunks in flight, and the handling of workers that die or hang.
 
     Raises:
-        ConfigError: for a function or items that other processes cannot be given.
-        FeedmillError: of kind ``"worker-died"`` where a worker was killed, ``"worker-hung"`` where one took too long,
+        ConfigError: the function or items cannot be sent to other processes.
+        FeedmillError: of kind ``"worker-died"`` if a worker was killed, ``"worker-hung"`` if one took too long,
             naming the items in flight.
     """
     if chunk < 1 or (workers is not None and workers < 0):
@@ -77,10 +77,10 @@ def run(
     daemon = multiprocessing.current_process().daemon
     if not first or daemon or not (policy.always_processes or (count > 1 and len(first) > 1)):
         call = function if policy.shared is None else partial(function, policy.shared)
-        # No `map`: a StopIteration of the function would end it as if no item were left.
+        # Not `map`: a StopIteration of the function would end it as if no item were left.
         results: Iterator[Result] = (call(item) for item in everything)
     else:
-        if len(first) <= chunk:  # one chunk would keep one worker busy only
+        if len(first) <= chunk:  # one chunk would occupy only one worker
             chunk = 1
         hide_main = _can_hide_main(function, policy.shared, first[0])
         start = partial(new_context, hide_main, preload, fork=policy.fork)
@@ -91,8 +91,8 @@ def run(
 def run_largest_first(
     function: Callable[[Item], Result], items: Sequence[Item], sizes: Sequence[int], **options: Any
 ) -> list[Result]:
-    """The results of `run` (with its options) in the order of the items, which are worked on by decreasing size, so
-    that no process is left alone with a large one at the end."""
+    """Return the results of `run` (with its options) in the order of the items. Items are processed by decreasing size,
+    so that the run does not end with one process working on a large item."""
     order = sorted(range(len(items)), key=lambda i: -sizes[i])
     found = dict(zip(order, run(function, [items[i] for i in order], **options), strict=True))
     return [found[i] for i in range(len(items))]
@@ -100,15 +100,15 @@ def run_largest_first(
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How worker processes are used.
+    """Settings of worker processes.
 
     Attributes:
-        shared: sent once to each worker; then `function` is called with it before each item.
-        in_flight: chunks that are under way or waiting to be taken, at least 1; None for four per worker.
+        shared: sent once to each worker; `function` gets it as its first argument, before the item.
+        in_flight: chunks in progress or waiting to be taken, at least 1; None for four per worker.
         restarts: how often all workers are restarted after one died or hung; unfinished items are retried.
-        timeout: seconds that the next result in order may take before its worker counts as hung; None for ever.
+        timeout: seconds that the next result in order may take before its worker counts as hung; None for no limit.
         always_processes: use processes also for one worker or one item.
-        fork: whether workers may be copies of this process, where it has a single thread.
+        fork: whether workers may be forked from this process if it has a single thread.
     """
 
     shared: Any = None
@@ -132,7 +132,7 @@ def _counted(results: Iterator[Result], progress: Progress | None) -> Generator[
 
 @dataclass(slots=True)
 class _Piece:
-    """Items that one worker gets, and what becomes of them."""
+    """A chunk of items for one worker, and its future or outcome."""
 
     items: list[Any]
     future: Future[Outcome]
@@ -140,7 +140,7 @@ class _Piece:
 
 @contextlib.contextmanager
 def _drained(pool: ProcessPoolExecutor) -> Iterator[None]:
-    """Read what the pool still sends to workers that are missing, for the length of the block.
+    """Read what the pool still sends to exited workers, for the duration of the block.
 
     Before Python 3.11.5 the thread that sends items waits for a reader, and the pool for that thread. The thread closes
     the pool's end of the pipe itself, so it is read through a descriptor of our own.
@@ -172,7 +172,7 @@ def _drained(pool: ProcessPoolExecutor) -> Iterator[None]:
 
 
 class _Processes:
-    """Pieces of work in the hands of a pool, in order."""
+    """Chunks submitted to a pool, in order."""
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ class _Processes:
 
     def results(self) -> Iterator[Any]:
         finished = False
-        with still():  # the first piece starts the workers, and forking needs a process without threads
+        with still():  # the first chunk starts the workers, and forking needs a process without threads
             self._start()
             self._hand_out(1)
         try:
@@ -222,7 +222,7 @@ class _Processes:
                 self._pool.shutdown()
 
     def _stop(self) -> None:
-        """End the workers, whatever they are doing."""
+        """End the workers, even in the middle of a chunk."""
         self._context.stop()
         # One that was ended while it sent a result has left a part of it in the pipe, and the pool would wait for the
         # rest as long as anybody might send it: that is this process alone by now.
@@ -232,12 +232,12 @@ class _Processes:
             self._pool.shutdown()
 
     def _hand_out(self, most: int) -> None:
-        """Keep up to `most` pieces in flight."""
+        """Keep up to `most` chunks in flight."""
         while len(self._waiting) < most and (items := list(islice(self._items, self._chunk))):
             self._waiting.append(_Piece(items, self._submit(items)))
 
     def _next(self) -> Outcome:
-        """The outcome of the first piece; workers that died or hung on the way are replaced as long as they may be."""
+        """Return the outcome of the first chunk; restart workers that die or hang, up to `restarts` times."""
         while True:
             try:
                 return self._result(self._waiting[0].future)
@@ -252,7 +252,7 @@ class _Processes:
             self._start_again()
 
     def _result(self, future: Future[Outcome]) -> Outcome:
-        """The outcome, once it is there. Raises `FutureTimeout`, and `BrokenProcessPool` if a worker has exited."""
+        """Wait for the outcome. Raises `FutureTimeout`, and `BrokenProcessPool` if a worker has exited."""
         left = float("inf") if self._policy.timeout is None else self._policy.timeout
         gone = 0
         while True:
@@ -262,7 +262,7 @@ class _Processes:
                 left -= _LOOK
                 if left <= 0:
                     raise
-                # The pool notices a death, but not where it was in the middle of sending a result.
+                # The pool notices a death, except of a worker that was sending a result.
                 gone += self._context.ended()
                 if gone > 2:
                     raise BrokenProcessPool("a worker has ended") from None
@@ -276,7 +276,7 @@ class _Processes:
         )
 
     def _start_again(self) -> None:
-        """New workers for everything that is not finished; what is, stays."""
+        """Restart the workers for all unfinished chunks; finished results are kept."""
         self._stop()
         self._start()
         for piece in self._waiting:
@@ -286,14 +286,14 @@ class _Processes:
     def _submit(self, items: list[Any]) -> Future[Outcome]:
         try:
             return self._pool.submit(work, self._function, items)
-        except BrokenProcessPool as error:  # comes up when this piece's turn does, after the results that are there
+        except BrokenProcessPool as error:  # raised after the results before this chunk
             future: Future[Outcome] = Future()
             future.set_exception(error)
             return future
 
 
 def _worker_died(waiting: Iterable[_Piece], count: int, context: Context) -> FeedmillError:
-    """Work is taken in order, so what the workers held is among the first pieces that are not done."""
+    """Return the error for a dead worker. Work is taken in order, so its items are in the first unfinished chunks."""
     unfinished = [p.items for p in waiting if not p.future.done() or p.future.exception() is not None]
     names = [_name(item) for piece in unfinished[:count] for item in piece]
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
@@ -316,7 +316,7 @@ def _name(item: Any) -> str:
 
 
 def _can_hide_main(*sent: Any) -> bool:
-    """Return whether workers can do without the main program: nothing that they are sent is defined in it."""
+    """Return whether workers can run without the main program: nothing sent to them is defined in it."""
     pickler = _Pickler(io.BytesIO())
     _dump(pickler, sent)
     if not pickler.needs_main:
@@ -347,7 +347,7 @@ def _dump(pickler: pickle.Pickler, item: Any) -> None:
 
 
 class _Pickler(pickle.Pickler):
-    """Notices what is defined in the main program."""
+    """A pickler that detects objects defined in the main program."""
 
     needs_main = False
 

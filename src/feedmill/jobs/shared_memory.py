@@ -1,9 +1,9 @@
-"""Large results from worker processes without a copy through a pipe: arrays travel in memory that both sides map.
+"""Large results from worker processes without a copy through a pipe: both sides map the memory of their arrays.
 
-The main process makes anonymous memory files (Linux' memfd), which have no name anywhere: nothing is left behind,
-however a process ends. A worker opens one by the number that it has in the main process, writes the arrays of a result
-into it, and sends only the rest by pipe. The main process maps them in place; when the last array of a result is gone,
-its memory is used for another result. Where there is no memfd, results go through the pipe as they are.
+The main process creates anonymous memory files (Linux memfd), which have no name: nothing is left behind, however a
+process ends. A worker opens one by its descriptor number in the main process, writes the arrays of a result into it,
+and sends only the rest by pipe. The main process maps them in place; when the last array of a result is released, its
+memory is reused. On systems without memfd, whole results go through the pipe.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _ALIGN = 64
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """A result on its way: pickled bytes, and where its arrays lie in the shared memory (None: in the bytes)."""
+    """A result in transit: pickled bytes, and the location of its arrays in shared memory (None: in the bytes)."""
 
     data: bytes
     spans: tuple[tuple[int, int], ...] | None = None
 
 
 class Shelf:
-    """The main process's memory files: as many as results are under way or in use, used again and again."""
+    """The main process's pool of memory files: one for each result in flight or in use."""
 
     def __init__(self) -> None:
         self._free: list[int] = []
@@ -39,14 +39,14 @@ class Shelf:
         self._closed = False
 
     def take(self) -> int | None:
-        """Return a memory file that nobody uses; None if the system has none."""
+        """Return an unused memory file; None if the system has no memfd."""
         with self._lock:
             if self._free:
                 return self._free.pop()
         return os.memfd_create("feedmill", os.MFD_CLOEXEC) if hasattr(os, "memfd_create") else None
 
     def give_back(self, file: int | None) -> None:
-        """Nobody uses it any more."""
+        """Return a memory file to the pool."""
         if file is None:
             return
         with self._lock:
@@ -56,7 +56,7 @@ class Shelf:
         os.close(file)
 
     def unpack(self, parcel: Parcel, file: int | None) -> Any:
-        """Return the result. Its arrays are in the memory file, which is given back when the last of them is gone."""
+        """Unpickle the result. Its arrays use the memory file until the last of them is released."""
         if parcel.spans is None or file is None:
             self.give_back(file)
             return pickle.loads(parcel.data)  # noqa: S301 - our own worker's bytes
@@ -68,7 +68,7 @@ class Shelf:
         return pickle.loads(parcel.data, buffers=buffers)  # noqa: S301
 
     def close(self) -> None:
-        """Close what is free now; the rest is closed when its arrays are missing."""
+        """Close free memory files now, and the others when their arrays are released."""
         with self._lock:
             self._closed, free, self._free = True, self._free, []
         for file in free:
@@ -76,12 +76,12 @@ class Shelf:
 
 
 def address(file: int | None) -> str | None:
-    """Return how another process of this user opens a memory file of this one."""
+    """Return the path by which another process of this user opens a memory file of this one."""
     return None if file is None else f"/proc/{os.getpid()}/fd/{file}"
 
 
 def pack(result: Any, place: str | None) -> Parcel:
-    """In a worker: the result as a parcel, its arrays in the memory file at `place` where they are large."""
+    """Pack a result in a worker; its large arrays are written to the memory file at `place`."""
     if place is None:
         return Parcel(_dumps(result, None))
     buffers: list[pickle.PickleBuffer] = []
@@ -108,7 +108,7 @@ def pack(result: Any, place: str | None) -> Parcel:
 
 class _Pickler(pickle.Pickler):
     def reducer_override(self, item: Any) -> Any:
-        """Return plain tensors travel as the arrays that share their memory; torch would copy them into the pickle."""
+        """Reduce plain tensors to arrays that share their memory; torch would copy them into the pickle."""
         torch = sys.modules.get("torch")
         if torch is None or type(item) is not torch.Tensor or item.device.type != "cpu" or item.requires_grad:
             return NotImplemented

@@ -1,4 +1,4 @@
-"""A function over items on a few threads: results in order, a bounded number at once, no thread left behind."""
+"""Parallel map over threads: results in order, a bounded number in flight, no thread left running."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _END = object()
 def ordered_map(
     function: Callable[[Item], Result], items: Iterable[Item], *, workers: int, in_flight: int
 ) -> Generator[Result, None, None]:
-    """``function(item)`` for each item, in order, computed ahead on `workers` threads.
+    """Yield ``function(item)`` for each item, in order, computed ahead on `workers` threads.
 
-    For work that leaves the interpreter to others (compiled loops, hashing, reading, decoding); `feedmill.jobs.run` is
-    for all other work. At most `in_flight` results (at least 1) are begun and not yet handed out. An exception comes
-    out where its result would have come, after all results before it. However the iteration ends (exhausted, closed,
-    collected, interrupted, failed), the threads have ended when it has; a call that is running then is finished first.
-    With 0 workers the caller's thread computes each result when it is asked for.
+    For work that releases the GIL (compiled loops, hashing, reading, decoding); use `feedmill.jobs.run` for all other
+    work. At most `in_flight` results (at least 1) are begun and not yet yielded. An exception is raised in place of its
+    result, after all results before it. However the iteration ends (exhausted, closed, collected, interrupted, failed),
+    its threads end with it, after finishing their current calls. With 0 workers the caller's thread computes each
+    result on demand.
     """
     if workers == 0:
-        for item in items:  # and no `map`, which a StopIteration of the function would end as if nothing were left
+        for item in items:  # not `map`, which a StopIteration of the function would end early
             yield function(item)
         return
     todo = iter(items)
@@ -43,7 +43,7 @@ def ordered_map(
             result = pending.popleft().result()
             pending.extend(pool.submit(function, item) for item in islice(todo, 1))
             yield result
-            del result  # or a batch would live on, unused, while the next one is waited for
+            del result  # so that a batch is not kept alive while the next one is awaited
     finally:
         # The garbage collector may close this generator on any thread, its own workers included: they can not be
         # waited for there, but they end by themselves once nothing is left to do.
@@ -51,10 +51,10 @@ def ordered_map(
 
 
 def ahead(items: Iterable[Item], depth: int = 2) -> Generator[Item, None, None]:
-    """Yield the items, taken from their source on a thread of its own, at most `depth` before they are asked for.
+    """Yield the items, read ahead from their source on a separate thread, at most `depth` at once.
 
-    For sources that leave the interpreter to others, such as a file that is unpacked. An exception comes out in its
-    turn. When the iteration has ended, however it did, so has the thread; a generator that was the source is closed.
+    For sources that release the GIL, such as a compressed file. An exception is raised after the items before it. The
+    thread ends with the iteration, however that ends, and a generator as source is closed.
     """
     source = iter(items)
     results = ordered_map(lambda _: next(source, _END), repeat(None), workers=1, in_flight=depth)

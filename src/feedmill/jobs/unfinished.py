@@ -1,5 +1,4 @@
-"""What a job that was killed has left on an output, see `feedmill.jobs.work`: reading it, and finishing what it was
-putting in place."""
+"""Work that a killed job left on an output (see `feedmill.jobs.work`): reading it, and finishing its publication."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ _OLD_FILES = (".{}.feedmill-job", ".{}.feedmill-convert/job.json", ".{}.feedmill
 
 
 def place_of(target: Store, name: str = "") -> Store:
-    """Return the folder of unfinished work on an output, which may be absent.
+    """Return the work folder of an output, which may be absent.
 
     Args:
         target: the store of the output.
@@ -36,7 +35,7 @@ def place_of(target: Store, name: str = "") -> Store:
 
 
 def scratch_of(target: Store, name: str = "") -> LocalStore:
-    """Return the folder on this machine's disk for unfinished work: `place_of` where the output is local."""
+    """Return the work folder on this machine's disk: `place_of` if the output is local."""
     place = place_of(target, name)
     if isinstance(place, LocalStore):
         return place
@@ -44,13 +43,13 @@ def scratch_of(target: Store, name: str = "") -> LocalStore:
 
 
 def unfinished(target: Store, name: str = "") -> dict[str, Any] | None:
-    """Return the job on an output that is not finished; None if there is none. Raises as `Work`."""
+    """Return the unfinished job on an output; None if there is none. Raises as `Work`."""
     refuse_old(target, name)
     return read_job(place_of(target, name))
 
 
 def roll_forward(target: Store, place: Store, job: dict[str, Any]) -> dict[str, Any]:
-    """Finish what `Work.publish` was doing on a local disk; the job as noted afterwards. Raises `DataError`."""
+    """Finish an interrupted `Work.publish` on a local disk; return the job as stored afterwards. Raises `DataError`."""
     assert isinstance(target, LocalStore) and isinstance(place, LocalStore)
     try:
         facts = msgspec.convert(job, _Published)
@@ -59,11 +58,11 @@ def roll_forward(target: Store, place: Store, job: dict[str, Any]) -> dict[str, 
     for path in facts.deletes:
         target.delete(path)
     for staged, path in facts.moves:
-        if place.exists(staged):  # else it is in place already
+        if place.exists(staged):  # else it is already published
             target.rename(place, staged, path)
     folders = {os.path.dirname(target.locate(path)) for path in facts.deletes}
     folders |= {os.path.dirname(place.locate(staged)) for staged, _ in facts.moves}
-    for folder in folders:  # the note must not outlast what it is about
+    for folder in folders:  # the renames must be durable before the journal entry is removed
         with contextlib.suppress(OSError):
             sync(folder)
     job = {name: value for name, value in job.items() if name not in ("half", "moves", "deletes")} | {"published": True}
@@ -77,7 +76,7 @@ class _Published(msgspec.Struct):
 
 
 def interrupted(target: Store, job: Mapping[str, Any]) -> DataError:
-    """Return the error, for readers and writers, for a folder that a job is changing or has been interrupted in."""
+    """Return the error, for readers and writers, for a folder that a running or interrupted job is changing."""
     half, identity = bool(job.get("half")), job.get("identity") or {}
     verb = identity.get("verb", "write") if isinstance(identity, dict) else "write"
     return DataError(
@@ -89,7 +88,7 @@ def interrupted(target: Store, job: Mapping[str, Any]) -> DataError:
 
 
 def is_unfinished(target: Store, name: str, identity: Mapping[str, Any]) -> bool:
-    """Return whether this very job is unfinished on an output. Raises as `Work`."""
+    """Return whether the job with this identity is unfinished on an output. Raises as `Work`."""
     job = unfinished(target, name)
     return job is not None and job["identity"] == identity
 
@@ -105,7 +104,7 @@ def unfinished_job(file: str) -> ConfigError:
 
 
 def damaged(place: Store, found: str) -> DataError:
-    """Return the error for a `job.json` that is no description of a job."""
+    """Return the error for an invalid `job.json`."""
     return DataError(
         f"this should say what an interrupted run was doing, and does not ({found})",
         file=place.locate(JOB),
@@ -115,7 +114,7 @@ def damaged(place: Store, found: str) -> DataError:
 
 
 def boot() -> str:
-    """Return an id of this boot of the machine; empty if the system gives none."""
+    """Return an id of this boot of the machine; empty if the system has none."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as f:
             return f.read().strip()
@@ -124,7 +123,7 @@ def boot() -> str:
 
 
 def read_job(place: Store) -> dict[str, Any] | None:
-    """Return what is noted of a job; None if there is none. Raises `DataError` if it is damaged."""
+    """Return the stored job; None if there is none. Raises `DataError` if it is corrupt."""
     try:
         job = orjson.loads(place.read(JOB))
     except NotFound:
@@ -137,7 +136,7 @@ def read_job(place: Store) -> dict[str, Any] | None:
 
 
 def refuse_old(target: Store, name: str) -> None:
-    """Raise `ConfigError` if an earlier release has left unfinished work."""
+    """Raise `ConfigError` if an earlier release left unfinished work."""
     if not isinstance(target, LocalStore):
         return
     for path in (old.format(name) for old in _OLD_FILES) if name else _OLD:

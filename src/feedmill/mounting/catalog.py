@@ -1,7 +1,7 @@
-"""The names of a dataset as folders and files, asked of an index: nothing is listed before someone looks.
+"""The names of a dataset as folders and files, read from an index on demand.
 
 Samples are shown flat (the file ``key.part``) or as a folder each (``key/last.part``, where ``last`` is the key's last
-component). Slashes in keys are folders. Where a file and a folder have one name, it leads to the folder.
+component). Slashes in keys are folders. If a file and a folder have the same name, the folder is shown.
 
 A tar of ``.`` has keys that begin with ``./``: where all do, that is the root. Other components that no file system can
 show get a name in its place: ``%2E`` for ``.``, ``%2E%2E`` for ``..``, and ``%`` for an empty one, as in ``/a/b``.
@@ -39,7 +39,7 @@ _AT_ONCE = 1000
 
 
 class File(NamedTuple):
-    """A part: its member's name, bytes, and where they lie."""
+    """A part: its member's name, size in bytes, and location."""
 
     name: str
     size: int
@@ -60,15 +60,15 @@ class Catalog(ABC):
 
     @abstractmethod
     def children(self, folder: str) -> Iterator[Child]:
-        """Return the entries of a folder that is there, each once."""
+        """Yield the entries of an existing folder, each once."""
 
     @abstractmethod
     def is_folder(self, folder: str) -> bool:
-        """Return whether there is such a folder."""
+        """Return whether the folder exists."""
 
     @abstractmethod
     def file(self, path: str) -> File | None:
-        """Return the file at a path."""
+        """Return the file at a path; None if there is none."""
 
 
 class IndexCatalog(Catalog):
@@ -81,11 +81,11 @@ class IndexCatalog(Catalog):
 
     def __init__(self, database: Path, sample_folders: bool) -> None:
         self.database, self.sample_folders = database, sample_folders
-        # A pool and not one connection per thread: to Python every call by FUSE comes from a new thread.
+        # A pool rather than a connection per thread, because every FUSE call appears to Python as a new thread.
         self._idle: list[sqlite3.Connection] = []
 
     def _ask(self, question: str, arguments: tuple[str | int, ...]) -> list[tuple[Any, ...]]:
-        """Return all rows of an answer."""
+        """Return all rows of a query."""
         try:
             connection = self._idle.pop()
         except IndexError:
@@ -101,12 +101,12 @@ class IndexCatalog(Catalog):
 
     @cached_property
     def _root(self) -> str:
-        """What all keys begin with, in place of the root."""
+        """Return the prefix of all keys that the root replaces."""
         edges = self._ask(_EDGES, ())[0]
         return _HERE if all(type(key) is str and key.startswith(_HERE) for key in edges) else ""
 
     def _meant(self, path: str) -> str:
-        """Return the path in the index of one that is shown."""
+        """Return the path in the index of a shown path."""
         parts = path.split("/")
         last = parts.pop()
         return self._root + "".join(f"{_MEANT.get(part, part)}/" for part in parts) + last
@@ -138,7 +138,7 @@ class IndexCatalog(Catalog):
                     yield Child(name, True)
 
     def _before_folder(self, keys: list[str], skip: int) -> tuple[list[str], str]:
-        """Return the keys before the first that lies deeper, and where to look on behind them."""
+        """Return the keys before the first one in a subfolder, and the cursor to continue from."""
         for i, key in enumerate(keys):
             if "/" in key[skip:]:
                 return keys[:i], ""

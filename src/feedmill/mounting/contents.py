@@ -21,11 +21,11 @@ class Content(ABC):
 
     @abstractmethod
     def read(self, offset: int, length: int) -> bytes:
-        """Return bytes from `offset`; fewer where the file ends."""
+        """Return up to `length` bytes from `offset`; fewer at the end of the file."""
 
 
 class Stored(Content):
-    """A part that stands in a shard as it is."""
+    """A part that is stored contiguously in a shard."""
 
     def __init__(self, store: Store, shard: str, begin: int, size: int) -> None:
         self.store, self.shard, self.begin, self.size = store, shard, begin, size
@@ -36,7 +36,7 @@ class Stored(Content):
 
 
 class Held(Content):
-    """A part whose bytes had to be put together (a sparse file), or a record."""
+    """A part assembled in memory (a sparse file), or a record."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -46,15 +46,15 @@ class Held(Content):
 
 
 class Contents(ABC):
-    """Opens the files of a catalog."""
+    """The opener of a catalog's files."""
 
     @abstractmethod
     def open(self, file: File) -> Content:
-        """Raises `DataError` if the bytes are not what the index says."""
+        """Open a file. Raises `DataError` if the bytes do not match the index."""
 
 
 class TarContents(Contents):
-    """Parts in tars; their headers are compared with the index, so that an index out of date gives no wrong bytes.
+    """Parts in tars; their headers are compared with the index, so that an outdated index never yields wrong bytes.
 
     Args:
         shards: paths, numbered as in the catalog; `table` has their offsets by the same numbers.
@@ -115,7 +115,7 @@ class RecordContents(Contents):
 
 
 class _Window:
-    """A piece of a file that is read where it is looked at: what `tar.walk` needs of a buffer."""
+    """A range of a file, read on access: the buffer operations that `tar.walk` needs."""
 
     def __init__(self, store: Store, path: str, begin: int, end: int) -> None:
         self.store, self.path, self.begin, self.end = store, path, begin, end

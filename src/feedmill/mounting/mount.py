@@ -44,8 +44,8 @@ def mount(
             their index; others are scanned first.
         mountpoint: an empty folder.
         sample_folders: a folder for each sample, instead of the files of all samples side by side.
-        detach: return at once; the file system lives on in the background.
-        ready: called when all is in order, right before the files appear.
+        detach: return at once; the file system keeps running in the background.
+        ready: called after all checks, right before the files appear.
 
     Raises:
         ConfigError: the mount point cannot be used, or the dataset has no parts.
@@ -58,7 +58,7 @@ def mount(
         import mfusepy
     except ImportError:
         raise MissingExtra("mounting needs mfusepy, which is not installed", "mount") from None
-    except OSError as error:  # it loads the library when it is imported
+    except OSError as error:  # importing it loads the FUSE library
         raise _no_fuse(str(error)) from None
     if not os.path.exists(DEVICE):
         raise _no_fuse(f"there is no {DEVICE}")
@@ -111,7 +111,7 @@ def _no_fuse(why: str) -> StorageError:
 
 @contextmanager
 def operations(url: str, *, sample_folders: bool = False) -> Iterator[Operations]:
-    """The file system of a dataset, for as long as the block runs. Raises as `mount` does."""
+    """Open the file system of a dataset for the duration of the block. Raises as `mount` does."""
     found = sniff(url)
     if found.format is JSONL:
         lines = open_found(found, url)
@@ -162,7 +162,7 @@ def _over(
 
 
 def _usable_index(store: Store) -> Path | None:
-    """Return the index, where it has the tables of 7.0 or later."""
+    """Return the index if it has the tables of 7.0 or later, else None."""
     if not store.exists(database.INDEX):
         return None
     path = cached_copy(store, database.INDEX)
@@ -175,7 +175,7 @@ def _usable_index(store: Store) -> Path | None:
 
 
 class _LineSizes(dict[int, int]):
-    """Bytes of each record without the white space around it, looked at when asked for."""
+    """Size in bytes of each record without surrounding white space, read on access."""
 
     def __init__(self, dataset: Dataset) -> None:
         super().__init__()

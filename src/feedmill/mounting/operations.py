@@ -1,7 +1,7 @@
 """The operations of the read-only file system, as FUSE calls them: from many threads, with paths and handles.
 
-They know nothing of FUSE itself, so tests drive them directly. What goes wrong is an `OSError` with its number:
-ENOENT, EISDIR, ENOTDIR, EROFS, EBADF, and EIO for data that is not what the index says.
+They do not depend on FUSE itself, so tests call them directly. Errors are raised as `OSError` with an errno: ENOENT,
+EISDIR, ENOTDIR, EROFS, EBADF, and EIO for data that does not match the index.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Operations:
         self._listings: dict[int, _Listing] = {}
 
     def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:  # noqa: ARG002
-        """Kind, size and times of a file or folder."""
+        """Return the kind, size and times of a file or folder."""
         found = self._look_up(path)
         if found is None:
             return self._attributes(stat.S_IFDIR | 0o555, 2, 0)
@@ -73,7 +73,7 @@ class Operations:
         return found
 
     def access(self, path: str, mode: int) -> int:
-        """Return whether reading is possible; writing never is."""
+        """Check access: reading is allowed, writing never is."""
         self._look_up(path)
         if mode & os.W_OK:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
@@ -95,7 +95,7 @@ class Operations:
         return handle
 
     def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
-        """Return bytes of an open file; fewer than asked only at its end."""
+        """Return `size` bytes of an open file; fewer only at its end."""
         try:
             return self._files[fh].read(offset, size)
         except KeyError:
@@ -108,7 +108,7 @@ class Operations:
         return OSError(errno.EIO, os.strerror(errno.EIO), path)
 
     def release(self, path: str, fh: int) -> int:  # noqa: ARG002
-        """Closes a handle."""
+        """Close a handle."""
         self._files.pop(fh, None)
         return 0
 
@@ -123,7 +123,7 @@ class Operations:
         return handle
 
     def readdir_with_offset(self, path: str, offset: int, fh: int) -> Iterator[tuple[str, int, int]]:
-        """Return names, kinds and places from a place on; as many as the caller takes."""
+        """Yield names, kinds and offsets of entries from `offset` on; the caller may stop at any time."""
         try:
             listing = self._listings[fh]
         except KeyError:
@@ -137,18 +137,18 @@ class Operations:
             raise self._broken(error, path) from None
 
     def releasedir(self, path: str, fh: int) -> int:  # noqa: ARG002
-        """Closes a handle."""
+        """Close a handle."""
         self._listings.pop(fh, None)
         return 0
 
     def statfs(self, path: str) -> dict[str, int]:  # noqa: ARG002
-        """Size of the file system: all of it is used."""
+        """Return the size of the file system, all of it in use."""
         blocks = -(-self.size // 4096)
         return {"f_bsize": 4096, "f_frsize": 4096, "f_blocks": blocks, "f_bfree": 0, "f_bavail": 0, "f_namemax": 1024}
 
 
 class _Listing:
-    """A folder being listed: continues where the last call stopped, so a large folder is never held as a whole."""
+    """A listing that continues where the last call stopped, so that a large folder is never loaded in full."""
 
     def __init__(self, catalog: Catalog, folder: str) -> None:
         self.catalog, self.folder = catalog, folder
@@ -166,7 +166,7 @@ class _Listing:
             yield child.name, stat.S_IFDIR if child.is_folder else stat.S_IFREG
 
     def after(self, offset: int) -> Iterator[tuple[str, int, int]]:
-        """Entries behind the place `offset`. The last one that was given may not have been taken."""
+        """Yield the entries after `offset`. The caller may not have consumed the last entry that was yielded."""
         if offset == self._place - 1 and self._last is not None:
             yield self._last
         elif offset != self._place:

@@ -33,13 +33,13 @@ def open_store(url: str | os.PathLike[str]) -> Store:
 
 
 def is_local_folder(url: str) -> bool:
-    """Return whether this is a folder of this machine, whatever its name ends with."""
+    """Return whether this is a folder of this machine, whatever its suffix."""
     path = _plain(url)
     return "://" not in path and os.path.isdir(LocalStore(path).root)
 
 
 def real_place(url: str) -> str:
-    """Return the one name of a place that may be written in several ways: a local path without links, or the URL."""
+    """Return the canonical name of a location: a local path with links resolved, or the URL."""
     path = _plain(url)
     return path.rstrip("/") if "://" in path else os.path.realpath(LocalStore(path).root)
 
@@ -51,7 +51,7 @@ def is_local_file(url: str) -> bool:
 
 
 def split_url(url: str | os.PathLike[str]) -> tuple[str, str]:
-    """Folder and file name of a path or URL, for a file that is read through its folder's store.
+    """Return the folder and file name of a path or URL, for a file that is read through its folder's store.
 
     The name is empty if the URL is a whole bucket or the root folder.
     """
@@ -61,7 +61,7 @@ def split_url(url: str | os.PathLike[str]) -> tuple[str, str]:
 
 
 def join_url(base: str, path: str) -> str:
-    """`path` as seen from the folder `base`; absolute paths and URLs stay as they are, ``~/`` is the home folder.
+    """Return `path` relative to the folder `base`; absolute paths and URLs are unchanged, ``~/`` is the home folder.
 
     Raises `ConfigError` if ``..`` leads out of a bucket.
     """
@@ -88,7 +88,7 @@ def join_url(base: str, path: str) -> str:
 
 
 def _root(url: str) -> tuple[str, str]:
-    """Return what cannot be climbed out of (``/``, ``s3://bucket/``, or nothing) and the rest."""
+    """Split a URL into its root, which ``..`` cannot leave (``/``, ``s3://bucket/``, or nothing), and the rest."""
     url = _plain(url)
     scheme, separator, rest = url.partition("://")
     if not separator:
@@ -98,7 +98,7 @@ def _root(url: str) -> tuple[str, str]:
 
 
 def _plain(url: str) -> str:
-    """Return the path that a ``file://`` URL means, or WebDataset's ``file:PATH``; anything else as it is."""
+    """Return the path of a ``file://`` URL or of WebDataset's ``file:PATH``; anything else is unchanged."""
     if not url.startswith("file://"):
         return url.removeprefix("file:")
     return "/" + unquote(url.removeprefix("file://")).removeprefix("localhost").lstrip("/")

@@ -1,8 +1,8 @@
 """The `Store` contract: where bytes live.
 
 A store is one folder or one bucket prefix. Paths inside it are relative, with ``/`` between their parts, and never
-leave it. Reads are bulk first: `read_ranges` takes many ranges of one file and merges neighbours into one request.
-Writes appear under their final name only when whole.
+leave it. Reads are in bulk: `read_ranges` takes many ranges of one file and merges neighbors into one request.
+Files appear under their final name only when complete.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from feedmill.errors import ConfigError, DataError, FeedmillError
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One file of a store: relative path, size in bytes, and a version word that changes when the content does."""
+    """One file of a store: relative path, size in bytes, and a version that changes when the content does."""
 
     path: str
     size: int
@@ -33,7 +33,7 @@ class Descriptor(Protocol):
 
 
 class Store(ABC):
-    """A folder of files: on a local disk, in an object store or on a web server.
+    """A folder of files, local or remote.
 
     Attributes:
         url: the store's own location, without a slash at the end.
@@ -43,70 +43,71 @@ class Store(ABC):
 
     @abstractmethod
     def files(self, prefix: str = "", *, suffixes: Sequence[str] = ()) -> Iterator[Entry]:
-        """Every file below `prefix` (a folder), sorted by path; files in folders beginning with a dot are skipped
-        unless `prefix` itself is such a folder, and so are files that are still being written. Raises `NotFound`
-        where there is no such folder."""
+        """Yield every file below `prefix` (a folder), sorted by path. Raises `NotFound` if the folder does not exist.
+
+        Skips files in folders that begin with a dot, unless `prefix` is such a folder, and files still being written.
+        """
 
     @abstractmethod
     def stat(self, path: str) -> Entry:
-        """Return size and version of one file. Raises `NotFound`."""
+        """Return the size and version of one file. Raises `NotFound`."""
 
     @abstractmethod
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        """`length` bytes from `offset`, or up to the end. Raises `NotFound`, and `DataError` where the file is too
+        """Return `length` bytes from `offset`, or up to the end. Raises `NotFound`, and `DataError` if the file is too
         short for the range."""
 
     def read_into(self, path: str, offset: int, buffer: memoryview) -> None:
-        """Fill a writable buffer with the bytes at `offset`. Raises as `read` does.
+        """Fill a writable buffer with the bytes at `offset`. Raises as `read`.
 
-        Reading a file through one buffer costs a fraction of taking new memory for each piece of it.
+        Reading a file through one buffer is much faster than allocating new memory for each chunk.
         """
         buffer[:] = self.read(path, offset, len(buffer))
 
     @abstractmethod
     def read_ranges(self, path: str, offsets: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
-        """Return many ranges of one file, in the requested order; adjacent ranges are fetched together."""
+        """Return many ranges of one file, in the given order; neighbors are fetched together."""
 
     @abstractmethod
     def below(self, folder: str) -> Store:
-        """Return a store for a folder of this store, which need not exist."""
+        """Return a folder of this store, which may be absent, as a store of its own."""
 
     def pin_files(self) -> None:  # noqa: B027
-        """Reject files that another program replaces or rewrites after this store first read their size.
+        """Reject, from now on, a file that another program replaces or rewrites after this store first opened it.
 
         Reads of it raise `DataError` of kind ``changed``, unless its old descriptor is still open; files that only grew
-        pass. For who keeps an index of what the files hold. Object stores keep no state, and do nothing here.
+        are accepted. For readers that have an index of the files. Object stores have no state and ignore this.
         """
 
     def descriptors(self, paths: Sequence[str]) -> Sequence[Descriptor] | None:  # noqa: ARG002
-        """Open files for system calls; returns None if the store is not local. Raises `NotFound`."""
+        """Return open files for reading by system calls; None if the store is not local. Raises `NotFound`."""
         return None
 
     @abstractmethod
     def write(self, path: str) -> AbstractContextManager[BinaryIO]:
-        """Open a file for writing. It appears under its name only if the block ends without an error."""
+        """Open a file to write. It appears under its name only if the block ends without an error."""
 
     @abstractmethod
     def build(self, path: str) -> AbstractContextManager[Path]:
-        """A path on this machine where a library may build the file; it is published as `path` when the block ends
+        """Return a path on this machine where a library may write the file; it is published as `path` if the block ends
         without an error, and removed otherwise."""
 
     @abstractmethod
     def delete(self, path: str) -> None:
-        """Delete one file; a missing one is no error."""
+        """Remove one file, if it exists."""
 
     @abstractmethod
     def local_copy(self, path: str) -> AbstractContextManager[Path]:
-        """Return the file as a path on this machine, to map or open with a library: itself where the store is local,
-        a temporary copy otherwise (gone when the block ends)."""
+        """Return the file as a path on this machine, to map or open with a library: itself if the store is local,
+        otherwise a temporary copy, removed when the block ends."""
 
     @property
     @abstractmethod
     def is_local(self) -> bool:
-        """Whether paths of this store are local paths."""
+        """Return whether paths of this store are paths of this machine."""
 
     def locate(self, path: str) -> str:
-        """Return the full path or URL of a file, for messages."""
+        """Return the full path or URL of a file, as shown to people."""
         return f"{self.url.rstrip('/')}/{path}" if path else self.url
 
     def exists(self, path: str) -> bool:
@@ -123,12 +124,12 @@ class Store(ABC):
             f.write(data)
 
     def write_note(self, path: str, data: bytes) -> None:
-        """Write one whole file that says what was done. Where the machine loses power it may be lost, and then that is
-        done again: waiting for the disk takes longer than most of what small files need."""
+        """Write one small file that records finished work, without syncing it. After a power failure it may be lost and
+        the work is repeated: waiting for the disk would take longer."""
         self.write_bytes(path, data)
 
     def check_path(self, path: str) -> str:
-        """Raise `ConfigError` for a path that leaves the store; return the path otherwise."""
+        """Raise an error for a path that would leave the store; return the path otherwise."""
         refuse_nul(path, self.url)
         if path.startswith("/") or ".." in path.split("/"):
             raise ConfigError(
@@ -141,7 +142,7 @@ class Store(ABC):
 
 
 def refuse_nul(path: str, file: str | None = None) -> None:
-    """Raise `ConfigError` for a path or URL that has a NUL, which the system's own calls answer with a ValueError."""
+    """Raise `ConfigError` for a path or URL with a NUL, for which system calls would raise a ValueError."""
     if "\0" in path:
         raise ConfigError(
             f"the path {path!r} has a NUL character, which no file name can have",
@@ -152,7 +153,7 @@ def refuse_nul(path: str, file: str | None = None) -> None:
 
 
 def refuse_odd_names(*names: str) -> None:
-    """Raises ConfigError for the first name that is no UTF-8: records of what was done, and outputs, are JSON."""
+    """Raise `ConfigError` for the first name that is not UTF-8: journals and outputs are JSON."""
     for name in names:
         try:
             name.encode()
@@ -178,7 +179,7 @@ def too_short(file: str, offset: int, wanted: int, found: int) -> FeedmillError:
 
 
 def changed(file: str) -> FeedmillError:
-    """Return the error for a file that is another one than when it was first read."""
+    """Return the error for a file that was replaced or rewritten since it was first read."""
     return DataError(
         "the file changed while the dataset was open: its size or time of change is another one than before",
         file=file,

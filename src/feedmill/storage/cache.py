@@ -29,7 +29,7 @@ _HASHED = 16 << 20
 
 
 def cache_folder() -> Path:
-    """``$FEEDMILL_CACHE_DIR``, or ``~/.cache/feedmill``; where no home can be written to, `temporary_folder`."""
+    """Return ``$FEEDMILL_CACHE_DIR``, or ``~/.cache/feedmill``, or `temporary_folder` if no home is writable."""
     asked = os.environ.get("FEEDMILL_CACHE_DIR")
     try:
         folder = Path(asked or "~/.cache/feedmill").expanduser()
@@ -45,8 +45,8 @@ def cache_folder() -> Path:
 
 
 def temporary_folder() -> Path | None:
-    """A folder of this user below the system's temporary folder, the same in every process; None if somebody else
-    has taken its name. Raises `OSError`."""
+    """Return a folder of this user below the system's temporary folder, the same in every process; None if another user
+    owns that name. Raises `OSError`."""
     folder = Path(tempfile.gettempdir()) / f"feedmill-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
@@ -70,11 +70,11 @@ def _warn_once(folder: str, instead: str) -> None:
 
 
 def cached_copy(store: Store, path: str) -> Path:
-    """A file as a path on this machine: itself where the store is local, else a copy that later calls find again.
+    """Return a file as a path on this machine: itself if the store is local, else a copy that later calls reuse.
 
-    A copy is named after the URL and the version, so a changed file is fetched again; beside it stands a hash (see
-    `_whole`), so a damaged one is, too. Of several processes that ask at once, one downloads and the others wait for
-    it. What killed downloads have left is removed. Raises `NotFound` and `StorageError`.
+    A copy is named after the URL and the version, so a changed file is fetched again. Its hash lies beside it (see
+    `_whole`), so a corrupt copy is fetched again, too. If several processes need it at once, one downloads and the
+    others wait. Leftovers of killed downloads are removed. Raises `NotFound` and `StorageError`.
     """
     if store.is_local:
         with store.local_copy(path) as here:
@@ -101,8 +101,8 @@ def _name(folder: Path, store: Store, entry: Entry) -> Path:
 
 
 def _whole(copy: Path, entry: Entry) -> bool:
-    """Whether a copy is as it was when it came: its hash is that in ``<copy>.hash``, or, for a large one, the time of
-    its last change is still the one noted there."""
+    """Return whether a copy is unchanged since its download: its hash, or the modification time of a large one, is that
+    in ``<copy>.hash``."""
     noted = _note_of(copy)
     try:
         status = copy.stat()
@@ -133,7 +133,7 @@ def _note(copy: Path, digest: str) -> None:
 def _download(store: RemoteStore, path: str, folder: Path) -> Path:
     with staged(str(folder / "download")) as temporary:
         with open(temporary, "wb") as f:
-            entry = store.download(path, f)  # the version that came, should the file have changed since
+            entry = store.download(path, f)  # the file may have changed since `entry` was read
         copy, digest = _name(folder, store, entry), hash_file(temporary)
         publish(temporary, str(copy))
         _note(copy, digest)
@@ -142,6 +142,6 @@ def _download(store: RemoteStore, path: str, folder: Path) -> Path:
 
 @contextlib.contextmanager
 def one_at_a_time(copy: Path) -> Iterator[None]:
-    """Hold this file's lock; the system frees it when a process dies. Where locks do not work, go without."""
+    """Hold this file's lock, which the system releases when a process dies; no lock if the file system has none."""
     with FileLock(f"{copy}.lock", wait=True):
         yield

@@ -1,15 +1,15 @@
-"""Who may write to a place in an object store: one process at a time, of all machines.
+"""Locks in object stores: one process at a time, of all machines, may write to a location.
 
 The lock is an object, ``.feedmill/lock`` below the prefix (``.feedmill/lock-<name>`` for a single file), that is put on
-the condition that it is absent (``If-None-Match: *``), and deleted when the work ends. It says whose it is::
+the condition that it is absent (``If-None-Match: *``), and deleted when the work ends. It names its owner::
 
     {"owner": "<32 hex>", "run": "<32 hex>", "host": "node7", "process": 4711, "since": "2026-11-22T20:24:10Z"}
 
-`owner` is a word kept in the cache folder, where the unfinished work on remote datasets is kept, too. A lock that a
-killed process left is taken over by a process with that cache folder, after a lock in that folder has shown that nobody
-else of it is at work. The error tells others how to remove it: nobody can see from afar whether a process still lives.
+`owner` is an id stored in the cache folder, which also has the unfinished work on remote datasets. A process with that
+cache folder takes over the lock of a killed one, once it holds the local lock there: no other process is then at work.
+For others the error explains how to remove the lock: another machine cannot tell whether a process is alive.
 
-A server that knows no conditional writes is warned about; the lock is then only looked at before it is put.
+For a server without conditional writes a warning is logged, and the lock is only checked before it is put.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LOCK = ".feedmill/lock"
 
 @dataclass
 class _Held:
-    """A lock of this process: what keeps the others of this machine out, and how often it was taken."""
+    """A lock of this process: the local lock that excludes others of this machine, and how often it was taken."""
 
     local: FileLock
     times: int = 0
@@ -54,12 +54,12 @@ _guard = threading.Lock()
 
 
 def claim_path(name: str = "") -> str:
-    """Return where the lock of a folder lies, or of the file `name` in it."""
+    """Return the path of the lock of a folder, or of the file `name` in it."""
     return f"{LOCK}-{name.replace('/', '-')}" if name else LOCK
 
 
 class Claim:
-    """The right to write below a store's prefix, or one file of it; a context manager. Nothing on a local disk.
+    """The right to write below a store's prefix, or one file of it; a context manager. No-op on a local disk.
 
     Raises:
         StorageError: another process has it, of kind ``busy``.
@@ -88,7 +88,7 @@ class Claim:
         self._store = store
 
     def close(self) -> None:
-        """Give it back."""
+        """Release the lock."""
         store, self._store = self._store, None
         if store is None:
             return
@@ -149,7 +149,7 @@ def _read(store: RemoteStore, path: str) -> dict[str, Any] | None:
 
 
 def _lock_here(store: RemoteStore, where: str, name: str) -> FileLock:
-    """Keep other processes with this cache folder out: who has this lock knows that a lock of theirs was left."""
+    """Lock out other processes with this cache folder: the holder knows that a remote lock of theirs is stale."""
     word = hashlib.sha256(where.encode()).hexdigest()[:32]
     what = "another process is writing here"
     return _place().lock(f"claims/{word}", what=what, file=store.locate(name))
@@ -163,7 +163,7 @@ def _place() -> LocalStore:
 
 
 def _owner() -> str:
-    """Return the word of this machine's cache folder."""
+    """Return the owner id of this machine's cache folder."""
     place, word = _place(), secrets.token_hex(16)
     with place.lock("owner.lock", what="another process is starting", file=place.root, wait=True):
         try:

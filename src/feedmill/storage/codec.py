@@ -1,9 +1,9 @@
-"""Compressed streams: gzip, zstd, bzip2 and xz by the file's suffix, by the fastest library that is kept well.
+"""Compressed streams: gzip, zstd, bzip2 and xz by the file's suffix, by the fastest maintained library.
 
 gzip is read and written through ISA-L (several members in one file are one stream); zstd through the standard library
-(Python 3.14) or its backport; bzip2 and xz through the standard library. What is written depends on the bytes and the
-level alone: no names, no times. ISA-L's levels 1 and 2 are skipped for that: now and then another process gets other
-bytes from them (seen in isal 1.9.1).
+(Python 3.14) or its backport; bzip2 and xz through the standard library. The output depends on the bytes and the level
+alone: no names, no times. ISA-L's levels 1 and 2 are not used because their output sometimes differs between
+processes (seen in isal 1.9.1).
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _BLOCK = 1 << 20
 
 
 def compression(path: str) -> str:
-    """Return how a file of this name is compressed: one of `KINDS`."""
+    """Return the compression of a file of this name: one of `KINDS`."""
     return next((kind for suffix, kind in _SUFFIXES.items() if path.endswith(suffix)), PLAIN)
 
 
 @contextlib.contextmanager
 def unpacked(raw: BinaryIO, kind: str, *, file: str) -> Iterator[BinaryIO]:
-    """The stream without its compression; `file` is named where it is damaged.
+    """Open a decompressing stream; errors for corrupt data name `file`.
 
     Raises:
         DataError: of kind ``bad-compression``, also from reads inside the block.
@@ -75,7 +75,7 @@ def unpacked(raw: BinaryIO, kind: str, *, file: str) -> Iterator[BinaryIO]:
     except _DAMAGE as error:
         raise _damaged(file, error) from None
     except OSError as error:
-        if kind != BZIP2 or error.errno is not None:  # bz2 says so of damage
+        if kind != BZIP2 or error.errno is not None:  # bz2 raises it without errno for corrupt data
             raise
         raise _damaged(file, error) from None
 
@@ -90,11 +90,11 @@ def _damaged(file: str, error: BaseException) -> DataError:
 
 
 def gunzip(data: bytes, *, file: str | None = None, record: str | None = None) -> bytes:
-    """The content of gzip members one after another, which may be followed by zeros, as `gzip.decompress` gives it.
+    """Return the content of concatenated gzip members, optionally followed by zeros, as `gzip.decompress` does.
 
     Raises:
         DataError: of kind ``too-large``, before more than the limit is unpacked.
-        OSError, EOFError: it is no gzip, is damaged or is cut.
+        OSError, EOFError: it is not gzip, is corrupt or is truncated.
     """
     limit, done, rest = max_unpacked(len(data)), list[bytes](), data
     left = limit
@@ -114,7 +114,7 @@ def gunzip(data: bytes, *, file: str | None = None, record: str | None = None) -
 
 
 def read_within(stream: BinaryIO, limit: int, *, file: str | None = None) -> bytes:
-    """All that an unpacked stream has. Raises `DataError` of kind ``too-large`` once that is more than `limit`."""
+    """Read an unpacked stream to its end. Raises `DataError` of kind ``too-large`` beyond `limit` bytes."""
     done, size = list[bytes](), 0
     while block := stream.read(_BLOCK):
         size += len(block)
@@ -126,7 +126,7 @@ def read_within(stream: BinaryIO, limit: int, *, file: str | None = None) -> byt
 
 @contextlib.contextmanager
 def packed(raw: BinaryIO, kind: str, level: int | None = None) -> Iterator[BinaryIO]:
-    """A stream that compresses what is written to it into `raw`, finished when the block ends.
+    """Open a stream that compresses what is written to it into `raw`, finished when the block ends.
 
     Args:
         kind: ``"gz"`` (levels 0, fast, and 3, small), ``"zst"`` (-7 to 22), ``"bz2"`` (1 to 9), ``"xz"`` (0 to 9) or

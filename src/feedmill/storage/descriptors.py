@@ -1,8 +1,8 @@
 """Descriptors of regular files that stay open, for all stores of the process.
 
-A descriptor is shared as long as its file is still what the path leads to; a file that was replaced since gets a new
-one. The last `MOST` stay open, or a quarter of what the process may open where that is less, so that enough are left
-for what it writes: a store that finds its own closed opens the path again.
+A descriptor is shared while the path still leads to its file; a file that was replaced gets a new one. The last `MOST`
+stay open, or a quarter of the process's limit if that is less, so that enough are left for writing. A store whose
+descriptor was closed opens the path again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST = 256
 
 
 class State(NamedTuple):
-    """By what one file, in one state, is known: device, inode, bytes, time of its last change in nanoseconds."""
+    """The identity of a file in one state: device, inode, size in bytes, modification time in nanoseconds."""
 
     device: int
     inode: int
@@ -30,20 +30,20 @@ class State(NamedTuple):
 
     @classmethod
     def of(cls, status: os.stat_result) -> Self:
-        """Return the state that a `stat` gave."""
+        """Return the state of a `stat` result."""
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
     def continues(self, before: State) -> bool:
-        """Return whether what stood there before still does: nothing changed, or more was appended.
+        """Return whether the earlier content is still there: nothing changed, or data was appended.
 
-        Inodes alone tell nothing: some network file systems give a file another one each time.
+        Inodes alone are not reliable: some network file systems give a file another one each time.
         """
         grown = self[:2] == before[:2] and self.size > before.size
         return grown or self[2:] == before[2:]
 
 
 class OpenFile:
-    """An open descriptor that closes itself when nobody has it any more.
+    """An open descriptor that closes itself when its last reference is released.
 
     Attributes:
         kept: whether it may still be taken for new reads.
@@ -54,7 +54,7 @@ class OpenFile:
     def __init__(self, full: str) -> None:
         self.full, self.kept = full, True
         self.fd = open_regular(full)
-        # Not by `__del__`: while that runs, another thread may still take the file by a weak reference.
+        # Not in `__del__`: while that runs, another thread may still get the file through a weak reference.
         weakref.finalize(self, os.close, self.fd).atexit = False
         self.state = State.of(os.fstat(self.fd))
 
@@ -70,7 +70,7 @@ _replaced = 0
 
 
 def opened(full: str) -> OpenFile:
-    """Return a descriptor of the file that is now at a path. Raises OSError, and `StorageError` for what is no file."""
+    """Return a descriptor of the file now at a path. Raises OSError, and `StorageError` if it is not a file."""
     before = _replaced
     file = _current.get(full)
     if file is not None and file.state == State.of(os.stat(full)):
@@ -88,13 +88,13 @@ def opened(full: str) -> OpenFile:
 
 
 def _most() -> int:
-    """Return how many stay open; asked each time, as the limit may change (`more_files`)."""
+    """Return how many stay open; computed each time because the limit may change (`more_files`)."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return MOST if limit == resource.RLIM_INFINITY else max(1, min(MOST, limit // 4))
 
 
 def forget(full: str) -> None:
-    """This process replaced or deleted the file: whoever reads it next opens it again."""
+    """Drop the descriptor of a file that this process replaced or deleted, so that the next read opens it again."""
     global _replaced
     _replaced += 1
     for file in [file for file in list(_kept) if file.full == full]:
@@ -109,8 +109,8 @@ def _drop(file: OpenFile) -> None:
 
 
 def open_regular(path: str) -> int:
-    """A descriptor for reading a regular file. Raises OSError, and `StorageError` for a device, pipe or socket, at
-    once: opening a pipe would wait for whoever writes to it."""
+    """Return a descriptor for reading a regular file. Raises OSError, and `StorageError` for a device, pipe or socket
+    without blocking: opening a pipe would wait for a writer."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
@@ -135,7 +135,7 @@ _KINDS = {
 
 
 def refuse_special(path: str, what: str, status: os.stat_result | None = None) -> None:
-    """Raise `StorageError` if this is a device, pipe or socket; absent paths, files and folders pass."""
+    """Raise `StorageError` if this is a device, pipe or socket; absent paths, files and folders are accepted."""
     if status is None:
         with contextlib.suppress(OSError):
             status = os.stat(path)

@@ -1,4 +1,4 @@
-"""Files that are hashed while they are read or written, so that no byte is touched twice for it."""
+"""Files that are hashed while they are read or written, to avoid a second pass."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class HashedReader:
         return count
 
     def hexdigest(self) -> str:
-        """Return the hash of the whole file: what a decompressor has left behind its last member is read as well."""
+        """Return the hash of the whole file, including bytes that a decompressor left unread after its last member."""
         while self.read(_STEP):
             pass
         return self._state.hexdigest()
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("readline", "readall", "seek"):  # each would pass the hash by
+        if name in ("readline", "readall", "seek"):  # each would bypass the hash
             raise AttributeError(name)
         return getattr(self._raw, name)
 

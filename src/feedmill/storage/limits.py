@@ -1,9 +1,9 @@
-"""How much may be unpacked from how little: one limit for every reader, checked while unpacking.
+"""The limit on unpacked sizes, the same for every reader, checked while unpacking.
 
 A record (a line, a part, a member, the shard of MDS, the rows beside a token file) may unpack to 64 MiB, or to 100
-times its stored bytes where that is more, and never to more than 2 GiB. So a small file cannot take the memory of a
-machine, and data that compresses as texts, tokens and pictures do never meets the limit. `VARIABLE` replaces it by a
-plain number of bytes.
+times its stored bytes if that is more, and never to more than 2 GiB. So a small file cannot exhaust a machine's memory,
+and data with the usual compression ratios of text, tokens and images never reaches the limit. `VARIABLE` replaces it
+by a plain number of bytes.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.I)
 
 
 def max_unpacked(stored: int) -> int:
-    """The most bytes that a record of this many stored bytes (its own, or those of the file it lies in) may unpack to.
+    """Return the most bytes that a record of `stored` bytes (its own, or those of its file) may unpack to.
 
     Raises:
-        ConfigError: the variable is set to something that is no size.
+        ConfigError: the variable is not a valid size.
     """
     given = os.environ.get(VARIABLE)
     if given:
@@ -50,7 +50,7 @@ def too_large(
 
 
 def parse_size(text: str | int | None, name: str | None = None) -> int | None:
-    """Return bytes: a number, or text such as ``"500MB"``, ``"1G"`` (decimal units) or ``"1GiB"`` (binary ones).
+    """Return a size in bytes from a number or text such as ``"500MB"``, ``"1G"`` (decimal) or ``"1GiB"`` (binary).
 
     >>> parse_size("1.5GB"), parse_size("64 MiB")
     (1500000000, 67108864)
@@ -59,7 +59,7 @@ def parse_size(text: str | int | None, name: str | None = None) -> int | None:
         name: the option or variable that gave it, for the message.
 
     Raises:
-        ConfigError: it is no size.
+        ConfigError: it is not a valid size.
     """
     if text is None or isinstance(text, int):
         return text
@@ -72,7 +72,7 @@ def parse_size(text: str | int | None, name: str | None = None) -> int | None:
 
 
 def check_nesting(value: Any, where: str) -> None:
-    """Refuse values nested deeper than `DEEPEST`, which whoever walks over them would stumble on."""
+    """Raise an error for values nested deeper than `DEEPEST`, on which recursive code would fail."""
     level = [value]
     for _ in range(DEEPEST + 1):
         lists = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]

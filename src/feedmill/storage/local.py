@@ -45,7 +45,7 @@ _DISK_TROUBLE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS
 
 
 def storage_error(error: OSError, file: str | None = None) -> FeedmillError:
-    """The operating system's refusal as an error that says what to do; without `file`, about the one that it names."""
+    """Convert an `OSError` to an error with a fix; without `file`, it is about the file that the `OSError` names."""
     if file is None and isinstance(error.filename, str | bytes | os.PathLike):
         file = os.fsdecode(error.filename)
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
@@ -66,17 +66,17 @@ def storage_error(error: OSError, file: str | None = None) -> FeedmillError:
 
 
 def is_disk_trouble(error: OSError) -> bool:
-    """Return whether this comes from writing to an open file; errors of opening one carry its name."""
+    """Return whether the error comes from writing to an open file; errors of opening have a file name."""
     return error.filename is None and error.errno in _DISK_TROUBLE
 
 
 def _is_about(error: OSError, *paths: str) -> bool:
-    """Return whether it names one of the files, which may be as a `Path`."""
+    """Return whether the error names one of the files, as text or as a `Path`."""
     return isinstance(error.filename, str | os.PathLike) and os.fspath(error.filename) in paths
 
 
 class _Written(WriteBehind):
-    """A raw file whose errors name the file that it will be, whoever writes to it. Raises `StorageError`."""
+    """A raw file whose errors name the final file. Raises `StorageError`."""
 
     def __init__(self, temporary: Path, final: str) -> None:
         super().__init__(temporary, "w")
@@ -94,13 +94,13 @@ _MOST_FILES, _MANY_FILES = 65_536, 4_096
 
 @functools.lru_cache(maxsize=1)
 def more_files() -> bool:
-    """Let this process open as many files as the system allows it to, to be called before files are kept mapped.
+    """Raise this process's limit of open files to the system's maximum; call it before files are kept mapped.
 
-    A map keeps a descriptor. Usual systems give a process 1,024 of them and let it ask for many times more, and a
-    dataset may well have some thousand files.
+    A map keeps a descriptor. Most systems allow a process 1,024 by default and many more on request, and a dataset may
+    have thousands of files.
 
     Returns:
-        Whether it may open thousands; where not, small files are read rather than mapped.
+        Whether it may open thousands; if not, small files are read rather than mapped.
     """
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource
@@ -140,7 +140,7 @@ class LocalStore(Store):
         return self._prefix + self.check_path(path) if path else self.root
 
     def _file(self, path: str) -> OpenFile:
-        # Every read passes here: a path that was opened was checked.
+        # Every read calls this; an opened path was already checked.
         known = self._opened.get(path)
         file = None if known is None else known()
         if file is not None and file.kept:
@@ -161,7 +161,7 @@ class LocalStore(Store):
             self._pins = {}
 
     def _compare(self, path: str, state: State) -> None:
-        """Refuse a file of a pinned store that is another one than before."""
+        """Raise an error for a file of a pinned store that was replaced or rewritten."""
         if self._pins is None:
             return
         known = self._pins.setdefault(path, state)
@@ -234,7 +234,7 @@ class LocalStore(Store):
         return data
 
     def _refused(self, error: Exception, file: OpenFile, path: str, offset: int, length: int) -> FeedmillError:
-        """Why a range could not be read; a damaged index asks for ranges that no file can have."""
+        """Return the error for a range that could not be read; a corrupt index may request impossible ranges."""
         full = self._full(path)
         if offset < 0 or length < 0:
             return bad_range(full, offset, length)
@@ -245,7 +245,7 @@ class LocalStore(Store):
     def writable(self, path: str) -> str:
         """Return the full path of a file or folder to write, rename or remove.
 
-        Raises `StorageError` if a folder on the way is a link: a dataset may come with links in it.
+        Raises `StorageError` if a folder on the path is a link: a dataset may come with links in it.
         """
         full = self._full(path)
         refuse_links(os.path.dirname(full) if path else full, self.root)
@@ -258,7 +258,7 @@ class LocalStore(Store):
         return LocalStore(full)
 
     def make_folder(self, folder: str = "") -> None:
-        """Make a folder, durably. Raises `StorageError`."""
+        """Create a folder, durably. Raises `StorageError`."""
         full = self._full(folder)
         refuse_links(full, self.root)
         try:
@@ -267,14 +267,14 @@ class LocalStore(Store):
             raise storage_error(error, full) from None
 
     def append(self, path: str) -> BinaryIO:
-        """Return a file that is written in place, at its end; made where it is absent. Raises `StorageError`."""
+        """Open a file for appending in place; it is created if absent. Raises `StorageError`."""
         return os.fdopen(self._in_place(path, os.O_RDWR | os.O_APPEND), "ab")
 
     def lock(self, path: str, *, what: str, file: str, wait: bool = False, patience: float = 0.0) -> FileLock:
-        """Take the lock that a file stands for. `what` says what another process would be doing, to which `file`.
+        """Take the lock on a file. The error for a held lock names the other process's action (`what`) and the `file`.
 
         Args:
-            wait: wait for whoever has it, however long.
+            wait: wait without limit for another process to release it.
             patience: wait for this many seconds at most.
 
         Raises:
@@ -292,14 +292,13 @@ class LocalStore(Store):
             if lock.is_on(self._full(path)):
                 look_again()
                 return lock
-            lock.close()  # whoever had it has removed the file meanwhile
+            lock.close()  # its previous holder has removed the file meanwhile
 
     @contextlib.contextmanager
     def alone(self, path: str, *, what: str, file: str) -> Iterator[None]:
-        """A block that one process at a time is in; see `lock`. The file is removed at its end.
+        """Run a block in one process at a time; see `lock`. The file is removed at its end.
 
-        Waits a few seconds for a process that has it: it may be the worker of a run that was just killed, which ends
-        as soon as it notices.
+        Waits a few seconds for the holder: it may be a worker of a run that was just killed, which exits soon.
         """
         with self.lock(path, what=what, file=file, patience=_PATIENCE):
             try:
@@ -335,7 +334,7 @@ class LocalStore(Store):
         except OSError as error:
             if is_disk_trouble(error) or not temporary or _is_about(error, temporary, os.path.dirname(full)):
                 raise storage_error(error, full) from None
-            raise  # the caller's own code failed on something of its own
+            raise  # the error comes from the caller's own code
 
     def write_note(self, path: str, data: bytes) -> None:
         full = self.writable(path)
@@ -356,7 +355,7 @@ class LocalStore(Store):
             yield f
 
     def rename(self, source: LocalStore, path: str, target: str) -> None:
-        """Give the finished file `path` of another store a name in this one, durably; it gets the permissions of a
+        """Move the finished file `path` of another store to `target` in this one, durably; it gets the permissions of a
         file that it replaces. Raises `StorageError`."""
         old, new = source.writable(path), self.writable(target)
         try:
@@ -383,17 +382,17 @@ class LocalStore(Store):
             forget(full)
 
     def _unpin(self, path: str) -> None:
-        """What this store itself writes may change."""
+        """Unpin a file that this store itself writes."""
         if self._pins is not None:
             self._pins.pop(path, None)
 
     def sweep(self) -> None:
-        """Remove what dead processes were writing, in all folders: other work may have written into others."""
+        """Remove staged files of dead processes from all folders: other jobs may have written to any of them."""
         for folder, _, _ in os.walk(self.root):
             sweep(folder)
 
     def remove_folder(self, folder: str = "") -> None:
-        """Remove a folder with all that is in it, as far as that is possible."""
+        """Remove a folder and its content, as far as possible."""
         full = self._full(folder)
         refuse_links(full, self.root)
         shutil.rmtree(full, ignore_errors=True)
@@ -422,7 +421,7 @@ def publish(temporary: str, final: str) -> None:
 def replace(temporary: str, final: str) -> None:
     """Give a temporary file its final name, so that every store of this process opens that name again.
 
-    Raises `StorageError` if the name is that of a device, pipe or socket, which would be gone.
+    Raises `StorageError` if the name is that of a device, pipe or socket, which would be replaced.
     """
     refuse_special(final, "would be replaced by a file")
     try:
@@ -432,7 +431,7 @@ def replace(temporary: str, final: str) -> None:
 
 
 def _walk(top: str, relative: str, suffixes: tuple[str, ...]) -> Iterator[Entry]:
-    """Yield every visible file below `top`. Linked folders are followed, except back into a folder they lie in."""
+    """Yield every visible file below `top`. Linked folders are followed, except into a folder that contains them."""
     status = os.stat(top)
     todo = [(top, relative, frozenset([(status.st_dev, status.st_ino)]))]
     while todo:
@@ -461,7 +460,7 @@ def _is_folder(item: os.DirEntry[str]) -> bool:
 
 
 def _listed(item: os.DirEntry[str], path: str) -> Entry | None:
-    """The entry of a regular file; None for sockets and pipes, and for a file deleted since the folder was read."""
+    """Return the entry of a regular file; None for sockets, pipes, and files deleted since the folder was read."""
     try:
         if item.is_file():
             return _entry(path, item.stat())

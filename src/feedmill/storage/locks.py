@@ -1,4 +1,4 @@
-"""Locks that one process holds, and the system frees when it dies."""
+"""Locks that one process holds, and the system releases when it dies."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Self
 
 
 class FileLock:
-    """An exclusive lock on a file, which is made where it is absent.
+    """An exclusive lock on a file, which is created if absent.
 
     Children that are forked meanwhile do not hold it: they would keep it after this process was killed, until they
-    notice. Where a file system has no locks, it is as if nobody else were there.
+    notice. On a file system without locks the lock is always granted.
 
     Args:
-        wait: wait for whoever has it.
+        wait: wait until another process releases it.
 
     Raises:
         BlockingIOError: another process has it.
@@ -29,7 +29,7 @@ class FileLock:
 
     @classmethod
     def of(cls, descriptor: int, *, wait: bool = False) -> Self:
-        """Return the lock on a file that is open for writing; it closes the file."""
+        """Lock a file that is open for writing; closing the lock closes the file."""
         lock = cls.__new__(cls)
         lock._take(descriptor, wait)
         return lock
@@ -47,11 +47,11 @@ class FileLock:
 
     @property
     def held(self) -> bool:
-        """Whether the lock is still held."""
+        """Return whether the lock is still held."""
         return self._file is not None
 
     def is_on(self, path: str | os.PathLike[str]) -> bool:
-        """Return whether the file of this name is the one that is locked: another process may have removed that."""
+        """Return whether the locked file still has this name: another process may have removed it."""
         with contextlib.suppress(OSError):
             return self._file is not None and os.path.samestat(os.fstat(self._file), os.stat(path))
         return False

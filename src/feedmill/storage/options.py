@@ -1,4 +1,4 @@
-"""How an object store is reached: options, the environment, and the files that cloud tools keep."""
+"""Settings of object stores: options, the environment, and the configuration files of cloud tools."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def connect(url: str, options: dict[str, Any], *, patient: bool) -> ObjectStore:
     """Return the `obstore` store for a URL. No request is made. Raises `ConfigError`.
 
     Args:
-        patient: try failed requests again for three minutes; else ten times.
+        patient: retry failed requests for three minutes; else ten times.
     """
     import obstore.store
     from obstore.exceptions import BaseError
@@ -57,16 +57,16 @@ def connect(url: str, options: dict[str, Any], *, patient: bool) -> ObjectStore:
 
 
 def _is_plain_http(url: str, settings: dict[str, Any]) -> bool:
-    """Return whether an http:// address was given on purpose."""
+    """Return whether an http:// address was given explicitly."""
     names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
     endpoint = settings.get("endpoint") or next((os.environ[name] for name in names if name in os.environ), "")
     return url.startswith("http://") or str(endpoint).startswith("http://")
 
 
 def _shared_aws_settings(given: dict[str, Any]) -> dict[str, str]:
-    """Keys, region and endpoint of the chosen profile in ``~/.aws``, for what neither `given` nor the environment says.
+    """Return keys, region and endpoint of the profile in ``~/.aws`` that neither `given` nor the environment sets.
 
-    Only keys that stand in the files are used; for single sign-on and roles, export them first with
+    Only keys stored in the files are used; for single sign-on and roles, export them first with
     ``aws configure export-credentials --format env``.
     """
     environment = os.environ

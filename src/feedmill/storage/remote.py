@@ -1,11 +1,10 @@
 """Object stores and web servers as a `Store`, through `obstore` (``s3://``, ``gs://``, ``az://``, ``http(s)://``).
 
-An object appears whole or not at all: what is written is spooled to this machine's temporary folder and put in one
-request (or one multipart upload) when the block ends. An object store has no folders; a folder is there as long as
-something lies in it.
+An object appears whole or not at all: data is spooled to this machine's temporary folder and put in one request (or
+one multipart upload) when the block ends. An object store has no folders; a folder exists while it has objects.
 
 The event loop of `obstore` does not survive `fork`: a child would hang and its parent with it, so requests in a forked
-child are refused. Processes started by "spawn" or "forkserver" (as `feedmill.jobs` does) are not concerned.
+child raise an error. Processes started by "spawn" or "forkserver" (as `feedmill.jobs` does) are not affected.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ class RemoteStore(Store):
 
     Args:
         url: ``s3://bucket/prefix``, ``gs://...``, ``az://...`` or ``https://host/folder``.
-        options: settings of `obstore` that go before the environment's, e.g. ``endpoint``, ``region``,
+        options: settings of `obstore` that override the environment's, e.g. ``endpoint``, ``region``,
             ``skip_signature``, ``client_options``, ``retry_config``.
 
-    Raises `ConfigError` if the URL or an option is not understood.
+    Raises `ConfigError` if the URL or an option is invalid.
     """
 
     is_local = False
@@ -76,7 +75,7 @@ class RemoteStore(Store):
 
     @property
     def _store(self) -> ObjectStore:
-        """What makes the requests: patiently, once this bucket or server has answered."""
+        """Return the store for requests, which retries for longer once this bucket or server has answered."""
         if self._host not in _answered:
             return self._hasty
         if self._patient is None:
@@ -85,7 +84,7 @@ class RemoteStore(Store):
 
     @contextlib.contextmanager
     def _asking(self, path: str) -> Iterator[None]:
-        """Every request runs in here: its errors become ours."""
+        """Convert the errors of a request; every request runs inside this block."""
         _guard_against_fork(self.url)
         try:
             yield
@@ -135,7 +134,7 @@ class RemoteStore(Store):
             try:
                 return obstore.get(self._store, key, options={"range": {"offset": offset}}).bytes().to_bytes()
             except Exception as error:
-                if _status(error) == "416":  # nothing lies behind the end
+                if _status(error) == "416":  # the range begins after the end
                     return b""
                 raise
 
@@ -147,7 +146,7 @@ class RemoteStore(Store):
         if not spans:
             self.stat(path)
             return [b""] * len(places)
-        # The merging is ours because `get_ranges` panics where a merged range lies behind the end of the file.
+        # Ranges are merged here because `get_ranges` panics if a merged range lies beyond the end of the file.
         with self._asking(path):
             try:
                 blocks = obstore.get_ranges(
@@ -191,7 +190,7 @@ class RemoteStore(Store):
         except OSError as error:
             if is_disk_trouble(error):
                 raise _spool_error(error) from None
-            raise  # the caller's own code failed on something of its own
+            raise  # the error comes from the caller's own code
 
     @contextlib.contextmanager
     def build(self, path: str) -> Iterator[Path]:
@@ -221,9 +220,9 @@ class RemoteStore(Store):
             )
 
     def put_new(self, path: str, data: bytes) -> bool:
-        """Write one small file where there is none; says whether it did. One request, which the server decides.
+        """Write one small file unless it exists, in one atomic request; return whether it was written.
 
-        Raises `StorageError` of kind ``not-supported`` where it knows no such requests."""
+        Raises `StorageError` of kind ``not-supported`` if the server has no conditional writes."""
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
@@ -259,7 +258,7 @@ class RemoteStore(Store):
             yield copy
 
     def download(self, path: str, file: BinaryIO) -> Entry:
-        """Stream one whole file, of one version, into an open file; says which version it was."""
+        """Stream one whole file, of one version, into an open file; return the entry of that version."""
         import obstore
 
         key = self._key(path)
@@ -284,7 +283,7 @@ def _rebuild(url: str, options: dict[str, Any]) -> RemoteStore:
 def _merge(
     file: str, offsets: Sequence[int], lengths: Sequence[int]
 ) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Neighbouring ranges as one: the (start, end) to fetch, and where each range lies in them, as (span, start)."""
+    """Merge neighboring ranges: the (start, end) to fetch, and each range's position in them, as (span, start)."""
     places = [(0, 0)] * len(offsets)
     spans: list[tuple[int, int]] = []
     ranges = [(int(o), int(n), i) for i, (o, n) in enumerate(zip(offsets, lengths, strict=True))]
@@ -394,13 +393,13 @@ _REASONS = (
 
 
 def _status(error: BaseException) -> str | None:
-    """Return the HTTP status that an error of `obstore` tells of."""
+    """Return the HTTP status in an error of `obstore`."""
     match = re.search(r"status code: (\d{3})", str(error))
     return match[1] if match else None
 
 
 def _translate(error: BaseException, url: str) -> FeedmillError | None:
-    """Return an error of `obstore` as one that says what to do; None for what is not about storage."""
+    """Convert an error of `obstore` to one with a fix; None if it is not about storage."""
     from obstore.exceptions import BaseError
 
     text = str(error)
@@ -416,7 +415,7 @@ def _translate(error: BaseException, url: str) -> FeedmillError | None:
 
 
 def _spool_error(error: OSError) -> FeedmillError:
-    """Return the local disk failed, not the store."""
+    """Return the error for a failure of the local disk rather than the store."""
     translated = storage_error(error, tempfile.gettempdir())
     if translated.kind in ("enospc", "edquot"):
         translated.fix = "Free some space there, or set TMPDIR to a folder on a larger disk."

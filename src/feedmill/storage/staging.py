@@ -1,4 +1,4 @@
-"""How files of this machine are written: not through links, durably, and with nothing left behind by killed processes.
+"""Writing of local files: never through links, durably, and with the leftovers of killed processes removed.
 
 **Links.** A dataset may come from somebody else, with links in it. `refuse_links` looks at every folder between a
 place that the user has named and a file of ours; what is opened in place is opened with ``O_NOFOLLOW`` as well.
@@ -29,7 +29,7 @@ _swept: set[str] = set()
 
 
 def refuse_links(path: str, top: str) -> None:
-    """Raise `StorageError` if a component of `path` below the folder `top` is a link; absent ones are none."""
+    """Raise `StorageError` if a component of `path` below the folder `top` is a link; absent components pass."""
     at = top.rstrip("/")
     for name in path[len(at) :].split("/"):
         if not name:
@@ -49,7 +49,7 @@ def refuse_links(path: str, top: str) -> None:
 
 
 def open_in_place(path: str, flags: int) -> int:
-    """Open a file of ours that is no staged one, such as a journal or a lock; made where it is absent.
+    """Open one of our files that is not staged, such as a journal or a lock; it is created if absent.
 
     Raises:
         StorageError: it is a link, no regular file, or a file with another name.
@@ -66,7 +66,7 @@ def open_in_place(path: str, flags: int) -> int:
 
 
 def make_folder(path: str) -> None:
-    """Make a folder and those above it; each new one is durable. Raises `OSError`."""
+    """Create a folder and its parents; each new one is durable. Raises `OSError`."""
     for left in reversed(range(_TRIES)):
         try:
             return _make_missing(path)
@@ -107,7 +107,7 @@ def sync(path: str) -> None:
 
 @contextlib.contextmanager
 def staged(final: str) -> Iterator[str]:
-    """A new file beside `final`, to be renamed to it; removed at the end of the block where it was not. Raises
+    """Create a staged file beside `final`; it is removed at the end of the block unless it was renamed. Raises
     `OSError`."""
     sweep(os.path.dirname(final))
     temporary, lock = _new(final)
@@ -131,14 +131,14 @@ def _new(final: str) -> tuple[str, FileLock]:
 
 
 def temporary_beside(final: str) -> str:
-    """Return a new hidden name in the folder of `final`; stores leave such names out where they list files."""
+    """Return a new hidden name in the folder of `final`; stores skip such names when they list files."""
     folder, name = os.path.split(final)
     short = name if len(name) <= 50 else os.fsdecode(os.fsencode(name)[:200])  # file systems take 255 bytes
     return os.path.join(folder, f".{short}.{secrets.token_hex(6)}{TEMPORARY_SUFFIX}")
 
 
 def look_again() -> None:
-    """A job begins: what was killed since the last one is looked for again."""
+    """Make each folder be swept again, for a new job: processes may have been killed since the last one."""
     _swept.clear()
 
 

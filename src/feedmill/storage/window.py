@@ -1,4 +1,4 @@
-"""A piece of a stored file as a file of its own, read by offset: for libraries that seek in what is too large."""
+"""A range of a stored file as a file object, for libraries that seek in files too large to load."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from feedmill.storage.base import Store
 
 
 class Window(io.RawIOBase):
-    """The bytes ``[offset, offset + length)`` of a file, read-only and seekable; none is read before it is asked for.
+    """The bytes ``[offset, offset + length)`` of a file, read-only and seekable; each is read on demand.
 
-    Wrap it in `io.BufferedReader` where the reader asks for little at a time. Pickles as its place, without data. Not
-    for several threads at once.
+    Wrap it in `io.BufferedReader` for small reads. Pickles as its location, without data. Not thread-safe.
     """
 
     def __init__(self, store: Store, path: str, offset: int, length: int) -> None:

@@ -1,4 +1,4 @@
-"""More parts for samples that are there: from another dataset with the same keys, or from a function."""
+"""Adding parts to existing samples, from another dataset with the same keys or from a function."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ON_MISSING = ("error", "skip")
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """Where new parts come from. Sent to other processes."""
+    """The source of new parts, which is sent to other processes."""
 
     source: Dataset | Make
     parts: tuple[str, ...] | None
@@ -48,7 +48,7 @@ class _Column:
     encoder: Encoder
 
     def of(self, samples: list[Sample]) -> Iterator[tuple[Sample, dict[str, Any]]]:
-        """Each sample with its new parts."""
+        """Yield each sample with its new parts."""
         if isinstance(self.source, Dataset):
             yield from self._looked_up(self.source, samples)
             return
@@ -108,9 +108,9 @@ def add_parts(
 ) -> RewriteReport:
     """Add parts to samples.
 
-    Without `into` every shard is rewritten with the parts in it, and all are put in place at once; that needs the
-    space of the dataset once more, and joins have to be prepared again. With `into` the dataset stays as it is, and
-    a new one is written that holds the new parts under the same keys, shard by shard, for use as auxiliary data.
+    Without `into` every shard is rewritten with the new parts, and all are published at once. This needs free space of
+    the dataset's size, and joins must be prepared again. With `into` the dataset is not changed; a new one is written
+    that has the new parts under the same keys, shard by shard, for use as auxiliary data.
 
     Args:
         url: a prepared dataset.
@@ -118,10 +118,10 @@ def add_parts(
             a mapping of its new parts (values as for `write`).
         parts: which parts of the source; all by default.
         into: the new dataset.
-        missing: what to do about keys that the source lacks: ``error``, or ``skip`` to leave those samples as they are.
-        replace: new parts take the place of old ones with their name, which is an error otherwise.
-        allow_empty: a source that has none of the keys is no error.
-        encode: suffix or part name -> function that makes bytes.
+        missing: handling of keys that the source lacks: ``error``, or ``skip`` to leave those samples unchanged.
+        replace: overwrite existing parts of the same name, which is an error otherwise.
+        allow_empty: accept a source that has none of the keys.
+        encode: suffix or part name -> function that returns bytes.
         workers: processes; by default one per core.
 
     Raises:
@@ -177,7 +177,7 @@ def _in_place(
 
 
 def _refuse_strangers(shards: Sequence[Shard], url: str, column: _Column) -> None:
-    """Raises `EmptyResult` if the source has no key of the dataset: every shard would be written for nothing."""
+    """Raise `EmptyResult` if the source has no key of the dataset: rewriting the shards would change nothing."""
     if isinstance(column.source, Dataset):
         keys = [key for shard in shards for key in shard.scan.keys]
         if not any(column.has(key) for key in keys):
@@ -187,7 +187,7 @@ def _refuse_strangers(shards: Sequence[Shard], url: str, column: _Column) -> Non
 
 @dataclass(frozen=True, slots=True)
 class _Adder:
-    """Writes a shard with the new parts in it."""
+    """A function that writes a shard with the new parts in it."""
 
     column: _Column
 
@@ -219,7 +219,7 @@ class _Adder:
 
 
 def _samples_of(change: Change) -> Iterator[list[Sample]]:
-    """Yield all samples of one shard, those too that a split excludes."""
+    """Yield all samples of one shard, including those that a split excludes."""
     dataset = open_source(change.url)
     assert isinstance(dataset, TarDataset)
     whole = one_shard(dataset, change.shard.path)
@@ -233,7 +233,7 @@ def _read(dataset: Dataset, first: int, last: int) -> Iterator[list[Sample]]:
 
 
 def one_shard(dataset: TarDataset, path: str) -> TarDataset:
-    """Return all samples of one shard of a prepared dataset."""
+    """Return a dataset of all samples of one shard of a prepared dataset."""
     info = energon.read_info(dataset.store)
     table = energon.PreparedShards(dataset.store, info, [path], None, None)
     return TarDataset(dataset.store, table, name=dataset.url)

@@ -1,4 +1,4 @@
-"""More samples for a dataset that is there, from other datasets."""
+"""Appending the samples of other datasets to an existing dataset."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def append(
     workers: int | None = None,
     progress: bool = True,
 ) -> WriteReport:
-    """Add the samples of other datasets, as new shards behind the last one; shards that are there stay as they are.
+    """Append the samples of other datasets as new shards after the last one; existing shards are not changed.
 
     Args:
         url: the prepared dataset that grows.
@@ -54,7 +54,7 @@ def append(
         workers: processes; by default one per core.
 
     Raises:
-        DataError: a key is there already, or a source is damaged.
+        DataError: a key exists already, or a source is corrupt.
         ConfigError: there is no prepared dataset.
         StorageError: it cannot be written.
     """
@@ -86,7 +86,7 @@ def append(
 
 
 def _pattern(shards: Sequence[str]) -> str:
-    """Return how the last shard is named, as a pattern; the usual one where it has no number."""
+    """Return the pattern of the last shard's name; the default one if it has no number."""
     import re
 
     match = re.fullmatch(r"([^%]*?)(\d+)([^\d%/]*\.tar)", shards[-1]) if shards else None

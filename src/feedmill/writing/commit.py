@@ -1,4 +1,4 @@
-"""Making written shards a dataset: the whole of ``.nv-meta``, in an order that every reader survives.
+"""Writing ``.nv-meta`` for finished shards, in an order that is safe for concurrent readers.
 
 A new dataset appears with its last file, ``.info.json``. A dataset that grows has the new shards in the database
 first, then in ``.info.json``, then in its splits. One that loses shards loses them from its splits first.
@@ -29,7 +29,7 @@ _TABLES = (
 
 
 class Media(NamedTuple):
-    """An index with media metadata, and what is to stand before its member names."""
+    """An index with media metadata, and a prefix for its member names."""
 
     database: Path
     prefix: str = ""
@@ -50,16 +50,16 @@ def commit(
 
     Args:
         shards: whole shards with their offset files beside them.
-        splits: split -> shards; None leaves the split file as it is.
-        exclude: what the split file excludes.
+        splits: split -> shards; None leaves the split file unchanged.
+        exclude: the exclusions in the split file.
         description: content of ``dataset.yaml``; None leaves it as it is.
-        removed: member names that are missing, whose media metadata goes too.
-        media: another dataset's index, whose media metadata is taken over.
-        out: where it is written, in place of the dataset itself.
+        removed: deleted member names, whose media metadata is deleted too.
+        media: another dataset's index, whose media metadata is copied.
+        out: folder to write to instead of the dataset itself.
 
     Raises:
         DataError: a key occurs twice.
-        StorageError: the disk is full, and similar.
+        StorageError: the disk is full or cannot be written.
     """
     out = store if out is None else out
     rows = energon_index.IndexRows.of((number, shard.scan) for number, shard in enumerate(shards))
@@ -89,7 +89,7 @@ def commit(
 
 
 def copy_media(new: Path, media: Media, removed: Collection[str] = ()) -> None:
-    """Take over the media tables of another index, without the members that are missing."""
+    """Copy the media tables of another index, without the removed members."""
     with closing(sqlite3.connect(new, isolation_level=None, uri=True)) as connection:
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("PRAGMA journal_mode = OFF")

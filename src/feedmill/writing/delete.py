@@ -1,7 +1,7 @@
-"""Samples taken out of a prepared dataset, by key.
+"""Deletion of samples from a prepared dataset, by key.
 
-Only the shards that hold them are rewritten, by copying what stays, byte for byte; a shard of which nothing stays is
-removed. Excluding samples in ``split.yaml`` is cheaper; this is for what must not be there any more.
+Only the shards that hold them are rewritten, by copying the remaining samples byte for byte; an empty shard is
+removed. Excluding samples in ``split.yaml`` is cheaper; use this for data that must be removed from the disk.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def delete(
     Args:
         url: a prepared dataset on a local disk.
         keys: keys of samples, excluded ones too.
-        ignore_missing: keys that do not exist are reported, and are no error.
+        ignore_missing: report unknown keys instead of raising an error.
         dry_run: change nothing.
         workers: processes; by default one per core.
 
     Raises:
-        NotFound: there is no such sample, or no prepared dataset.
+        NotFound: a key or the prepared dataset does not exist.
         ConfigError: nothing would be left, or the dataset is in an object store.
         StorageError: it cannot be written.
     """
@@ -116,14 +116,14 @@ def _fill(report: RewriteReport, facts: dict[str, object]) -> None:
 
 
 def _places(shard: Shard, wanted: set[str]) -> Int64s:
-    """int64[k], the numbers of the samples in a shard that have one of the keys."""
+    """Return the numbers of the samples in a shard that have one of the keys, int64[k]."""
     if wanted.isdisjoint(shard.scan.keys):
         return np.zeros(0, np.int64)
     return np.asarray([i for i, key in enumerate(shard.scan.keys) if key in wanted], np.int64)
 
 
 def _members(shard: Shard, places: Int64s) -> list[str]:
-    """Return names of the members of some samples."""
+    """Return the names of the members of some samples."""
     gone = np.isin(shard.scan.sample, places)
     owners = shard.scan.sample[gone].tolist()
     parts = (shard.scan.parts[i] for i in np.flatnonzero(gone).tolist())
@@ -163,7 +163,7 @@ def _without(change: Change) -> Shard:
 
 
 def _joined(begins: Sequence[int], ends: Sequence[int]) -> list[tuple[int, int]]:
-    """Ranges that follow each other, as one."""
+    """Merge adjacent ranges."""
     out: list[tuple[int, int]] = []
     for begin, end in zip(begins, ends, strict=True):
         if out and out[-1][1] == begin:

@@ -1,4 +1,4 @@
-"""The same samples in other shards."""
+"""Re-sharding: the same samples in other shards."""
 
 from __future__ import annotations
 
@@ -43,18 +43,17 @@ def reshard(
     """Write the samples of a dataset into shards of another size or order.
 
     Splits stay apart and keep their names; the description is taken over. Excluded shards and samples are skipped
-    and reported. Processes work on shards; the bytes do not depend on how many. Killed at any moment, the same call
-    finishes the job.
+    and reported. The bytes do not depend on `workers`. After a kill the same call finishes the job.
 
     Args:
         source: a dataset whose samples have parts: WebDatasets, prepared or not, a tar, a JSONL file.
         url: the new dataset, a folder.
         samples: samples per shard.
         size: most bytes per shard, or text such as ``"1G"``.
-        shuffle: a seed: the samples of each split in a random order, the same for the same seed.
+        shuffle: seed of a random order of the samples within each split.
         pattern: path of a shard, with ``%06d`` for its number.
         prefix: put before every key, e.g. to merge datasets whose keys are the same.
-        overwrite: replace the dataset that is there.
+        overwrite: replace an existing dataset.
         workers: processes; by default one per core.
 
     Raises:
@@ -103,7 +102,7 @@ def reshard(
 
 
 def _words(groups: Sequence[Group]) -> str:
-    """Return what tells these splits from others of the same samples."""
+    """Return a hash that distinguishes these splits from others of the same samples."""
     return hash_words([f"{g.splits} {g.order.begins.tobytes().hex()} {g.order.ends.tobytes().hex()}" for g in groups])
 
 
@@ -155,7 +154,7 @@ def _copy_description(source: str, store: Store) -> None:
 
 
 def _left_out(dataset: Dataset) -> list[str]:
-    """Return what of the source is not written, in words."""
+    """Return messages about data of the source that is not written."""
     if not isinstance(dataset, TarDataset) or sniff(dataset.url).format is not ENERGON:
         return []
     splits = energon.read_splits(dataset.store) or energon.Splits()

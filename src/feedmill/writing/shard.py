@@ -1,4 +1,4 @@
-"""One shard being written: members in bulk, hashed on the way, with its index known when the last byte is."""
+"""One shard being written: members in bulk, hashed and indexed while they are written."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _JOINED = 1 << 20
 
 
 class Shard(NamedTuple):
-    """A finished shard: path, what the sidecar says about it, its samples."""
+    """A finished shard: path, its entry in the sidecar, its samples."""
 
     path: str
     record: ShardRecord
@@ -32,7 +32,7 @@ class Shard(NamedTuple):
 
 
 class ShardFile:
-    """A shard that appears, with its ``.tar.idx``, when it is closed; not at all if it is not."""
+    """A shard that is published, with its ``.tar.idx``, only when it is closed."""
 
     def __init__(self, store: Store, path: str) -> None:
         self.store, self.path = store, path
@@ -92,9 +92,9 @@ class ShardFile:
         return Shard(self.path, record, scan)
 
     def abort(self) -> None:
-        """Give it up; nothing is left of it."""
+        """Discard the shard."""
         self._stack.__exit__(_Aborted, _Aborted("given up"), None)
 
 
 class _Aborted(FeedmillError):
-    """Makes the store drop a file."""
+    """Raised inside `Store.write` so that the store discards the file."""

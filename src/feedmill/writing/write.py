@@ -1,4 +1,4 @@
-"""`feedmill.write`: samples, or work that gives the samples of each shard, as a prepared dataset."""
+"""`feedmill.write`: writes samples, or the results of a function for each shard, as a prepared dataset."""
 
 from __future__ import annotations
 
@@ -47,29 +47,29 @@ def write(
     workers: int | None = None,
     progress: bool = True,
 ) -> WriteReport:
-    """Write a dataset: shards with their index, ready to be opened.
+    """Write a prepared dataset: shards with their index.
 
-    The bytes do not depend on `workers`. Killed at any moment, the same call finishes the job: finished shards stay.
+    The bytes do not depend on `workers`. After a kill the same call finishes the job and keeps finished shards.
 
     Args:
         url: a folder: path or URL.
-        samples: mappings with ``__key__``, `Sample`, or dataclasses; with `produce`, items that it makes samples of.
+        samples: mappings with ``__key__``, `Sample`, or dataclasses; with `produce`, its items.
         produce: a function of an item at the top level of a module; each item becomes one shard (or none, where there
-            are no samples), and items are worked on by several processes. The limits do not count then.
+            are no samples), and several processes share the items. The limits have no effect then.
         pattern: path of a shard, with ``%06d`` for its number; ``shards/%06d.tar`` by default.
         samples_per_shard, shard_size: a shard ends before it would have more; bytes, or text such as ``"1G"``.
-        split: what split the samples are in; ``train`` in a new dataset, the first one where it grows.
-        sample_type, field_map: what ``dataset.yaml`` says; the field map also says where fields of dataclasses go.
-        encode: suffix or part name -> function that makes bytes.
-        append: add to the prepared dataset that is there, behind its last shard.
-        overwrite: replace the dataset that is there.
-        workers: without `produce`, threads that encode (none by default: worth it for images); with it, processes
+        split: the split of the samples; by default ``train`` in a new dataset, the first one with `append`.
+        sample_type, field_map: content of ``dataset.yaml``; the field map also maps fields of dataclasses to parts.
+        encode: suffix or part name -> function that returns bytes.
+        append: append to the existing prepared dataset, after its last shard.
+        overwrite: replace an existing dataset.
+        workers: without `produce`, threads that encode (none by default; useful for images); with it, processes
             (by default one per core).
         progress: show a bar on a terminal.
 
     Raises:
         DataError: a sample cannot be stored, or a key occurs twice.
-        ConfigError: there is a dataset already, or options are invalid.
+        ConfigError: a dataset exists already, or options are invalid.
         StorageError: it cannot be written.
     """
     began = time.perf_counter()
@@ -124,7 +124,7 @@ def write_samples(writer: Writer, samples: Iterable[Any], *, workers: int, progr
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """What every process needs to write shards."""
+    """The data that every process needs to write shards."""
 
     url: str
     produce: Produce
@@ -175,7 +175,7 @@ def _noted(target: Destination, shard: Shard | None) -> Shard | None:
 
 
 def _write_shard(shared: _Shared, work: tuple[str, Any]) -> Shard | None:
-    """Write one shard. None, and no shard, where there are no samples."""
+    """Write one shard and return it; None if there are no samples."""
     name, item = work
     store = open_store(shared.url)
     file: ShardFile | None = None
@@ -192,7 +192,7 @@ def _write_shard(shared: _Shared, work: tuple[str, Any]) -> Shard | None:
 
 
 def batches(samples: Iterable[Encoded]) -> Iterator[list[Encoded]]:
-    """Yield samples in lists of a size that is worth writing at once."""
+    """Yield samples in lists large enough for efficient writing."""
     batch: list[Encoded] = []
     size = 0
     for sample in samples:

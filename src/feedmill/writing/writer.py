@@ -1,7 +1,7 @@
-"""`Writer`: samples in, a prepared dataset out.
+"""`Writer`, which writes samples as a prepared dataset.
 
-The caller's thread encodes and cuts; one thread behind it makes headers, hashes and writes; another puts finished
-shards in place. What a shard holds depends on the samples and the limits alone.
+The caller's thread encodes samples and divides them into shards; a second thread makes headers, hashes and writes; a
+third publishes finished shards. The content of a shard depends on the samples and the limits alone.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _QUEUED = 6
 
 @dataclass(slots=True)
 class WriteReport:
-    """What was written.
+    """The result of writing a dataset.
 
     Attributes:
         path: the dataset.
-        samples, shards, bytes: what was written, in this run and in an interrupted one before.
+        samples, shards, bytes: totals of this run and of an interrupted one before.
         reused: shards that an interrupted run had finished.
         seconds: wall time.
     """
@@ -54,18 +54,18 @@ class WriteReport:
         return cls(path, samples, len(shards), sum(s.record.size for s in shards), reused, round(seconds, 3))
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as plain data for ``--json``."""
+        """Return plain data for ``--json``."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
 def encoding_facts(field_map: Mapping[str, str] | None, encode: Mapping[str, Encode] | None) -> dict[str, Any]:
-    """Return what of the making of bytes tells this work from other work."""
+    """Return the encoding options that are part of a job's identity."""
     encoders = {name: identity(function) for name, function in sorted((encode or {}).items())}
     return {"field_map": dict(field_map or {}), "encode": encoders}
 
 
 class Keys:
-    """Keys of a dataset being written. Raises `DataError` for one that comes again."""
+    """The keys of a dataset being written. Raises `DataError` for a duplicate."""
 
     def __init__(self, url: str, shards: Iterable[Shard] = ()) -> None:
         self.url = url
@@ -74,7 +74,7 @@ class Keys:
             self.add_shard(shard)
 
     def add(self, key: str) -> None:
-        """One more key."""
+        """Add a key."""
         if key in self._seen:
             raise DataError(
                 "the key occurs twice; keys must be unique in a dataset",
@@ -86,7 +86,7 @@ class Keys:
         self._seen.add(key)
 
     def add_shard(self, shard: Shard) -> None:
-        """The keys of a whole shard."""
+        """Add the keys of a complete shard."""
         before = len(self._seen)
         if not self._seen.isdisjoint(shard.scan.keys):
             raise DataError(
@@ -104,27 +104,27 @@ class Keys:
 
 
 class Writer:
-    """A context manager that writes samples into shards, and publishes the dataset when it ends.
+    """A context manager that writes samples into shards, and completes the dataset at its end.
 
-    Where the block ends with an error, or the process is killed, finished shards are kept; writing the same samples
-    again continues behind them.
+    If the block ends with an error, or the process is killed, finished shards are kept; writing the same samples again
+    continues after them.
 
     Args:
         url: the dataset, a folder: path or URL.
         pattern: path of a shard in it, with ``%06d`` for its number.
         samples_per_shard, shard_size: a shard ends before it would have more; bytes, or text such as ``"1G"``.
-        split: what split the samples are in.
-        sample_type, field_map: what ``dataset.yaml`` says; the field map also says where fields of dataclasses go.
-        encode: suffix or part name -> function that makes bytes.
-        append: add to the prepared dataset that is there, behind its last shard.
-        overwrite: replace the dataset that is there.
+        split: the split of the samples.
+        sample_type, field_map: content of ``dataset.yaml``; the field map also maps fields of dataclasses to parts.
+        encode: suffix or part name -> function that returns bytes.
+        append: append to the existing prepared dataset, after its last shard.
+        overwrite: replace an existing dataset.
 
     Attributes:
-        samples: how many were given.
-        report: what was written, once the block has ended.
+        samples: number of samples passed so far.
+        report: the result, once the block has ended.
 
     Raises:
-        ConfigError: there is a dataset already, or options are invalid.
+        ConfigError: a dataset exists already, or options are invalid.
         StorageError: it cannot be written.
     """
 
@@ -181,7 +181,7 @@ class Writer:
         self._closed = self._failed = False
 
     def _take_done(self) -> None:
-        """Shards from the beginning that an interrupted run has finished: their samples are not written again."""
+        """Take over the first shards that an interrupted run finished: their samples are not written again."""
         while (shard := self.target.done.get(self.layout.shard(len(self.shards)))) is not None:
             self.shards.append(shard)
             self._keys.add_shard(shard)
@@ -190,11 +190,11 @@ class Writer:
 
     @property
     def skipping(self) -> bool:
-        """Whether the next sample was written by an interrupted run."""
+        """Return whether an interrupted run has written the next sample."""
         return bool(self._skip)
 
     def skip(self, sample: Any) -> None:
-        """Pass over a sample that is written. Raises `DataError` if it is not the one that was."""
+        """Skip a sample that is written already. Raises `DataError` if it differs from the one that was written."""
         key = self.encoding.taker.key(sample)
         wanted = self._skip.popleft()
         if key != wanted:
@@ -212,7 +212,7 @@ class Writer:
 
         Raises:
             DataError: its key or a part cannot be stored; the sample is not written, others are.
-            StorageError: the disk is full, and similar.
+            StorageError: the disk is full or cannot be written.
         """
         if self._skip:
             self.skip(sample)
@@ -257,7 +257,7 @@ class Writer:
         self._queue.append(self._writing.submit(self._run, function, *arguments))
 
     def _run(self, function: Any, *arguments: Any) -> None:
-        """What the writing thread does; after an error nothing more, or a shard with a hole might be finished."""
+        """Run a function on the writing thread, unless an earlier one failed: the shard would lack samples."""
         if not self._failed:
             self._failed = True
             function(*arguments)
@@ -270,7 +270,7 @@ class Writer:
         self._file.add(batch)
 
     def _finish_shard(self) -> None:
-        """Have the shard put in place while the next one begins; not more than two are on their way."""
+        """Publish the shard in the background while the next one begins; at most two are in flight."""
         file, self._file = self._file, None
         assert file is not None
         self._placed.append(self._placing.submit(self._place, file))
@@ -278,7 +278,7 @@ class Writer:
             self._note()
 
     def _place(self, file: ShardFile) -> Shard:
-        """Return what the placing thread does; at once noted, so that a kill does not lose it."""
+        """Publish a shard, on the third thread, and record it at once in the journal, so that it survives a kill."""
         shard = file.close()
         self.target.work.add(shard)
         return shard
@@ -288,8 +288,8 @@ class Writer:
         self._placed.popleft()
 
     def close(self) -> WriteReport:
-        """Finish the dataset. Raises as `write` does, and `DataError` where there was no sample, or fewer samples
-        than an interrupted run has written."""
+        """Finish the dataset. Raises as `write` does, and `DataError` if there was no sample, or fewer samples than an
+        interrupted run has written."""
         if self._skip:
             raise DataError(
                 f"the samples end before those that an interrupted run has written (next: {self._skip[0]!r})",
@@ -308,7 +308,7 @@ class Writer:
         return self.report
 
     def abort(self) -> None:
-        """Abort; finished shards are kept for the next run."""
+        """Stop writing; finished shards are kept for the next run."""
         self._stop()
 
     def _stop(self) -> None:
@@ -339,7 +339,7 @@ class Writer:
 
 
 def writer(url: str, **options: Any) -> Writer:
-    """Return a `Writer`; takes its options.
+    """Return a `Writer` with these options.
 
     >>> import feedmill, tempfile
     >>> folder = tempfile.mkdtemp() + "/cats"
