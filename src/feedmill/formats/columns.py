@@ -1,7 +1,7 @@
-"""The reader of Parquet and Arrow files, block by block, for tables and for documents.
+"""Columns: Parquet files and Arrow files, read block by block. The one reader of both, for tables and for documents.
 
-A block is the unit that can be read alone: a row group of a Parquet file, or a record batch of an Arrow file (stream
-or file form). Opening reads footers and messages' headers, never the data. Requires pyarrow (`feedmill[arrow]`).
+A block is what can be read alone: a row group of a Parquet file, a record batch of an Arrow file (stream or file
+form). Opening reads footers and messages' headers, never the data. pyarrow is needed (`feedmill[arrow]`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MAPPED = 4096
 
 
 def load_pyarrow() -> Any:
-    """Import and return pyarrow. Raises `MissingExtra`."""
+    """Return the pyarrow package. Raises `MissingExtra`."""
     try:
         import pyarrow
         import pyarrow.ipc
@@ -47,7 +47,7 @@ def damaged(where: str, error: BaseException, **fields: Any) -> DataError:
 
 @contextmanager
 def opened(store: Store, path: str, kind: str) -> Iterator[tuple[list[str], Any]]:
-    """Open a file for sequential reading: column names, and a `ParquetFile` or an Arrow stream or file reader.
+    """Names of the columns, and a `ParquetFile` or the reader of an Arrow stream or file, to be read in order.
 
     Args:
         kind: ``"parquet"`` or ``"arrow"``.
@@ -79,7 +79,7 @@ class ColumnFile(ABC):
     Attributes:
         schema: the `pyarrow.Schema`.
         ends: int64[blocks], rows up to the end of each block.
-        word: changes when the content does, as far as the file's own index shows.
+        word: changes when the content does, as far as the file's own index tells.
     """
 
     schema: Any
@@ -92,43 +92,15 @@ class ColumnFile(ABC):
     @property
     @abstractmethod
     def extents(self) -> Int64s:
-        """Return the offset and length in bytes of each block, int64[blocks, 2]. Raises `DataError`."""
+        """int64[blocks, 2]: offset and length of each block in the file. Raises `DataError`."""
 
     @abstractmethod
     def read(self, block: int, columns: Sequence[str] | None = None) -> tuple[Any, int]:
-        """Return a block as `pyarrow.Table` or `RecordBatch`, and its size in bytes. Raises `DataError`."""
-
-
-class _Ranges(io.RawIOBase):
-    """A file of a store as a Python file, read range by range."""
-
-    def __init__(self, store: Store, path: str) -> None:
-        self._store, self._path, self._at = store, path, 0
-        self._size = store.stat(path).size
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self._at = (0, self._at, self._size)[whence] + offset
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        count = max(0, min(len(buffer), self._size - self._at))
-        if count:
-            buffer[:count] = self._store.read(self._path, self._at, count)
-        self._at += count
-        return count
+        """Return a block as `pyarrow.Table` or `RecordBatch`, and the bytes that it takes. Raises `DataError`."""
 
 
 class ParquetFile(ColumnFile):
-    """A Parquet file. Remote files are read by ranges; a row group is always read whole."""
+    """A Parquet file. Remote ones are read by ranges; a row group is read whole, as the format has it."""
 
     def __init__(self, store: Store, path: str) -> None:
         self.store, self.path = store, path
@@ -139,7 +111,7 @@ class ParquetFile(ColumnFile):
 
                 opened_file = pq.ParquetFile(source)
                 self._metadata, self.schema = opened_file.metadata, opened_file.schema_arrow
-                _ = self.schema.names  # raises for corrupt names, which are not UTF-8
+                _ = self.schema.names  # damaged ones are no text
             except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
                 raise damaged(store.locate(path), error) from None
         of = self._metadata
@@ -159,7 +131,7 @@ class ParquetFile(ColumnFile):
 
     @cached_property
     def extents(self) -> Int64s:
-        """Return the offset and length in bytes of each row group, int64[row groups, 2]. Raises `DataError`."""
+        """int64[row groups, 2]: offset and length of each in the file. Raises `DataError`."""
         try:
             return parquet_footer.extents(self._footer())
         except ValueError as error:
@@ -192,7 +164,8 @@ class ParquetFile(ColumnFile):
 
 
 class ArrowFile(ColumnFile):
-    """An Arrow file in either form, memory-mapped and read on access. Remote files are cached as local copies."""
+    """An Arrow file in either form, memory-mapped: a block is read when it is looked at. Remote files are kept as local
+    copies."""
 
     def __init__(self, store: Store, path: str) -> None:
         self._where = store.locate(path)
@@ -210,16 +183,16 @@ class ArrowFile(ColumnFile):
 
     @property
     def extents(self) -> Int64s:
-        """Return the offset and length in bytes of each record batch, int64[batches, 2]."""
+        """int64[batches, 2]: offset and length of each in the file."""
         return self._extents
 
     def _scan(self, pyarrow: Any) -> bytes:
-        """Read the schema and the location of each record batch. Returns the bytes of the messages' headers."""
+        """Walk the messages: the schema, and where each record batch lies. Gives what the messages' headers say."""
         source = pyarrow.BufferReader(self._data)
         form = source.read(6) == _ARROW_MAGIC
         source.seek(8 if form else 0)
         self.schema = pyarrow.ipc.read_schema(source)
-        _ = self.schema.names  # raises for corrupt names, which are not UTF-8
+        _ = self.schema.names  # damaged ones are no text
         counts, extents, heads = [], [], []
         if any(pyarrow.types.is_dictionary(field.type) for field in self.schema):
             source.seek(0)  # a dictionary belongs to all batches after it: such files are read from the beginning
@@ -272,14 +245,14 @@ def is_media(pyarrow: Any, kind: Any) -> bool:
 
 
 def suffixes_of(schema: Any) -> dict[str, str]:
-    """Return the columns that hold files, for `RowsDataset.suffixes`."""
+    """Return which columns hold files, for `RowsDataset.suffixes`."""
     pyarrow = load_pyarrow()
     return {field.name: ANY for field in schema if is_media(pyarrow, field.type)}
 
 
 def values(column: Any) -> list[Any]:
-    """Return the values of an array or chunked array: lists of numbers as numpy arrays, files as their bytes, all else
-    as Python objects."""
+    """The values of an array or chunked array: lists of numbers as numpy arrays, files as their bytes, all else as
+    Python has it."""
     pyarrow = load_pyarrow()
     if isinstance(column, pyarrow.ChunkedArray):
         column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
@@ -301,13 +274,13 @@ def values(column: Any) -> list[Any]:
 
 
 def filled(column: Any) -> npt.NDArray[Any]:
-    """Return a numeric array or chunked array as numpy array [n] of its type, with 0 in place of nulls."""
+    """Return a numeric array or chunked array as numpy array [n] of its type; 0 in place of nulls."""
     numbers: npt.NDArray[Any] = np.asarray(column.fill_null(0) if column.null_count else column)
     return numbers
 
 
 def _arrays(column: Any) -> list[Any] | None:
-    """Return lists of numbers as arrays, null lists as None; None if a list holds nulls."""
+    """Lists of numbers as arrays, null lists as None; None if a list holds nulls."""
     flat = column.flatten()
     if flat.null_count:
         return None
@@ -320,7 +293,7 @@ def _arrays(column: Any) -> list[Any] | None:
 
 
 def _files(found: list[Any]) -> list[Any]:
-    """Return the bytes of files. A file given only by its path is not read: it may lie anywhere."""
+    """Return the bytes of files. Those that are only named are not looked for: they may lie anywhere."""
     return [None if value is None else _missing(value) if value["bytes"] is None else value["bytes"] for value in found]
 
 

@@ -1,7 +1,8 @@
 """The dataset that shards are written to: a new one, one that grows, or one that replaces another.
 
-The replacement of a local dataset is first written in full to ``.feedmill-work/new/`` and then renamed; until then the
-old dataset can be read. An object store cannot rename, so the old dataset is deleted first.
+What replaces a local dataset is written whole in ``.feedmill-work/new/`` first, and then renamed into its
+place: until that moment the old dataset can be read. In an object store, where nothing can be renamed, the old one is
+deleted first.
 """
 
 from __future__ import annotations
@@ -26,23 +27,23 @@ from feedmill.writing.shard import Shard
 from feedmill.writing.work import NEW, ShardWork, begin, below, in_job, job_of
 
 
-class Target:
-    """The destination of new shards. After a kill the same target, opened again, has the finished shards in `done`.
+class Destination:
+    """Where new shards go. Killed at any moment, the same target opened again knows the shards that are done.
 
     Args:
         url: the folder.
         layout: names and limits of the shards.
-        job: plain data that identifies this job.
-        split: the split that the new shards join; None for the first one (``train`` in a new dataset).
+        job: plain data that tells this work from other work.
+        split: what split the new shards join; None for the first that there is (``train`` in a new dataset).
         description: content of ``dataset.yaml``.
-        append: append to the existing prepared dataset.
-        overwrite: replace an existing dataset.
+        append: add to the prepared dataset that is there.
+        overwrite: replace the dataset that is there.
         media: an index whose media metadata a new dataset takes over.
 
     Attributes:
         home: the dataset's folder.
         store: where shards are written: `home`, or the folder of those that replace a dataset.
-        done: shards that an interrupted run of the same job has finished, by path.
+        done: shards that an interrupted run of the same work has finished, by path.
 
     Raises:
         ConfigError: there is a dataset, or there are tars of unknown origin; or there is none to append to.
@@ -86,7 +87,7 @@ class Target:
             raise
 
     def _refuse_present(self, job: Mapping[str, Any]) -> None:
-        """Raise an error, before anything is written, for a folder with data that is not from an unfinished job."""
+        """Refuse a folder with data that no unfinished writing has left, before anything is made in it."""
         left = job_of(self.home)
         placed = left is not None and (left.get("half") or left.get("published"))
         kept = left is not None and left.get("staged") and not placed  # the old dataset is untouched
@@ -106,7 +107,7 @@ class Target:
             raise _foreign(self.url, tars[0], "Write to another folder, or index them with 'feedmill prepare'.")
 
     def _replaceable(self) -> list[str]:
-        """Return the shards of the existing dataset, and those whose names the new ones may get."""
+        """Return the shards of the dataset that is there, and those whose names the new ones may get."""
         listed = set(energon.read_info(self.home)) if self._prepared else set()
         tars = _tars(self.home)
         others = [path for path in tars if path not in listed and self.layout.number(path) is None]
@@ -119,7 +120,7 @@ class Target:
         return self.home.exists(energon.INFO) or self.home.exists(energon.INFO_YAML)
 
     def _replace(self) -> None:
-        """Remove the replaced files; if new shards are staged, continue in their folder, or publish them."""
+        """Remove what is replaced; where new shards are staged, continue in their folder, or put them in place."""
         job = self.work.noted
         if self.work.roll_forward():
             pass  # it is in place
@@ -132,7 +133,7 @@ class Target:
             self.work.note(replaced=[])
 
     def _publish(self) -> None:
-        """Replace the old dataset with the staged one."""
+        """Put the staged dataset in place of the old one."""
         assert isinstance(self.home, LocalStore)
         moved = sorted(below(self.home.below(NEW)))
         deletes = sorted(set(_of_dataset(self.work.noted["replaced"])) - set(moved))
@@ -140,7 +141,7 @@ class Target:
         self.store = self.home
 
     def _grow(self) -> None:
-        """Number new shards after the existing ones."""
+        """Number new shards behind those that are there."""
         present = present_shards(self.home)
         base = self.work.noted.get("base") if self.work.resumed else None
         if base is None:
@@ -185,7 +186,7 @@ class Target:
         self.work.finish()
 
     def _refuse_unreadable(self, shards: Sequence[Shard]) -> None:
-        """Remove new samples that the declared sample type cannot read, and raise an error."""
+        """Refuse new samples that the declared sample type could not read, and remove them."""
         field_map = declared_map(self.home)
         for shard in shards if field_map else ():
             problem = unreadable(field_map, shard.scan, self.store.locate(shard.path))
@@ -197,7 +198,7 @@ class Target:
                 raise problem
 
     def drop(self) -> None:
-        """Remove everything that this job has written."""
+        """Remove what was written, as if nothing had been begun."""
         clear_left(self.home, self.work.noted)
         self.work.finish()
 
@@ -219,7 +220,7 @@ def _present_splits(store: Store, base: Sequence[str]) -> energon.Splits:
 
 
 def _joined(present: energon.Splits, joins: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[str]], list[str]]:
-    """Return splits and exclusions after these shards have joined these splits."""
+    """Splits and exclusions once these shards have joined these splits."""
     new = {shard for names in joins.values() for shard in names}
     parts = {name: [s for s in names if s not in new] for name, names in present.parts.items()}
     for name, names in joins.items():
@@ -257,7 +258,7 @@ def _join_left(store: Store, left: Mapping[str, Any]) -> None:
 
 
 def _of_dataset(shards: Sequence[str]) -> list[str]:
-    """Return all files of a dataset, beginning with the one that a dataset requires."""
+    """Return all files of a dataset, the one without which there is none first."""
     index = [energon.INFO, energon.INFO_YAML, database.INDEX, energon.UUID, energon_members.PATH, sidecar.PATH]
     described = [f"{database.META}/{name}" for name in ("split.yaml", "split.json", "dataset.yaml")]
     return [*index, *described, *(path for shard in shards for path in (shard, idx_name(shard)))]
