@@ -68,7 +68,7 @@ class Streamed:
         self._stream = api.Stream(device=device)
 
     def begun(self) -> AbstractContextManager[Any]:
-        """Return the stream is the current one of the calling thread, and its device the current device."""
+        """Make the stream the current one of the calling thread, and its device the current device."""
         context: AbstractContextManager[Any] = self._api.stream(self._stream)
         return context
 
