@@ -202,7 +202,10 @@ def test_the_old_name_and_option_of_filter_give_one_line_of_warning(
 ) -> None:
     for arguments, line in (
         (("mix", tmp_path / "none.json"), "'feedmill mix' is now called 'feedmill filter'; the old name will go"),
-        (("filter", tmp_path / "none.json", "--processes", 1), "--processes is now called --workers; the old name will go"),
+        (
+            ("filter", tmp_path / "none.json", "--processes", 1),
+            "--processes is now called --workers; the old name will go",
+        ),
     ):
         caplog.clear()
         run(*arguments, status=1)
