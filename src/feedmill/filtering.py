@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from feedmill.errors import ConfigError
 
@@ -17,6 +17,35 @@ if TYPE_CHECKING:
 _DATA = (".pbin", ".ds", ".idx", ".bin", ".npy", ".jsonl")
 
 
+@overload
+def filter(
+    inputs: Sequence[str] | str,
+    output: str,
+    *,
+    min_length: int | None = None,
+    max_length: int | None = None,
+    keep: Sequence[int] | None = None,
+    drop: Sequence[int] | None = None,
+    predicate: Callable[[int, Tokens], bool] | None = None,
+    token_size: int | None = None,
+    mixed_tokenizers: bool = False,
+    drop_loss: bool = False,
+    allow_empty: bool = False,
+    overwrite: bool = False,
+    progress: bool | None = None,
+) -> Report: ...
+@overload
+def filter(
+    inputs: str | Mapping[str, Any] | FilterConfig,
+    output: None = None,
+    *,
+    dry_run: bool = False,
+    allow_stale: bool = False,
+    id: str | None = None,
+    allow_empty: bool = False,
+    workers: int | None = None,
+    progress: bool | None = None,
+) -> MixReport: ...
 def filter(
     inputs: Sequence[str] | str | Mapping[str, Any] | FilterConfig,
     output: str | None = None,

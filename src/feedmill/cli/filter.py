@@ -62,9 +62,10 @@ def filter(
 
     Documents by attributes: spans of text are replaced, streams sampled and merged, see docs/filter.md.
     """
-    from feedmill.filtering import filter as run
+    from feedmill import filtering
 
-    report: Any = run(
+    run: Any = filtering.filter  # which of its two forms is meant, it finds out itself
+    report = run(
         inputs[0] if len(inputs) == 1 else inputs[:-1],
         None if len(inputs) == 1 else inputs[-1],
         min_length=min_length,
