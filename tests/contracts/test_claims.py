@@ -56,12 +56,13 @@ def test_the_second_machine_is_refused_and_told_how_to_go_on(s3_bucket, machines
 def test_of_two_that_ask_at_once_one_gets_it(s3_bucket, machines, monkeypatch):
     """Both find no lock; the server decides."""
     store = open_store(f"{s3_bucket}/d")
-    both = threading.Barrier(2)
+    both, one = threading.Barrier(2), threading.Lock()  # the stand-in's own condition is not atomic
     new = RemoteStore.put_new
 
     def together(self, path, data):
         both.wait(20)
-        return new(self, path, data)
+        with one:
+            return new(self, path, data)
 
     monkeypatch.setattr(RemoteStore, "put_new", together)
     got: list[str] = []

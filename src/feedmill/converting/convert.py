@@ -184,7 +184,7 @@ def _of_target(to: str, name: str, value: Any) -> tuple[str, bool, bool, str]:
 def _check_destination(destination: str, to: str) -> None:
     ends = {*file_ends("files"), *(f".{target.name}" for target in targets().values() if target.is_file)}
     ending = max((end for end in ends if destination.endswith(end)), key=len, default="")
-    if not ending or is_one_file(destination, to) or (ending == f".{to}" and not targets()[to].is_file):
+    if not ending or is_one_file(destination, to) or (ending == f".{to}" and targets()[to].form == "shards"):
         return
     file = targets()[to].is_file
     raise ConfigError(
