@@ -128,7 +128,7 @@ def newest_state(out: Path) -> dict[str, Any] | None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the command line; see `train` for the options."""
+    """Run the command line; see `train` for the options."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--recipe", required=True)
     parser.add_argument("--out", required=True, type=Path)

@@ -108,7 +108,7 @@ class SavableDataLoader(EpochLoader):
             self.load_state_dict(list(states))
 
     def save_state(self, dst_rank: int) -> list[Any] | None:
-        """Return the old name of `save_state_global`."""
+        """Call `save_state_global`, whose old name this is."""
         return self.save_state_global(dst_rank)
 
     def restore_state(self, state: Sequence[Any] | None) -> None:
