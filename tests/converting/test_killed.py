@@ -14,6 +14,7 @@ WORK = {
     "webdataset": ("source", "out", "--to", "webdataset", "--samples-per-shard", 40),
     "vla": ("source", "out", "--to", "vla", "--samples-per-shard", 40),
     "mds": ("source", "out", "--to", "mds", "--samples-per-shard", 40),
+    "npz": ("source", "out", "--to", "npz", "--samples-per-shard", 40),
     "parquet": ("source", "out.parquet", "--to", "parquet", "--samples-per-shard", 40),
     "jsonl": ("source", "out.jsonl", "--to", "jsonl", "--fields", "txt,json", "--samples-per-shard", 40),
     "rows": ("rows", "out", "--to", "parquet"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from PIL import Image
 
 import feedmill as fm
-from feedmill.errors import ConfigError, DataError, FeedmillError, TrustError
+from feedmill.errors import DataError, FeedmillError, TrustError
 from feedmill.formats.npz.write import WRITER
 from feedmill.storage import LocalStore
 
@@ -77,6 +78,23 @@ def test_check_reads_everything(tmp_path: Path) -> None:
     assert [problem.kind for problem in findings] == ["hash-mismatch"]
 
 
+def test_what_is_in_no_sample_is_named(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.arange(3), version=np.float32(7))
+    with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
+        archive.writestr("notes.txt", "about")
+    remarks = ["a.npz: the array 'version' is in no sample", "a.npz: 'notes.txt' is no array"]
+    assert fm.open(tmp_path).describe()["remarks"] == remarks
+    assert fm.check(str(tmp_path), progress=False).notes == remarks
+    report = fm.convert(tmp_path, tmp_path.parent / "tars", "wds", progress=False)
+    assert set(remarks) <= {loss.what for loss in report.plan.losses}
+
+
+def test_texts_of_numpy_are_keys(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", __key__=np.asarray(["b", "ü"]), x=np.arange(2))
+    dataset = fm.open(tmp_path)
+    assert [sample.key for sample in dataset] == ["b", "ü"] and dataset.find("ü") == 1 and set(dataset[0]) == {"x"}
+
+
 def objects(folder: Path) -> None:
     np.savez(folder / "0.npz", a=np.asarray([{}], object), allow_pickle=True)
 
@@ -88,6 +106,36 @@ def lengths(folder: Path) -> None:
 def columns(folder: Path) -> None:
     np.savez(folder / "0.npz", a=np.arange(3))
     np.savez(folder / "1.npz", b=np.arange(3))
+
+
+def types(folder: Path) -> None:
+    np.savez(folder / "0.npz", a=np.arange(3))
+    np.savez(folder / "1.npz", a=np.arange(3.0))
+
+
+def widths(folder: Path) -> None:
+    np.savez(folder / "0.npz", a=np.zeros((3, 2)))
+    np.savez(folder / "1.npz", a=np.zeros((3, 4)))
+
+
+def twofold(folder: Path) -> None:
+    for count in (3, 5):
+        data = io.BytesIO()
+        np.save(data, np.arange(count))
+        with zipfile.ZipFile(folder / "0.npz", "a") as archive, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            archive.writestr("a.npy", data.getvalue())
+
+
+def endless(folder: Path) -> None:
+    """Whose number of bytes is 0 where it is counted in 64 bits."""
+    header = b"{'descr': '<i8', 'fortran_order': False, 'shape': (4611686018427387904, 4), }".ljust(117) + b"\n"
+    with zipfile.ZipFile(folder / "0.npz", "w") as archive:
+        archive.writestr("a.npy", b"\x93NUMPY\x01\x00v\x00" + header)
+
+
+def empty(folder: Path) -> None:
+    (folder / "0.npz").touch()
 
 
 def scalars(folder: Path) -> None:
@@ -124,9 +172,14 @@ def backwards(folder: Path) -> None:
 BAD: dict[Any, tuple[type[FeedmillError], str]] = {
     objects: (TrustError, "holds Python objects"),
     lengths: (DataError, "different numbers of rows"),
-    columns: (ConfigError, "its columns are"),
+    columns: (DataError, "'a' is missing here and int64 there"),
+    types: (DataError, "'a' is float64 here and int64 there"),
+    widths: (DataError, r"'a' is float64\[4\] here and float64\[2\] there"),
+    twofold: (DataError, "two arrays have one name"),
+    endless: (DataError, "needs [0-9]{20,} bytes"),
+    empty: (DataError, "its 0 bytes are no zip archive"),
     scalars: (DataError, "no array with an axis of samples"),
-    moments: (DataError, "is not supported"),
+    moments: (DataError, "are not supported"),
     text: (DataError, "no .npy file"),
     cut: (DataError, "cannot be read"),
     offsets: (DataError, "offsets are missing"),

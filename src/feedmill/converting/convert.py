@@ -13,9 +13,9 @@ from feedmill.converting.losses import unread
 from feedmill.converting.preview import Options, Preview, check_places
 from feedmill.converting.staging import is_staged, refuse_present, settled, stage
 from feedmill.converting.table import ROWS, SAMPLES, check_target, family, is_one_file
-from feedmill.documents.kinds import LINE_SUFFIXES
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.columns import load_pyarrow
+from feedmill.formats.documents import LINE_SUFFIXES
 from feedmill.formats.registry import ends as file_ends
 from feedmill.formats.registry import targets
 from feedmill.jobs.policy import RAISE, OnError, check_budget, on_error_policy, renamed_parameters

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from feedmill.converting.jsontypes import loads
-from feedmill.documents.kinds import LINE_SUFFIXES, is_hidden
+from feedmill.documents.kinds import is_hidden
 from feedmill.errors import DataError, NotFound
-from feedmill.formats.documents import read_rows
+from feedmill.formats.documents import LINE_SUFFIXES, read_rows
 from feedmill.storage import Entry, is_local_folder, open_store, split_url
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from feedmill.converting.facts import Facts, keeps_companions, keeps_media
+from feedmill.converting.facts import Facts, described, keeps_companions, keeps_media
 from feedmill.converting.preview import Loss, Options, named
 from feedmill.converting.survey import COUNTS, Survey, kinds, names
 from feedmill.converting.targets.parquet import parquet_columns
 from feedmill.converting.targets.shards import shard_columns
-from feedmill.documents.kinds import LINE_SUFFIXES
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.formats.base import Dataset
+from feedmill.formats.documents import LINE_SUFFIXES
 from feedmill.formats.energon import ENERGON
 from feedmill.formats.energon.prepared import read_info
 from feedmill.formats.format import TargetFormat
@@ -101,18 +101,21 @@ def binary_parts(found: Survey) -> list[str]:
 
 
 def unread(source: str, kind: str, dataset: Dataset | None = None) -> list[Loss]:
-    """Return the files in a source's folder that its conversion skips.
+    """Return the files in a source's folder that its conversion skips, and what its reader remarks of them.
 
     Data of another kind in a folder that is known by its data alone, and shards that no manifest or index has, are
     content; everything else is only reported.
 
     Args:
-        dataset: the source, where it is tars.
+        dataset: the source, where it is opened as samples.
     """
+    remarks = (
+        [] if dataset is None else [Loss(str(each), unread=True) for each in described(dataset).get("remarks") or []]
+    )
     if not _is_folder(source):
-        return []
+        return remarks
     found = leftovers((entry.path for entry in open_store(source).files()), _reads(kind, dataset))
-    losses = [] if kind != ENERGON.name else _excluded(source, dataset)
+    losses = remarks if kind != ENERGON.name else [*remarks, *_excluded(source, dataset)]
     for noun, paths in found.data.items():
         shards = noun == "tars" and isinstance(dataset, TarDataset)
         what = "tars that are not part of the dataset" if shards else noun

@@ -93,6 +93,8 @@ def find_documents(
             found.missing.append(given)
         found.files += files
     refuse_odd_names(*(file.name for file in found.files))
+    if id == "":
+        raise ConfigError("--id names no field", kind="bad-option", fix="Name a field, or have ids made: --id auto.")
     if id is not None and id != "id":
         found.files = [file if file.kind == TEXT else replace(file, id=id) for file in found.files]
     return found

@@ -8,12 +8,11 @@ arrow     .arrow: one document a row; the files of Hugging Face datasets on disk
 
 from __future__ import annotations
 
+from feedmill.formats.documents import LINE_SUFFIXES
 from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
 
 LINES, TEXT, PARQUET, ARROW = "lines", "text", "parquet", "arrow"
 KINDS = (LINES, TEXT, PARQUET, ARROW)
-_PACKED = ("", ".gz", ".gzip", ".zst", ".zstd", ".bz2", ".xz")
-LINE_SUFFIXES = tuple(name + packed for name in (".jsonl", ".json", ".ndjson") for packed in _PACKED)
 _SUFFIXES = {**dict.fromkeys(LINE_SUFFIXES, LINES), ".txt": TEXT, ".parquet": PARQUET, ".arrow": ARROW}
 AUTO = "auto"
 """What stands for ids that are made."""

@@ -99,7 +99,7 @@ def _parse(rows: Sequence[bytes], decode: Callable[[bytes], Any], file: str, fir
 
 FIXES = {
     "id": "Give each document an 'id': a text or number that no other document of its source has, such as"
-    " 'file.jsonl:12'.",
+    " 'file.jsonl:12'; or name another field with --id, or have ids made with --id auto.",
     "text": "Put the text of each document into the field 'text', and remove lines that have none.",
 }
 """What to do where a field is missing."""

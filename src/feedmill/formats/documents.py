@@ -16,7 +16,7 @@ from typing import BinaryIO, cast
 import numpy as np
 
 from feedmill.errors import ConfigError
-from feedmill.formats.tables.foreign import json_lines
+from feedmill.formats.foreign import json_lines
 from feedmill.storage import Store
 from feedmill.storage.codec import compression, packed, unpacked
 from feedmill.storage.hashed import HashedReader, HashedWriter
@@ -24,6 +24,9 @@ from feedmill.storage.limits import max_unpacked, too_large
 
 BLOCK = 1 << 20
 DOCUMENTS, ATTRIBUTES = "documents", "attributes"
+PACKED_ENDS = ("", ".gz", ".gzip", ".zst", ".zstd", ".bz2", ".xz")
+LINE_SUFFIXES = tuple(name + end for name in (".jsonl", ".json", ".ndjson") for end in PACKED_ENDS)
+"""Ends of names of files of JSON lines."""
 _ESCAPES = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
 """An escape of JSON: a surrogate pair, a lone surrogate (the group), or any other."""
 

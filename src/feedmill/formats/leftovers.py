@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import NamedTuple
 
+from feedmill.formats.documents import PACKED_ENDS
 from feedmill.formats.registry import formats
 from feedmill.formats.tar import COMPRESSED
 
 DOCUMENTS = ("JSON lines", "text")
-_PACKED = ("", ".gz", ".gzip", ".zst", ".zstd", ".bz2", ".xz", ".zip")
+_PACKED = (*PACKED_ENDS, ".zip")
 _TEXTS = (
     *(".txt", ".text", ".md", ".rst", ".tex", ".csv", ".tsv", ".html", ".htm", ".xml", ".warc"),
     *(".pdf", ".docx", ".epub"),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.base import Dataset
+from feedmill.formats.documents import LINE_SUFFIXES
 from feedmill.formats.format import TOKENS, Found, Wanted, named
 from feedmill.formats.registry import ends, formats
 from feedmill.formats.tar import COMPRESSED, TAR
@@ -15,17 +16,13 @@ from feedmill.formats.vla.manifest import MANIFEST
 from feedmill.jobs.work import settle
 from feedmill.storage import Store, is_local_file, is_local_folder, open_store, split_url
 
-_PACKED_LINES = tuple(kind + packed for kind in (".jsonl", ".json", ".ndjson") for packed in (".gz", ".zst"))
-_VERBS_OF_LINES = "convert, tokenize, tag, dedupe, mix, stat"
+_PACKED_LINES = tuple(end for end in LINE_SUFFIXES if end.count(".") == 2)
+_VERBS_OF_LINES = "convert, tokenize, tag, dedupe, neardedupe, filter, stat"
 _ROBOTS = {".hdf5": "HDF5", ".h5": "HDF5", ".tfrecord": "TFRecord (RLDS)", ".zarr": "Zarr"}
 _FILES = tuple(ends("files"))
 SUFFIXES = (*(end for end in _FILES if end != ".json"), *_PACKED_LINES)
 """Ends of the names of files of samples, to tell them from recipes: those that cannot be opened are among them."""
-_KNOWN = (
-    "Known are folders of .tar shards (prepared or not), .pbin or .ds files; .tar, .jsonl, .pbin, .ds files;"
-    " .bin and .idx of Megatron-LM, .npy and .csv.gz of Dolma; .parquet and .arrow files; datasets of Hugging"
-    " Face, LeRobot, MosaicML (MDS) and img2dataset."
-)
+_KNOWN = f"Known are: {', '.join(dict.fromkeys(format.title for format in formats() if format.open))}."
 
 
 def sniff(url: str) -> Found:

@@ -7,6 +7,7 @@ as a whole, up to the limit of `feedmill.storage.limits`.
 from __future__ import annotations
 
 import io
+import math
 import struct
 import zipfile
 import zlib
@@ -27,6 +28,8 @@ KINDS = "biufSU"
 """Kinds of dtypes that are read: numbers, truth values, bytes and text."""
 _HEAD = 10_000
 """Bytes of an ``.npy`` header at most; NumPy's own limit."""
+_LEAST = 22
+"""Bytes of a zip archive without a file."""
 _FIX = "Copy the file again, or write it again with numpy.savez."
 
 
@@ -55,11 +58,15 @@ class Member(NamedTuple):
     @property
     def row_bytes(self) -> int:
         """Of one row."""
-        return self.dtype.itemsize * int(np.prod(self.row_shape, dtype=np.int64))
+        return self.dtype.itemsize * math.prod(self.row_shape)
 
 
 class Archive:
     """The arrays of a file.
+
+    Attributes:
+        members: the arrays by name.
+        others: names of files in the archive that are no arrays.
 
     Args:
         cache: keeps what had to be unpacked.
@@ -72,11 +79,16 @@ class Archive:
     def __init__(self, store: Store, path: str, size: int, cache: BlockCache) -> None:
         self.store, self.path, self.size, self._cache = store, path, size, cache
         self.members: dict[str, Member] = {}
+        self.others: list[str] = []
         with self._opened() as archive:
             for info in archive.infolist():
-                if info.filename.endswith(".npy"):
-                    member = self._member(archive, info)
-                    self.members[member.name] = member
+                if not info.filename.endswith(".npy"):
+                    self.others.append(info.filename)
+                    continue
+                member = self._member(archive, info)
+                if member.name in self.members:
+                    raise self.damaged("two arrays have one name", member.name)
+                self.members[member.name] = member
 
     @property
     def word(self) -> str:
@@ -117,6 +129,8 @@ class Archive:
     @contextmanager
     def _opened(self) -> Iterator[zipfile.ZipFile]:
         try:
+            if self.size < _LEAST:
+                raise zipfile.BadZipFile(f"its {self.size} bytes are no zip archive")
             with (
                 io.BufferedReader(Window(self.store, self.path, 0, self.size), 1 << 16) as stream,
                 zipfile.ZipFile(stream) as archive,
@@ -146,8 +160,14 @@ class Archive:
                 fix="Write it again as arrays of numbers or text.",
             )
         if dtype.kind not in KINDS:
-            raise self.damaged(f"its dtype {dtype} is not supported", name)
-        values = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+            raise DataError(
+                f"arrays of the dtype {dtype} are not supported",
+                file=self.store.locate(self.path),
+                record=name,
+                kind="unsupported",
+                fix="Write it again as an array of numbers, truth values, bytes or text.",
+            )
+        values = math.prod(shape) * dtype.itemsize  # in Python: NumPy's product would overflow
         if min(shape, default=0) < 0 or head + values != info.file_size:
             raise self.damaged(f"its shape {shape} needs {head + values} bytes, there are {info.file_size}", name)
         at = None if start is None or fortran else start + head
@@ -165,7 +185,7 @@ class Archive:
         return dtype, tuple(shape), fortran and len(shape) > 1, data.tell()
 
     def _loaded(self, member: Member) -> tuple[Any, int]:
-        size = int(np.prod(member.shape, dtype=np.int64)) * member.dtype.itemsize
+        size = math.prod(member.shape) * member.dtype.itemsize
         limit = max_unpacked(self.size)
         if size > max(limit, self.size):
             raise too_large(limit, file=self.store.locate(self.path), record=member.name)

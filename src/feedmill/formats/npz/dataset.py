@@ -9,21 +9,24 @@ numbers, truth values, bytes, text, or arrays of one shape. Values of other leng
     NAME.shapes.npy     int64[samples, axes]: of arrays of several shapes
 
 Forms are ``int``, ``float``, ``bool``, ``text``, ``json``, ``bytes``, ``jpeg``, ``png`` and ``array:<dtype>``. Keys are
-sample numbers, or the texts of the column ``__key__``. Arrays of Python objects are rejected.
+sample numbers, or the texts of the column ``__key__``. Rejected: arrays of Python objects, two arrays of one name, and
+shards whose columns differ in name, form or type. Arrays without an axis and files that are no arrays belong to no
+sample: `describe` names them under ``remarks``.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import orjson
 
-from feedmill.errors import ConfigError, FeedmillError, NotFound
+from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.base import no_such_key
 from feedmill.formats.format import Wanted
-from feedmill.formats.npz.archive import Archive
+from feedmill.formats.npz.archive import Archive, Member
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.rows import ANY, BlockCache, RowsDataset
 from feedmill.jobs.threads import ordered_map
@@ -57,6 +60,19 @@ class Shard:
             shown = ", ".join(f"{name}: {count}" for name, count in list(counts.items())[:4])
             raise archive.damaged(f"its columns have different numbers of rows ({shown})")
         self.count = next(iter(counts.values()))
+
+    def schema(self) -> dict[str, str]:
+        """Return what must be equal in all shards: the form, or the type and shape, of each column."""
+        members = self.archive.members
+        return {c.name: c.form or _type_of(members[c.name]) for c in self.columns}
+
+    def remarks(self) -> list[str]:
+        """Return what of the file is in no sample."""
+        archive = self.archive
+        used = {name for c in self.columns for name in (c.name, c.offsets, c.shapes)} | {COLUMNS}
+        found = [f"the array {name!r} is in no sample" for name in archive.members if name not in used]
+        found += [f"{name!r} is no array" for name in archive.others]
+        return [f"{archive.path}: {remark}" for remark in found]
 
     def values(self, column: Column, local: Int64s) -> list[Any]:
         """Return the values of some samples. int64[n], numbers in the shard. Raises `DataError`."""
@@ -105,7 +121,7 @@ class Shard:
         members = self.archive.members
         if not column.offsets:
             return members[column.name].shape[0]
-        count = int(np.prod(members[column.offsets].shape, dtype=np.int64)) - 1
+        count = math.prod(members[column.offsets].shape) - 1
         if column.shapes and members[column.shapes].shape[:1] != (count,):
             raise self.archive.damaged(f"there are shapes of {members[column.shapes].shape} for {count} samples")
         return count
@@ -135,17 +151,19 @@ class NpzDataset(RowsDataset):
         counts = np.asarray([shard.count for shard in self.shards], np.int64)
         super().__init__(store, name=name, files=paths, counts=counts, base=base)
         first = self.shards[0].columns if self.shards else []
-        self.columns = {column.name: column.form for column in first}
+        self.columns = self.shards[0].schema() if self.shards else {}
         for path, shard in zip(paths, self.shards, strict=True):
-            if {column.name: column.form for column in shard.columns} != self.columns:
-                raise ConfigError(
-                    f"its columns are {sorted(c.name for c in shard.columns)}, those of {paths[0]!r} are"
-                    f" {sorted(self.columns)}",
+            schema = shard.schema()
+            if schema != self.columns:
+                name = next(n for n in [*self.columns, *schema] if schema.get(n) != self.columns.get(n))
+                have, there = schema.get(name, "missing"), self.columns.get(name, "missing")
+                raise DataError(
+                    f"its columns are not those of {paths[0]!r}: {name!r} is {have} here and {there} there",
                     file=store.locate(path),
-                    kind="different-columns",
-                    fix="Open files of different columns as datasets of their own.",
+                    kind="other-columns",
+                    fix="Files of one dataset must have the same columns: fix this one, or mix them with a recipe.",
                 )
-        self.key_column = KEY if self.columns.get(KEY) == "text" else None
+        self.key_column = KEY if self.columns.get(KEY) in ("text", "str") else None
         self.suffixes = {
             column.name: _IMAGES.get(column.form, ANY)
             for column in first
@@ -207,8 +225,13 @@ class NpzDataset(RowsDataset):
 
     def describe(self) -> dict[str, Any]:
         """Return plain facts for `info`; ``columns`` maps each column to its form or dtype."""
-        members = self.shards[0].archive.members if self.shards else {}
-        return {**super().describe(), "columns": {n: f or str(members[n].dtype) for n, f in self.columns.items()}}
+        remarks = [remark for shard in self.shards for remark in shard.remarks()]
+        return {**super().describe(), "columns": self.columns, **({"remarks": remarks} if remarks else {})}
+
+
+def _type_of(member: Member) -> str:
+    kind = {"U": "str", "S": "bytes"}.get(member.dtype.kind) or str(member.dtype.newbyteorder("="))
+    return f"{kind}{list(member.row_shape)}" if member.row_shape else kind
 
 
 def _value(dtype: np.dtype[Any], shape: Sequence[int], block: bytes) -> Any:
