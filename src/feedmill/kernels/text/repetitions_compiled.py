@@ -1,7 +1,9 @@
 """The compiled form of `feedmill.kernels.text.repetitions`.
 
-From each position the units are tried from the shortest on. Units of `_GRAM` characters and more are only tried where
-the next `_GRAM` characters occur again later at the right distance: the occurrences of each such piece are chained.
+At each position, units are tried from the shortest to the longest. Units of `_GRAM` characters and more are only tried
+where the next `_GRAM` characters occur again at the right distance: the occurrences of each such gram are chained. Where
+these occur so often, or agree so far, that the time would grow with the square of a line's length, the units come from
+`_long_units`, which compares hashes.
 """
 
 from __future__ import annotations
@@ -15,30 +17,47 @@ _NEWLINE = 10
 _GRAM = 6
 _COPIES = 3
 _MIX = np.uint64(0x9E3779B97F4A7C15)
+_BUDGET = 32
+"""Comparisons per character of a range after which hashes replace them."""
+_PRIME = np.uint64((1 << 61) - 1)
+_BASE = np.uint64(0x1F3A9C6E5B7D2481 % ((1 << 61) - 1))
+_LOW31, _LOW30 = np.uint64((1 << 31) - 1), np.uint64((1 << 30) - 1)
+_S61, _S31, _S30, _S1 = np.uint64(61), np.uint64(31), np.uint64(30), np.uint64(1)
 
 
 @njit(inline="always")
-def _equal(codes, a, b, length):  # type: ignore[no-untyped-def]
+def _agree(codes, a, b, length):  # type: ignore[no-untyped-def]
     i = 0
     while i < length and codes[a + i] == codes[b + i]:
         i += 1
-    return i == length
+    return i
 
 
 @njit()
 def _run(codes, start, unit, high, table):  # type: ignore[no-untyped-def]
-    """Where the copies of a unit end, or -1 if there are too few. Behind white space a copy is tried first, then at
-    it; the two compete only where the unit is white space, see `_blank_run`."""
-    at, copies = start + unit, 0
+    """Return where the copies of a unit end, or -1 if there are too few, and how many characters were compared.
+
+    A copy after a white space character takes precedence over one at it; the two compete only where the unit is white
+    space, see `_blank_run`.
+    """
+    at, copies, cost = start + unit, 0, 0
     while True:
-        if at < high and table[codes[at]] & _SPACE and at + 1 + unit <= high and _equal(codes, start, at + 1, unit):
-            at += 1 + unit
-        elif at + unit <= high and _equal(codes, start, at, unit):
-            at += unit
-        else:
+        if at < high and table[codes[at]] & _SPACE and at + 1 + unit <= high:
+            same = _agree(codes, start, at + 1, unit)
+            cost += same
+            if same == unit:
+                at += 1 + unit
+                copies += 1
+                continue
+        if at + unit > high:
             break
+        same = _agree(codes, start, at, unit)
+        cost += same
+        if same < unit:
+            break
+        at += unit
         copies += 1
-    return at if copies >= _COPIES else -1
+    return (at if copies >= _COPIES else -1), cost
 
 
 @njit()
@@ -87,6 +106,93 @@ def _chains(codes, low, high, following, heads):  # type: ignore[no-untyped-def]
         heads[slot] = i
 
 
+@njit(inline="always")
+def _times(a, b):  # type: ignore[no-untyped-def]
+    """Return a * b modulo 2**61 - 1, for uint64 below it."""
+    a_high, a_low, b_high, b_low = a >> _S31, a & _LOW31, b >> _S31, b & _LOW31
+    middle = a_low * b_high + a_high * b_low
+    total = ((a_high * b_high) << _S1) + (middle >> _S30) + ((middle & _LOW30) << _S31) + a_low * b_low
+    total = (total >> _S61) + (total & _PRIME)
+    return total - _PRIME if total >= _PRIME else total
+
+
+@njit(inline="always")
+def _hash(sums, powers, start, length):  # type: ignore[no-untyped-def]
+    whole = sums[start + length] + _PRIME - _times(sums[start], powers[length])
+    return whole - _PRIME if whole >= _PRIME else whole
+
+
+@njit()
+def _copied(codes, table, sums, powers, start, unit):  # type: ignore[no-untyped-def]
+    """Return whether `_COPIES` copies follow a unit, by their hashes."""
+    count = len(codes)
+    first = _hash(sums, powers, start, unit)
+    at = start + unit
+    for _ in range(_COPIES):
+        if at + 1 + unit <= count and table[codes[at]] & _SPACE and _hash(sums, powers, at + 1, unit) == first:
+            at += 1 + unit
+        elif at + unit <= count and _hash(sums, powers, at, unit) == first:
+            at += unit
+        else:
+            return False
+    return True
+
+
+@njit()
+def _long_units(codes, table):  # type: ignore[no-untyped-def]
+    """Return int64[characters]: the length of the shortest unit of at least `_GRAM` characters that repeats from each
+    position on, 0 where there is none, -1 where a shorter one repeats.
+
+    Takes time in proportion to n log n. Units of g to 2 g - 1 characters begin with a gram of g characters that occurs
+    again at most 2 g characters further on. If two of these occurrences are at most g / 4 apart, the gram has a period
+    of that length: a shorter unit repeats. So at most eight of them are looked at. Hashes are polynomials modulo
+    2**61 - 1; grams and copies are compared by them alone.
+    """
+    n = len(codes)
+    sums, powers = np.zeros(n + 1, np.uint64), np.ones(n + 1, np.uint64)
+    for i in range(n):
+        total = _times(sums[i], _BASE) + np.uint64(codes[i]) + _S1
+        sums[i + 1] = total - _PRIME if total >= _PRIME else total
+        powers[i + 1] = _times(powers[i], _BASE)
+    room = np.empty(n, np.int32)  # the longest unit from each position on
+    line, longest = n, 0
+    for i in range(n - 1, -1, -1):
+        if codes[i] == _NEWLINE:
+            line = i
+        room[i] = min(line - i, (n - i) // (_COPIES + 1))
+        longest = max(longest, room[i])
+    size = 64
+    while size < n:
+        size *= 2
+    mask = np.uint64(size - 1)
+    heads, following = np.empty(size, np.int32), np.empty(n, np.int32)
+    units = np.zeros(n, np.int32)
+    gram = _GRAM
+    while gram <= longest:
+        heads[:] = -1
+        for i in range(n - gram, -1, -1):
+            value = _hash(sums, powers, i, gram)
+            slot = ((value * _MIX) >> _S31) & mask
+            other = heads[slot]
+            following[i], heads[slot] = other, i
+            if units[i] or room[i] < gram:
+                continue
+            last = i
+            while other >= 0 and other - i <= 2 * gram and not units[i]:
+                if _hash(sums, powers, other, gram) == value:
+                    if 4 * (other - last) <= gram:
+                        units[i] = -1
+                        break
+                    last = other
+                    for unit in (other - i - 1, other - i):
+                        if gram <= unit < 2 * gram and unit <= room[i]:
+                            if not units[i] and _copied(codes, table, sums, powers, i, unit):
+                                units[i] = unit
+                other = following[other]
+        gram *= 2
+    return units
+
+
 @njit()
 def repetitions(codes, starts, ends, table):  # type: ignore[no-untyped-def]
     """int64[4, found]: range, start and end in the whole run of codes, characters of the unit.
@@ -108,6 +214,8 @@ def repetitions(codes, starts, ends, table):  # type: ignore[no-untyped-def]
         following = np.full(high - low, -1, np.int64)
         heads = np.empty(size, np.int64)
         _chains(codes, low, high, following, heads)
+        budget = _BUDGET * (high - low) + 1000
+        units = np.empty(0, np.int32)
         line = low  # where the line of `i` ends: no unit reaches beyond
         i = low
         while i + _COPIES < high:
@@ -124,19 +232,27 @@ def repetitions(codes, starts, ends, table):  # type: ignore[no-untyped-def]
                 end = _blank_run(codes, i, high, table)
             while end < 0 and unit < min(_GRAM, longest + 1):
                 if unit > 1 or not table[codes[i]] & _SPACE:
-                    end = _run(codes, i, unit, high, table)
+                    end, _ = _run(codes, i, unit, high, table)
                 unit += end < 0
-            other = following[i - low]
+            other = following[i - low] if budget > 0 else -1
             before = 0
-            while end < 0 and other >= 0 and other - i <= longest + 1:
+            while end < 0 and other >= 0 and other - i <= longest + 1 and budget > 0:
+                budget -= 1
                 # The copy begins right behind the unit, or behind one more character of white space.
                 for distance in (other - i - 1, other - i):
                     if end < 0 and before < distance <= longest and distance >= _GRAM:
                         before = distance
                         if codes[i + distance] == codes[i] or table[codes[i + distance]] & _SPACE:
-                            end = _run(codes, i, distance, high, table)
+                            end, cost = _run(codes, i, distance, high, table)
                             unit = distance
+                            budget -= cost if end < 0 else 0
                 other = following[other - low]
+            if end < 0 and budget <= 0:
+                if len(units) == 0:
+                    units = _long_units(codes[low:high], table)
+                unit = units[i - low]
+                if unit > 0:
+                    end, _ = _run(codes, i, unit, high, table)
             if end < 0:
                 i += 1
                 continue
