@@ -56,6 +56,7 @@ if [ -z "${BARE_INSIDE:-}" ]; then # once more in namespaces of its own: what it
 fi
 
 debian=$root/debian logs=$root/logs
+commit=$(git -C "$checkout" -c safe.directory='*' rev-parse --short HEAD) # the checkout may move on meanwhile
 mkdir -p "$logs"
 cp -L /etc/resolv.conf "$debian/etc/resolv.conf"
 
@@ -161,7 +162,7 @@ done
 [ -z "$odd" ] || step "tester-odd" odd tester
 
 echo
-echo "== commit $(git -C "$checkout" -c safe.directory='*' rev-parse --short HEAD) on Debian $(cat "$debian/etc/debian_version"), $(chroot "$debian" python3 --version), $(nproc) cores"
+echo "== commit $commit on Debian $(cat "$debian/etc/debian_version"), $(chroot "$debian" python3 --version), $(nproc) cores"
 echo "packages asked for: ${packages//,/ }; $(chroot "$debian" dpkg-query -f '.\n' -W | wc -l) in all; no $(for tool in gcc strace fusermount3 unshare chattr perl ip; do
     chroot "$debian" sh -c "command -v $tool" >/dev/null || printf '%s ' $tool
 done)"

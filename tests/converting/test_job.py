@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import feedmill as fm
-from feedmill.converting.job import ConvertWork
+from feedmill.converting.job import ConvertWork, Done, write_hashes
 from feedmill.errors import DataError, StorageError
+from feedmill.storage import LocalStore
 from helpers.conversion_sources import sample_set
 
 
@@ -26,6 +27,21 @@ def test_one_conversion_at_a_time(tmp_path: Path) -> None:
     second.finish()
     second.close()
     second.close()
+
+
+@pytest.mark.parametrize("left", [None, b"", bytes(32)])
+def test_an_output_whose_hashes_were_lost_is_not_finished(left: bytes | None, tmp_path: Path) -> None:
+    """They are not synced: a power failure may leave the file missing, empty or full of zeros."""
+    work, store = ConvertWork(str(tmp_path), is_file=False), LocalStore(tmp_path)
+    work.begin({"a": 1})
+    notes = work.place.url
+    for number in range(2):
+        work.add(Done(number, "", 0, "", 2, hashes=write_hashes(notes, number, bytes(range(32)))))
+    assert set(work.done(store)) == {0, 1}
+    lost = next(Path(notes).glob("000001.hashes"))
+    lost.unlink() if left is None else lost.write_bytes(left)
+    assert set(work.done(store)) == {0}
+    work.close()
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import xxhash
 
 from feedmill.errors import NotFound
 from feedmill.jobs.unfinished import damaged
@@ -47,6 +48,7 @@ class Done(msgspec.Struct, frozen=True):
         samples: how many it holds.
         bad: what was left out.
         extra: what the format wants to remember.
+        hashes: the xxh3 of its samples' hashes, which are not synced.
     """
 
     number: int
@@ -56,6 +58,7 @@ class Done(msgspec.Struct, frozen=True):
     samples: int
     bad: list[Bad] = []
     extra: dict[str, Any] = {}
+    hashes: str = ""
 
 
 class _Job(msgspec.Struct):
@@ -97,9 +100,15 @@ class ConvertWork(Work):
             with contextlib.suppress(msgspec.MsgspecError, NotFound):
                 done = msgspec.json.decode(facts, type=Done)
                 entry = self._stat(store, done.path) if done.path else None
-                if entry is None or (entry.size, entry.version) == (done.size, done.version):
+                same = entry is None or (entry.size, entry.version) == (done.size, done.version)
+                if same and self._has_hashes(done):
                     found[done.number] = done
         return found
+
+    def _has_hashes(self, done: Done) -> bool:
+        if not self.place.is_local:  # then they were synced
+            return True
+        return _digest(self.place.read(_name(done.number))) == done.hashes
 
     def _stat(self, store: Store, path: str) -> Entry:
         name = path.rpartition("/")[2]  # a piece may have been made on another machine, and then it is not here
@@ -126,11 +135,23 @@ def place_of(destination: str, *, is_file: bool) -> tuple[Store, str]:
     return open_store(folder), name
 
 
-def write_hashes(notes: str, number: int, hashes: bytes) -> None:
-    """Keep the hashes of an output in the folder of a job (a URL); called by the process that wrote the output."""
-    open_store(notes).write_bytes(f"{number:06d}.hashes", hashes)
+def write_hashes(notes: str, number: int, hashes: bytes) -> str:
+    """Write the hashes of an output to the folder of a job (a URL), unsynced, and return their digest.
+
+    Called by the process that wrote the output. After a power failure the digest shows whether they are lost.
+    """
+    open_store(notes).write_note(_name(number), hashes)
+    return _digest(hashes)
 
 
 def read_hashes(notes: str, number: int) -> Hashes:
-    """See `write_hashes`."""
-    return np.frombuffer(open_store(notes).read(f"{number:06d}.hashes"), np.uint8).reshape(-1, 16)
+    """Return what `write_hashes` wrote. uint8[samples, 16]."""
+    return np.frombuffer(open_store(notes).read(_name(number)), np.uint8).reshape(-1, 16)
+
+
+def _name(number: int) -> str:
+    return f"{number:06d}.hashes"
+
+
+def _digest(hashes: bytes) -> str:
+    return xxhash.xxh3_64_hexdigest(hashes)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
+import msgspec
+
 from feedmill.converting.job import PIECE, Bad, Done, Hashes, read_hashes, write_hashes
 from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset, Sample
@@ -171,8 +173,7 @@ def convert_unit(shared: Shared, unit: Unit) -> Done:
         entry = store.stat(path)
         place = f"{shared.folder}/{path}" if target.piece else path
         done = Done(unit.number, place, entry.size, entry.version, len(hashes), done.bad, done.extra)
-    write_hashes(shared.notes, done.number, b"".join(hashes))
-    return done
+    return msgspec.structs.replace(done, hashes=write_hashes(shared.notes, done.number, b"".join(hashes)))
 
 
 def _write(shared: Shared, store: Store, path: str, unit: Unit, done: Done, hashes: list[bytes]) -> None:

@@ -44,6 +44,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import orjson
+import xxhash
 
 from feedmill.errors import DataError
 from feedmill.storage import Store
@@ -145,6 +146,24 @@ def read_record(store: Store, path: str) -> dict[str, Any] | None:
 def write_record(store: Store, path: str, record: Mapping[str, Any]) -> None:
     """Write a JSON object with sorted keys."""
     store.write_bytes(path, orjson.dumps(record, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
+
+
+def read_marker(store: Store, path: str) -> dict[str, Any] | None:
+    """Return what `write_marker` wrote; None if it does not exist or was damaged by a power failure."""
+    try:
+        found = read_record(store, path)
+        return None if found is None or found.pop("") != _checksum(found) else found
+    except (DataError, KeyError):
+        return None
+
+
+def write_marker(store: Store, path: str, record: Mapping[str, Any]) -> None:
+    """Record finished work without syncing it: a lost marker repeats the work of one file."""
+    store.write_note(path, orjson.dumps({**record, "": _checksum(record)}, option=orjson.OPT_SORT_KEYS))
+
+
+def _checksum(record: Mapping[str, Any]) -> str:
+    return xxhash.xxh3_64_hexdigest(orjson.dumps(record, option=orjson.OPT_SORT_KEYS))
 
 
 def damaged(store: Store, path: str, why: str) -> DataError:

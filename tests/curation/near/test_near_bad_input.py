@@ -14,7 +14,7 @@ import pytest
 from feedmill.curation.near.job import find_near
 from feedmill.curation.near.options import NearOptions
 from feedmill.errors import FeedmillError
-from feedmill.formats.signatures import read_arrays, write_arrays
+from feedmill.formats.signatures import read_arrays, read_marker, write_arrays, write_marker
 from feedmill.storage import LocalStore
 from helpers.near_copies import make_texts, marked, write_documents
 
@@ -204,3 +204,14 @@ def test_a_folder_of_which_a_killed_run_left_the_lock_only_is_used(folder: Path)
     (folder / "s/near.json.0.feedmill-tmp").touch()
     find("s")
     assert len(marked(folder)) >= 40
+
+
+@pytest.mark.parametrize("left", [b"", bytes(40), b'{"rows": 3}', b'{"":"0","rows":3}'])
+def test_a_marker_that_a_power_failure_damaged_is_none(left: bytes, tmp_path: Path) -> None:
+    """It is not synced."""
+    store = LocalStore(tmp_path)
+    assert read_marker(store, "x") is None
+    write_marker(store, "x", {"rows": 3})
+    assert read_marker(store, "x") == {"rows": 3}
+    (tmp_path / "x").write_bytes(left)
+    assert read_marker(store, "x") is None

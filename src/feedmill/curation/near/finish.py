@@ -13,7 +13,7 @@ from feedmill.curation.attribute_set import fingerprint
 from feedmill.curation.near.view import Ints, View, open_view
 from feedmill.documents.file import DocumentFile
 from feedmill.formats.documents import write_lines
-from feedmill.formats.signatures import Arrays, read_record, write_record
+from feedmill.formats.signatures import Arrays, read_marker, write_marker
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def finish(task: Task) -> Finished:
     view, store = open_view(task.folder, task.dumps, None), task.file.store()
     marker = f"done/{fingerprint(store.locate(task.out))}.json"
     dump = view.plans[task.dump]["print"]
-    found = read_record(view.store, marker)
+    found = read_marker(view.store, marker)
     if found is not None and found.pop("dump") == dump and found.pop("documents") == task.file.version:
         done = Finished(**{"xxh3": "", "read": task.read, **found})  # those of earlier versions lack the hashes
         if done.ids == task.ids and store.exists(task.out) and store.stat(task.out).size == done.size:
@@ -69,7 +69,7 @@ def finish(task: Task) -> Finished:
             duplicates += marked
     done = Finished(task.rows, task.ids, duplicates, store.stat(task.out).size, written[0], task.read)
     fields = {name: getattr(done, name) for name in Finished.__slots__}
-    write_record(view.store, marker, {"dump": dump, "documents": task.file.version, **fields})
+    write_marker(view.store, marker, {"dump": dump, "documents": task.file.version, **fields})
     return done
 
 

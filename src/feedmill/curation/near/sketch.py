@@ -15,7 +15,7 @@ from feedmill.curation.near.parallel import go_on
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.lines import read_blocks
 from feedmill.documents.rows import bad_row, ids_of, parse_texts
-from feedmill.formats.signatures import Arrays, read_record, segment_name, write_arrays, write_record
+from feedmill.formats.signatures import Arrays, read_marker, segment_name, write_arrays, write_marker
 from feedmill.kernels.hashing import shingles_compiled
 from feedmill.kernels.hashing.shingles import characters, permutations
 from feedmill.storage import Store, open_store
@@ -65,7 +65,7 @@ def sketch(task: Task) -> Sketched:
         DataError: a row is no document, or has no id; or the compression is damaged.
     """
     work, own = open_store(task.folder), task.fingerprint
-    done = read_record(work, f"segments/{own}.json")
+    done = read_marker(work, f"segments/{own}.json")
     if done is not None:
         return Sketched(**done)
     digest, content = digest_ids([]), xxhash.xxh3_128()
@@ -86,7 +86,7 @@ def sketch(task: Task) -> Sketched:
     if segment.ids:
         segments.append(segment.write(work, segment_name(own, len(segments))))
     found = Sketched(rows, digest.hexdigest(), content.hexdigest(), segments, empty, read[0])
-    write_record(work, f"segments/{own}.json", {name: getattr(found, name) for name in Sketched.__slots__})
+    write_marker(work, f"segments/{own}.json", {name: getattr(found, name) for name in Sketched.__slots__})
     return found
 
 

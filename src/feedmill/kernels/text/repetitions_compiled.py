@@ -1,9 +1,9 @@
 """The compiled form of `feedmill.kernels.text.repetitions`.
 
 At each position, units are tried from the shortest to the longest. Units of `_GRAM` characters and more are only tried
-where the next `_GRAM` characters occur again at the right distance: the occurrences of each such gram are chained. Where
-these occur so often, or agree so far, that the time would grow with the square of a line's length, the units come from
-`_long_units`, which compares hashes.
+where the next `_GRAM` characters occur again at the right distance: the occurrences of each such gram are chained.
+Where these occur so often, or agree so far, that the time would grow with the square of a line's length, the units come
+from `_long_units`, which compares hashes.
 """
 
 from __future__ import annotations
@@ -185,9 +185,9 @@ def _long_units(codes, table):  # type: ignore[no-untyped-def]
                         break
                     last = other
                     for unit in (other - i - 1, other - i):
-                        if gram <= unit < 2 * gram and unit <= room[i]:
-                            if not units[i] and _copied(codes, table, sums, powers, i, unit):
-                                units[i] = unit
+                        fits = not units[i] and gram <= unit < 2 * gram and unit <= room[i]
+                        if fits and _copied(codes, table, sums, powers, i, unit):
+                            units[i] = unit
                 other = following[other]
         gram *= 2
     return units
