@@ -75,6 +75,7 @@ def test_the_mixture_is_counted_in_windows() -> None:
     for window in range(9):
         counts = np.bincount(located.source[window * 100 : window * 100 + 100], minlength=2)
         assert np.allclose(found.shares[window], counts / 100)
+    assert plan.drawn(900) == [source.drawn for source in plan.report(900).sources] == [675, 225]
     assert found.ends.tolist() == list(range(100, 1000, 100))
     assert np.allclose(found.epochs[-1], [675 / 50, 225 / 100])
     with pytest.raises(ConfigError, match="0 samples"):

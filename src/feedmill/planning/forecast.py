@@ -138,7 +138,7 @@ def mixture(plan: Plan, samples: int, windows: int = 200) -> Mixture:
     ends = [samples * (i + 1) // windows for i in range(windows)]
     counts = np.zeros((windows + 1, len(plan.sources)))
     for row, end in enumerate(ends):
-        counts[row + 1] = [source.drawn for source in plan.report(end).sources]
+        counts[row + 1] = plan.drawn(end)
     per_window = np.diff(counts, axis=0)
     used = np.array([source.used for source in plan.report(0).sources])
     shares = per_window / np.maximum(per_window.sum(axis=1, keepdims=True), 1)

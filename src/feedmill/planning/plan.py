@@ -16,7 +16,7 @@ from feedmill.planning.inverse import positions_of
 from feedmill.planning.nodes import Blend, Concat, Leaf, Located, Node, Repeat, Skip, shuffled
 from feedmill.planning.nodes.base import LONGEST, Junction
 from feedmill.planning.permutation import ORDER_VERSION, derive
-from feedmill.planning.report import Report, report
+from feedmill.planning.report import Report, draws, report
 from feedmill.planning.resuming.changes import explain, fingerprint_of, ways
 from feedmill.planning.resuming.resume import Allowed, bookmark, reopened
 from feedmill.planning.skip_ranges import Gaps
@@ -273,6 +273,11 @@ class Plan:
     def report(self, samples: int | None = None) -> Report:
         """Return weights, draws and repeats of each source, for the first `samples` positions or the whole plan."""
         return report(self.node, self.names, self.length, self._budget(samples), self._means.mean_where_known)
+
+    def drawn(self, samples: int) -> list[int]:
+        """Return how many samples the first `samples` positions draw from each source; as `report` has it."""
+        counts = draws(self.node, samples)
+        return [counts[leaf][0] for leaf in range(len(self.sources))]
 
     @cached_property
     def _means(self) -> Tokens:

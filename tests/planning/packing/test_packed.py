@@ -265,6 +265,7 @@ def test_reports_count_padding(tmp_path: Path) -> None:
         sizes = plan.spans(range(len(plan))).row_lengths
         for rows in (0, 1, len(plan) // 2, len(plan)):
             report = plan.report(rows)
+            assert plan.drawn(rows) == [source.drawn for source in report.sources]
             assert report.tokens == sizes[:rows].sum() and report.slots == rows * plan.width
         whole = sum(map(len, stream(plan.documents, 60)))
         shared = (len(plan) - 1) * packing.overlap

@@ -322,6 +322,10 @@ class PackedPlan(Plan):
             tokens -= self._skipped_tokens(rows)
         return PackedReport(self.length, total, inner.sources, inner.stages, inner.total, self.width, tokens, left_out)
 
+    def drawn(self, samples: int) -> list[int]:
+        """Return how many documents the first `samples` rows draw from each source."""
+        return self.documents.drawn(self.map.reach(self._after(samples)))
+
     def _skipped_tokens(self, before: int) -> int:
         """Tokens in the skipped ones of the first rows."""
         assert self._skip is not None
