@@ -172,11 +172,11 @@ def test_another_machine_finishes_a_conversion_to_an_object_store(
     there, calm = (f"{top}/d.jsonl" if to == "jsonl" else f"{top}/d" for top in (s3_bucket, f"{tmp_path}/calm"))
     written: list[int] = []
 
-    def two(notes: str, number: int, hashes: bytes) -> None:
+    def two(notes: str, number: int, hashes: bytes) -> str:
         written.append(number)
         if len(written) == 3:
             raise KeyboardInterrupt
-        write_hashes(notes, number, hashes)
+        return write_hashes(notes, number, hashes)
 
     with monkeypatch.context() as patch:
         patch.setattr("feedmill.converting.units.write_hashes", two)

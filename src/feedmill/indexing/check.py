@@ -21,11 +21,12 @@ from feedmill.formats.format import TOKENS, Found
 from feedmill.formats.jsonl import dataset as jsonl
 from feedmill.formats.offsets import Int64s, load_offsets
 from feedmill.formats.sniff import sniff
-from feedmill.formats.tar import TAR, WIDS
+from feedmill.formats.tar import TAR, WEBDATASET, WIDS
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.tokens import MEGATRON, megatron
+from feedmill.formats.tokens.bounds import SUFFIX as BOUNDS
 from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
-from feedmill.formats.tokens.manifest import manifest_path, read_manifest, wrong_sizes
+from feedmill.formats.tokens.manifest import manifest_path, read_manifest, wrong_files
 from feedmill.indexing.prepare_tars import find_shards
 from feedmill.indexing.scanning import Scanned, repeated_parts, scan_all
 from feedmill.jobs.progress import Progress
@@ -94,8 +95,6 @@ def check(
         check_manifest(found.store, found.name, report, workers=workers, progress=progress)
     elif how == "open" and not _has_tars(found):
         _check_source(url, report)
-        if found.format.family in TOKENS:
-            _check_sizes(found, report)
     else:
         store, entries = _entries(found, url, report)
         index = _Index(found.store, report) if found.format is ENERGON else None
@@ -104,6 +103,8 @@ def check(
             _check_source(url, report)
         if index is not None:
             _check_description(url, index, report, dataset_config, split_config, trust)
+    if found.format.family in TOKENS or how == "manifest" or found.format is WEBDATASET:  # a damaged manifest
+        _check_token_files(found, report, progress)
     if samples and not report.findings:
         _check_samples(url, report, dataset_config, split_config, trust, progress)
     del report.findings[MAX_FINDINGS:]
@@ -151,23 +152,32 @@ def _check_source(url: str, report: CheckReport) -> None:
     report.findings += dataset.verify()
 
 
-def _check_sizes(found: Found, report: CheckReport) -> None:
-    """Compare token files with the sizes in the manifests beside them; a folder's manifest also lists missing files."""
+def _check_token_files(found: Found, report: CheckReport, progress: bool) -> None:
+    """Compare token files with the sizes and hashes in their manifests; that of a folder also lists missing files."""
     store = found.store
     if found.name:
         one = megatron.strip(found.name) + megatron.IDX if found.format is MEGATRON else found.name
         described = [one] if store.exists(manifest_path(one)) else []
     else:
         described = [entry.path.removesuffix(MANIFEST) for entry in store.files(suffixes=(MANIFEST,))]
-    wrong: dict[str | None, DataError] = {}  # a file may be in the manifest of its folder too
+    manifests = {}
     for path in described:
         manifest = read_manifest(store, path)
         if manifest is None:
             report.notes.append(f"{store.locate(manifest_path(path))}: no manifest that this release understands")
         elif manifest.sizes and path.rpartition("/")[2] not in manifest.sizes and store.exists(path):
-            report.notes.append(f"{store.locate(path)}: its manifest is of a file of another name; no sizes compared")
+            report.notes.append(f"{store.locate(path)}: its manifest is of a file of another name; nothing compared")
         else:
-            wrong |= {error.file: error for error in wrong_sizes(store, path, manifest)}
+            manifests[path] = manifest
+    hashed = {name for manifest in manifests.values() for name in manifest.hashes}
+    for path, manifest in manifests.items():
+        if any(name not in hashed and not name.endswith(BOUNDS) for name in manifest.sizes):
+            report.notes.append(f"{store.locate(path)}: not all hashes are in its manifest; sizes were compared")
+    wrong: dict[str | None, DataError] = {}  # a file may be in the manifest of its folder too
+    total = sum(sum(manifest.sizes.values()) for manifest in manifests.values())
+    with Progress("checking", total, "B", enabled=progress) as bar:
+        for path, manifest in manifests.items():
+            wrong |= {error.file: error for error in wrong_files(store, path, manifest, bar.advance)}
     report.findings += wrong.values()
 
 

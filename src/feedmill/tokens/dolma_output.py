@@ -23,7 +23,7 @@ from feedmill.documents.typed import Typed, TypedReader
 from feedmill.documents.units import cut
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.tokens.dolma import CSV, NPY, dolma_dtype
-from feedmill.formats.tokens.manifest import TokenManifest, manifest_path, read_manifest, write_manifest
+from feedmill.formats.tokens.manifest import TokenManifest, manifest_path, read_manifest, with_files, write_manifest
 from feedmill.jobs.policy import SKIP, on_error_policy
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
@@ -272,11 +272,11 @@ class DolmaFolder:
             "empty_groups": self.report.empty_groups,
         }
         for part in parts:
-            manifest = job.manifest("dolma", part.documents, part.tokens, part.sizes, options)
-            write_manifest(self.store, part.name + NPY, manifest)
+            manifest = job.manifest("dolma", part.documents, part.tokens, options)
+            write_manifest(self.store, part.name + NPY, with_files(manifest, part.sizes, part.hashes))
         sizes = {name: size for part in parts for name, size in part.sizes.items()}
-        total = job.manifest("dolma", self.report.documents, self.report.tokens, sizes, options)
-        write_manifest(self.store, MANIFEST, total)
+        total = job.manifest("dolma", self.report.documents, self.report.tokens, options)
+        write_manifest(self.store, MANIFEST, with_files(total, sizes, {}))
 
     def _write(self, made: list[list[GroupFile]]) -> list[list[Part]]:
         """Return the files of each group."""

@@ -183,10 +183,8 @@ class EncodeJob:
                 raise
             work.finish()
 
-    def manifest(
-        self, format: str, documents: int, tokens: int, sizes: dict[str, int], options: dict[str, Any]
-    ) -> TokenManifest:
-        """Return the manifest of one file of the output."""
+    def manifest(self, format: str, documents: int, tokens: int, options: dict[str, Any]) -> TokenManifest:
+        """Return the manifest of one file of the output, without its sizes and hashes."""
         return TokenManifest(
             format,
             documents,
@@ -198,7 +196,6 @@ class EncodeJob:
             skipped=self.output.report.skipped,
             skipped_examples=self.output.report.skipped_examples,
             options={"job": self.key, **options},
-            sizes=sizes,
         )
 
     def _is_complete(self) -> bool:

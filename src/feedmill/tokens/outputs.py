@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, Final
 
 import numpy as np
@@ -17,6 +17,7 @@ from feedmill.formats.registry import targets
 from feedmill.formats.tokens.base import Form, Int64s, TokenFormat, Tokens, TokenWriter, VocabularySizes
 from feedmill.formats.tokens.vla_text import SEQUENCES, shard_files, write_vla_text
 from feedmill.storage import Store, open_store, split_url
+from feedmill.storage.hashed import hashed_store
 
 FORMATS: Final[dict[str, tuple[str, ...]]] = {name: target.ends for name, target in targets().items() if target.ends}
 """Name -> ends of the names of one dataset's files; by the first it is recognised."""
@@ -57,6 +58,11 @@ class Output:
     def sizes(self) -> dict[str, int]:
         """Name -> bytes of the files that are there; of shards only where their manifest is."""
         return sizes_of(self.format, self.store, self.stem)
+
+    def hashed(self) -> tuple[Output, dict[str, str]]:
+        """Return the same output, and the hashes by path of the files that are written through it."""
+        store, hashes = hashed_store(self.store)
+        return replace(self, store=store), hashes
 
     def open(self, tokenizer_name: str, loss: bool) -> AbstractContextManager[TokenWriter]:
         """Return the format's writer."""

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from feedmill.errors import DataError
 from feedmill.formats.tokens.dolma import CSV, NPY, DolmaWriter, write_dolma
 from feedmill.storage import Store, open_store
+from feedmill.storage.hashed import hashed_store
 from feedmill.tokens.mixing_order import Ring, batches
 from feedmill.tokens.spill import read_piece
 
@@ -59,12 +60,13 @@ class Group:
 
 
 class Part(NamedTuple):
-    """A written file: its name without suffix, its documents and tokens, name -> bytes of both files."""
+    """A written file: its name without suffix, its documents and tokens, name -> bytes and hash of both files."""
 
     name: str
     documents: int
     tokens: int
     sizes: dict[str, int]
+    hashes: dict[str, str]
 
 
 def write_group(group: Group) -> list[Part]:
@@ -79,7 +81,8 @@ def write_group(group: Group) -> list[Part]:
     rest = next(mixed, [])
     while rest:
         name = f"{group.stem}-{len(written):05d}"
-        with write_dolma(store, name + NPY, group.dtype) as writer:
+        view, hashes = hashed_store(store)
+        with write_dolma(view, name + NPY, group.dtype) as writer:
             while rest:
                 ends = np.cumsum([len(document.tokens) for document in rest])
                 count = int(np.searchsorted(ends, group.limit - writer.tokens, side="left"))
@@ -93,7 +96,7 @@ def write_group(group: Group) -> list[Part]:
                     chance.shuffle(rest)
                     break
                 rest = next(mixed, [])
-        written.append(_part(store, name, writer.documents, writer.tokens))
+        written.append(_part(store, name, writer.documents, writer.tokens, hashes))
     if group.exact and not written:
         written.append(_zeros(group, store))
     return written
@@ -129,9 +132,9 @@ def _add(writer: DolmaWriter, documents: Sequence[Document]) -> None:
     writer.add(tokens, lengths, origins=[(d.id, d.src, d.loc) for d in documents])
 
 
-def _part(store: Store, name: str, documents: int, tokens: int) -> Part:
+def _part(store: Store, name: str, documents: int, tokens: int, hashes: dict[str, str]) -> Part:
     names = (name + NPY, name + CSV)
-    return Part(name, documents, tokens, {name: store.stat(name).size for name in names})
+    return Part(name, documents, tokens, {name: store.stat(name).size for name in names}, hashes)
 
 
 def _zeros(group: Group, store: Store) -> Part:
@@ -143,4 +146,4 @@ def _zeros(group: Group, store: Store) -> Part:
         size = group.limit * np.dtype(group.dtype).itemsize
         file.seek(size - 1)  # a hole: it takes no space
         file.write(b"\0")
-    return _part(store, name, 0, 0)
+    return _part(store, name, 0, 0, {})

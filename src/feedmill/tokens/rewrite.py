@@ -21,11 +21,12 @@ from feedmill.errors import ConfigError, refuse_empty
 from feedmill.formats.jsonl.splits import splits_name
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.tokens.base import Form, Int64s, Tokens
-from feedmill.formats.tokens.manifest import TokenManifest, write_manifest
+from feedmill.formats.tokens.manifest import TokenManifest, with_files, write_manifest
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.work import Work
 from feedmill.storage import Store, open_store, real_place, split_url
 from feedmill.storage.claims import Claim
+from feedmill.storage.hashed import hashed_store
 from feedmill.tokens.corpus import Corpus, Mapped
 from feedmill.tokens.orders import Numbers
 from feedmill.tokens.outputs import FORMATS, LINES, main_file, sizes_of, write_documents
@@ -168,7 +169,8 @@ class Rewriting:
     ) -> WrittenFile:
         store, main = _main(part.path)
         name, form, documents, tokens = split_url(part.path)[1], self.form, 0, 0
-        with Claim(store, name), write_documents(store, name, form) as writer:
+        view, hashes = hashed_store(store)
+        with Claim(store, name), write_documents(view, name, form) as writer:
             carried = form.loss and mask is None
             for ids, lengths, loss in gathered(self.corpus, mapped, units, part.numbers, carried):
                 writer.add(ids, lengths, loss if mask is None else mask(ids, lengths, documents))
@@ -179,7 +181,7 @@ class Rewriting:
                 write_manifest(store, main, manifest)  # sizes: once the files are there
         if form.format != LINES:
             sizes = sizes_of(form.format, store, main.removesuffix(FORMATS[form.format][0]))
-            write_manifest(store, main, msgspec.structs.replace(manifest, sizes=sizes))
+            write_manifest(store, main, with_files(manifest, sizes, hashes))
         return WrittenFile(part.path, documents, tokens)
 
     def finish(self, **fields: Any) -> Report:

@@ -16,7 +16,7 @@ from feedmill.documents.find import Found, find_documents
 from feedmill.documents.units import UNIT_BYTES, cut, together
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import TokenWriter
-from feedmill.formats.tokens.manifest import TokenManifest, read_manifest, write_manifest
+from feedmill.formats.tokens.manifest import TokenManifest, read_manifest, with_files, write_manifest
 from feedmill.jobs.policy import RAISE, SKIP, OnError, on_error_policy
 from feedmill.tokens.encode import Encoding
 from feedmill.tokens.job import Counts, EncodeJob, JobOptions
@@ -332,7 +332,8 @@ class TokenFiles:
         """See `JobOutput`."""
         loss = job.spec.how.loss
         with ExitStack() as stack:
-            writers = [(out, stack.enter_context(out.open(self._tokenizer_name, loss))) for out in self.outputs]
+            written = [out.hashed() for out in self.outputs]
+            writers = [(out, stack.enter_context(out.open(self._tokenizer_name, loss))) for out, _ in written]
 
             def add(done: EncodedUnit, line: int) -> None:
                 for documents in read_piece(done.task.path):
@@ -342,11 +343,12 @@ class TokenFiles:
             yield add
             self.report.left_over = sum(getattr(writer, "left_over", 0) for _, writer in writers)
             for out in self.outputs:
-                write_manifest(out.store, out.path, self._manifest(job, out, {}))
-        for out in self.outputs:
-            write_manifest(out.store, out.path, self._manifest(job, out, out.sizes()))
+                write_manifest(out.store, out.path, self._manifest(job, out))
+        for out, hashes in written:
+            manifest = with_files(self._manifest(job, out), out.sizes(), hashes)
+            write_manifest(out.store, out.path, manifest)
 
-    def _manifest(self, job: EncodeJob, out: Output, sizes: dict[str, int]) -> TokenManifest:
+    def _manifest(self, job: EncodeJob, out: Output) -> TokenManifest:
         given, report = self.options, self.report
         options: dict[str, Any] = {
             "text": given.text,
@@ -365,7 +367,7 @@ class TokenFiles:
             options |= {"sequence": out.sequence, "shard_sequences": out.shard, "left_over": report.left_over}
         if given.loss:
             options["loss"] = given.loss_rule
-        return job.manifest(out.format, report.documents, report.tokens, sizes, options)
+        return job.manifest(out.format, report.documents, report.tokens, options)
 
 
 def _add(writer: TokenWriter, out: Output, documents: Documents, done: EncodedUnit, line: int) -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import xxhash
@@ -18,9 +17,10 @@ from feedmill.converting.job import Done
 from feedmill.converting.units import Add, Hashed, Target, Unit, Written
 from feedmill.errors import DataError
 from feedmill.formats.tokens.base import Form, Int64s, Tokens
-from feedmill.formats.tokens.manifest import TokenManifest, manifest_path, write_manifest
+from feedmill.formats.tokens.manifest import TokenManifest, manifest_path, with_files, write_manifest
 from feedmill.formats.tokens.vla_text import MANIFEST, shard_files, write_vla_text
 from feedmill.storage import Store, join_url, open_store, split_url
+from feedmill.storage.hashed import hashed_store
 from feedmill.tokens.corpus import Corpus, open_corpus
 from feedmill.tokens.outputs import FORMATS, main_file, sizes_of, write_documents
 from feedmill.tokens.rewrite import gathered
@@ -61,12 +61,13 @@ class TokenFiles(Target):
             documents, tokens = documents + len(item[1]), tokens + len(item[0])
             return document_hashes(item)
 
-        with write_documents(store, path, self.form) as writer:
+        view, hashes = hashed_store(store)
+        with write_documents(view, path, self.form) as writer:
             yield add
             manifest = self._manifest(unit.what[0], documents, tokens)
             write_manifest(store, path, manifest)  # sizes: once the files are there
         sizes = sizes_of(format, store, path.removesuffix(FORMATS[format][0]))
-        write_manifest(store, path, msgspec.structs.replace(manifest, sizes=sizes))
+        write_manifest(store, path, with_files(manifest, sizes, hashes))
 
     def _manifest(self, source: str, documents: int, tokens: int) -> TokenManifest:
         corpus = corpus_of(source, None) if source and self.kind != "vla-text" else None

@@ -6,7 +6,7 @@ format carries a tokenizer's identity of its own; with the manifest, mixing data
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ import msgspec
 from feedmill.errors import DataError, NotFound
 from feedmill.formats.tokens.bounds import SUFFIX as BOUNDS
 from feedmill.storage import Store
+from feedmill.storage.hashed import hash_of
 
 SUFFIX = ".feedmill.json"
 VERSION = 1
@@ -49,6 +50,7 @@ class TokenManifest(msgspec.Struct, frozen=True, omit_defaults=True):
         skipped, skipped_examples: how many documents were left out; the first hundred.
         options: whatever else decides the bytes.
         sizes: file name -> bytes, for all files of the dataset.
+        hashes: file name -> xxh3-128, in hex. Absent in manifests of 0.1, and for files that carry their own.
     """
 
     format: str
@@ -63,6 +65,7 @@ class TokenManifest(msgspec.Struct, frozen=True, omit_defaults=True):
     skipped_examples: list[Skipped] = []
     options: dict[str, Any] = {}
     sizes: dict[str, int] = {}
+    hashes: dict[str, str] = {}
 
 
 def manifest_path(path: str) -> str:
@@ -86,8 +89,22 @@ def write_manifest(store: Store, path: str, manifest: TokenManifest) -> None:
     store.write_bytes(manifest_path(path), msgspec.json.format(msgspec.json.encode(manifest), indent=1))
 
 
-def wrong_sizes(store: Store, path: str, manifest: TokenManifest) -> Iterator[DataError]:
-    """Yield the files that are missing, or have another size than the manifest of the token file `path` says."""
+def with_files(manifest: TokenManifest, sizes: Mapping[str, int], hashes: Mapping[str, str]) -> TokenManifest:
+    """Return the manifest with the sizes of its files, by name, and their hashes, given by path."""
+    # A sidecar of bounds carries its own, and is written again where it is needed.
+    named = {path.rpartition("/")[2]: digest for path, digest in hashes.items() if not path.endswith(BOUNDS)}
+    known = {name: named[name] for name in sizes if name in named}
+    return msgspec.structs.replace(manifest, sizes=dict(sizes), hashes=known)
+
+
+def wrong_files(
+    store: Store, path: str, manifest: TokenManifest, advance: Callable[[int], None] | None = None
+) -> Iterator[DataError]:
+    """Yield the files that are missing or differ from the manifest of the token file `path` in size or hash.
+
+    Args:
+        advance: called with the bytes of each file that was compared.
+    """
     where, folder = store.locate(manifest_path(path)), path[: path.rfind("/") + 1]
     for name, size in manifest.sizes.items():
         try:
@@ -98,6 +115,10 @@ def wrong_sizes(store: Store, path: str, manifest: TokenManifest) -> Iterator[Da
             continue
         if found != size:
             yield _wrong(store, folder + name, "wrong-size", f"expected {size:,} bytes by {where}, found {found:,}")
+        elif name in manifest.hashes and hash_of(store, folder + name) != manifest.hashes[name]:
+            yield _wrong(store, folder + name, "hash-mismatch", f"its content differs from the hash in {where}")
+        if advance is not None:
+            advance(size)
 
 
 def _wrong(store: Store, path: str, kind: str, what: str) -> DataError:
