@@ -18,7 +18,7 @@ from feedmill.formats.columns import load_pyarrow
 from feedmill.formats.documents import LINE_SUFFIXES
 from feedmill.formats.registry import ends as file_ends
 from feedmill.formats.registry import targets
-from feedmill.jobs.policy import RAISE, OnError, check_budget, on_error_policy, renamed_parameters
+from feedmill.jobs.policy import RAISE, OnError, check_budget, on_error_policy, renamed_parameters, skips
 from feedmill.storage import is_local_folder
 from feedmill.storage.limits import parse_size
 
@@ -168,7 +168,7 @@ def _check_options(to: str, options: Options) -> None:
     check_budget(options.error_budget, "--error-budget")
     for option, given, does, belongs in (
         *(_of_target(to, name, getattr(options, name)) for name in ("seq_len", "token_size", "wids")),
-        ("--error-budget", options.error_budget is not None, options.on_error == "skip", "--on-error skip"),
+        ("--error-budget", options.error_budget is not None, skips(options.on_error), "--on-error skip"),
     ):
         if given and not does:
             raise ConfigError(f"{option} goes with {belongs}", kind="bad-option", fix="Leave it out, or add that.")

@@ -19,7 +19,7 @@ from feedmill.formats.rows import RowsDataset
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.vla import COMPANIONS
 from feedmill.formats.vla.dataset import ManifestDataset
-from feedmill.jobs.policy import RAISE
+from feedmill.jobs.policy import skips
 from feedmill.storage import Store, open_store
 from feedmill.storage.cache import cached_copy
 from feedmill.writing.copying import runs_of_splits
@@ -134,5 +134,5 @@ def keeps_companions(keeps: Sequence[str], facts: Facts, options: Options) -> bo
 
 def keeps_media(keeps: Sequence[str], facts: Facts, options: Options) -> bool:
     """Whether the media metadata of a prepared folder goes along: where its samples do, all of them and whole."""
-    whole = not options.fields and options.split is None and not facts.excluded and options.on_error == RAISE
+    whole = not options.fields and options.split is None and not facts.excluded and not skips(options.on_error)
     return facts.media and "media" in keeps and whole

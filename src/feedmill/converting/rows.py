@@ -29,6 +29,7 @@ from feedmill.formats.jsonl.dataset import JsonlDataset
 from feedmill.formats.jsonl.splits import LineSplits
 from feedmill.formats.registry import targets
 from feedmill.formats.tables.dataset import TableDataset
+from feedmill.jobs.policy import skips
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.storage import open_store
@@ -132,12 +133,12 @@ def plan_rows(source: str, destination: str, to: str, kind: str, options: Option
     opened.cache_clear()
     is_file = is_one_file(destination, to)
     keeps, table = targets()[to].keeps, targets()[to].form == "table"
-    reads = RowSource(source, options.split, options.fields, options.on_error == "skip")
+    reads = RowSource(source, options.split, options.fields, skips(options.on_error))
     stems: tuple[str, ...] = ()
     plan = Preview("rows", source, destination, kind, to)
     splits: LineSplits | None = None
     identity: dict[str, Any] = {"source": source, "kind": kind, "to": to}
-    if kind == "jsonl" and options.on_error == "skip":
+    if kind == "jsonl" and skips(options.on_error):
         kind = "documents"  # read line by line, where a bad one can be passed over
     if kind == "documents":
         if options.split is not None:

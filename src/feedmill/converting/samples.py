@@ -37,6 +37,7 @@ from feedmill.formats.base import Dataset
 from feedmill.formats.registry import targets
 from feedmill.formats.rows import RowsDataset
 from feedmill.formats.tar.dataset import TarDataset
+from feedmill.jobs.policy import skips
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 
@@ -124,7 +125,7 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
     plan.outputs = 1 if is_file else len(units)
     size = _mean_size(whole)
     batch = int(max(1, min(256, READ_BYTES // max(1, size))))
-    reads = SampleSource(source, options.fields, options.on_error == "skip", batch)
+    reads = SampleSource(source, options.fields, skips(options.on_error), batch)
     found = _surveyed(reads, units, options, work, identity) if wanted.surveyed else {}
     columns, plan.losses = losses_of(to, facts, found, options)
     plan.names = {} if wanted.form == "lines" else _names(whole, options, columns)

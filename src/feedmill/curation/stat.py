@@ -27,7 +27,7 @@ from feedmill.documents.rows import uncollected
 from feedmill.errors import DataError, FeedmillError, refuse_empty
 from feedmill.formats.documents import rows_of
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.policy import RAISE, on_error_policy, renamed_parameters
+from feedmill.jobs.policy import RAISE, OnError, on_error_policy, renamed_parameters, skips
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 
@@ -181,7 +181,7 @@ class Task(NamedTuple):
 
     file: DocumentFile
     pattern: str | None
-    on_error: str
+    on_error: OnError
 
 
 @renamed_parameters(processes="workers")
@@ -213,17 +213,17 @@ def stat(
             made of other documents (``stale-attributes``).
     """
     begin = time.perf_counter()
-    on_error = on_error_policy(on_error)
+    policy = on_error_policy(on_error)
     compiled(attributes)
     # The largest first, so that no process is left alone with a large file at the end.
     given = find_documents(patterns, id=id)
     files = sorted(once(given.files), key=lambda file: (-file.size, file.name))
     report = StatReport(warnings=skipped_warnings(given))
-    files = _current(files, report, on_error, allow_stale)
+    files = _current(files, report, policy, allow_stale)
     size = sum(file.size for file in files)
     workers = workers_for(size, workers)
     with Progress("reading", size, "B", progress) as bar:
-        tasks = [Task(file, attributes, on_error) for file in files]
+        tasks = [Task(file, attributes, policy) for file in files]
         for task, found in zip(tasks, _results(tasks, workers), strict=True):
             bar.advance(task.file.size)
             if isinstance(found, FeedmillError):
@@ -238,7 +238,7 @@ def stat(
     return report
 
 
-def _current(files: list[DocumentFile], report: StatReport, on_error: str, allow_stale: bool) -> list[DocumentFile]:
+def _current(files: list[DocumentFile], report: StatReport, on_error: OnError, allow_stale: bool) -> list[DocumentFile]:
     """Return the files to count; attributes of other documents are an error, unless they are allowed."""
     found = []
     for file in files:
@@ -247,7 +247,7 @@ def _current(files: list[DocumentFile], report: StatReport, on_error: str, allow
         except DataError as error:
             report.stale += error.kind == STALE
             if not allow_stale or error.kind != STALE:
-                if on_error == RAISE:
+                if not skips(on_error):
                     raise
                 report.failed.append(error)
                 continue
@@ -281,7 +281,7 @@ def stat_file(task: Task, workers: int = 1) -> Stats | FeedmillError:
             for part in parts:
                 stats.merge(part)
     except FeedmillError as error:
-        if task.on_error == RAISE:
+        if not skips(task.on_error):
             raise
         return error
     return stats

@@ -30,7 +30,7 @@ from feedmill.documents.lines import read_blocks
 from feedmill.errors import ConfigError, FeedmillError, NotFound, refuse_empty
 from feedmill.formats.documents import rows_of
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.policy import RAISE, on_error_policy, renamed_parameters
+from feedmill.jobs.policy import RAISE, OnError, on_error_policy, renamed_parameters, skips
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.storage import LocalStore, open_store
@@ -48,7 +48,7 @@ class Task(NamedTuple):
     outputs: tuple[Output, ...]
     options: dict[str, Any]
     redo: bool
-    on_error: str
+    on_error: OnError
 
 
 class Done(NamedTuple):
@@ -127,13 +127,13 @@ def tag(
         DataError: of kind ``bad-document``, naming file and line; nothing of that file's attributes is there then.
     """
     begin = time.perf_counter()
-    on_error = on_error_policy(on_error)
+    policy = on_error_policy(on_error)
     load_modules(tagger_modules)
     choices = [registry.Choice.parse(text) for text in taggers]
     options = _options(choices, tagger_modules, exact) | ({} if id is None else {"id": id})
     found = Found()
     places = find_places(documents, choices, name, out, exact, allow_empty, id, found)
-    tasks = [Task(input_, outputs, options, redo, on_error) for input_, outputs in places]
+    tasks = [Task(input_, outputs, options, redo, policy) for input_, outputs in places]
     if not tasks:
         raise NotFound("no files match any pattern", file=", ".join(found.missing), fix="Check the paths.")
     refuse_inputs([(task.input, task.outputs) for task in tasks])
@@ -183,7 +183,7 @@ def tag_file(task: Task, workers: int = 1) -> Done:
         return _tag_file(task, workers)
     except FeedmillError as error:
         error.file = error.file or task.input.name
-        if task.on_error == RAISE:
+        if not skips(task.on_error):
             raise
         return Done(task.input.name, 0, task.input.size, False, error)
 

@@ -10,7 +10,7 @@ from feedmill.errors import ConfigError
 from feedmill.indexing.prepare_jsonl import prepare_jsonl
 from feedmill.indexing.prepare_tars import prepare_tars
 from feedmill.indexing.report import PrepareReport
-from feedmill.jobs.policy import RAISE, SKIP, on_error_policy, renamed_parameters
+from feedmill.jobs.policy import RAISE, on_error_policy, renamed_parameters, skips
 from feedmill.samples.media import MediaFilter
 from feedmill.storage import is_local_file, is_local_folder
 
@@ -103,7 +103,7 @@ def prepare(
             dataset_yaml_name=dataset_yaml_name,
             media=media,
             shards=shards,
-            skip_bad_shards=on_error_policy(on_error) == SKIP,
+            skip_bad_shards=skips(on_error_policy(on_error)),
             rescan=rescan,
             digest=digest,
             energon_exact=energon_exact,

@@ -11,7 +11,7 @@ import logging
 import warnings
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from feedmill.errors import ConfigError
 
@@ -21,6 +21,22 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 OnError = Literal["raise", "skip"]
 RAISE: OnError = "raise"
 SKIP: OnError = "skip"
+
+
+class ErrorPolicy(NamedTuple):
+    """What a policy does with an invalid input.
+
+    Attributes:
+        skips: skip it and continue; otherwise the run ends.
+    """
+
+    skips: bool
+
+
+POLICIES: dict[OnError, ErrorPolicy] = {RAISE: ErrorPolicy(skips=False), SKIP: ErrorPolicy(skips=True)}
+"""Policies by name: a further one is a row here and a word in `OnError`."""
+METAVAR = "|".join(POLICIES)
+"""Stands for them in help texts."""
 _OLD: dict[str | bool, OnError] = {"fail": RAISE, "stop": RAISE, "continue": SKIP, False: RAISE, True: SKIP}
 """Words of release 0.1."""
 _SHARE_OF = 1000
@@ -35,15 +51,20 @@ def on_error_policy(word: str | bool) -> OnError:
     >>> on_error_policy("skip")
     'skip'
     """
-    if word in (RAISE, SKIP):
-        return SKIP if word == SKIP else RAISE
+    known = next((name for name in POLICIES if name == word), None)
+    if known is not None:
+        return known
     if word not in _OLD:
-        raise ConfigError(
-            f"there is no policy {word!r} for errors", kind="bad-option", fix=f"Use {RAISE!r} or {SKIP!r}."
-        )
+        names = " or ".join(map(repr, POLICIES))
+        raise ConfigError(f"there is no policy {word!r} for errors", kind="bad-option", fix=f"Use {names}.")
     if not isinstance(word, bool):  # a bool comes with the option's old name, which has its own warning
         logger.warning("on-error %s is now called %s; the old word will go", word, _OLD[word])
     return _OLD[word]
+
+
+def skips(on_error: OnError) -> bool:
+    """Return whether a policy skips invalid inputs; otherwise the run ends at the first."""
+    return POLICIES[on_error].skips
 
 
 def renamed_parameters(**names: str) -> Callable[[Function], Function]:

@@ -24,7 +24,7 @@ from feedmill.documents.units import cut
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.tokens.dolma import CSV, NPY, dolma_dtype
 from feedmill.formats.tokens.manifest import TokenManifest, manifest_path, read_manifest, with_files, write_manifest
-from feedmill.jobs.policy import SKIP, on_error_policy
+from feedmill.jobs.policy import SKIP, on_error_policy, skips
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.storage import Store, open_store
@@ -164,7 +164,7 @@ def _spec(tokenizer: Tokenizer, dtype: np.dtype[Any], options: GroupedOptions) -
         prefix=options.segment and tokenizer.path.suffix == ".json" and adds_space(tokenizer.path),
         keep_empty=True,
     )
-    skip, typed = options.on_error == SKIP, options.typed
+    skip, typed = skips(options.on_error), options.typed
     return EncodeSpec.of(tokenizer, how, typed.text, skip=skip, origins=True, typed=typed)
 
 

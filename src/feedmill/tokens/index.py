@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from feedmill.errors import ConfigError
-from feedmill.jobs.policy import RAISE, SKIP, on_error_policy
+from feedmill.jobs.policy import RAISE, on_error_policy, skips
 from feedmill.jobs.progress import Progress
 from feedmill.storage import open_store, real_place, split_url
 
@@ -57,7 +57,7 @@ def index(
         ConfigError: there is an index already, or the file is of another format.
         DataError: a line is not JSON, or the file is damaged.
     """
-    skip_bad = on_error_policy(on_error) == SKIP
+    skip_bad = skips(on_error_policy(on_error))
     folder, name = split_url(path)
     store = open_store(folder)
     if name.endswith(".pbin"):

@@ -17,7 +17,7 @@ from feedmill.documents.units import UNIT_BYTES, cut, together
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import TokenWriter
 from feedmill.formats.tokens.manifest import TokenManifest, read_manifest, with_files, write_manifest
-from feedmill.jobs.policy import RAISE, SKIP, OnError, on_error_policy
+from feedmill.jobs.policy import RAISE, OnError, on_error_policy, skips
 from feedmill.tokens.encode import Encoding
 from feedmill.tokens.job import Counts, EncodeJob, JobOptions
 from feedmill.tokens.outputs import Output, plan_outputs
@@ -244,7 +244,7 @@ def _spec(
         cut=options.loss_rule == "datatrove",
     )
     origins = any(out.format == "dolma" for out in outputs)
-    return EncodeSpec.of(tokenizer, how, options.text, skip=options.on_error == SKIP, origins=origins)
+    return EncodeSpec.of(tokenizer, how, options.text, skip=skips(options.on_error), origins=origins)
 
 
 def _find(inputs: Sequence[str | os.PathLike[str] | DocumentFile], kind: str | None) -> Found:
