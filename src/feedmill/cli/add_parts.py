@@ -16,18 +16,20 @@ if TYPE_CHECKING:
 
 def add_parts(
     dataset: Annotated[str, typer.Argument(metavar="DATASET", help="A prepared dataset.")],
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A dataset with the same keys.")],
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="A dataset with the same keys, whose parts are added.")
+    ],
     part: Annotated[
-        list[str] | None, typer.Option("--part", metavar="NAME", help="Only this part; may be repeated.")
+        list[str] | None, typer.Option("--part", metavar="NAME", help="Only this part; repeatable.")
     ] = None,
     into: Annotated[
         str | None,
-        typer.Option("--into", metavar="FOLDER", help="Write a new dataset with only the new parts, beside this one."),
+        typer.Option("--into", metavar="FOLDER", help="Write the new parts to a dataset of their own, in this folder."),
     ] = None,
     missing: Annotated[
-        str, typer.Option("--missing", metavar="error|skip", help="What to do about keys that SOURCE lacks.")
+        str, typer.Option("--missing", metavar="error|skip", help="What to do if SOURCE lacks a key.")
     ] = "error",
-    replace: Annotated[bool, typer.Option("--replace", help="Take the place of parts with the same name.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace parts with the same name.")] = False,
     allow_empty: AllowEmpty = False,
     workers: Processes = None,
     progress: Progress = True,

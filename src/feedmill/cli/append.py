@@ -12,10 +12,10 @@ from feedmill.cli.reshard import Pattern, PerShard, Prefix, Processes, Progress,
 
 
 def append(
-    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="The prepared dataset that grows.")],
-    sources: Annotated[list[str], typer.Argument(metavar="SOURCE...", help="Datasets whose samples have parts.")],
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="The prepared dataset to append to.")],
+    sources: Annotated[list[str], typer.Argument(metavar="SOURCE...", help="Datasets of samples with parts.")],
     split: Annotated[
-        str | None, typer.Option("--split", metavar="NAME", help="The split for them; default: the first one.")
+        str | None, typer.Option("--split", metavar="NAME", help="Split of the new samples; default: the first.")
     ] = None,
     samples: PerShard = 10_000,
     size: Size = None,

@@ -19,18 +19,25 @@ def bench(
             "--batch-size", "-b", metavar="N", min=1, help="Samples per batch; default: the recipe's budget, else 32."
         ),
     ] = None,
-    world: Annotated[int, typer.Option("--world", metavar="N", min=1, help="Measure the first of N ranks.")] = 1,
+    world: Annotated[int, typer.Option("--world", metavar="N", min=1, help="Measure rank 0 of N ranks.")] = 1,
     workers: Annotated[
-        str | None, typer.Option("--workers", metavar="N,N,...", help="Numbers to try; default: 0 to the cores.")
+        str | None,
+        typer.Option(
+            "--workers", metavar="N,N,...", help="Numbers of workers to try; default: 0 up to the number of cores."
+        ),
     ] = None,
-    processes: Annotated[bool, typer.Option("--processes", help="Worker processes instead of threads.")] = False,
+    processes: Annotated[bool, typer.Option("--processes", help="Use worker processes instead of threads.")] = False,
     seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", min=0.1, help="How long each number is tried.")
+        float, typer.Option("--seconds", metavar="S", min=0.1, help="Seconds to measure each number of workers.")
     ] = 3.0,
-    start: Annotated[int, typer.Option("--start", metavar="N", min=0, help="Position of the plan to begin at.")] = 0,
-    output: Annotated[str, typer.Option("--output", metavar="numpy|torch", help="What batches are made of.")] = "numpy",
+    start: Annotated[
+        int, typer.Option("--start", metavar="N", min=0, help="Position of the plan at which to start.")
+    ] = 0,
+    output: Annotated[
+        str, typer.Option("--output", metavar="numpy|torch", help="Array type of the batches.")
+    ] = "numpy",
     device: Annotated[
-        str | None, typer.Option("--device", metavar="NAME", help="Copy torch batches there, such as cuda.")
+        str | None, typer.Option("--device", metavar="NAME", help="Device to copy torch batches to, such as cuda.")
     ] = None,
     trust: Trust = False,
     json: Json = False,

@@ -8,6 +8,7 @@ import typer
 
 from feedmill.cli.options import DatasetPath, Json, OverwriteFiles, Split, TokenSize
 from feedmill.cli.output import counted, emit, facts, human_size
+from feedmill.jobs.policy import METAVAR
 
 if TYPE_CHECKING:
     from feedmill.converting.engine import ConvertReport
@@ -16,43 +17,48 @@ if TYPE_CHECKING:
 
 def convert(
     source: DatasetPath,
-    destination: Annotated[str, typer.Argument(metavar="DST", help="Where to: a folder, or a file.")],
+    destination: Annotated[str, typer.Argument(metavar="DST", help="Destination: a folder or a file.")],
     to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="The format to write (docs/convert.md).")],
     split: Split = None,
     fields: Annotated[
         str | None,
-        typer.Option("--fields", "--keep", metavar="A,B", help="Take these parts only; '*' matches all."),
+        typer.Option("--fields", "--keep", metavar="A,B", help="Convert only these parts; '*' matches all."),
     ] = None,
     samples_per_shard: Annotated[
         int | None,
         typer.Option(
-            "--samples-per-shard", metavar="N", min=1, help="Most samples of an output: 10,000, or 100,000 rows."
+            "--samples-per-shard",
+            metavar="N",
+            min=1,
+            help="Maximum samples per output; default: 10,000, or 100,000 rows.",
         ),
     ] = None,
     shard_size: Annotated[
         str | None,
-        typer.Option("--shard-size", metavar="SIZE", help="Most bytes of the source in an output: 1G."),
+        typer.Option("--shard-size", metavar="SIZE", help="Maximum source bytes per output; default: 1G."),
     ] = None,
     token_size: TokenSize = None,
     seq_len: Annotated[
         int | None,
-        typer.Option("--seq-len", metavar="N", min=1, help="vla-text: the program's sequence length."),
+        typer.Option("--seq-len", metavar="N", min=1, help="vla-text: sequence length of the training program."),
     ] = None,
-    wids: Annotated[bool, typer.Option("--wids", help="wds: write the index wids.json, too.")] = False,
+    wids: Annotated[bool, typer.Option("--wids", help="wds: also write the index wids.json.")] = False,
     allow_loss: Annotated[
-        bool, typer.Option("--allow-loss", help="Convert although the format has no place for some of the content.")
+        bool, typer.Option("--allow-loss", help="Convert even if the format cannot store some of the content.")
     ] = False,
     on_error: Annotated[
-        str, typer.Option("--on-error", metavar="raise|skip", help="Stop at a bad sample, or leave it out and list it.")
+        str, typer.Option("--on-error", metavar=METAVAR, help="Stop at an invalid sample, or skip and list it.")
     ] = "raise",
     error_budget: Annotated[
         float | None,
-        typer.Option("--error-budget", metavar="N", min=0, help="Most samples left out: a number, or a share below 1."),
+        typer.Option(
+            "--error-budget", metavar="N", min=0, help="Maximum skipped samples: a number, or a share below 1."
+        ),
     ] = None,
     verify: Annotated[
         bool, typer.Option("--verify/--no-verify", help="Read the destination back and compare every sample.")
     ] = True,
-    plan: Annotated[bool, typer.Option("--plan", help="Only say what would be done and lost.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Only show what would be done and lost.")] = False,
     workers: Annotated[
         int | None,
         typer.Option("--workers", "--num-workers", metavar="N", min=1, help="Processes; default: one per core."),

@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 TokensPath = Annotated[str, typer.Argument(metavar="PATH", help="Token files: .pbin, .ds, .idx or .bin, .npy.")]
 Documents = Annotated[
-    list[int] | None, typer.Option("--document", "-d", metavar="N", help="This document, from 0; may be repeated.")
+    list[int] | None, typer.Option("--document", "-d", metavar="N", help="Document to show, from 0; repeatable.")
 ]
-First = Annotated[int, typer.Option("--first", metavar="N", min=0, help="Else N from the beginning.")]
+First = Annotated[int, typer.Option("--first", metavar="N", min=0, help="Number of documents to show from the start.")]
 TokenizerPath = Annotated[
     str | None,
-    typer.Option("--tokenizer", "-t", metavar="PATH", help="Default: the one that the manifest beside it names."),
+    typer.Option("--tokenizer", "-t", metavar="PATH", help="Tokenizer; default: that of the manifest."),
 ]
 BackendName = Annotated[str, typer.Option("--tokenizer-backend", metavar="NAME", help="auto, fastokens or hf.")]
 MaxTokens = Annotated[
-    int | None, typer.Option("--max-tokens", metavar="N", min=0, help="Show at most N tokens of each; 0: all.")
+    int | None, typer.Option("--max-tokens", metavar="N", min=0, help="Maximum number of tokens per document; 0: all.")
 ]
-SkipSpecial = Annotated[bool, typer.Option("--skip-special", help="Leave out special tokens.")]
-Ids = Annotated[bool, typer.Option("--ids", help="Show the ids too.")]
+SkipSpecial = Annotated[bool, typer.Option("--skip-special", help="Omit special tokens.")]
+Ids = Annotated[bool, typer.Option("--ids", help="Also show the ids.")]
 
 
 def decode(

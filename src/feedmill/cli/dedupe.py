@@ -25,40 +25,48 @@ def dedupe(
     ] = None,
     key: Annotated[
         str | None,
-        typer.Option("--key", metavar="PATH", help="JSONPath of what documents are compared by; default: $.text."),
+        typer.Option("--key", metavar="PATH", help="JSONPath of the value to compare; default: $.text."),
     ] = None,
     separator: Annotated[
-        str | None, typer.Option("--separator", metavar="TEXT", help="Between paragraphs; default: \\n.")
+        str | None, typer.Option("--separator", metavar="TEXT", help="Separator of paragraphs; default: \\n.")
     ] = None,
     ngram: Annotated[
-        int | None, typer.Option("--ngram", metavar="N", min=1, help="Words of an n-gram; default: 13.")
+        int | None, typer.Option("--ngram", metavar="N", min=1, help="Words per n-gram; default: 13.")
     ] = None,
     stride: Annotated[
-        int | None, typer.Option("--stride", metavar="N", min=1, help="Words from one n-gram to the next; default: 1.")
+        int | None,
+        typer.Option("--stride", metavar="N", min=1, help="Words between the starts of n-grams; default: 1."),
     ] = None,
     threshold: Annotated[
         float | None,
         typer.Option(
-            "--threshold", metavar="T", min=0, max=1, help="Share of n-grams seen before from which to mark; 0.5."
+            "--threshold",
+            metavar="T",
+            min=0,
+            max=1,
+            help="Share of duplicate n-grams at or above which to mark; default: 0.5.",
         ),
     ] = None,
-    min_length: Annotated[int, typer.Option("--min-length", metavar="N", min=0, help="Leave shorter texts alone.")] = 0,
+    min_length: Annotated[int, typer.Option("--min-length", metavar="N", min=0, help="Ignore shorter texts.")] = 0,
     min_words: Annotated[
-        int, typer.Option("--min-words", metavar="N", min=0, help="Leave texts of fewer words alone.")
+        int, typer.Option("--min-words", metavar="N", min=0, help="Ignore texts with fewer words.")
     ] = 0,
     keep_empty: Annotated[bool, typer.Option("--keep-empty", help="Compare blank texts too.")] = False,
     against: Annotated[
         list[str] | None,
-        typer.Option("--against", metavar="DOCUMENTS", help="Mark only what occurs in these (decontamination)."),
+        typer.Option(
+            "--against", metavar="DOCUMENTS", help="Mark only text that occurs in these documents (decontamination)."
+        ),
     ] = None,
     bloom: Annotated[
         str | None, typer.Option("--bloom", metavar="FILE", help="Use a Bloom filter in Dolma's format.")
     ] = None,
-    items: Annotated[int, typer.Option("--items", metavar="N", min=0, help="Keys that a new filter is to hold.")] = 0,
+    items: Annotated[int, typer.Option("--items", metavar="N", min=0, help="Capacity of a new filter, in keys.")] = 0,
     false_positives: Annotated[
-        float | None, typer.Option("--false-positives", metavar="SHARE", help="Errors of a new filter; default: 1e-06.")
+        float | None,
+        typer.Option("--false-positives", metavar="SHARE", help="False-positive rate of a new filter; default: 1e-06."),
     ] = None,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Do not add to the filter.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Do not add keys to the filter.")] = False,
     id_: Ids = None,
     allow_empty: AllowEmpty = False,
     workers: Processes = None,

@@ -20,10 +20,8 @@ def delete(
     list_file: Annotated[
         str | None, typer.Option("--list", metavar="FILE", help="A file with one key on each line.")
     ] = None,
-    ignore_missing: Annotated[
-        bool, typer.Option("--ignore-missing", help="Keys that are not there are no error.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would cost.")] = False,
+    ignore_missing: Annotated[bool, typer.Option("--ignore-missing", help="Ignore keys that do not exist.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it would cost.")] = False,
     workers: Processes = None,
     progress: Progress = True,
     json: Json = False,

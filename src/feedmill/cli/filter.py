@@ -32,22 +32,24 @@ def filter(
         ),
     ],
     min_length: Annotated[
-        int | None, typer.Option("--min-length", metavar="N", help="Tokens at least (JSONL: bytes of the line).")
+        int | None,
+        typer.Option("--min-length", metavar="N", help="Minimum number of tokens (JSONL: bytes of the line)."),
     ] = None,
     max_length: Annotated[
-        int | None, typer.Option("--max-length", metavar="N", help="Tokens at most (JSONL: bytes of the line).")
+        int | None,
+        typer.Option("--max-length", metavar="N", help="Maximum number of tokens (JSONL: bytes of the line)."),
     ] = None,
     keep: Annotated[
-        str | None, typer.Option("--keep", metavar="FILE", help="Only documents whose numbers are in this file.")
+        str | None, typer.Option("--keep", metavar="FILE", help="Keep only documents whose indices are in this file.")
     ] = None,
     drop: Annotated[
-        str | None, typer.Option("--drop", metavar="FILE", help="No documents whose numbers are in this file.")
+        str | None, typer.Option("--drop", metavar="FILE", help="Drop documents whose indices are in this file.")
     ] = None,
     token_size: TokenSize = None,
     mixed_tokenizers: MixedTokenizers = False,
     drop_loss: DropLoss = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="CONFIG: write nothing; try the rules on some documents of each stream.")
+        bool, typer.Option("--dry-run", help="CONFIG: try the rules on some documents of each stream; write nothing.")
     ] = False,
     allow_stale: AllowStale = False,
     id_: Ids = None,

@@ -8,6 +8,7 @@ import typer
 
 from feedmill.cli.options import Json, OverwriteFiles
 from feedmill.cli.output import counted, emit
+from feedmill.jobs.policy import METAVAR
 
 if TYPE_CHECKING:
     from feedmill.tokens.index import IndexReport
@@ -16,12 +17,12 @@ if TYPE_CHECKING:
 def index(
     path: Annotated[str, typer.Argument(metavar="FILE", help="A .jsonl or .pbin file; a path or a URL.")],
     output: Annotated[
-        str | None, typer.Option("--output", metavar="FILE", help="Where the index of a JSONL file goes.")
+        str | None, typer.Option("--output", metavar="FILE", help="Path of the index of a JSONL file.")
     ] = None,
     on_error: Annotated[
-        str, typer.Option("--on-error", metavar="raise|skip", help="What a line that is not JSON does.")
+        str, typer.Option("--on-error", metavar=METAVAR, help="Stop at a line that is not JSON, or skip and count it.")
     ] = "raise",
-    workers: Annotated[int | None, typer.Option("--workers", metavar="N", min=1, help="Processes.")] = None,
+    workers: Annotated[int | None, typer.Option("--workers", metavar="N", min=1, help="Number of processes.")] = None,
     overwrite: OverwriteFiles = False,
     json: Json = False,
 ) -> None:

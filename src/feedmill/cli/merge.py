@@ -28,7 +28,8 @@ def merge(
     inputs: TokenInputs,
     output: TokenOutput,
     order: Annotated[
-        Literal["stored", "datatrove"], typer.Option("--order", help="One file after another, or datatrove's merger.")
+        Literal["stored", "datatrove"],
+        typer.Option("--order", help="One file after another, or the order of datatrove's merger."),
     ] = "stored",
     seed: Seed = None,
     chunk: Annotated[
@@ -42,7 +43,11 @@ def merge(
     allow_empty: AllowEmpty = False,
     learn_between: Annotated[
         str | None,
-        typer.Option("--learn-between", metavar="B,E", help="Loss mask (.ds): learn what is between these token ids."),
+        typer.Option(
+            "--learn-between",
+            metavar="B,E",
+            help="Loss mask (.ds): only tokens between these ids contribute to the loss.",
+        ),
     ] = None,
     overwrite: OverwriteFiles = False,
     json: Json = False,

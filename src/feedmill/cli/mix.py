@@ -15,7 +15,7 @@ logger = logging.getLogger("feedmill")
 
 def mix(
     config: Annotated[str, typer.Argument(metavar="CONFIG", help="A configuration (docs/filter.md), in YAML or JSON.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing: try the rules on some documents.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Try the rules on some documents; write nothing.")] = False,
     allow_stale: AllowStale = False,
     id_: Ids = None,
     allow_empty: AllowEmpty = False,

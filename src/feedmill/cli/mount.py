@@ -13,9 +13,9 @@ def mount(
     path: DatasetPath,
     mountpoint: Annotated[str, typer.Argument(metavar="MOUNTPOINT", help="An empty folder.")],
     sample_folders: Annotated[
-        bool, typer.Option("--sample-folders", "-s", help="A folder for each sample, instead of all files in one.")
+        bool, typer.Option("--sample-folders", "-s", help="One folder per sample instead of one for all files.")
     ] = False,
-    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return at once; run in the background.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Run in the background and return at once.")] = False,
 ) -> None:
     """Show a dataset as a read-only file system, until Ctrl-C or 'fusermount3 -u MOUNTPOINT'."""
     from feedmill.mounting.mount import mount as mount_dataset

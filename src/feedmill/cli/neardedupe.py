@@ -18,21 +18,26 @@ def neardedupe(
     documents: Documents,
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the attribute set.")] = "dup_near",
     threshold: Annotated[
-        float, typer.Option("--threshold", metavar="T", help="Jaccard similarity from which documents are duplicates.")
+        float,
+        typer.Option("--threshold", metavar="T", help="Jaccard similarity at or above which documents are duplicates."),
     ] = 0.8,
-    ngram: Annotated[int, typer.Option("--ngram", metavar="N", help="Words of a shingle.")] = 5,
+    ngram: Annotated[int, typer.Option("--ngram", metavar="N", help="Words per shingle.")] = 5,
     keep: Annotated[
-        str, typer.Option("--keep", metavar="first|longest", help="Document of a cluster to keep.")
+        str, typer.Option("--keep", metavar="first|longest", help="Which document of a cluster to keep.")
     ] = "first",
-    keep_case: Annotated[bool, typer.Option("--keep-case", help="Tell upper from lower case.")] = False,
+    keep_case: Annotated[bool, typer.Option("--keep-case", help="Compare case-sensitively.")] = False,
     keep_punctuation: Annotated[
-        bool, typer.Option("--keep-punctuation", help="Words include punctuation; only white space ends them.")
+        bool, typer.Option("--keep-punctuation", help="Keep punctuation: split words at white space only.")
     ] = False,
-    bands: Annotated[int, typer.Option("--bands", metavar="B", help="Default: chosen for the threshold.")] = 0,
-    rows: Annotated[int, typer.Option("--rows", metavar="R", help="Hashes in a band; with --bands.")] = 0,
+    bands: Annotated[
+        int, typer.Option("--bands", metavar="B", help="Number of bands; default: chosen for the threshold.")
+    ] = 0,
+    rows: Annotated[int, typer.Option("--rows", metavar="R", help="Hashes per band; requires --bands.")] = 0,
     signatures: Annotated[
         str | None,
-        typer.Option("--signatures", metavar="DIR", help="Keep signatures here; compare with those that are here."),
+        typer.Option(
+            "--signatures", metavar="DIR", help="Folder of signatures: compare with those in it, and add the new ones."
+        ),
     ] = None,
     id_: Ids = None,
     allow_empty: AllowEmpty = False,

@@ -21,20 +21,23 @@ def numbers(
     accumulation: Annotated[
         int, typer.Option("--accumulation", metavar="N", min=1, help="Forward passes per step.")
     ] = 1,
-    tokens: Annotated[int | None, typer.Option("--tokens", metavar="N", min=0, help="From N tokens.")] = None,
-    samples: Annotated[int | None, typer.Option("--samples", metavar="N", min=0, help="From N samples.")] = None,
-    steps: Annotated[int | None, typer.Option("--steps", metavar="N", min=0, help="From N steps.")] = None,
+    tokens: Annotated[int | None, typer.Option("--tokens", metavar="N", min=0, help="Convert N tokens.")] = None,
+    samples: Annotated[int | None, typer.Option("--samples", metavar="N", min=0, help="Convert N samples.")] = None,
+    steps: Annotated[int | None, typer.Option("--steps", metavar="N", min=0, help="Convert N steps.")] = None,
     data: Annotated[
-        str | None, typer.Option("--data", metavar="FILE", help="From the windows of a token file or folder.")
+        str | None,
+        typer.Option("--data", metavar="FILE", help="Convert the number of windows of a token file or folder."),
     ] = None,
     lines: Annotated[
-        str | None, typer.Option("--lines", metavar="FILE", help="From the lines of a JSONL file or its .idx.")
+        str | None,
+        typer.Option("--lines", metavar="FILE", help="Convert the number of lines of a JSONL file or its .idx."),
     ] = None,
     checkpoint: Annotated[
-        str | None, typer.Option("--checkpoint", metavar="FOLDER", help="From the name of a checkpoint folder.")
+        str | None,
+        typer.Option("--checkpoint", metavar="FOLDER", help="Read the numbers from the name of a checkpoint folder."),
     ] = None,
     own_targets: Annotated[
-        bool, typer.Option("--own-targets", help="With --data: samples do not share their last target.")
+        bool, typer.Option("--own-targets", help="With --data: consecutive samples share no token.")
     ] = False,
     json: Json = False,
 ) -> None:

@@ -11,36 +11,34 @@ from feedmill.cli.output import remember_json
 DatasetPath = Annotated[
     str, typer.Argument(metavar="PATH", help="A dataset: folder, tar or JSONL file; a path or a URL.")
 ]
-Split = Annotated[
-    str | None, typer.Option("--split", metavar="NAME", help="Open this split only (train, val, test, ...).")
-]
+Split = Annotated[str | None, typer.Option("--split", metavar="NAME", help="Split to open (train, val, test, ...).")]
 DatasetConfig = Annotated[
     str | None,
-    typer.Option("--dataset-config", metavar="FILE", help="Use this file in .nv-meta instead of dataset.yaml."),
+    typer.Option("--dataset-config", metavar="FILE", help="File in .nv-meta to use instead of dataset.yaml."),
 ]
 SplitConfig = Annotated[
-    str | None, typer.Option("--split-config", metavar="FILE", help="Use this file in .nv-meta instead of split.yaml.")
+    str | None, typer.Option("--split-config", metavar="FILE", help="File in .nv-meta to use instead of split.yaml.")
 ]
 Trust = Annotated[
     bool, typer.Option("--trust", help="Allow the dataset to run its own code (sample_loader.py, pickles).")
 ]
 Threads = Annotated[
     int | None,
-    typer.Option("--workers", "--num-workers", metavar="N", min=1, help="Threads; default: four for each core."),
+    typer.Option("--workers", "--num-workers", metavar="N", min=1, help="Threads; default: four per core."),
 ]
 MediaThreads = Annotated[
     int | None,
-    typer.Option("--workers", "--num-workers", metavar="N", min=1, help="Threads; default: one for each core."),
+    typer.Option("--workers", "--num-workers", metavar="N", min=1, help="Threads; default: one per core."),
 ]
 RecipePath = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe (docs/recipes.md); a path or a URL.")]
 Samples = Annotated[
-    int | None, typer.Option("--samples", metavar="N", min=0, help="Look at the first N samples of the plan.")
+    int | None, typer.Option("--samples", metavar="N", min=0, help="Use only the first N samples of the plan.")
 ]
 GlobalBatch = Annotated[
     int | None, typer.Option("--global-batch", metavar="G", min=1, help="Samples per step over all ranks.")
 ]
 Processes = Annotated[
-    int | None, typer.Option("--workers", metavar="N", min=1, help="Processes; default: one for each core.")
+    int | None, typer.Option("--workers", metavar="N", min=1, help="Processes; default: one per core.")
 ]
 Json = Annotated[
     bool, typer.Option("--json", callback=remember_json, is_eager=True, help="Print one JSON document for programs.")
@@ -49,24 +47,26 @@ TokenInputs = Annotated[
     list[str],
     typer.Argument(metavar="INPUT...", help="Token files or JSONL files, or folders of them; paths or URLs."),
 ]
-TokenOutput = Annotated[str, typer.Argument(metavar="OUTPUT", help="The file to write; its ending says the format.")]
+TokenOutput = Annotated[str, typer.Argument(metavar="OUTPUT", help="The file to write; its suffix selects the format.")]
 PartsOutput = Annotated[str, typer.Argument(metavar="OUTPUT", help="Files to write, e.g. 'x.{part}.pbin'.")]
 Seed = Annotated[
-    int | None, typer.Option("--seed", metavar="N", help="Seed of the order; drawn and shown where it is left out.")
+    int | None, typer.Option("--seed", metavar="N", help="Seed of the order; default: a random one, which is shown.")
 ]
 TokenSize = Annotated[
-    int | None, typer.Option("--token-size", metavar="1|2|4", help="Bytes per token, where the inputs differ.")
+    int | None, typer.Option("--token-size", metavar="1|2|4", help="Bytes per token; required if the inputs differ.")
 ]
 MixedTokenizers = Annotated[bool, typer.Option("--mixed-tokenizers", help="Allow inputs of different tokenizers.")]
-DropLoss = Annotated[bool, typer.Option("--drop-loss", help="Write formats that keep no loss mask, and lose it.")]
-OverwriteFiles = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")]
+DropLoss = Annotated[bool, typer.Option("--drop-loss", help="Drop loss masks if the output format has none.")]
+OverwriteFiles = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")]
 Ids = Annotated[
     str | None,
-    typer.Option("--id", metavar="FIELD|auto", help="Where ids are; auto: made of file and row where there are none."),
+    typer.Option("--id", metavar="FIELD|auto", help="Field of the ids; auto: file and row for documents without one."),
 ]
-AllowEmpty = Annotated[bool, typer.Option("--allow-empty", help="Accept a result without a single document or sample.")]
-AllowStale = Annotated[bool, typer.Option("--allow-stale", help="Use attributes that were made of other documents.")]
+AllowEmpty = Annotated[bool, typer.Option("--allow-empty", help="Accept a result without documents or samples.")]
+AllowStale = Annotated[
+    bool, typer.Option("--allow-stale", help="Use attributes that were computed from other documents.")
+]
 MaxPerFile = Annotated[
     int | None,
-    typer.Option("--max-tokens-per-file", metavar="N", help="Begin another file at N tokens; needs {part}."),
+    typer.Option("--max-tokens-per-file", metavar="N", help="Start a new file at N tokens; requires {part} in OUTPUT."),
 ]

@@ -19,17 +19,18 @@ def plan(
     samples: Samples = None,
     tokens: Annotated[
         int | None,
-        typer.Option("--tokens", metavar="N", min=1, help="Budget in tokens, where the datasets know their lengths."),
+        typer.Option("--tokens", metavar="N", min=1, help="Budget in tokens; requires datasets with known lengths."),
     ] = None,
     steps: Annotated[
         int | None, typer.Option("--steps", metavar="N", min=1, help="Budget in steps of --global-batch.")
     ] = None,
     global_batch: GlobalBatch = None,
     world: Annotated[
-        int | None, typer.Option("--world", metavar="W", min=1, help="Show how evenly W ranks are served.")
+        int | None,
+        typer.Option("--world", metavar="W", min=1, help="Show how evenly sources and cost are spread over W ranks."),
     ] = None,
     batch: Annotated[
-        int | None, typer.Option("--batch", metavar="B", min=1, help="Samples per rank and step; with --world.")
+        int | None, typer.Option("--batch", metavar="B", min=1, help="Samples per rank and step; requires --world.")
     ] = None,
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="Draw the mixture over the budget (.png, .jpg).")

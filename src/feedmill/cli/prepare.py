@@ -9,6 +9,7 @@ import typer
 
 from feedmill.cli.options import Json, Threads
 from feedmill.cli.output import emit, facts, human_size
+from feedmill.jobs.policy import METAVAR
 
 if TYPE_CHECKING:
     from feedmill.indexing.report import PrepareReport
@@ -18,20 +19,22 @@ DatasetArgument = Annotated[
 ]
 SplitParts = Annotated[
     list[str] | None,
-    typer.Option("--split-parts", metavar="NAME:REGEX", help="Shards of one split, by path; may be repeated."),
+    typer.Option("--split-parts", metavar="NAME:REGEX", help="Shards of one split, by path; repeatable."),
 ]
 SplitRatio = Annotated[
     str | None,
-    typer.Option("--split-ratio", metavar="A,B,C", help="Shards (or lines of a .jsonl) for train, val and test."),
+    typer.Option(
+        "--split-ratio", metavar="A,B,C", help="Ratio of shards (or lines of a .jsonl) for train, val and test."
+    ),
 ]
-Exclude = Annotated[str | None, typer.Option("--exclude", metavar="REGEX", help="Leave out shards whose path matches.")]
-TarIndexOnly = Annotated[bool, typer.Option("--tar-index-only", help="Only index the listed shards again.")]
+Exclude = Annotated[str | None, typer.Option("--exclude", metavar="REGEX", help="Skip shards whose path matches.")]
+TarIndexOnly = Annotated[bool, typer.Option("--tar-index-only", help="Index only the listed shards again.")]
 ShuffleTars = Annotated[
     bool, typer.Option("--shuffle-tars", help="Shuffle the shards (or blocks of lines) before a ratio split.")
 ]
 SampleType = Annotated[
     str | None,
-    typer.Option("--sample-type", metavar="CLASS", help="What a sample is, e.g. CaptioningSample or CrudeWebdataset."),
+    typer.Option("--sample-type", metavar="CLASS", help="Sample type, such as CaptioningSample or CrudeWebdataset."),
 ]
 FieldMapText = Annotated[
     str | None,
@@ -40,11 +43,11 @@ FieldMapText = Annotated[
     ),
 ]
 YamlName = Annotated[
-    str, typer.Option("--dataset-yaml-name", metavar="FILE", help="Name of the description in .nv-meta.")
+    str, typer.Option("--dataset-yaml-name", metavar="FILE", help="File name of the description in .nv-meta.")
 ]
 SkipYaml = Annotated[bool, typer.Option("--skip-dataset-yaml", help="Write no description.")]
 Media = Annotated[
-    bool, typer.Option("--media-metadata", help="Store sizes and durations of media; add one of the next three.")
+    bool, typer.Option("--media-metadata", help="Store sizes and durations of media; requires one of the next three.")
 ]
 ByExtension = Annotated[
     bool,
@@ -86,15 +89,15 @@ def prepare(
     media_by_glob: ByGlob = None,
     on_error: Annotated[
         str,
-        typer.Option("--on-error", metavar="raise|skip", help="Stop at a bad shard, or leave it out and report it."),
+        typer.Option("--on-error", metavar=METAVAR, help="Stop at an invalid shard, or skip and report it."),
     ] = "raise",
-    rescan: Annotated[bool, typer.Option("--rescan", help="Read unchanged shards too.")] = False,
+    rescan: Annotated[bool, typer.Option("--rescan", help="Also read unchanged shards.")] = False,
     digest: Annotated[
-        bool, typer.Option("--hash/--no-hash", help="Hash each shard, so that 'check' notices changes.")
+        bool, typer.Option("--hash/--no-hash", help="Hash each shard, so that 'check' detects changes.")
     ] = True,
     interactive: Annotated[
         bool | None,
-        typer.Option("--interactive/--non-interactive", help="Ask for what is missing; default: only on a terminal."),
+        typer.Option("--interactive/--non-interactive", help="Ask for missing options; default: only on a terminal."),
     ] = None,
     force_overwrite: Overwrite = False,
     workers: Threads = None,

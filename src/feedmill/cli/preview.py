@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 def preview(
     path: DatasetPath,
     count: Annotated[int, typer.Option("--count", "-n", metavar="N", min=1, help="Samples to show.")] = 3,
-    start: Annotated[int, typer.Option("--start", metavar="N", min=0, help="Number of the first one, from 0.")] = 0,
+    start: Annotated[int, typer.Option("--start", metavar="N", min=0, help="Index of the first sample, from 0.")] = 0,
     sheet: Annotated[
-        Path | None, typer.Option("--sheet", metavar="FILE", help="Write the samples' images as one picture.")
+        Path | None, typer.Option("--sheet", metavar="FILE", help="Write the images of the samples to one picture.")
     ] = None,
     split: Split = None,
     dataset_config: DatasetConfig = None,

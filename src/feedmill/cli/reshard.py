@@ -14,20 +14,22 @@ if TYPE_CHECKING:
 
 Processes = Annotated[
     int | None,
-    typer.Option("--workers", "--num-workers", metavar="N", min=1, help="Processes; default: one for each core."),
+    typer.Option("--workers", "--num-workers", metavar="N", min=1, help="Processes; default: one per core."),
 ]
 PerShard = Annotated[int | None, typer.Option("--samples", metavar="N", min=1, help="Samples per shard.")]
-Size = Annotated[str | None, typer.Option("--size", metavar="SIZE", help="Most bytes per shard, e.g. 500MB or 1G.")]
-Pattern = Annotated[
-    str | None, typer.Option("--pattern", metavar="PATH", help="Path of a shard, e.g. 'shards/%06d.tar'.")
+Size = Annotated[
+    str | None, typer.Option("--size", metavar="SIZE", help="Maximum bytes per shard, such as 500MB or 1G.")
 ]
-Prefix = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Put this before every key.")]
+Pattern = Annotated[
+    str | None, typer.Option("--pattern", metavar="PATH", help="Pattern of shard names, such as 'shards/%06d.tar'.")
+]
+Prefix = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Prefix for every key.")]
 Progress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show a progress bar on a terminal.")]
 
 
 def reshard(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A dataset whose samples have parts.")],
-    destination: Annotated[str, typer.Argument(metavar="DESTINATION", help="The new dataset, a folder.")],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A dataset of samples with parts.")],
+    destination: Annotated[str, typer.Argument(metavar="DESTINATION", help="Folder of the new dataset.")],
     samples: PerShard = None,
     size: Size = None,
     shuffle: Annotated[
@@ -35,7 +37,7 @@ def reshard(
     ] = None,
     pattern: Pattern = None,
     prefix: Prefix = "",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the dataset that is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing dataset.")] = False,
     workers: Processes = None,
     progress: Progress = True,
     json: Json = False,

@@ -28,13 +28,13 @@ def shuffle(
     seed: Seed = None,
     order: Annotated[
         Literal["feedmill", "modalities", "datatrove"],
-        typer.Option("--order", help="Whose shuffle: the project's own, or another tool's bit for bit."),
+        typer.Option("--order", help="Feedmill's own order, or that of another tool, bit for bit."),
     ] = "feedmill",
     chunk: Annotated[
-        int | None, typer.Option("--chunk", metavar="N", help="Shuffle chunks of N tokens, not documents.")
+        int | None, typer.Option("--chunk", metavar="N", help="Shuffle chunks of N tokens instead of documents.")
     ] = None,
     documents_too: Annotated[
-        bool, typer.Option("--documents-too", help="With --chunk: shuffle the documents before.")
+        bool, typer.Option("--documents-too", help="With --chunk: shuffle the documents first.")
     ] = False,
     max_tokens_per_file: MaxPerFile = None,
     token_size: TokenSize = None,

@@ -25,13 +25,17 @@ def split(
     inputs: TokenInputs,
     output: PartsOutput,
     chunks: Annotated[
-        int | None, typer.Option("--chunks", metavar="N", help="Number of parts of neighbouring documents.")
+        int | None, typer.Option("--chunks", metavar="N", help="Number of parts; each has consecutive documents.")
     ] = None,
     ratio: Annotated[
-        str | None, typer.Option("--ratio", metavar="R", help="8,1,1 (train, val, test) or train=9,val=1, at random.")
+        str | None,
+        typer.Option("--ratio", metavar="R", help="Random parts: 8,1,1 (train, val, test) or train=9,val=1."),
     ] = None,
     plan: Annotated[
-        str | None, typer.Option("--plan", metavar="FILE", help="YAML or JSON: documents of each part, by number.")
+        str | None,
+        typer.Option(
+            "--plan", metavar="FILE", help="YAML or JSON file that lists the documents of each part by index."
+        ),
     ] = None,
     seed: Seed = None,
     token_size: TokenSize = None,

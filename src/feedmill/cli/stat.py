@@ -9,6 +9,7 @@ import typer
 
 from feedmill.cli.options import AllowEmpty, AllowStale, Ids, Json, Processes
 from feedmill.cli.output import counted, emit, facts, human_size, table
+from feedmill.jobs.policy import METAVAR
 
 if TYPE_CHECKING:
     from feedmill.curation.series import Series
@@ -30,16 +31,18 @@ def stat(
     ],
     attributes: Annotated[
         str | None,
-        typer.Option("--attributes", "-a", metavar="REGEX", help="Only attributes in whose names it is found."),
+        typer.Option("--attributes", "-a", metavar="REGEX", help="Only attributes whose names match."),
     ] = None,
     plot: Annotated[bool, typer.Option("--plot", help="Draw a histogram of each distribution.")] = False,
     plot_to: Annotated[
         str | None, typer.Option("--plot-to", metavar="FILE", help="Write the histograms as a picture (.png, .jpg).")
     ] = None,
-    bins: Annotated[int, typer.Option("--bins", metavar="N", min=1, max=1000, help="Classes of a histogram.")] = 20,
+    bins: Annotated[
+        int, typer.Option("--bins", metavar="N", min=1, max=1000, help="Number of bins of a histogram.")
+    ] = 20,
     workers: Processes = None,
     on_error: Annotated[
-        str, typer.Option("--on-error", metavar="raise|skip", help="Stop at a bad file, or leave it out and name it.")
+        str, typer.Option("--on-error", metavar=METAVAR, help="Stop at an invalid file, or skip and report it.")
     ] = "raise",
     allow_stale: AllowStale = False,
     id_: Ids = None,

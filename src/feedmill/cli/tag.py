@@ -9,6 +9,7 @@ import typer
 
 from feedmill.cli.options import AllowEmpty, Ids, Json, Processes
 from feedmill.cli.output import emit, facts, human_size
+from feedmill.jobs.policy import METAVAR
 
 if TYPE_CHECKING:
     from feedmill.curation.tag import TagReport
@@ -46,7 +47,7 @@ def tag(
     workers: Processes = None,
     redo: Annotated[bool, typer.Option("--redo", help="Make again what is up to date.")] = False,
     on_error: Annotated[
-        str, typer.Option("--on-error", metavar="raise|skip", help="Stop at a bad file, or finish the others first.")
+        str, typer.Option("--on-error", metavar=METAVAR, help="Stop at an invalid file, or finish the others first.")
     ] = "raise",
     id_: Ids = None,
     allow_empty: AllowEmpty = False,

@@ -8,6 +8,7 @@ import typer
 
 from feedmill.cli.options import AllowEmpty, Json
 from feedmill.cli.output import counted, emit, facts, human_rate, human_size
+from feedmill.jobs.policy import METAVAR
 
 if TYPE_CHECKING:
     from feedmill.tokens.tokenize import TokenizeReport
@@ -19,7 +20,7 @@ Inputs = Annotated[
     ),
 ]
 Output = Annotated[
-    str, typer.Option("--output", "-o", metavar="PATH", help="Where to write; each format adds its own suffix.")
+    str, typer.Option("--output", "-o", metavar="PATH", help="Output path; each format adds its suffix.")
 ]
 TokenizerPath = Annotated[
     str,
@@ -27,20 +28,23 @@ TokenizerPath = Annotated[
 ]
 To = Annotated[
     list[str] | None,
-    typer.Option("--to", metavar="FORMAT", help="pbin (default), ds, megatron, dolma, vla-text; several by comma."),
+    typer.Option("--to", metavar="FORMAT", help="pbin (default), ds, megatron, dolma, vla-text; comma-separated."),
 ]
-Text = Annotated[str, typer.Option("--text", metavar="PATH", help="The text's field, path (.a.b[0]) or jq expression.")]
+Text = Annotated[
+    str, typer.Option("--text", metavar="PATH", help="Field of the text, path (.a.b[0]) or jq expression.")
+]
 Kind = Annotated[
     str | None,
-    typer.Option("--kind", metavar="KIND", help="Documents that are read of folders: lines, text, parquet, arrow."),
+    typer.Option("--kind", metavar="KIND", help="Kind of documents to read from folders: lines, text, parquet, arrow."),
 ]
 Eos = Annotated[
-    str, typer.Option("--eos", metavar="TOKEN", help="Ends each document; 'none' for none. auto: the tokenizer's own.")
+    str,
+    typer.Option(
+        "--eos", metavar="TOKEN", help="Token after each document; 'none' for none; auto: that of the tokenizer."
+    ),
 ]
-Bos = Annotated[str, typer.Option("--bos", metavar="TOKEN", help="Begins each document; 'none' for none.")]
-AlwaysAdd = Annotated[
-    bool, typer.Option("--always-add", help="Add BOS and EOS also where the document has them already.")
-]
+Bos = Annotated[str, typer.Option("--bos", metavar="TOKEN", help="Token before each document; 'none' for none.")]
+AlwaysAdd = Annotated[bool, typer.Option("--always-add", help="Add BOS and EOS even if the document already has them.")]
 Template = Annotated[
     bool, typer.Option("--template/--no-template", help="Apply the tokenizer's own template to each document.")
 ]
@@ -53,14 +57,18 @@ TemplateFrom = Annotated[
     ),
 ]
 SpecialsAsText = Annotated[
-    bool, typer.Option("--specials-as-text", help="Encode special tokens that stand in a text as plain text.")
+    bool, typer.Option("--specials-as-text", help="Encode special tokens that occur in a text as plain text.")
 ]
-TokenSize = Annotated[int | None, typer.Option("--token-size", metavar="BYTES", help="In place of the formats' rules.")]
+TokenSize = Annotated[
+    int | None,
+    typer.Option("--token-size", metavar="BYTES", help="Bytes per token; default: by the rule of the format."),
+]
 SeqLen = Annotated[
-    int | None, typer.Option("--seq-len", metavar="N", min=1, help="vla-text: the training program's sequence length.")
+    int | None, typer.Option("--seq-len", metavar="N", min=1, help="vla-text: sequence length of the training program.")
 ]
 ShardSequences = Annotated[
-    int | None, typer.Option("--shard-sequences", metavar="N", min=1, help="vla-text: sequences of a shard (8192).")
+    int | None,
+    typer.Option("--shard-sequences", metavar="N", min=1, help="vla-text: sequences per shard; default: 8192."),
 ]
 Loss = Annotated[
     str | None,
@@ -71,9 +79,9 @@ BackendName = Annotated[
 ]
 OnErrorPolicy = Annotated[
     str,
-    typer.Option("--on-error", metavar="raise|skip", help="Stop at a bad document, or leave it out and count it."),
+    typer.Option("--on-error", metavar=METAVAR, help="Stop at an invalid document, or skip and count it."),
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing output.")]
 Workers = Annotated[
     int | None, typer.Option("--workers", "--num-workers", metavar="N", min=1, help="Processes; default: one per core.")
 ]

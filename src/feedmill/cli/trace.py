@@ -15,39 +15,41 @@ from feedmill.cli.preview import print_shown
 def trace(
     recipe: RecipePath,
     step: Annotated[
-        int | None, typer.Option("--step", metavar="N", min=0, help="Say what this step sees; from 0.")
+        int | None, typer.Option("--step", metavar="N", min=0, help="Show the samples of this step; from 0.")
     ] = None,
     global_batch: GlobalBatch = None,
     rank: Annotated[
-        int | None, typer.Option("--rank", metavar="R", min=0, help="Only this rank's part; with --world.")
+        int | None, typer.Option("--rank", metavar="R", min=0, help="Only the part of this rank; requires --world.")
     ] = None,
     world: Annotated[
         int | None,
         typer.Option(
-            "--world", metavar="W", min=1, help="Ranks of the run; without --rank: say which rank sees each sample."
+            "--world", metavar="W", min=1, help="Number of ranks; without --rank, show which rank sees each sample."
         ),
     ] = None,
     key: Annotated[
-        str | None, typer.Option("--key", metavar="K", help="Say when the sample with this key is seen.")
+        str | None, typer.Option("--key", metavar="K", help="Show when the sample with this key is seen.")
     ] = None,
     document: Annotated[
         int | None,
-        typer.Option("--document", metavar="N", min=0, help="As --key, by number in its source; with --source."),
+        typer.Option("--document", metavar="N", min=0, help="Like --key, by index in its source; requires --source."),
     ] = None,
     source: Annotated[
         str | None, typer.Option("--source", metavar="NAME", help="Name of the source, as 'plan' shows it.")
     ] = None,
     samples: Samples = None,
-    steps: Annotated[int | None, typer.Option("--steps", metavar="N", min=1, help="As --samples, in steps.")] = None,
+    steps: Annotated[int | None, typer.Option("--steps", metavar="N", min=1, help="Like --samples, in steps.")] = None,
     from_state: Annotated[
-        Path | None, typer.Option("--from-state", metavar="FILE", help="JSON state from which the run went on.")
+        Path | None, typer.Option("--from-state", metavar="FILE", help="JSON state from which the run was resumed.")
     ] = None,
     first_step: Annotated[
-        int, typer.Option("--first-step", metavar="S", min=0, help="Number of the first step after it.")
+        int, typer.Option("--first-step", metavar="S", min=0, help="Number of the first step after the state.")
     ] = 0,
     allow: Annotated[
         list[str] | None,
-        typer.Option("--allow", metavar="append|skip|change", help="What differs from the state's run; repeatable."),
+        typer.Option(
+            "--allow", metavar="append|skip|change", help="What may differ from the run of the state; repeatable."
+        ),
     ] = None,
     show: Annotated[bool, typer.Option("--show", help="Show the content of the samples.")] = False,
     json: Json = False,

@@ -39,7 +39,7 @@ from feedmill.cli.prepare_media import show as show_media
 from feedmill.cli.preview import preview
 
 app = new_app(no_args_is_help=True, help="Energon's command line: the same options, the same files.")
-app.command("info", short_help="Say what a dataset is.")(info)
+app.command("info", short_help="Describe a dataset.")(info)
 
 
 @app.command("preview")
@@ -49,7 +49,7 @@ def preview_(
         str, typer.Option("--split-parts", metavar="A,B", help="Splits to show.")
     ] = "train,val,test",
     dataset_config: DatasetConfig = None,
-    count: Annotated[int, typer.Option("--count", "-n", metavar="N", min=1, help="Samples of each split.")] = 3,
+    count: Annotated[int, typer.Option("--count", "-n", metavar="N", min=1, help="Samples per split.")] = 3,
     trust: Trust = False,
 ) -> None:
     """Show the first samples of each split as text."""
@@ -78,7 +78,7 @@ def _present(path: str, names: str) -> list[str] | list[None]:
 def lint(
     path: DatasetPath,
     split_parts: Annotated[  # noqa: ARG001 - all splits are checked at once
-        str, typer.Option("--split-parts", metavar="A,B", help="Accepted, but all splits are checked.")
+        str, typer.Option("--split-parts", metavar="A,B", help="Accepted without effect: all splits are checked.")
     ] = "train,val,test",
     dataset_config: DatasetConfig = None,
     split_config: SplitConfig = None,
@@ -115,9 +115,9 @@ def prepare(
     media_metadata_by_header: ByHeader = False,
     media_metadata_by_extension: ByExtension = False,
     fix_duplicates: Annotated[
-        bool, typer.Option("--fix-duplicates", help="Refused: it would rewrite the tars in place.")
+        bool, typer.Option("--fix-duplicates", help="Rejected: it would rewrite the tars in place.")
     ] = False,
-    non_interactive: Annotated[bool, typer.Option("--non-interactive", help="Ask nothing.")] = False,
+    non_interactive: Annotated[bool, typer.Option("--non-interactive", help="Do not ask.")] = False,
     split_ratio: SplitRatio = None,
     force_overwrite: Overwrite = False,
     skip_dataset_yaml: SkipYaml = False,
@@ -126,7 +126,9 @@ def prepare(
     field_map: FieldMapText = None,
     tmp_path: Annotated[  # noqa: ARG001 - temporary files have one place of their own
         str | None,
-        typer.Option("--tmp-path", metavar="DIR", help="Accepted, but TMPDIR says where temporary files go."),
+        typer.Option(
+            "--tmp-path", metavar="DIR", help="Accepted without effect: TMPDIR sets the folder of temporary files."
+        ),
     ] = None,
 ) -> None:
     """Index a folder of tars or a JSONL file, as Energon does."""
@@ -195,7 +197,9 @@ def prepare_media_(
     media_metadata_by_extension: ByExtension = False,
     tmp_path: Annotated[  # noqa: ARG001 - temporary files have one place of their own
         str | None,
-        typer.Option("--tmp-path", metavar="DIR", help="Accepted, but TMPDIR says where temporary files go."),
+        typer.Option(
+            "--tmp-path", metavar="DIR", help="Accepted without effect: TMPDIR sets the folder of temporary files."
+        ),
     ] = None,
 ) -> None:
     """Add media metadata to a prepared dataset or a plain folder, as Energon does."""
@@ -211,10 +215,13 @@ def prepare_media_(
 def mount(
     path: DatasetPath,
     mountpoint: Annotated[str, typer.Argument(metavar="MOUNTPOINT", help="An empty folder.")],
-    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return at once.")] = False,
-    sample_folders: Annotated[bool, typer.Option("--sample-folders", "-s", help="A folder for each sample.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Run in the background and return at once.")] = False,
+    sample_folders: Annotated[bool, typer.Option("--sample-folders", "-s", help="One folder per sample.")] = False,
     allow_slow: Annotated[  # noqa: ARG001 - old indexes are read from the tars in any case
-        bool, typer.Option("--allow-slow", "-w", help="Accepted: datasets without an index are scanned anyway.")
+        bool,
+        typer.Option(
+            "--allow-slow", "-w", help="Accepted without effect: datasets without an index are always scanned."
+        ),
     ] = False,
 ) -> None:
     """Show a dataset as a read-only file system."""

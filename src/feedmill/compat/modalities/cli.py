@@ -16,6 +16,7 @@ from feedmill.cli.app import new_app
 from feedmill.cli.merge import show
 from feedmill.cli.options import AllowEmpty
 from feedmill.cli.tokenize import TemplateFrom
+from feedmill.jobs.policy import METAVAR
 
 app = new_app(no_args_is_help=True, help="Modalities' command line: the same options, the same files.")
 data = new_app(no_args_is_help=True)
@@ -30,25 +31,27 @@ class Policy(StrEnum):
     override = "override"
 
 
-ExistencePolicy = Annotated[Policy, typer.Option("--file_existence_policy", help="What a target that exists means.")]
+ExistencePolicy = Annotated[Policy, typer.Option("--file_existence_policy", help="What to do if the target exists.")]
 FileList = Annotated[
-    str, typer.Option("--input_file_list_path", metavar="FILE", help="Files below the root, one a line.")
+    str, typer.Option("--input_file_list_path", metavar="FILE", help="List of files below the root, one per line.")
 ]
-Root = Annotated[str, typer.Option("--input_data_root_path", metavar="DIR", help="Where the files of the list are.")]
+Root = Annotated[
+    str, typer.Option("--input_data_root_path", metavar="DIR", help="Root folder of the files in the list.")
+]
 Output = Annotated[str, typer.Option("--output_chunk_file_path", metavar="FILE", help="The file to write.")]
-Chunk = Annotated[int, typer.Option("--chunk_id", help="Which chunk, from 0.")]
-Chunks = Annotated[int, typer.Option("--num_chunks", help="How many chunks there are.")]
-GlobalSeed = Annotated[int | None, typer.Option("--global_seed", help="Drawn and shown where it is left out.")]
+Chunk = Annotated[int, typer.Option("--chunk_id", help="Number of the chunk, from 0.")]
+Chunks = Annotated[int, typer.Option("--num_chunks", help="Number of chunks.")]
+GlobalSeed = Annotated[int | None, typer.Option("--global_seed", help="Default: a random seed, which is shown.")]
 InputData = Annotated[str, typer.Option("--input_data_path", metavar="FILE", help="The file to read.")]
 OutputData = Annotated[str, typer.Option("--output_data_path", metavar="FILE", help="The file to write.")]
-Seed = Annotated[int | None, typer.Option("--seed", help="Drawn and shown where it is left out.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Default: a random seed, which is shown.")]
 
 
 @data.command("create_raw_index")
 def create_raw_index(
     src_path: Annotated[str, typer.Argument(metavar="SRC_PATH", help="A JSONL file.")],
     index_path: Annotated[
-        str | None, typer.Option("--index_path", metavar="FILE", help="Default: beside the file, ending in .idx.")
+        str | None, typer.Option("--index_path", metavar="FILE", help="Default: beside the file, with the suffix .idx.")
     ] = None,
     file_existence_policy: ExistencePolicy = Policy.error,
 ) -> None:
@@ -68,7 +71,7 @@ def pack_encoded_data(
     config_path: Annotated[str, typer.Argument(metavar="CONFIG", help="A packing configuration (YAML).")],
     file_existence_policy: ExistencePolicy = Policy.error,
     on_error: Annotated[
-        str, typer.Option("--on-error", metavar="raise|skip", help="What a document without tokens does.")
+        str, typer.Option("--on-error", metavar=METAVAR, help="Stop at a document without tokens, or skip it.")
     ] = "raise",
     template_source: TemplateFrom = "auto",
     allow_empty: AllowEmpty = False,

@@ -13,6 +13,7 @@ import typer
 from feedmill.cli.app import new_app
 from feedmill.cli.options import Json
 from feedmill.cli.output import counted, emit, facts, to_json
+from feedmill.jobs.policy import METAVAR
 
 if TYPE_CHECKING:
     from feedmill.documents.file import DocumentFile
@@ -24,7 +25,7 @@ app.add_typer(preprocess, name="preprocess_data")
 app.add_typer(preprocess, name="preprocess-data", hidden=True)
 
 TOKENIZER, OUTPUT = "--tokenizer-name-or-path", "--output-folder"
-Column = Annotated[str, typer.Option("--column", metavar="NAME", help="The field of the text.")]
+Column = Annotated[str, typer.Option("--column", metavar="NAME", help="Field of the text.")]
 
 
 @preprocess.callback()
@@ -39,17 +40,19 @@ def preprocess_data(
     ] = None,
     eos_token: Annotated[
         str | None,
-        typer.Option("--eos-token", metavar="TOKEN", help="Put it behind every document, without the template."),
+        typer.Option("--eos-token", metavar="TOKEN", help="Token after every document, without the template."),
     ] = None,
     logging_dir: Annotated[
-        str | None, typer.Option("--logging-dir", metavar="FOLDER", help="Leave the report there, as JSON.")
+        str | None, typer.Option("--logging-dir", metavar="FOLDER", help="Folder for the JSON report.")
     ] = None,
-    n_tasks: Annotated[int, typer.Option("--n-tasks", metavar="N", min=1, help="Outputs; inputs are dealt.")] = 8,
+    n_tasks: Annotated[
+        int, typer.Option("--n-tasks", metavar="N", min=1, help="Number of outputs; input files are distributed.")
+    ] = 8,
     workers: Annotated[int | None, typer.Option("--workers", metavar="N", min=1, help="Processes (new).")] = None,
     on_error: Annotated[
-        str, typer.Option("--on-error", metavar="skip|raise", help="What a bad document does (new).")
+        str, typer.Option("--on-error", metavar=METAVAR, help="Stop at an invalid document, or skip it (new).")
     ] = "skip",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there (new).")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing output (new).")] = False,
 ) -> None:
     """Tokenize documents into .ds files: 'hf' for a Hugging Face dataset on disk, 'jsonl' for JSON lines."""
     # The two that are required are missed by the forms: 'hf --help' comes through here too, without them.
@@ -71,11 +74,11 @@ def preprocess_data(
 @preprocess.command()
 def hf(
     ctx: typer.Context,
-    dataset: Annotated[str, typer.Option("--dataset", metavar="FOLDER", help="Saved with save_to_disk, or Parquet.")],
+    dataset: Annotated[
+        str, typer.Option("--dataset", metavar="FOLDER", help="A dataset saved with save_to_disk, or Parquet files.")
+    ],
     column: Column = "text",
-    split: Annotated[str, typer.Option("--split", metavar="NAME", help="Which split, where there are several.")] = (
-        "train"
-    ),
+    split: Annotated[str, typer.Option("--split", metavar="NAME", help="Split, if there are several.")] = ("train"),
     as_json: Json = False,
 ) -> None:
     """Tokenize a Hugging Face dataset on disk; each task gets every n-th row."""
@@ -91,7 +94,7 @@ def jsonl(
     dataset: Annotated[str, typer.Option("--dataset", metavar="PATH", help="A .jsonl file, or a folder of them.")],
     column: Column = "text",
     glob_pattern: Annotated[
-        str | None, typer.Option("--glob-pattern", metavar="GLOB", help="Which files of the folder.")
+        str | None, typer.Option("--glob-pattern", metavar="GLOB", help="Pattern of the files in the folder.")
     ] = None,
     as_json: Json = False,
 ) -> None:

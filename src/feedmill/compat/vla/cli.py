@@ -48,11 +48,12 @@ def manifest(
 def stats(
     path: Manifest,
     output: Annotated[
-        str | None, typer.Option("--output", metavar="FILE", help="Where they go; stats.json beside the manifest.")
+        str | None,
+        typer.Option("--output", metavar="FILE", help="Output file; default: stats.json beside the manifest."),
     ] = None,
     field: Annotated[
         list[str] | None,
-        typer.Option("--field", metavar="NAME", help="This field; may be given again."),
+        typer.Option("--field", metavar="NAME", help="Only this field; repeatable."),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -79,7 +80,7 @@ def stats(
 @app.command("merge-stats")
 def merge_stats(
     paths: Annotated[list[str], typer.Argument(metavar="FILE...", help="stats.json files.")],
-    output: Annotated[str, typer.Option("--output", metavar="FILE", help="Where the merged ones go.")],
+    output: Annotated[str, typer.Option("--output", metavar="FILE", help="Output file.")],
     json: Json = False,
 ) -> None:
     """Merge the statistics of several datasets into those of all their samples together."""
