@@ -35,9 +35,9 @@ def add_parts(
     progress: Progress = True,
     json: Json = False,
 ) -> None:
-    """Give samples the parts that another dataset has under the same keys.
+    """Add the parts that another dataset has under the same keys.
 
-    All shards are rewritten and put in place at once; killed, the same command resumes where it was.
+    All shards are rewritten and published at once. After a kill, the same command resumes.
     """
     from feedmill.writing.add_parts import add_parts as add_parts_to
 

@@ -25,9 +25,9 @@ def append(
     progress: Progress = True,
     json: Json = False,
 ) -> None:
-    """Add the samples of other datasets as new shards; shards that are there stay as they are.
+    """Add the samples of other datasets as new shards; existing shards do not change.
 
-    Killed, the same command resumes.
+    After a kill, the same command resumes.
     """
     from feedmill.writing.append import append as append_samples
 

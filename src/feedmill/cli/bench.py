@@ -42,9 +42,9 @@ def bench(
     trust: Trust = False,
     json: Json = False,
 ) -> None:
-    """Measure how fast a recipe loads on this machine, with different numbers of workers, and say what would help.
+    """Measure how fast a recipe loads on this machine, with different numbers of workers, and suggest improvements.
 
-    The loop does nothing with the batches, so a training step can only wait for less.
+    The measuring loop does nothing with the batches, so a real training loop waits less.
     """
     from feedmill.loading.bench import bench as measure
 

@@ -22,7 +22,7 @@ def check(
     workers: Threads = None,
     json: Json = False,
 ) -> None:
-    """Compare a dataset with its index: cut or damaged shards, hashes, duplicate keys, wrong offsets and counts.
+    """Compare a dataset with its index: truncated or corrupt shards, hashes, duplicate keys, wrong offsets and counts.
 
     Exit status 0 if no problems were found, 1 otherwise.
     """

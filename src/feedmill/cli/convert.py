@@ -66,10 +66,10 @@ def convert(
     overwrite: OverwriteFiles = False,
     json: Json = False,
 ) -> None:
-    """Convert a dataset to another format: samples, tokens, or rows of text. Killed, the same command resumes.
+    """Convert a dataset to another format: samples, tokens, or rows of text. After a kill, the same command resumes.
 
-    What has no place in the format is reported first; where it is content, nothing is done without --allow-loss. Every
-    sample is read back and compared with the source, and the proof is stored beside the destination.
+    What the format cannot store is reported first; losing content requires --allow-loss. Every sample is read back and
+    compared with the source, and the proof is stored beside the destination.
     """
     from feedmill.converting.convert import convert as convert_data
     from feedmill.jobs.policy import on_error_policy

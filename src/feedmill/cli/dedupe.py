@@ -72,7 +72,7 @@ def dedupe(
     workers: Processes = None,
     json: Json = False,
 ) -> None:
-    """Write attributes that mark duplicates: all but the first in the order of input. 'filter' then removes them."""
+    """Write attributes that mark duplicates: all but the first in input order. 'filter' then removes them."""
     from feedmill.curation.dedupe.dedupe import dedupe as run
 
     report = run(

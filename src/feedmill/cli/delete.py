@@ -26,9 +26,9 @@ def delete(
     progress: Progress = True,
     json: Json = False,
 ) -> None:
-    """Delete samples by key; the shards that hold them are rewritten, all others stay.
+    """Delete samples by key; only the shards that hold them are rewritten.
 
-    Killed, the same command finishes it.
+    After a kill, the same command finishes the work.
     """
     from feedmill.writing.delete import delete as delete_samples
 

@@ -40,9 +40,9 @@ def demo(
     samples: Annotated[int, typer.Option("--samples", metavar="N", min=400, help="Samples to train on.")] = 3000,
     json: Json = False,
 ) -> None:
-    """Make datasets from Python's own library; prepare, curate, tokenize, blend, load, kill, resume, and compare.
+    """Build datasets from Python's standard library; prepare, curate, tokenize, blend and load them; kill and resume.
 
-    Ends with status 1 if the resumed run saw any other sample, or any other random crop or token,
+    Exits with status 1 if the resumed run saw any other sample, or any other random crop or token,
     than the undisturbed one.
     """
     story = Story(out, quiet=json)

@@ -60,9 +60,9 @@ def filter(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Write the documents that pass: by attributes (CONFIG), or of token files and JSONL files by length and number.
+    """Write the documents that pass: by attributes (CONFIG), or from token files and JSONL files by length and index.
 
-    Documents by attributes: spans of text are replaced, streams sampled and merged, see docs/filter.md.
+    A CONFIG can also replace spans of text, and sample and merge streams; see docs/filter.md.
     """
     from feedmill import filtering
 

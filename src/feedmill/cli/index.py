@@ -26,9 +26,9 @@ def index(
     overwrite: OverwriteFiles = False,
     json: Json = False,
 ) -> None:
-    """Write Modalities' raw index of a JSONL file, or the bounds with which a .pbin opens at once.
+    """Write Modalities' raw index of a JSONL file, or the bounds of a .pbin file, which make it open instantly.
 
-    Exit status 1 where lines were left out.
+    Exit status 1 if lines were skipped.
     """
     from feedmill.tokens.index import index as write_index
 

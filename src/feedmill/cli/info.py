@@ -18,7 +18,7 @@ def info(
     trust: Trust = False,
     json: Json = False,
 ) -> None:
-    """Say what a dataset is: format, samples, shards, bytes, splits, sample type and the parts of a sample."""
+    """Describe a dataset: format, samples, shards, bytes, splits, sample type and the parts of a sample."""
     from feedmill.converting.info import info as describe
 
     report = describe(path, split=split, dataset_config=dataset_config, split_config=split_config, trust=trust)

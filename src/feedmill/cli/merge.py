@@ -52,9 +52,9 @@ def merge(
     overwrite: OverwriteFiles = False,
     json: Json = False,
 ) -> None:
-    """Write the documents of token files, or the lines of JSONL files, one file after another to one file.
+    """Merge the documents of token files, or the lines of JSONL files, into one file.
 
-    Token sizes, and tokenizers where manifests tell them, have to be the same. Loss masks go along.
+    Token sizes must be equal, and so must the tokenizers that manifests name. Loss masks are copied.
     """
     from feedmill.tokens.merge import merge as merge_files
 

@@ -17,7 +17,7 @@ def mount(
     ] = False,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Run in the background and return at once.")] = False,
 ) -> None:
-    """Show a dataset as a read-only file system, until Ctrl-C or 'fusermount3 -u MOUNTPOINT'."""
+    """Mount a dataset as a read-only file system, until Ctrl-C or 'fusermount3 -u MOUNTPOINT'."""
     from feedmill.mounting.mount import mount as mount_dataset
 
     def ready() -> None:

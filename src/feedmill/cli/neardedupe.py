@@ -44,7 +44,7 @@ def neardedupe(
     workers: Processes = None,
     json: Json = False,
 ) -> None:
-    """Write attributes that mark near-duplicates: of each cluster all but one document. 'filter' then removes them."""
+    """Write attributes that mark near-duplicates: all but one document of each cluster. 'filter' then removes them."""
     from feedmill.curation.near.neardedupe import neardedupe as run
 
     report = run(

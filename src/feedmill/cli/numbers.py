@@ -41,7 +41,7 @@ def numbers(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Say how many tokens, samples, batches and steps something is, in whole steps."""
+    """Convert between tokens, samples, batches and steps; rounds to whole steps."""
     from feedmill.tokens.numbers import numbers as count
 
     report = count(

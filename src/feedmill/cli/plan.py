@@ -38,7 +38,7 @@ def plan(
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of recipes and exit.")] = False,
     json: Json = False,
 ) -> None:
-    """Say what a recipe gives: the tree; per source samples, tokens, weights, draws, repeats and bytes to read."""
+    """Show what a recipe yields: its tree; per source samples, tokens, weights, draws, repeats and bytes to read."""
     from feedmill.planning.overview import plan as overview
 
     if schema:

@@ -104,9 +104,9 @@ def prepare(
     progress: Progress = True,
     json: Json = False,
 ) -> None:
-    """Index a dataset, divide it into splits, and say how samples are read.
+    """Index a dataset, divide it into splits, and set how samples are read.
 
-    Run it again after adding shards: only new ones are read, and they join the first split.
+    Run it again after adding shards: only new shards are read; they join the first split.
     """
     import sys
 

@@ -30,7 +30,7 @@ def prepare_media(
 ) -> None:
     """Store sizes of images, durations and rates of audio and video in the index, without scanning the shards again.
 
-    A plain folder gets an index of its media metadata alone. Broken media files are reported, and stop nothing.
+    A plain folder gets an index of its media metadata only. Invalid media files are reported and skipped.
     """
     from feedmill.indexing.prepare_media import prepare_media as work
 

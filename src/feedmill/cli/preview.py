@@ -27,7 +27,7 @@ def preview(
     trust: Trust = False,
     json: Json = False,
 ) -> None:
-    """Show samples: key, where they lie, and each part as text."""
+    """Show samples: key, source, and each part as text."""
     from feedmill.samples.preview import preview as show_samples
 
     report = show_samples(

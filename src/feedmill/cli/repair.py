@@ -18,9 +18,9 @@ def repair(
     workers: Threads = None,
     json: Json = False,
 ) -> None:
-    """Cut incomplete tails off tar shards, take bad lines out of JSONL, and make the index again.
+    """Truncate tar shards after their last complete sample, remove invalid lines from JSONL, and rebuild the index.
 
-    What is taken out is kept in .nv-meta/repair (or FILE.repair), with a report. Exit status 1 where damage remains.
+    Removed data is kept in .nv-meta/repair (or FILE.repair), with a report. Exit status 1 if damage remains.
     """
     from feedmill.indexing.repair import repair as repair_dataset
 

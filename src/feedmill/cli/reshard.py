@@ -42,9 +42,9 @@ def reshard(
     progress: Progress = True,
     json: Json = False,
 ) -> None:
-    """Write the samples of a dataset into shards of another size or order; splits stay apart.
+    """Write the samples of a dataset to shards of another size or order; splits are kept.
 
-    What a split file excludes is left out. Killed, the same command resumes.
+    Samples that a split file excludes are dropped. After a kill, the same command resumes.
     """
     from feedmill.writing.reshard import reshard as reshard_dataset
 

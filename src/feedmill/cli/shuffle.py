@@ -46,7 +46,7 @@ def shuffle(
 ) -> None:
     """Write all documents of token files, or all lines of JSONL files, in a shuffled order.
 
-    The data stay on disk; in memory are 8 bytes per document and one batch.
+    Memory use is 8 bytes per document and one batch; the data stays on disk.
     """
     from feedmill.tokens.shuffle import shuffle as shuffle_files
 

@@ -45,7 +45,7 @@ def split(
     overwrite: OverwriteFiles = False,
     json: Json = False,
 ) -> None:
-    """Divide documents into parts: chunks, a ratio at random with exact sizes, or an exact plan."""
+    """Split documents into parts: consecutive chunks, a random ratio with exact sizes, or an exact plan."""
     from feedmill.tokens.split import split as split_files
 
     report = split_files(

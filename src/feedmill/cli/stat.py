@@ -52,7 +52,7 @@ def stat(
 ) -> None:
     """Count documents and attributes, and show how lengths and scores are distributed.
 
-    Counts, means, least and largest values are exact; quantiles are within 0.1 %, whatever the size of the data.
+    Counts, means, minima and maxima are exact; quantiles are within 0.1 % for any size of the data.
     """
     from feedmill.curation.stat import stat as run
 

@@ -55,9 +55,9 @@ def tag(
     list_: Annotated[bool, typer.Option("--list", help="Show the taggers and stop.")] = False,
     json: Json = False,
 ) -> None:
-    """Write attributes of documents: scored spans, beside them, row by row.
+    """Compute attributes of documents: scored spans, in files beside the documents, row by row.
 
-    Run it again after a kill or after adding files: what is up to date is not made again.
+    Run it again after a kill or after adding files: results that are up to date are kept.
     """
     from feedmill.curation.tag import tag as run
 

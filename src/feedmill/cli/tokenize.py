@@ -114,9 +114,9 @@ def tokenize(
     progress: Progress = True,
     json: Json = False,
 ) -> None:
-    """Tokenize documents into token files, in one pass for any number of formats.
+    """Tokenize documents to token files of one or more formats in one pass.
 
-    The same command again finishes a run that was killed. The result does not depend on the number of workers.
+    After a kill, the same command resumes. The result does not depend on the number of workers.
     """
     from feedmill.tokens.preload import load_ahead
 

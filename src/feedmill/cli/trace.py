@@ -54,7 +54,7 @@ def trace(
     show: Annotated[bool, typer.Option("--show", help="Show the content of the samples.")] = False,
     json: Json = False,
 ) -> None:
-    """Say which samples a step sees (--step), or at which positions and steps a sample is seen (--key)."""
+    """Show which samples a step sees (--step), or at which positions and steps a sample is seen (--key)."""
     from feedmill.loading.trace import trace as look
 
     report = look(
