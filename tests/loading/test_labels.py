@@ -104,7 +104,7 @@ def test_names_are_one_object_and_nothing_is_there_unasked() -> None:
     assert one.names is other.names and one.names == ("web", "code")
     plain = Loader(blend(), 4, rank=0, world_size=1)
     assert "__labels__" not in next(iter(plain))
-    with pytest.raises(ConfigError, match="makes no labels"):
+    with pytest.raises(ConfigError, match="has no labels"):
         _ = plain.labels
 
 

@@ -1,10 +1,10 @@
-"""`TaskEncoder`: what a task makes of samples and batches, as hooks with the names that Energon's users know.
+"""`TaskEncoder`: the hooks of a task between samples and batches, with Energon's names.
 
     cook_crude_sample -> encode_sample                                              -> batch -> encode_batch
     cook_crude_sample -> preencode_sample -> [select] -> postencode_sample -> [pack] -> batch -> encode_batch
 
-Every hook must be a function of its arguments: samples are made again after a resume, in any process. What is random
-takes a second parameter `rng`, a generator that depends on the seed and the sample's position alone.
+Every hook must depend only on its arguments, because samples are computed again after a resume, in any process. Random
+hooks take a second parameter `rng`, a generator that depends only on the seed and the position of the sample.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TOLERANCE = "__failure_tolerance__"
 
 
 def _hook(method: Callable[..., Any]) -> Callable[..., Any]:
-    """For type checkers: a task's own hook may name its parameter as it likes, and take a generator `rng` or not."""
+    """Let type checkers accept overrides with other parameter names, with or without a generator `rng`."""
     return method
 
 
@@ -45,14 +45,14 @@ def stateless(
     restore_seeds: bool = False,
     failure_tolerance: int | None = None,
 ) -> Any:
-    """Says that a hook depends on its arguments alone. Every hook must; the mark is Energon's, and keeps its meaning.
+    """Declare that a hook depends only on its arguments. Every hook must; Energon requires the declaration.
 
     Args:
         restore_seeds: seed the global generators of random, numpy and torch for the call, from the seed and the
-            position of the sample (or of the batch's or window's first one), for code that draws from them. Such calls
-            exclude each other: prefer a parameter `rng`.
-        failure_tolerance: how many failures in a row end the run (0: never), noted for the loaders of
-            `feedmill.compat.energon`. Elsewhere that is the loader's to say: `feedmill.Substitute`.
+            position of the sample (of the first sample, for batches and windows). Such calls run one at a time: prefer
+            a parameter `rng`.
+        failure_tolerance: number of consecutive failures that end the run (0: never), for the loaders of
+            `feedmill.compat.energon`. Other loaders use `feedmill.Substitute`.
     """
     if function is None:
         return functools.partial(stateless, restore_seeds=restore_seeds, failure_tolerance=failure_tolerance)
@@ -78,11 +78,11 @@ def stateless(
 
 
 class TaskEncoder:
-    """Hooks between data and training loop; override those that your task needs.
+    """Hooks between the data and the training loop; override those that your task needs.
 
     Attributes:
-        cookers: for crude data; the first one that fits a sample's dataset is used.
-        cache: the pool that cookers with a parameter `cache` are given.
+        cookers: cookers of crude data; the first that matches the dataset of a sample is used.
+        cache: the cache pool, passed to cookers that have a parameter `cache`.
     """
 
     _stock = True
@@ -91,17 +91,18 @@ class TaskEncoder:
 
     @_hook
     def cook_crude_sample(self, sample: Any, rng: np.random.Generator | None = None) -> Any:
-        """A sample of the task's own type, by the first of `cookers` that fits; the sample itself without cookers.
+        """Return a sample of the task's type, made by the first of `cookers` that matches; the sample itself without
+        cookers.
 
         Raises:
-            ConfigError: no cooker fits, or one wants auxiliary data that its dataset has not.
-            DataError: the cooker failed; names it and the sample.
+            ConfigError: no cooker matches, or one requires auxiliary data that its dataset does not have.
+            DataError: the cooker failed; the message names it and the sample.
         """
         return self.kitchen.cook(sample, sample, drawn(rng), self.cache) if self.cookers else sample
 
     @property
     def kitchen(self) -> Kitchen:
-        """Where samples are cooked: keeps what auxiliary data is open."""
+        """Return the object that runs the cookers and keeps auxiliary data open."""
         found: Kitchen | None = self.__dict__.get(_KITCHEN)
         if found is None:
             found = self.__dict__[_KITCHEN] = self.__dict__.setdefault(_KITCHEN, Kitchen(self.cookers))
@@ -117,7 +118,7 @@ class TaskEncoder:
 
     @_hook
     def preencode_sample(self, sample: Any) -> Any:
-        """With packing: what is known before packs are selected (a length, at least); `encode_sample` by default."""
+        """With packing: encode what the selection of packs needs, at least a length. Default: `encode_sample`."""
         return sample
 
     @_hook
@@ -127,18 +128,22 @@ class TaskEncoder:
 
     @_hook
     def select_samples_to_pack(self, samples: list[Any]) -> list[list[Any]]:
-        """With packing: which samples of the buffer make a pack together. Those left are asked for again, until
-        nothing is selected; what is never selected is skipped and counted as skipped."""
+        """With packing: select groups of buffered samples, each of which becomes a pack.
+
+        Called again for the remaining samples until nothing is selected; samples that are never selected are skipped
+        and counted."""
         raise NotImplementedError
 
     @_hook
     def pack_selected_samples(self, samples: list[Any]) -> Any:
-        """With packing: make one pack of the selected samples."""
+        """With packing: build one pack from the selected samples."""
         raise NotImplementedError
 
     @_hook
     def batch_group_criterion(self, sample: Any) -> tuple[Hashable, int | None]:
-        """With grouping: samples of one key go into a batch; of this many samples, or of the loader's batch size."""
+        """With grouping: return the key of the group of a sample, and the batch size of that group.
+
+        Samples with equal keys are batched together. A batch size of None stands for that of the loader."""
         raise NotImplementedError
 
     @_hook
@@ -158,13 +163,13 @@ class TaskEncoder:
 
     @property
     def has_user_code(self) -> bool:
-        """Whether anything of it is the task's own: a hook of samples or batches, or a cooker."""
+        """Return whether the task overrides a hook of samples or batches, or has a cooker."""
         hooks = (*_OF_SAMPLES, *_HOOKS, "batch", "encode_batch")
         return bool(self.cookers) or any(map(self.overrides, hooks))
 
     @property
     def draws(self) -> bool:
-        """Whether a hook of samples, or a cooker, wants a generator of random numbers."""
+        """Return whether a hook of samples, or a cooker, takes a random generator."""
         own = (hook for hook in _OF_SAMPLES if TaskEncoder.overrides(self, hook))
         below = (cls.__dict__.get(hook) for cls in type(self).__mro__ for hook in _OF_SAMPLES)
         return (
@@ -185,7 +190,7 @@ class TaskEncoder:
 
     @property
     def of_fields(self) -> Callable[[type[Any], dict[str, Any], list[int]], Any] | None:
-        """What makes a batch of columns, see `BatchMaker`; None if hooks want to see samples."""
+        """Return the function that makes a batch from columns, see `BatchMaker`; None if a hook needs samples."""
         return None
 
     def check(self) -> None:
@@ -199,11 +204,12 @@ class TaskEncoder:
             raise ConfigError("packs cannot be grouped", fix="Override batch_group_criterion, or the packing hooks.")
         if "encode_sample" in own and own & {"preencode_sample", "postencode_sample"}:
             raise ConfigError(
-                "encode_sample stands for preencode_sample and postencode_sample together", fix="Override one kind."
+                "encode_sample cannot be combined with preencode_sample or postencode_sample",
+                fix="Override encode_sample alone, or the other two.",
             )
 
     def together(self, samples: list[Any]) -> Any:
-        """Return a batch as it is given to the training loop."""
+        """Return a batch as the training loop gets it."""
         return self.encode_batch(self.batch(samples))
 
 
@@ -222,12 +228,12 @@ _NONE: Any = None
 
 
 class Prepared:
-    """A transform: a sample as far as the hooks make it before batches or packs, called with (sample, rng)."""
+    """The transform of a task encoder: runs the hooks of samples. Called with (sample, rng)."""
 
     def __init__(self, encoder: TaskEncoder) -> None:
         self.encoder = encoder
         self._hooks: list[Callable[..., Any]] | None = None
-        if not encoder.draws:  # making a generator takes longer than a small hook: say that none is wanted
+        if not encoder.draws:  # creating a generator takes longer than a small hook
             self.__signature__ = inspect.Signature([inspect.Parameter("sample", inspect.Parameter.POSITIONAL_ONLY)])
 
     def __getstate__(self) -> dict[str, Any]:
@@ -249,8 +255,8 @@ class Prepared:
 
 
 def drawn(rng: np.random.Generator | None) -> Any:
-    """The generator that a hook was given, or, where another hook called it without one, that of the sample in the
-    making; None outside a loader."""
+    """Return the given generator, or that of the current sample if a hook was called without one; None outside a
+    loader."""
     return getattr(now, "rng", None) if rng is None else rng
 
 
@@ -259,16 +265,16 @@ def _wants_rng(hook: Callable[..., Any]) -> bool:
 
 
 def with_rng(hook: Callable[..., Any]) -> Callable[[Any, np.random.Generator], Any]:
-    """Return the hook as a function of a sample and a generator, which it is given where it wants it."""
+    """Return the hook as a function of a sample and a generator, which is dropped if the hook does not take one."""
     if named_rng(hook):
         return lambda sample, rng: hook(sample, rng=rng)
     return hook if takes_rng(hook) else lambda sample, _: hook(sample)
 
 
 def padded(samples: Sequence[Any]) -> Any:
-    """`feedmill.loading.collate.collate`, but arrays of unlike shapes are padded with zeros at their ends.
+    """Collate as `feedmill.loading.collate.collate`, but pad arrays of different shapes with zeros at their ends.
 
-    Arrays (and tensors) must agree in their number of dimensions and dtype; others stay a list.
+    Arrays (and tensors) must have the same number of dimensions and the same dtype; others stay a list.
     """
     batch = collate(samples)
     if isinstance(batch, dict):
@@ -298,7 +304,7 @@ _seeding = threading.RLock()
 
 @contextlib.contextmanager
 def _global_seeds(seed: int) -> Iterator[None]:
-    """The global generators seeded, and put back afterwards."""
+    """Seed the global generators, and restore them afterwards."""
     torch = sys.modules.get("torch")
     with _seeding:
         before, numpy_before = random.getstate(), np.random.get_state()
@@ -306,7 +312,7 @@ def _global_seeds(seed: int) -> Iterator[None]:
         random.seed(seed)
         np.random.seed(seed)
         if torch is not None:
-            torch.default_generator.manual_seed(seed)  # and not the devices', which the training draws from
+            torch.default_generator.manual_seed(seed)  # not those of devices, from which training draws
         try:
             yield
         finally:

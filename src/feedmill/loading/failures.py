@@ -1,8 +1,8 @@
-"""Samples that cannot be used: what stands in their place, who is notified, and when it is too much.
+"""Samples that cannot be used: their substitutes, the error budget, and the quarantine file.
 
-A position of the plan always gives a sample. Where its own cannot be read, decoded or transformed, another sample of
-the same source stands in: the first usable one of a sequence that depends on seed, position and plan alone, so every
-layout and every resume sees the same substitute, all ranks have as many batches as before, and nothing behind it moves.
+Every position of the plan yields a sample. If its own sample cannot be read, decoded or transformed, another sample of
+the same source replaces it: the first usable one of a sequence that depends only on seed, position and plan. So every
+layout and every resume sees the same substitute, all ranks keep their number of batches, and no later sample moves.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ MISTAKES = (
     ReferenceError,
     NameError,
 )
-"""What is wrong with the program and not with a sample."""
+"""Errors of the program, not of a sample."""
 
 
 class SkipSample(Exception):
-    """Raised by a transform that does not want a sample: a substitute takes its place. No failure, but counted."""
+    """Raised by a transform to skip a sample. A substitute replaces it; this is counted, but is no failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +54,12 @@ class Failure:
     """One sample that could not be used.
 
     Attributes:
-        position: its place in the stream; `step`: the batch of this rank since the plan's start; `rank`.
-        stage: ``read``, ``transform`` or ``collate`` (which decodes what the transform did not touch).
-        source, index, epoch: which sample of which source, by name where the plan has names.
-        file, offset, key: where it lies, as far as that is known.
-        kind, error: the class of the exception (or the error's kind), and its message.
-        substitute: the position whose sample took the place.
+        position: position of the sample in the plan; `step`: number of this rank's batch since the start; `rank`.
+        stage: ``read``, ``transform`` or ``collate`` (which decodes the parts that the transform did not use).
+        source, index, epoch: the sample; the source by name if the plan has names.
+        file, offset, key: the location of the sample, as far as known.
+        kind, error: the class of the exception (or the kind of the error), and its message.
+        substitute: the position whose sample replaced it.
     """
 
     position: int
@@ -77,7 +77,7 @@ class Failure:
     substitute: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain data, as it is written to the quarantine file."""
+        """Return plain data, as written to the quarantine file."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
@@ -89,17 +89,17 @@ class Substitute:
     """The error policy of a loader that replaces samples that cannot be used.
 
     Args:
-        quarantine: JSONL file to which every failure is appended, ``{rank}`` in it replaced by the rank's number. A
-            recipe's skip list takes it as it is (docs/ledger.md).
-        budget: how much this rank bears before it stops: a whole number of failures, or, below 1, their share of the
-            samples (of a thousand at least). None: without end.
+        quarantine: JSONL file to which every failure is appended; ``{rank}`` in its name is replaced by the rank. The
+            file can be used as the skip list of a recipe (docs/ledger.md).
+        budget: maximum failures of this rank: a whole number, or a share below 1 of its samples (of a thousand at
+            least). None: no limit.
         handler: called with each `Failure`; ``"raise"`` stops the run, None or ``"substitute"`` continues.
-        in_a_row: stop where this number of samples of this rank have failed one after another: then it is the program
-            or a whole file that is broken. None: without end.
+        in_a_row: stop after this number of consecutive failures of this rank, which suggest a broken program or file.
+            None: no limit.
 
     Raises:
-        ConfigError: a budget or a number in a row that is out of range, or a quarantine in an object store, to which
-            nothing can be appended.
+        ConfigError: `budget` or `in_a_row` is out of range, or the quarantine is in an object store, whose files cannot
+            be appended to.
     """
 
     quarantine: str | os.PathLike[str] | None = None
@@ -113,14 +113,14 @@ class Substitute:
             raise ConfigError(f"in_a_row={self.in_a_row} is invalid", fix="Give at least 1, or None.")
         if self.quarantine is not None and "://" in os.fspath(self.quarantine):
             raise ConfigError(
-                "a quarantine file is appended to, which object stores cannot do",
+                "a quarantine file cannot be in an object store: it must be appended to",
                 file=os.fspath(self.quarantine),
-                fix="Give a path of this machine.",
+                fix="Use a local path.",
             )
 
 
 def policy_for(on_error: str | Substitute) -> Substitute | None:
-    """What a loader's argument `on_error` means; None if failures are raised. Raises ConfigError for other words."""
+    """Return the policy that a loader's `on_error` names; None if failures are raised. Raises `ConfigError`."""
     if isinstance(on_error, Substitute):
         return on_error
     if on_error not in ("raise", "substitute"):
@@ -131,14 +131,14 @@ def policy_for(on_error: str | Substitute) -> Substitute | None:
 
 
 class Tally:
-    """Failures of one loader against its policy, in the order of its batches."""
+    """Counts the failures of one loader in the order of its batches, and applies its policy."""
 
     def __init__(self, policy: Substitute | None, metrics: Metrics) -> None:
         self.policy, self.metrics = policy, metrics
         self._row = 0
 
     def note_all(self, positions: Sequence[int], troubles: Sequence[tuple[Failure, FeedmillError]]) -> None:
-        """Write down the failures of a batch of these positions. Raises as `note` does."""
+        """Record the failures of a batch of these positions. Raises as `note` does."""
         failed = {failure.position: (failure, error) for failure, error in troubles}
         if not failed:
             self._row = 0
@@ -151,7 +151,7 @@ class Tally:
                 self._row = 0
 
     def note(self, failure: Failure, error: FeedmillError) -> None:
-        """Write a failure down. Raises `error`, saying why, where this is one too many or the handler says so."""
+        """Record a failure. Raises `error` with the reason if the budget is exceeded or the handler returns "raise"."""
         policy = self.policy or Substitute()
         self.metrics.failures += 1
         if policy.quarantine is not None:
@@ -167,23 +167,23 @@ class Tally:
             raise error
 
     def _write(self, name: str, failure: Failure) -> None:
-        """One line in one write, so that ranks may share a file."""
+        """Append one line with one write, so that ranks can share a file."""
         path = Path(name.replace("{rank}", str(self.metrics.rank)))
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "ab+", buffering=0) as file:
             end = file.seek(0, os.SEEK_END)
-            cut = end > 0 and os.pread(file.fileno(), 1, end - 1) != b"\n"  # by a kill, or a disk that was full
-            # Names that are no Unicode have lone surrogates: as escapes they are JSON.
+            cut = end > 0 and os.pread(file.fileno(), 1, end - 1) != b"\n"  # by a kill or a full disk
+            # Names that are not Unicode have lone surrogates, which are valid JSON as escapes.
             line = json.dumps(failure.as_dict(), ensure_ascii=False, separators=(",", ":")) + "\n"
             file.write(b"\n" * cut + line.encode("utf-8", "backslashreplace"))
 
 
 def candidates(plan: PlanLike, position: int, seed: int) -> Iterator[int]:
-    """Positions whose samples may stand in at `position`: of the same source, another sample, in an order of their own.
+    """Yield positions whose samples can replace that of `position`: other samples of the same source, in random order.
 
-    A pure function of its arguments. They are from anywhere in the plan, and then from around the position, as a source
-    may come in a late stage only. Ends where no other sample of the source turns up among some hundred thousand
-    positions of either.
+    A pure function of its arguments. Positions are drawn from the whole plan, and then from around `position`, because
+    a source may occur only in a late stage. Ends if no other sample of the source is found among some hundred thousand
+    positions of each.
     """
     here = plan.locate(np.array([position], np.int64))
     source, index = int(here.source[0]), int(here.index[0])
@@ -200,7 +200,7 @@ def candidates(plan: PlanLike, position: int, seed: int) -> Iterator[int]:
 
 
 class Unusable(Exception):
-    """One sample failed by itself, in a stage."""
+    """A single sample failed in a stage."""
 
     def __init__(self, stage: str, sample: Any, error: Exception) -> None:
         super().__init__(stage)
@@ -216,12 +216,12 @@ class Unusable(Exception):
 _DOING = {"read": "reading", "transform": "transforming", "collate": "collating"}
 _FIX = {
     "transform": "Fix the transform, or let it accept such samples.",
-    "collate": "Give the samples of a batch fields that can be put together, or pass your own collate.",
+    "collate": "Give the samples of a batch fields that can be collated, or pass your own collate.",
 }
 
 
 def told(error: Exception, stage: str, where: str, whom: str, sample: Any = None) -> FeedmillError:
-    """Return the error with the sample that it concerns; a `FeedmillError` keeps its class and its own fix."""
+    """Return the error with the sample it concerns; a `FeedmillError` keeps its class and its fix."""
     if isinstance(error, FeedmillError):
         found = copy.copy(error)
         found.what = f"{error.what} (at {where})"
@@ -239,6 +239,6 @@ def told(error: Exception, stage: str, where: str, whom: str, sample: Any = None
 
 
 def source_of(sample: Any) -> Source | None:
-    """Return where a sample lies, if it says so."""
+    """Return the source of a sample, if it has one."""
     source = getattr(sample, "source", None)
     return source if isinstance(source, Source) else None

@@ -1,12 +1,12 @@
-"""`Loader`: a plan on one rank, as batches.
+"""`Loader`: yields the batches of one rank of a plan.
 
     loader = Loader(plan, batch_size=32, rank=0, world_size=8, workers=4)
     for batch in loader:
         ...
         state = loader.state_dict()
 
-The batches of all ranks at a step are together the next samples of the plan, which make one global batch: the same for
-any number of ranks and workers, also where these, and the batch size, change at a resume.
+The batches of all ranks at one step form a global batch: the next samples of the plan. It is the same for any number of
+ranks and workers, even if these numbers or the batch size change at a resume.
 """
 
 from __future__ import annotations
@@ -45,72 +45,71 @@ OUTPUTS = ("numpy", "torch", "samples")
 
 
 class Loader:
-    """An iterator over one rank's batches of `plan`, with a position that can be saved and resumed.
+    """An iterable over the batches of one rank, with a position that can be saved and resumed.
 
     Args:
-        plan: says which sample comes at which position, and reads samples.
+        plan: maps positions to samples, and reads them.
         batch_size: samples per rank and step; or a budget per rank and step, ``{"tokens": 65536, "max_samples": 64}``,
             see `feedmill.planning.dealing.cuts.Budget`; None for the budget in the recipe (`batch`).
-        rank, world_size: this process among those that share the plan, each taking its part of every global batch.
-            Where neither is given, they are found: see `feedmill.loading.ranks`, which also knows layouts in which
-            several processes get the same share.
-        start: the position of the plan at which to start: samples that were consumed before, over all ranks, for
-            example a trainer's ``consumed_train_samples``; `Plan.position_of` is that of an unskipped position. A
-            state that is loaded overrides it.
-        workers: threads that make whole batches ahead (reading, transforming and collating them); with 0 each batch
-            is made when it is asked for. A `Workers` says more, processes among it; ``"auto"`` chooses.
-        prefetch: batches per worker that are begun or wait to be taken; bounds the memory.
-        transform: ``transform(sample)``, or ``transform(sample, rng)`` where it has a second parameter that is called
-            `rng` or has no default. `rng` is a `numpy.random.Generator` that depends on the seed and the sample's
-            position alone, so random augmentation too is the same for any ranks, workers and resumes. Called from
-            several threads at once.
-        collate: list of samples -> batch, instead of `feedmill.loading.collate.collate`.
-        task_encoder: hooks in place of `transform` and `collate`, for packing and grouping too; see `TaskEncoder`.
-        buffer: samples that packs or groups are selected from: windows of this many positions. Needed for packing; 32
-            batches by default for groups. It decides what is packed together.
-        output: ``"numpy"``; ``"torch"``, arrays as tensors that share their memory; or ``"samples"``, plain lists.
-        device: with ``output="torch"``: a torch device or its name, to which batches are copied ahead of time, on a
-            thread and a stream of their own. So one batch is made ahead also with 0 workers, and `close` waits for the
-            one that is being made.
-        pin_memory: whether tensors are copied to page-locked memory; where it is None, they are on the way to an
-            accelerator. Without `device` it is for loops that copy the batches themselves.
-        remainder: what becomes of the end of a finite plan that does not fill a global batch: ``"uneven"`` spreads it
-            over the ranks in contiguous shares of (nearly) equal size, and is refused where it has fewer samples than
-            there are ranks, as some ranks would end a step before the others; ``"ragged"`` lets them; ``"pad"`` fills
-            every rank's batch up with the plan's first samples, and the field ``__mask__``, bool[n], of every batch
-            says which are real; ``"drop"`` leaves it out (where nothing else is there, a warning in the log says so).
-        deal: which rank gets which position of a global batch: ``"shuffled"``, by a permutation of its own for each
-            global batch, or ``"contiguous"``, the `rank`-th slice. What the recipe says where it is None, and shuffled
-            by default.
-        balance: give all ranks as many samples of equal cost: ``"tokens"``, or ``{"by": "attention", "linear": 4096}``;
-            see `feedmill.planning.dealing.dealer.Balance`.
-        on_error: what a sample does that can't be read, transformed or collated: ``"raise"`` ends the iteration at its
-            batch; ``"substitute"`` or a `Substitute` puts another sample of the same source into its place.
-        rewind: begin each iteration at the plan's start, or once where a state says that was loaded: for validation.
-        labels: say for each sample or row of a batch which source, epoch and position it is from: in `labels`, and in
-            the field ``__labels__`` of batches that are dicts. See `feedmill.loading.labels.Labels`.
-        seed: seed of the transform's generators; the plan's own where it is None.
-        stall: seconds after which a batch that is still being made is remarked on in the log: worker, sample, stage,
-            and where in the code; None for never.
-        telemetry: where the loader's `metrics` go, and how often.
+        rank, world_size: rank of this process and number of ranks; each rank gets its part of every global batch.
+            Default: found in the environment, see `feedmill.loading.ranks`, which also supports layouts in which
+            several processes get the same part.
+        start: position of the plan at which to start: the number of samples consumed before over all ranks, for
+            example a trainer's ``consumed_train_samples``. `Plan.position_of` converts an unskipped position. A
+            loaded state overrides it.
+        workers: number of threads that prefetch batches (read, transform and collate); with 0, each batch is made
+            when it is requested. A `Workers` sets more, such as processes; ``"auto"`` chooses.
+        prefetch: maximum number of batches per worker that are in progress or ready; bounds the memory.
+        transform: ``transform(sample)``, or ``transform(sample, rng)`` if it has a second parameter that is named
+            `rng` or has no default. `rng` is a `numpy.random.Generator` that depends only on the seed and the position
+            of the sample, so random augmentation is the same for any ranks, workers and resumes. Called from several
+            threads at once.
+        collate: converts a list of samples to a batch; default: `feedmill.loading.collate.collate`.
+        task_encoder: hooks that replace `transform` and `collate`, with packing and grouping; see `TaskEncoder`.
+        buffer: number of positions per window from which packs or groups are selected. Required for packing; default
+            for groups: 32 batches. It determines what is packed together.
+        output: ``"numpy"``; ``"torch"``, tensors that share the memory of the arrays; or ``"samples"``, plain lists.
+        device: with ``output="torch"``: a torch device or its name, to which batches are copied ahead of time, in a
+            separate thread and stream. One batch is therefore prefetched even with 0 workers, and `close` waits for
+            the batch in progress.
+        pin_memory: whether tensors are copied to page-locked memory; None: only if `device` is an accelerator. Without
+            `device`, use it for loops that copy the batches themselves.
+        remainder: what to do with the end of a finite plan that does not fill a global batch. ``"uneven"`` spreads it
+            over the ranks in contiguous parts of (nearly) equal size; it is an error if there are fewer samples than
+            ranks, because some ranks would end a step earlier. ``"ragged"`` allows that. ``"pad"`` fills every batch
+            with the first samples of the plan; the field ``__mask__``, bool[n], of every batch marks the real ones.
+            ``"drop"`` drops it, with a warning in the log if nothing else is left.
+        deal: which rank gets which position of a global batch: ``"shuffled"``, by a separate permutation of each
+            global batch, or ``"contiguous"``, the `rank`-th slice. None: as in the recipe, which defaults to shuffled.
+        balance: give all ranks the same number of samples at equal cost: ``"tokens"``, or
+            ``{"by": "attention", "linear": 4096}``; see `feedmill.planning.dealing.dealer.Balance`.
+        on_error: what to do with a sample that cannot be read, transformed or collated: ``"raise"`` ends the iteration
+            at its batch; ``"substitute"`` or a `Substitute` replaces it with another sample of the same source.
+        rewind: start each iteration at the start of the plan, or once at a loaded state: for validation.
+        labels: report the source, epoch and position of each sample or row of a batch, in `labels` and in the field
+            ``__labels__`` of batches that are dicts. See `feedmill.loading.labels.Labels`.
+        seed: seed of the transform's generators; None: the seed of the plan.
+        stall: seconds after which a batch that is not ready is reported in the log, with worker, sample, stage and
+            code location; None for never.
+        telemetry: destination and interval of the loader's `metrics`.
 
     Attributes:
-        ranks: this process's share, as given or found.
-        layout: how the plan becomes the batches of this rank.
-        metrics: what loading has cost so far, see `feedmill.loading.metrics`.
+        ranks: the rank and its layout, as given or found.
+        layout: how the plan is divided into the batches of this rank.
+        metrics: the cost of loading so far, see `feedmill.loading.metrics`.
 
-    A loader continues where it stopped: leaving the loop and iterating again continues after the last batch that was
-    given out, and after the end of a finite plan it is exhausted until `load_state_dict` moves it. Batches that were
-    only prefetched do not count. The threads live as long as the iteration does.
+    A loader resumes where it stopped: iterating again resumes after the last batch that was yielded. After the end of a
+    finite plan it is exhausted until `load_state_dict` moves it. Batches that were only prefetched do not count. The
+    threads live as long as the iteration.
 
-    A sample that can't be used raises at its batch, after all batches before it; the error names the sample, and
-    iterating again tries the same batch again. With ``on_error="substitute"`` a deterministic substitute takes its
-    place, so that all ranks keep as many batches and nothing behind it moves. A transform that raises `SkipSample`
-    gets a substitute in any case.
+    A sample that cannot be used raises at its batch, after all batches before it; the error names the sample, and
+    iterating again retries the same batch. With ``on_error="substitute"``, a deterministic substitute replaces it, so
+    that all ranks keep the same number of batches and no later sample moves. A transform that raises `SkipSample`
+    always gets a substitute.
 
     Raises:
-        ConfigError: an invalid argument; or, where it is iterated, that this is a worker of a torch
-            `DataLoader`: each of its workers would give every batch.
+        ConfigError: an invalid argument; or, when iterated, this is a worker of a torch `DataLoader`: each of its
+            workers would yield every batch.
         MissingExtra: ``output="torch"`` without torch.
     """
 
@@ -275,35 +274,34 @@ class Loader:
         """Resume where `state` was saved, on any number of ranks and workers and with any batch size.
 
         Args:
-            state: the state of any rank. With packing or grouping: this rank's own, or the list of all ranks', which
-                serves any number of ranks.
-            allow_append: resume although sources have more samples than then, behind those they had. The position stays
-                and the order from there is that of the grown data: docs/ledger.md says what it repeats and skips.
-            allow_skip: resume although the recipe's skip list is another, right after the last sample that was seen.
-            allow_change: resume with another recipe where every position before the state's is proven to give the same
-                sample: stages appended, weights that change later, a source that was not drawn before. With
-                `allow_append` that is proven for the old recipe over the grown data. It takes no time where the two
-                recipes begin alike as they are written, and else about a microsecond a position.
+            state: the state of any rank. With packing or grouping: the state of this rank, or a list of the states of
+                all ranks, which can be loaded on any number of ranks.
+            allow_append: allow sources that have grown since. The position is kept, and the order from there is that of
+                the grown data: docs/ledger.md lists what it repeats and skips.
+            allow_skip: allow a different skip list in the recipe; resumes right after the last sample that was seen.
+            allow_change: allow another recipe if every position before the state is proven to yield the same sample:
+                appended stages, weights that change later, a source that was not drawn before. With `allow_append`,
+                the proof is for the old recipe over the grown data. It takes no time if both recipes start with the
+                same text, and otherwise about a microsecond per position.
 
         Raises:
-            ConfigError: not a loader's state, or that of another plan; the message says what changed, and with
-                `allow_change` which position is the first that differs.
+            ConfigError: not a state of a loader, or the state of another plan; the message lists the changes, and with
+                `allow_change` the first position that differs.
         """
         self._move(self._progress.resumed(state, Allowed(allow_append, allow_skip, allow_change)))
         self._loaded = True
 
     def again(self, positions: Sequence[int]) -> Any:
-        """The batch of the samples at these positions of the plan, made as this loader makes batches: to look at what a
-        step has seen, whichever rank saw it.
+        """Return the batch of the samples at these positions, as this loader makes batches: what any rank's step saw.
 
         Raises:
-            ConfigError: with packing or grouping, where batches are not known by positions; or no position is given.
-            FeedmillError: a sample fails that has no substitute.
+            ConfigError: no position is given; or the loader packs or groups, and positions do not determine batches.
+            FeedmillError: a sample fails and has no substitute.
         """
         make = self._pipeline.make
         if not isinstance(make, BatchMaker) or not positions:
             raise ConfigError(
-                "packs and groups are not made again by positions" if positions else "no position was given",
+                "positions do not determine packs and groups" if positions else "no position was given",
                 kind="not-supported",
                 fix="Read the samples: plan.read(positions).",
             )
@@ -315,11 +313,11 @@ class Loader:
         """Source, epoch and position of each sample of the last yielded batch; see `feedmill.loading.labels`.
 
         Raises:
-            ConfigError: made without ``labels=True``, or no batch was given out yet.
+            ConfigError: the loader was created without ``labels=True``, or no batch has been yielded yet.
         """
         labeled = self._delivery.labeled
         if labeled is None:
-            raise ConfigError("this loader makes no labels", kind="no-labels", fix="Give it labels=True.")
+            raise ConfigError("this loader has no labels", kind="no-labels", fix="Pass labels=True.")
         return labeled.last
 
     @property
@@ -333,7 +331,7 @@ class Loader:
         return self.metrics.skipped
 
     def _move(self, progress: Progress) -> None:
-        """End the running iteration, and continue from elsewhere."""
+        """End the running iteration and set the position."""
         self.close()
         self._progress = progress
 
@@ -350,10 +348,10 @@ def _refuse_torch_worker() -> None:
     info = None if data is None else data.get_worker_info()
     if info is not None:
         raise ConfigError(
-            f"a Loader is iterated in worker {info.id} of the {info.num_workers} of a torch DataLoader, each of which"
-            " would give every batch",
+            f"a Loader cannot be iterated in a worker of a torch DataLoader (worker {info.id} of {info.num_workers}):"
+            " each worker would yield every batch",
             kind="in-torch-worker",
-            fix="Iterate the Loader itself, with Loader(..., workers=N), or give the DataLoader num_workers=0.",
+            fix="Iterate the Loader itself, with Loader(..., workers=N), or use num_workers=0 in the DataLoader.",
         )
 
 
