@@ -100,7 +100,7 @@ def test_validation_is_a_row_without_weights(tmp_path: Path) -> None:
     assert plan.length == 200 and plan.locate([0, 99, 100]).index.tolist() == [0, 99, 0]
     with pytest.raises(ConfigError, match="no mode 'test'"):
         Recipe.load(path, mode="test")
-    with pytest.raises(ConfigError, match="says itself which splits"):
+    with pytest.raises(ConfigError, match="not supported for Feedmill recipes"):
         Recipe.parse({"source": "a"}, split="val")
 
 
