@@ -200,7 +200,7 @@ def test_stages_begin_with_a_run() -> None:
         (RECIPE + "samples: 32", "'code' has a share of 0.3 of 32 samples, and gets none of the 1 runs of 32"),
         (RECIPE + "skip: [[5, 40]]", r"removes the positions \[5, 40\) from runs of 32"),
         (RECIPE + "skip: [7]", r"removes the positions \[7, 8\)"),
-        (STAGES.replace("320", "300"), "stage 1 has 300 samples, no multiple of the 32 samples"),
+        (STAGES.replace("320", "300"), "stage 1 has 300 samples, which is not a multiple of runs of 32"),
         (STAGES.replace("6500", "100"), "100 tokens are less than one run of 32 samples"),
     ],
 )

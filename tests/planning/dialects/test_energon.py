@@ -155,7 +155,7 @@ BAD = [
     ("path: a\nsubflavors: [x]", "bad.yaml:6: 'subflavors': expected a mapping"),
     (
         "blend:\n- path: epochized.yaml\n- path: a",
-        "epochized.yaml:5: a 'blend' and a 'blend_epochized' cannot be mixed",
+        "epochized.yaml:5: 'blend' and 'blend_epochized' cannot be combined",
     ),
     ("join:\n- path: a\n- path: b", "bad.yaml:4: 'joiner': expected a mapping, found nothing"),
     ("join: [{path: a}, {path: b}]\njoiner: {}\nsplit_config: x", "bad.yaml:7: a join has no 'split_config'"),

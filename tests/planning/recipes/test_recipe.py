@@ -399,5 +399,5 @@ def test_the_public_face_has_them() -> None:
 def test_a_chain_of_recipes_without_end_is_refused(tmp_path: Path, text: str) -> None:
     for number in range(300):
         (tmp_path / f"{number}.yaml").write_text(text.format(f"{number + 1}.yaml"))
-    with pytest.raises(ConfigError, match="more than 64 files lead from one to the next"):
+    with pytest.raises(ConfigError, match="more than 64 levels of nested files"):
         Recipe.load(tmp_path / "0.yaml")
