@@ -246,5 +246,5 @@ def test_misspelt_settings_and_policies(tmp_path: Path) -> None:
     said = run("pack_encoded_data", config, status=1)
     assert "c.yaml: unknown key 'dst_pth' in 'settings'. Did you mean 'dst_path'?" in said
     config = packing(tmp_path / "c.yaml", lines, tokenizer, jq_pattern=".text", mine="z")
-    assert "there is no policy 'skp'" in run("pack_encoded_data", config, "--on-error", "skp", status=1)
+    assert "unknown error policy 'skp'" in run("pack_encoded_data", config, "--on-error", "skp", status=1)
     assert "1 documents" in run("pack_encoded_data", config)

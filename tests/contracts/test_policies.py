@@ -93,5 +93,5 @@ def test_policies(tmp_path: Path, verb: str, policy: str, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_word_that_is_no_policy_is_refused_by_name(tmp_path: Path, verb: str) -> None:
-    with pytest.raises(FeedmillError, match="no policy 'ignore'"):
+    with pytest.raises(FeedmillError, match="unknown error policy 'ignore'"):
         VERBS[verb](tmp_path, "ignore")

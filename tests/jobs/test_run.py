@@ -272,7 +272,7 @@ def test_a_program_may_use_its_own_functions(tmp_path):
 def test_a_function_without_a_home_is_said_to_have_none():
     code = "from feedmill.jobs.run import run\ndef f(x): return x\nlist(run(f, [1, 2], workers=2))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert "ConfigError" in done.stderr and "Put the function into a module" in done.stderr
+    assert "ConfigError" in done.stderr and "Move the function into a module" in done.stderr
 
 
 FORKED = """

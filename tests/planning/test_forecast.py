@@ -57,7 +57,7 @@ def test_a_budget_in_tokens() -> None:
     samples = samples_for_tokens(plan, 170_000)
     drawn = [sum(need.drawn_tokens or 0 for need in needs(plan, count)) for count in (samples - 1, samples)]
     assert samples == 4000 and drawn[0] < 170_000 <= drawn[1]
-    with pytest.raises(ConfigError, match="the index of docs knows no lengths"):
+    with pytest.raises(ConfigError, match="the index of docs has no lengths"):
         samples_for_tokens(Plan.over(Numbered("docs", 10)), 5)
     with pytest.raises(ConfigError, match="the plan's 10 samples have fewer"):
         samples_for_tokens(Plan.over(Tokens("docs", 10), epochs=1), 46)

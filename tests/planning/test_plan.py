@@ -96,7 +96,7 @@ def test_what_is_not_there_is_named() -> None:
         with pytest.raises(NotFound, match="there is no position"):
             plan.locate(positions)
     for positions in ([0.5], [[1, 2]], ["a"]):
-        with pytest.raises(ConfigError, match="whole numbers"):
+        with pytest.raises(ConfigError, match="1-D integer array"):
             plan.locate(positions)
     with pytest.raises(NotFound, match=r"no source 'doc'.*There are: docs"):
         plan.positions("doc", 1)
@@ -104,7 +104,7 @@ def test_what_is_not_there_is_named() -> None:
         plan.positions(0, 10)
     with pytest.raises(ConfigError, match="endless"):
         blended().positions(0, 1)
-    with pytest.raises(ConfigError, match="21 samples are asked for, the plan has 20"):
+    with pytest.raises(ConfigError, match="21 samples are requested, the plan has 20"):
         plan.report(21)
     with pytest.raises(TypeError, match="endless"):
         len(blended())
@@ -314,11 +314,11 @@ def test_a_sample_that_is_never_reached_is_not_found() -> None:
 def test_a_budget_ends_with_64_bits() -> None:
     plan = Plan.over([Numbered("a", 10), Numbered("b", 20)], [1, 2])
     assert plan.report(2**63 - 1).total == 2**63 - 1
-    with pytest.raises(ConfigError, match="9,223,372,036,854,775,808 samples are asked for, the plan has"):
+    with pytest.raises(ConfigError, match="9,223,372,036,854,775,808 samples are requested, the plan has"):
         plan.report(2**63)
 
 
 def test_too_many_occurrences_are_refused_with_their_number() -> None:
     plan = Plan.over([Numbered("a", 10), Numbered("b", 20)], [1, 2])
-    with pytest.raises(ConfigError, match=r"take sample 3 of a up to 333,333,333,334 times"):
+    with pytest.raises(ConfigError, match=r"contain sample 3 of a up to 333,333,333,334 times"):
         plan.positions("a", 3, 10**13)

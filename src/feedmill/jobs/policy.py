@@ -56,7 +56,7 @@ def on_error_policy(word: str | bool) -> OnError:
         return known
     if word not in _OLD:
         names = " or ".join(map(repr, POLICIES))
-        raise ConfigError(f"there is no policy {word!r} for errors", kind="bad-option", fix=f"Use {names}.")
+        raise ConfigError(f"unknown error policy {word!r}", kind="bad-option", fix=f"Use {names}.")
     if not isinstance(word, bool):  # a bool comes with the option's old name, which has its own warning
         logger.warning("on-error %s is now called %s; the old word will go", word, _OLD[word])
     return _OLD[word]
@@ -98,13 +98,14 @@ def check_budget(budget: float | None, option: str) -> None:
     """Raise `ConfigError` unless this is an error budget: a whole number, a fraction below 1, or None for no limit."""
     if budget is not None and not (0 < budget < 1 or (budget >= 0 and budget % 1 == 0)):
         raise ConfigError(
-            f"{option} {budget} is invalid", kind="bad-option", fix="Give a whole number of errors, or a share below 1."
+            f"{option} {budget} is invalid", kind="bad-option", fix="Give an integer, or a fraction of inputs below 1."
         )
 
 
 def over_budget(budget: float | None, errors: int, seen: int) -> str | None:
-    """Return a message if errors exceed the budget, else None. A fraction is taken of at least a thousand inputs:
-    otherwise the first error would exceed it.
+    """Return a message if errors exceed the budget, else None.
+
+    A fraction applies to at least a thousand inputs: otherwise the first error would exceed it.
 
     >>> over_budget(2, 3, 10)
     'the error budget of 2 is exceeded (3 so far)'

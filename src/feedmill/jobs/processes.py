@@ -288,7 +288,7 @@ def _check_guarded() -> None:
     try:
         body = ast.parse(Path(file).read_bytes()).body
     except (OSError, SyntaxError, ValueError):
-        return  # nobody can tell
+        return  # the source is unavailable, so the check is skipped
     tests = [node.test for node in body if isinstance(node, ast.If)]
     if any(isinstance(name, ast.Name) and name.id == "__name__" for test in tests for name in ast.walk(test)):
         return

@@ -68,7 +68,7 @@ def run(
             naming the items in flight.
     """
     if chunk < 1 or (workers is not None and workers < 0):
-        raise ConfigError(f"there is no work with {workers} workers and chunks of {chunk}", fix="Use 1 or more.")
+        raise ConfigError(f"{workers} workers with chunks of {chunk} are invalid", fix="Use at least 1.")
     policy = policy or Policy()
     count = available_cores() if workers is None else workers
     source = iter(items)
@@ -248,7 +248,7 @@ class _Processes:
             if self._restarts >= self._policy.restarts:
                 raise error
             self._restarts += 1
-            logger.warning("%s (started again, %d of %d)", error.what, self._restarts, self._policy.restarts)
+            logger.warning("%s (restarted, %d of %d)", error.what, self._restarts, self._policy.restarts)
             self._start_again()
 
     def _result(self, future: Future[Outcome]) -> Outcome:
@@ -269,10 +269,10 @@ class _Processes:
 
     def _hung(self) -> FeedmillError:
         return FeedmillError(
-            f"a worker process has been working for more than {self._policy.timeout:g} s on"
+            f"a worker process exceeded the timeout of {self._policy.timeout:g} s on"
             f" {_name(self._waiting[0].items[0])}",
             kind="worker-hung",
-            fix="Look at that item, or allow more time.",
+            fix="Inspect that item, or raise the timeout.",
         )
 
     def _start_again(self) -> None:
@@ -303,7 +303,7 @@ def _worker_died(waiting: Iterable[_Piece], count: int, context: Context) -> Fee
     return FeedmillError(
         f"a worker process {cause} while working on one of: {shown}",
         kind="worker-died",
-        fix=f"Run again with one worker to see which item it is.{memory} Finished work is kept.",
+        fix=f"Run again with one worker to find the item.{memory} Finished work is kept.",
     )
 
 
@@ -323,8 +323,8 @@ def _can_hide_main(*sent: Any) -> bool:
         return True
     if not os.path.isfile(getattr(sys.modules["__main__"], "__file__", None) or ""):
         raise ConfigError(
-            "the function is defined in a program that has no file, where other processes cannot find it",
-            fix="Put the function into a module, or use threads.",
+            "the function is defined in a program without a file, from which other processes cannot import it",
+            fix="Move the function into a module, or use threads.",
         )
     return False
 

@@ -83,7 +83,7 @@ def interrupted(target: Store, job: Mapping[str, Any]) -> DataError:
         f"a '{verb}' is {'putting changed files in place' if half else 'writing this'}, or was interrupted",
         file=target.url,
         kind="unfinished-change" if half else "unfinished-write",
-        fix="Wait; if nothing is running, run that command again, as it was: it finishes what is left.",
+        fix="Wait until it has ended. If it is not running, run the same command again to finish it.",
     )
 
 
@@ -99,14 +99,14 @@ def unfinished_job(file: str) -> ConfigError:
         "another job that writes here was not finished (or its inputs changed since)",
         file=file,
         kind="unfinished-job",
-        fix="Run that command again to finish it, or add --overwrite to begin this one.",
+        fix="Run that command again to finish it, or add --overwrite to start this one.",
     )
 
 
 def damaged(place: Store, found: str) -> DataError:
     """Return the error for an invalid `job.json`."""
     return DataError(
-        f"this should say what an interrupted run was doing, and does not ({found})",
+        f"the journal of an interrupted run is damaged ({found})",
         file=place.locate(JOB),
         kind="bad-job",
         fix=f"Run 'feedmill check' on the output; if it finds no problems, remove {place.url}.",
@@ -145,5 +145,5 @@ def refuse_old(target: Store, name: str) -> None:
                 "an earlier release of Feedmill was interrupted here, and has left unfinished work",
                 file=target.locate(path),
                 kind="unfinished-job",
-                fix="Finish it with that release, or remove the output and this.",
+                fix="Finish it with that release, or remove the output and this file.",
             )

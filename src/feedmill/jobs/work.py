@@ -219,7 +219,7 @@ class Work:
             return orjson.dumps(job, option=orjson.OPT_NON_STR_KEYS)
         except TypeError as error:
             raise ConfigError(
-                f"a number or a name cannot be noted ({error})",
+                f"a number or a name cannot be stored in the journal ({error})",
                 file=self.target.locate(self.name),
                 kind="bad-number",
                 fix="Give numbers of at most 64 bits, and rename files whose names are not UTF-8.",
@@ -301,7 +301,7 @@ def settle(target: Store, name: str = "", *, indexed: bool = True) -> None:
             written some of its files is refused.
 
     Raises:
-        DataError: a running job is doing so, it cannot be done here, or there is no index.
+        DataError: a running job is publishing its files, that cannot be finished here, or there is no index.
     """
     job = unfinished(target, name) if target.is_local else None
     if job is not None and job.get("half"):
@@ -317,8 +317,7 @@ def settle(target: Store, name: str = "", *, indexed: bool = True) -> None:
 
 
 def tidy(target: Store, name: str = "", identity: Mapping[str, Any] | None = None) -> None:
-    """Remove the folder of a job that is done (with this identity), where its process was killed before it had removed
-    all of it."""
+    """Remove the work folder of a finished job (with this identity) whose process was killed while removing it."""
     if os.path.isdir(scratch_of(target, name).root) or (not target.is_local and _entries(place_of(target, name))):
         with contextlib.suppress(FeedmillError), Work(target, name) as work:  # another process may begin now
             if work.job is None or (identity is not None and work.is_of(identity)):

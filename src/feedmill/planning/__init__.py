@@ -1,6 +1,6 @@
-"""Which sample comes when: permutations, blends, recipes, plans.
+"""Sample order: permutations, blends, recipes and plans.
 
-`nodes`, `mixing` and `permutation` are the maps; `recipes`, `dialects` and `orders` make trees of them, `packing` makes
-rows; `plan` binds a tree to data. `dealing` gives the ranks their parts, `resuming` continues from states, `ledger`,
-`report` and `forecast` answer questions.
+`nodes`, `mixing` and `permutation` implement the index maps. `recipes`, `dialects` and `orders` build trees of them,
+`packing` builds rows, and `plan` binds a tree to data. `dealing` assigns positions to ranks and `resuming` continues
+from saved states. `ledger`, `report` and `forecast` answer questions about a plan.
 """

@@ -1,7 +1,7 @@
-"""The proof, before a run starts, that no source is repeated more often than its `max_repeats` allows.
+"""Prove before a run starts that no source is repeated more often than its `max_repeats` allows.
 
-How far a plan of a given length reaches into each source's stream is known in closed form and only grows with the
-length, so the longest plan that respects every limit is found by bisection.
+How far a plan of a given length reaches into each source's stream has a closed form that only grows with the length.
+The longest plan that respects every limit is therefore found by bisection.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from feedmill.planning.nodes.base import LONGEST
 
 
 def longest(root: Node) -> int | None:
-    """The length of the plan under `root`: its own, or what the limits below leave of an endless one; None is endless.
+    """Return the length of the plan under `root`, or None if it is endless.
+
+    A finite node keeps its own length; an endless one is as long as the limits below it allow.
 
     Raises:
-        ConfigError: the node's own length breaks a limit; the message shows the arithmetic.
+        ConfigError: the node's own length exceeds a limit; the message shows the arithmetic.
     """
     if root.length is not None:
         broken = _broken(root, root.length)
@@ -34,7 +36,7 @@ def longest(root: Node) -> int | None:
 
 
 def reach(root: Node, leaf: int, total: int) -> int:
-    """Return how many epochs of a leaf the first `total` positions of the plan touch; later epochs are not used."""
+    """Return how many epochs of a leaf the first `total` positions of the plan begin."""
     node = root
     while not isinstance(node, Leaf):
         number = next(i for i, child in enumerate(node.children) if leaf in child.leaves)
@@ -44,7 +46,7 @@ def reach(root: Node, leaf: int, total: int) -> int:
 
 
 def reaches(root: Node, total: int) -> dict[int, int]:
-    """`reach` of every leaf by its number, in one walk."""
+    """Return `reach` of every leaf, by leaf number, in one traversal."""
     if isinstance(root, Leaf):
         return {root.number: -(-total // root.length)}
     found: dict[int, int] = {}
@@ -54,9 +56,9 @@ def reaches(root: Node, total: int) -> dict[int, int]:
 
 
 def proofs(root: Node, total: int) -> list[tuple[str, int, int, int]]:
-    """Every limit under `root` and what holds it: name, `max_repeats`, samples of one epoch, samples drawn at most.
+    """Return for each limit under `root`: name, `max_repeats`, samples of one epoch, maximum number of samples drawn.
 
-    A limit holds where the samples drawn by the first `total` positions are at most `max_repeats` times one epoch.
+    A limit holds if the first `total` positions draw at most `max_repeats` times the samples of one epoch.
     """
     return [
         (node.name, node.max_repeats or 0, node.child.finite("counting repeats"), used)
@@ -65,7 +67,7 @@ def proofs(root: Node, total: int) -> list[tuple[str, int, int, int]]:
 
 
 def _limits(node: Node, total: int) -> Iterator[tuple[Repeat, int]]:
-    """Yield every repetition with a limit, and how far the first `total` positions reach into the stream it repeats."""
+    """Yield each limited repetition, and how far the first `total` positions reach into the stream that it repeats."""
     for child, used in zip(node.children, node.reach(total), strict=True):
         if isinstance(node, Repeat) and node.max_repeats:
             yield node, used
@@ -73,7 +75,7 @@ def _limits(node: Node, total: int) -> Iterator[tuple[Repeat, int]]:
 
 
 def _broken(root: Node, total: int) -> tuple[Repeat, int] | None:
-    """Return the first repetition whose limit a plan of this length breaks, and the samples it would need."""
+    """Return the first repetition whose limit a plan of this length exceeds, and the samples it would draw."""
     for node, used in _limits(root, total):
         if used > (node.max_repeats or 0) * node.child.finite("counting repeats"):
             return node, used

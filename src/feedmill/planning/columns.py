@@ -1,4 +1,4 @@
-"""Batches of several datasets as columns, without a sample being made."""
+"""Read batches from several datasets as columns, without building sample objects."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from feedmill.planning.nodes.base import Located
 
 
 def read_batch(sources: Sequence[Dataset], located: Located, want: Want) -> Batch | None:
-    """Return the samples at these places as `Dataset.read_batch` gives them, in their order.
+    """Return the located samples as `Dataset.read_batch` returns them, in the given order.
 
-    Those of several sources only as columns: None if one of them has no short way to that, or the columns of two do
-    not fit each other. Raises as `Dataset.read` does.
+    Samples of several sources can only be read as columns. Return None if one of the sources has no column reader, or
+    if the columns of two sources do not match. Raises as `Dataset.read` does.
     """
     numbers = np.flatnonzero(np.bincount(located.source, minlength=1)).tolist() or [0]
     if len(numbers) == 1:

@@ -1,4 +1,4 @@
-"""What a plan will take: tokens and bytes per source, proofs of `max_repeats`, and the mixture over time."""
+"""Forecast what a plan reads: tokens, bytes and epochs per source, and the mixture over time."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from feedmill.planning.report import PackedReport, Report
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One source's part in a budget.
+    """What a budget draws from one source.
 
     Attributes:
         name: the source's name.
-        tokens: tokens in the dataset; None if its index knows no lengths.
-        drawn_tokens: tokens drawn: samples drawn times the mean length of those used. None without lengths or budget.
-        drawn_bytes: bytes read: samples drawn times its mean size, the size of its files over their samples. An
-            estimate, without what a cache or reading neighbours together saves. None if the size is not known.
-        epochs: passes over it that the budget begins; None for an endless plan without a budget.
+        tokens: tokens in the dataset; None if its index has no lengths.
+        drawn_tokens: samples drawn times the mean length of those used; None without lengths or budget.
+        drawn_bytes: estimate of the bytes read: samples drawn times the mean sample size, which is the size of the
+            files divided by their samples. Savings by a cache or by coalesced reads are not included. None if the size
+            is unknown.
+        epochs: passes over the source that the budget begins; None for an endless plan without a budget.
     """
 
     name: str
@@ -47,7 +48,7 @@ class Need:
 
 
 def needs(plan: Plan, samples: int | None) -> list[Need]:
-    """Return what the first `samples` positions take of each source; None if the plan has no end and no budget."""
+    """Return what the first `samples` positions draw from each source; None for the whole plan."""
     found = plan.report(samples)
     total = documents(found)
     epochs = {} if total is None else bounds.reaches(plan.node, total)
@@ -67,32 +68,32 @@ def needs(plan: Plan, samples: int | None) -> list[Need]:
 
 
 def documents(found: Report) -> int | None:
-    """Return how many positions of a plan's node a report is about: of a packed plan, the documents of its rows."""
+    """Return how many positions of the plan's node a report covers; for a packed plan, the documents of its rows."""
     return found.documents if isinstance(found, PackedReport) else found.total
 
 
 def samples_for_tokens(plan: Plan, tokens: int) -> int:
-    """Return the fewest samples that give at least this many tokens, by the mean lengths of the sources.
+    """Return the smallest number of samples with at least `tokens` tokens, by the mean lengths of the sources.
 
     Raises:
-        ConfigError: a source's lengths are not known, or the plan is too short.
+        ConfigError: a source's lengths are unknown, or the plan is too short.
     """
     for name, dataset in zip(plan.names, plan.sources, strict=True):
         if dataset.lengths is None:
             raise ConfigError(
-                f"the index of {name} knows no lengths in tokens",
+                f"the index of {name} has no lengths in tokens",
                 file=dataset.url,
                 kind="no-lengths",
-                fix="Give the budget as --samples or --steps; tokenized datasets know their lengths.",
+                fix="Give the budget as --samples or --steps, or use a tokenized dataset.",
             )
     most = LONGEST if plan.length is None else plan.length
     low, high = 0, 1
     while _tokens_of(plan, high) < tokens:
         if high == most:
             raise ConfigError(
-                f"{tokens:,} tokens are asked for, the plan's {high:,} samples have fewer",
+                f"{tokens:,} tokens are requested, the plan's {high:,} samples have fewer",
                 kind="bad-budget",
-                fix="Ask for fewer tokens, or allow more repeats.",
+                fix="Request fewer tokens, or allow more repeats.",
             )
         low, high = high, min(2 * high, most)
     while high - low > 1:
@@ -102,7 +103,7 @@ def samples_for_tokens(plan: Plan, tokens: int) -> int:
 
 
 def _tokens_of(plan: Plan, samples: int) -> int:
-    """Tokens of the first positions: counted in packed rows, by the mean lengths of the sources elsewhere."""
+    """Return the tokens of the first positions: exact for packed rows, otherwise by the mean lengths of the sources."""
     found = plan.report(samples)
     if isinstance(found, PackedReport):
         return found.tokens or 0
@@ -117,7 +118,7 @@ class Mixture:
         names: the sources.
         ends: int64[windows], the position after each window.
         shares: float64[windows, sources], each source's share of the window's samples.
-        epochs: float64[windows, sources], how often each source was given so far, in passes over its samples.
+        epochs: float64[windows, sources], cumulative passes over each source's samples.
     """
 
     names: Sequence[str]
@@ -127,13 +128,13 @@ class Mixture:
 
 
 def mixture(plan: Plan, samples: int, windows: int = 200) -> Mixture:
-    """Return the mixture in equal windows over the first `samples` positions; counted, not sampled.
+    """Return the mixture in equal windows over the first `samples` positions; computed from the plan, not sampled.
 
     Raises:
-        ConfigError: no samples.
+        ConfigError: `samples` is less than 1.
     """
     if samples < 1:
-        raise ConfigError("there is no mixture of 0 samples", kind="bad-budget", fix="Give a budget of 1 or more.")
+        raise ConfigError("there is no mixture of 0 samples", kind="bad-budget", fix="Give a budget of at least 1.")
     windows = max(1, min(windows, samples // 50))
     ends = [samples * (i + 1) // windows for i in range(windows)]
     counts = np.zeros((windows + 1, len(plan.sources)))
@@ -151,7 +152,7 @@ def _tokens(dataset: Dataset) -> int | None:
 
 
 def _mean_bytes(dataset: Dataset) -> float | None:
-    """Return bytes per sample, from the size of the files: what a split excludes lies in them too."""
+    """Return bytes per sample from the size of the files, which also hold the samples that a split excludes."""
     facts = dataset.describe()
     size, samples = facts.get("bytes"), (facts.get("samples") or 0) + (facts.get("excluded") or 0)
     return None if size is None or not samples else size / samples

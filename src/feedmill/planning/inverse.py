@@ -1,4 +1,4 @@
-"""From samples to the positions at which a plan gives them."""
+"""Find the positions at which a plan yields given samples."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ IntArray = npt.NDArray[np.int64]
 
 _MOST_TIMES = 10**7
 _TOGETHER = 1 << 18
-"""Times that are looked up in one call: few calls, and some MB."""
+"""Occurrences that are looked up per call: few calls, and a few MB of memory."""
 
 
 def positions_of(root: Node, leaf: int, name: str, indices: Sequence[int], end: int) -> IntArray:
-    """Return all positions before `end` at which a plan gives samples of one of its leaves: int64[n], in order.
+    """Return all positions before `end` at which a plan yields given samples of one leaf: int64[n], ascending.
 
     Args:
         root: the plan's root.
         leaf: the leaf's number.
-        name: what people call it.
-        indices: samples of it, each once.
-        end: look at the first N positions.
+        name: its display name.
+        indices: sample numbers in the leaf, without duplicates.
+        end: search positions before this one.
 
     Raises:
-        ConfigError: a sample comes millions of times.
+        ConfigError: a sample occurs millions of times.
     """
     again = bounds.reach(root, leaf, end)
     if again > _MOST_TIMES and len(indices):
         raise ConfigError(
-            f"{end:,} positions take sample {indices[0]} of {name} up to {again:,} times",
+            f"{end:,} positions contain sample {indices[0]} of {name} up to {again:,} times",
             kind="too-many",
-            fix=f"Look at fewer positions: a sample that comes more than {_MOST_TIMES:,} times is not listed.",
+            fix=f"Search fewer positions: at most {_MOST_TIMES:,} occurrences of a sample can be listed.",
         )
     epochs = np.arange(again)
     step = max(1, _TOGETHER // max(again, 1))

@@ -1,9 +1,10 @@
-"""The ledger: what a training step saw, and when a sample was seen. Pure functions over a plan.
+"""Ledger: which samples a training step saw, and which steps saw a sample. Pure functions over a plan.
 
-Forwards: `batch` gives the positions of a step, by the same arithmetic as the `Loader`, and `entries` says what stands
-at positions. Backwards: `find` gives the sources that hold a key, and `occurrences` every position of a sample.
+From steps to samples: `batch` returns the positions of a step, with the same arithmetic as the `Loader`, and `entries`
+describes the samples at positions. From samples to steps: `find` returns the sources that hold a key, and
+`occurrences` every position of a sample.
 
-A position of a packed plan is a row, and has one entry, or one occurrence, for each span of a document in it.
+A position of a packed plan is a row. It has one entry or occurrence for each span of a document in it.
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ _Known = tuple[str | None, int | None, int | None, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What stands at one position.
+    """The sample at one position.
 
     Attributes:
-        position: in the plan.
-        unskipped: the same without the plan's skip list, as skip lists count; equal to `position` where there is none.
+        position: position in the plan.
+        unskipped: position without the plan's skip list, as skip lists count; equal to `position` without a skip list.
         source: name of the source.
         dataset: path or URL of its dataset.
-        file, offset, length: where the sample lies in it, in bytes; None if that could not be read.
+        file, offset, length: where the sample is stored, in bytes; None if it could not be read.
         key: the sample's key; None if it could not be read.
         index: number of the sample in the source.
-        epoch: which pass over its source gave it, from 0: how often the plan gave this sample before, unless a shuffle
-            stands above the repetition.
-        span: of a packed plan, the first token of the document in this row, and the one after the last.
+        epoch: the pass over its source, from 0. It equals the number of earlier occurrences of this sample, unless a
+            shuffle is applied above the repetition.
+        span: for a packed plan, the range [first, end) of the document's tokens in this row.
         problem: why the sample could not be read.
     """
 
@@ -64,19 +65,19 @@ class Entry:
     problem: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain data; `span` and `problem` only where there is one."""
+        """Return plain data; `span` and `problem` are included only if set."""
         return _given(asdict(self))
 
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """One time that a sample is given.
+    """One occurrence of a sample.
 
     Attributes:
-        position: in the plan.
-        unskipped: the same without the plan's skip list.
-        epoch: which pass over its source gave it, from 0, skipped times included; see `Entry`.
-        step: the step that sees it, None if no global batch was given or it lies before the start.
+        position: position in the plan.
+        unskipped: position without the plan's skip list.
+        epoch: the pass over its source, from 0; skipped occurrences count. See `Entry`.
+        step: the step that sees it; None if no global batch was given or it lies before the start.
         span: as for `Entry`.
     """
 
@@ -87,7 +88,7 @@ class Occurrence:
     span: tuple[int, int] | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain data; `span` only where there is one."""
+        """Return plain data; `span` is included only if set."""
         return _given(asdict(self))
 
 
@@ -110,15 +111,15 @@ def batch(
     """Return the positions of one step.
 
     Args:
-        number: the step, from `first_step`.
-        global_batch: samples per step over all ranks; None for the budget of `dealing`, or of the recipe, for each of
-            `world_size` ranks. Steps by budget are found by walking from `start`.
-        rank, world_size: one rank's share; both or neither, and then `world_size` divides `global_batch`. With a budget
-            `world_size` alone gives the whole global batch.
-        start: position of step `first_step`: 0, or that of the state from which a run went on.
-        first_step: what the run calls the step at `start`.
+        number: the step, counted from `first_step`.
+        global_batch: samples per step over all ranks. None uses the budget of `dealing`, or of the recipe, for each of
+            `world_size` ranks; the step is then found by walking from `start`.
+        rank, world_size: return one rank's positions; give both or neither. `world_size` must divide `global_batch`.
+            With a budget, `world_size` alone returns the whole global batch.
+        start: position of step `first_step`: 0, or the position of the state from which a run resumed.
+        first_step: number of the step at `start`.
         remainder: as for the `Loader`.
-        dealing: how the loader deals positions to ranks, where that differs from the recipe.
+        dealing: how the loader deals positions to ranks, if it differs from the recipe.
 
     Raises:
         ConfigError: arguments that are invalid together.
@@ -144,7 +145,7 @@ def ranks_of(
     remainder: Remainder = "uneven",
     dealing: Dealing | None = None,
 ) -> list[npt.NDArray[np.int64]]:
-    """Return the positions of one step, int64[n] for each rank; arguments as for `batch`. Raises as it does."""
+    """Return the positions of one step, int64[n] for each rank. Arguments and errors are those of `batch`."""
     if global_batch is None:
         dealer, cut = _cut(plan, number, None, world_size, start, first_step, remainder, dealing)
         return [cut.first + part for part in dealer.deal(cut)]
@@ -162,7 +163,7 @@ def _cut(
     remainder: Remainder,
     dealing: Dealing | None,
 ) -> tuple[BudgetDealer, Cut]:
-    """Return a global batch by budget, and what deals it."""
+    """Return a global batch by budget, and its dealer."""
     _check_rank(rank or 0, world_size)
     _check_run(plan, start)
     grid = _budget_grid(plan, rank or 0, world_size, start, remainder, dealing)
@@ -190,9 +191,9 @@ def _budget_grid(
         raise ConfigError(
             "steps need the samples per step, or a recipe with a budget ('batch') and the number of ranks",
             kind="no-batch-size",
-            fix="Give the global batch, or the number of ranks where the recipe has a budget.",
+            fix="Give the global batch, or the number of ranks if the recipe has a budget.",
         )
-    # A last batch with fewer samples than ranks can be looked at, too.
+    # 'ragged' also allows a last batch with fewer samples than ranks.
     return BudgetGrid(start, plan.length, budget, rank, world_size, "ragged" if remainder == "uneven" else remainder)
 
 
@@ -209,7 +210,7 @@ def _check_run(plan: Plan, start: int) -> None:
         raise ConfigError(
             f"a run cannot begin at position {start:,}: the plan {size}",
             kind="bad-start",
-            fix="Give the position of the state from which the run went on.",
+            fix="Give the position of the state from which the run resumed.",
         )
 
 
@@ -223,7 +224,7 @@ def _grid(
     first_step: int,
     remainder: Remainder,
 ) -> tuple[Grid, int]:
-    """Return the batches of a rank, and the number of a step in them."""
+    """Return a rank's grid of batches, and the number of the step in it."""
     _check_rank(rank or 0, world_size)
     if (rank is None) != (world_size is None):
         raise ConfigError(
@@ -231,7 +232,7 @@ def _grid(
         )
     if global_batch < 1 or global_batch % (world_size or 1):
         raise ConfigError(
-            f"a global batch of {global_batch} does not divide into {world_size or 1} equal parts",
+            f"a global batch of {global_batch} is not divisible by {world_size or 1} ranks",
             fix="The global batch is the batch size per rank times the number of ranks.",
         )
     _check_run(plan, start)
@@ -250,9 +251,9 @@ def _grid(
 
 
 def entries(plan: Plan, positions: npt.ArrayLike) -> list[Entry]:
-    """Return what stands at these positions, in that order; one bulk read per source tells keys and offsets.
+    """Return the entries of these positions, in that order, with one bulk read per source for keys and offsets.
 
-    A sample that cannot be read is an entry with a `problem`: the ledger must answer for damaged data too.
+    A sample that cannot be read becomes an entry with a `problem`: the ledger must also work on damaged data.
 
     Raises:
         NotFound: a position outside the plan.
@@ -293,12 +294,12 @@ def _entries(
 
 
 def _packed(plan: Plan) -> PackedPlan | None:
-    """The plan where its positions are rows. Recognized by its attributes: the class itself takes a while to import."""
+    """Return the plan if it is packed, else None. Tests an attribute, because importing the class is slow."""
     return cast("PackedPlan", plan) if hasattr(plan, "documents") else None
 
 
 def _sources(dataset: Dataset, indices: npt.NDArray[np.int64]) -> Sequence[Source | str]:
-    """Return where each sample lies, or why that is not known."""
+    """Return where each sample is stored, or the error message if that is unknown."""
     try:
         return [sample.source for sample in dataset.read_raw(indices)]
     except FeedmillError:
@@ -313,7 +314,7 @@ def _source(dataset: Dataset, index: int) -> Source | str:
 
 
 def unskipped(plan: Plan, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the positions as they count without the plan's skip list, int64[n]."""
+    """Return the positions counted without the plan's skip list, int64[n]."""
     return positions if plan.skip is None else plan.skip.inward(positions)
 
 
@@ -321,7 +322,7 @@ def find(plan: Plan, key: str, source: str | None = None) -> list[tuple[str, int
     """Return the sources that hold a sample with this key, and its number in each.
 
     Args:
-        source: look in this source only.
+        source: search this source only.
 
     Raises:
         NotFound: no source has it.
@@ -338,7 +339,7 @@ def find(plan: Plan, key: str, source: str | None = None) -> list[tuple[str, int
             f"no source has a sample with this key (looked in {', '.join(plan.names)})",
             record=key,
             kind="no-such-key",
-            fix="Keys are those that 'feedmill preview' shows; a split may leave the sample out.",
+            fix="Use a key as 'feedmill preview' shows it; the split may exclude the sample.",
         )
     return found
 
@@ -354,13 +355,13 @@ def occurrences(
     start: int = 0,
     first_step: int = 0,
 ) -> list[Occurrence]:
-    """Return every time that the plan gives a sample, in order.
+    """Return every occurrence of a sample in the plan, in order.
 
     Args:
         source, index: the sample.
-        samples: look at the first N positions only; needed where the plan is endless.
-        global_batch, world_size, start, first_step: as for `batch`, to give the steps. Steps by budget are given for
-            the `world_size` ranks of the run.
+        samples: search only the first N positions. Required if the plan is endless.
+        global_batch, world_size, start, first_step: as for `batch`; needed for the steps. Steps by budget need the
+            `world_size` of the run.
 
     Raises:
         NotFound: no such source or sample.
@@ -385,7 +386,7 @@ _Piece = tuple[int, int, tuple[int, int] | None]
 
 
 def _pieces(plan: PackedPlan, source: str, index: int, rows: int | None) -> list[_Piece]:
-    """Row, epoch and span of every piece of a document, in the order of the rows."""
+    """Return row, epoch and span of every piece of a document, in row order."""
     end = plan.length if rows is None else rows
     documents = plan.documents_of(source, index, rows)
     epochs = plan.documents.locate(documents).epoch
@@ -408,7 +409,7 @@ def _steps_of(
     start: int,
     first_step: int,
 ) -> list[int | None]:
-    """The steps that see positions, in their order; None before the start, and where no size of a batch is known."""
+    """Return the step that sees each position; None for positions before the start, or without a batch size."""
     if global_batch is not None:
         return [None if position < start else first_step + (position - start) // global_batch for position in positions]
     if world_size is None or not positions:

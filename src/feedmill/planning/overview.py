@@ -1,4 +1,4 @@
-"""What a recipe gives, before anything is run: the work of ``feedmill plan``."""
+"""Summarize a recipe before a run. Implements ``feedmill plan``."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from feedmill.planning.recipes.recipe import Recipe
 
 @dataclass(frozen=True, slots=True)
 class PlanReport:
-    """What a recipe gives.
+    """Summary of a recipe's plan.
 
     Attributes:
         plan: the plan itself; not in `as_dict`.
-        facts: fingerprint, length, budget, tokens, bytes; ``sources``: of each samples, tokens, weights, draws, repeats
-            and bytes to read; ``packing``, ``max_repeats`` and ``ranks`` where there is such.
+        facts: fingerprint, length, budget, tokens, bytes; ``sources``, with samples, tokens, weights, draws, repeats
+            and bytes to read of each; ``packing``, ``max_repeats`` and ``ranks`` if they apply.
     """
 
     plan: Plan
@@ -41,14 +41,14 @@ def plan(
     batch: int | None = None,
     plot: str | os.PathLike[str] | None = None,
 ) -> PlanReport:
-    """Return what a recipe gives: per source samples, tokens, weights, draws, repeats and bytes to read.
+    """Return a summary of a recipe: samples, tokens, weights, draws, repeats and bytes to read per source.
 
     Args:
-        recipe: path or URL of a recipe, or one that is loaded, or its plan.
-        samples, tokens, steps: the budget, one of them; by default all of a plan that ends. Steps are of `global_batch`
-            samples.
-        world, batch: show how evenly this number of ranks is served, with `batch` samples per rank and step.
-        plot: draw the mixture over the budget as this picture (.png, .jpg).
+        recipe: path or URL of a recipe, a loaded recipe, or a plan.
+        samples, tokens, steps: the budget; at most one of them. By default, the whole of a finite plan. A step has
+            `global_batch` samples.
+        world, batch: report how evenly `world` ranks are loaded, with `batch` samples per rank and step.
+        plot: path of an image (.png, .jpg) to which the mixture over the budget is drawn.
 
     Raises:
         ConfigError: options that contradict each other, or a plot of an endless plan.
@@ -64,7 +64,11 @@ def plan(
 
 
 def bound_plan(recipe: str | os.PathLike[str] | Recipe | Plan, *, trust: bool = False) -> tuple[Plan, str | None]:
-    """Return the plan of a recipe that is given by path or URL, or is loaded or bound already; and its path, if any.
+    """Return the plan of a recipe, and the path of the recipe if known.
+
+    Args:
+        recipe: path or URL of a recipe, a loaded recipe, or a plan, which is returned as it is.
+        trust: allow the recipe to run code; see `Recipe.plan`.
 
     Raises:
         FeedmillError: as `Recipe.load` and `Recipe.plan` do.
@@ -79,7 +83,7 @@ def bound_plan(recipe: str | os.PathLike[str] | Recipe | Plan, *, trust: bool = 
 def _budget(
     plan: Any, samples: int | None, tokens: int | None, steps: int | None, global_batch: int | None
 ) -> int | None:
-    """Return the budget in samples: as asked, else the plan's length, else None."""
+    """Return the budget in samples: the one given, otherwise the plan's length, which may be None."""
     if sum(value is not None for value in (samples, tokens, steps)) > 1:
         raise ConfigError("more than one budget is given", fix="Give one of --samples, --tokens and --steps.")
     if (steps is None) != (global_batch is None):
@@ -94,7 +98,7 @@ def _budget(
 
 
 def _ranks(plan: Any, world: int | None, batch: int | None, budget: int | None) -> dict[str, Any] | None:
-    """Return how evenly the ranks are served, or None if that is not asked."""
+    """Return how evenly the ranks are loaded, or None if `world` is not given."""
     by_budget = batch is None and plan.dealing is not None and plan.dealing.budget is not None
     if (world is None) != (batch is None) and not (by_budget and world is not None):
         raise ConfigError("--world and --batch go together", fix="Give both, or neither.")
@@ -138,6 +142,6 @@ def _draw(plan: Any, budget: int | None, path: Path) -> None:
     from feedmill.samples.chart import draw_mixture
 
     if budget is None:
-        raise ConfigError("an endless plan has no whole to draw", fix="Give a budget: --samples, --tokens or --steps.")
+        raise ConfigError("an endless plan cannot be plotted", fix="Give a budget: --samples, --tokens or --steps.")
     found = mixture(plan, budget)
     draw_mixture(found.names, found.ends, found.shares, found.epochs, path)

@@ -1,16 +1,16 @@
-"""A keyed bijection on ``[0, n)``: the shuffle that needs no memory and can be asked at any place, in both directions.
+"""Keyed bijections on ``[0, n)``: shuffles that need no memory, with random access in both directions.
 
-The number is split into two digits ``(left, right)`` of the mixed radix ``a x b >= n``, with ``a = ceil(sqrt n)`` made
+A number is split into two digits ``(left, right)`` of the mixed radix ``a x b >= n``, with ``a = ceil(sqrt n)`` made
 even and ``b = ceil(n / a)``. An alternating Feistel network adds a keyed hash of one digit to the other, modulo that
-digit's radix. The result is a bijection on ``[0, a*b)``; the fewer than ``a`` numbers that land in ``[n, a*b)`` are
-sent through again until they fall inside ("cycle walking"), which makes it a bijection on ``[0, n)``. Every step can
-be undone, so the inverse costs the same.
+digit's radix. The result is a bijection on ``[0, a*b)``. The fewer than ``a`` numbers that land in ``[n, a*b)`` are
+permuted again until they fall inside ("cycle walking"), which makes it a bijection on ``[0, n)``. Every step is
+invertible, so the inverse costs the same.
 
 Sources: Luby and Rackoff 1988 and Patarin 2010 (rounds), Black and Rogaway 2002 (unbalanced digits, cycle walking),
-Lemire 2019 (range reduction by multiply and shift), Steele, Lea and Flood 2014 (splitmix64). This is a shuffle for
-statistics, not a cipher: it hides nothing.
+Lemire 2019 (range reduction by multiply and shift), Steele, Lea and Flood 2014 (splitmix64). This shuffle is for
+statistical purposes and is not a cipher.
 
-Any change to what these functions return changes every order that was ever planned: raise `ORDER_VERSION` with it,
+Any change of the values that these functions return changes the order of every plan. It requires a new `ORDER_VERSION`,
 which is part of every plan's fingerprint.
 """
 
@@ -27,9 +27,9 @@ import numpy.typing as npt
 ORDER_VERSION = 1
 
 _ROUNDS = 8
-_ROUNDS_SMALL = 24  # a small range has few numbers to hash: 8 rounds would visibly prefer some permutations
+_ROUNDS_SMALL = 24  # small ranges have few numbers to hash: 8 rounds would visibly favor some permutations
 _SMALL = 1024
-_CHUNK = 16_384  # 128 KiB per buffer: the four of them stay in the second-level cache
+_CHUNK = 16_384  # 128 KiB per buffer: four buffers fit into the L2 cache
 _U64 = np.uint64
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -42,9 +42,9 @@ Keys = int | npt.NDArray[np.uint64]
 
 
 def derive(seed: int, *words: int | str) -> int:
-    """Return a 64-bit key from a seed and words; the same on every platform and Python version.
+    """Return a 64-bit key derived from a seed and words. It is the same on every platform and Python version.
 
-    BLAKE2b with an 8-byte digest, read as a little-endian number, of the seed and the words one after the other: an
+    The key is the 8-byte BLAKE2b digest, read as a little-endian number, of the seed and the words in sequence: an
     integer as ``i<decimal>;``, a string as ``s<length in bytes>:<UTF-8>;``.
 
     >>> derive(7, "shuffle", "docs") == derive(7, "shuffle", "docs") != derive(8, "shuffle", "docs")
@@ -94,7 +94,7 @@ def branch(key: Keys, number: int | npt.NDArray[np.int64]) -> Keys:
 
 
 def permute(positions: npt.NDArray[np.int64], n: int, key: Keys) -> npt.NDArray[np.int64]:
-    """Return where the permutation of ``[0, n)`` sends each position.
+    """Return the image of each position under the permutation of ``[0, n)``.
 
     Args:
         positions: int64[m], each in ``[0, n)``.
@@ -111,7 +111,7 @@ def permute(positions: npt.NDArray[np.int64], n: int, key: Keys) -> npt.NDArray[
 
 
 def unpermute(images: npt.NDArray[np.int64], n: int, key: Keys) -> npt.NDArray[np.int64]:
-    """Return the positions that `permute` sends to `images`; same shapes."""
+    """Return the inverse of `permute`; shapes are the same."""
     return _walk(images, n, key, _backward)
 
 
@@ -121,13 +121,13 @@ _Network = Callable[[npt.NDArray[np.uint64], int, int, Keys, range], npt.NDArray
 def _walk(values: npt.NDArray[np.int64], n: int, key: Keys, network: _Network) -> npt.NDArray[np.int64]:
     """Apply the network chunk by chunk, and again to whatever lands outside ``[0, n)``."""
     source = np.ascontiguousarray(values).view(_U64)
-    # Seen as unsigned, a negative number is beyond every range; inside the network it would walk for ever.
+    # As unsigned numbers, negative ones are out of range; cycle walking would not terminate for them.
     if len(source) and int(source.max()) >= n:
-        raise ValueError(f"positions reach outside [0, {n})")
+        raise ValueError(f"positions must be in [0, {n})")
     if n <= 1:
         return values.copy()
     a = isqrt(n - 1) + 1
-    a += a % 2  # with two odd digits every round is an even permutation, and half of all orders would never occur
+    a += a % 2  # with two odd radixes every round is an even permutation, and half of all orders would never occur
     b = -(-n // a)
     rounds = range(_ROUNDS_SMALL if n < _SMALL else _ROUNDS)
     limit = _U64(n)
@@ -156,7 +156,7 @@ def _forward(x: npt.NDArray[np.uint64], a: int, b: int, key: Keys, rounds: range
         digit, other, radix = (left, right, radix_a) if number % 2 == 0 else (right, left, radix_b)
         _hash(other, _round_key(key, number), radix, noise, spare)
         digit += noise
-        # Unsigned numbers wrap below zero, so the smaller of the two is the one in range.
+        # Unsigned subtraction wraps around below zero, so the smaller value is the one in range.
         np.subtract(digit, radix, out=spare)
         np.minimum(digit, spare, out=digit)
     left *= radix_b
@@ -192,7 +192,7 @@ def _hash(
     out: npt.NDArray[np.uint64],
     spare: npt.NDArray[np.uint64],
 ) -> None:
-    """A number in ``[0, radix)`` from a digit and a key, into `out`: two multiplications, then 32 bits scaled down."""
+    """Hash a digit with a key to a number in ``[0, radix)``, into `out`; the upper 32 bits are scaled down."""
     np.add(digit, key, out=out)
     out *= _U64(_MIX_1)
     np.right_shift(out, _HALF, out=spare)

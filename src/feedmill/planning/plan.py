@@ -1,4 +1,4 @@
-"""The plan: a tree of index maps bound to opened datasets. Which sample comes at position k, and back."""
+"""Plans: a tree of index maps bound to opened datasets. Maps positions to samples, and samples to positions."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ IntArray = npt.NDArray[np.int64]
 
 
 class Plan:
-    """A pure function from positions to samples, over opened datasets. Several threads may call it.
+    """A pure function from positions to samples over opened datasets. Thread-safe.
 
     Args:
         node: the root of the tree; its leaves are numbered like `sources`.
         sources: the datasets.
-        names: what people call them, each once.
-        seed: the seed that the shuffles' keys were made from.
+        names: their display names, which must be unique.
+        seed: the seed from which the shuffle keys were derived.
 
     Attributes:
-        dealing: which rank gets which position of a global batch, where the recipe says so. It changes no global batch,
-            and so is no part of the fingerprint.
+        dealing: how the positions of a global batch are dealt to ranks, if the recipe specifies it. It does not change
+            the contents of any global batch, so it is not part of the fingerprint.
 
     Raises:
-        ConfigError: leaves and sources do not fit together, or a source is repeated more often than it may be.
+        ConfigError: leaves and sources do not match, or a source is repeated more often than its limit allows.
     """
 
     def __init__(self, node: Node, sources: Sequence[Dataset], names: Sequence[str], seed: int = 0) -> None:
@@ -54,12 +54,12 @@ class Plan:
             raise ConfigError(
                 f"the plan has {len(node.leaves)} leaves, {len(sources)} sources and {len(set(names))} different names",
                 kind="bad-plan",
-                fix="Give each source one leaf and a name of its own.",
+                fix="Give each source one leaf and a unique name.",
             )
         for leaf in _leaves(node):
             if leaf.length != len(sources[leaf.number]):
                 raise ConfigError(
-                    f"the plan counts on {leaf.length:,} samples, the dataset has {len(sources[leaf.number]):,}",
+                    f"the plan expects {leaf.length:,} samples, the dataset has {len(sources[leaf.number]):,}",
                     file=sources[leaf.number].url,
                     kind="bad-plan",
                 )
@@ -72,7 +72,7 @@ class Plan:
         self.again: Callable[[], Plan] | None = None
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        """Another process makes a recipe's plan again: sending the recipe is cheaper than sending what came of it."""
+        """Rebuild a recipe's plan in the receiving process: pickling the recipe is cheaper than pickling the plan."""
         if self.again is None:
             return super().__reduce_ex__(protocol)
         return _planned_again, (self.again, self.fingerprint)
@@ -95,14 +95,15 @@ class Plan:
         """Return a plan without a recipe.
 
         Args:
-            datasets: one dataset, or several.
-            weights: their weights in a blend; without them several datasets are shuffled together as one.
+            datasets: one or more datasets.
+            weights: their weights in a blend. Without weights, several datasets are shuffled together as one.
             shuffle: ``none``, ``global`` or ``block``.
             seed: any integer.
-            epochs: passes over the data, 2.5 as well; None for no end. A blend has no epochs.
+            epochs: passes over the data, which may be fractional (2.5); None for an endless plan. Not allowed for a
+                blend.
 
         Raises:
-            ConfigError: nothing to read, bad weights, or `epochs` with `weights`.
+            ConfigError: the datasets are empty, weights are invalid, or both `epochs` and `weights` are given.
         """
         several = list(datasets) if isinstance(datasets, Sequence) else [datasets]
         names = unique_names([dataset.url.rstrip("/").rpartition("/")[2] for dataset in several])
@@ -115,7 +116,7 @@ class Plan:
             raise ConfigError(
                 "a blend has no epochs: its sources end at different times",
                 kind="bad-epochs",
-                fix="Leave 'epochs' out and stop after as many samples as you want.",
+                fix="Omit 'epochs', and stop after the number of samples you need.",
             )
         streams = [
             Repeat(shuffled(leaf, shuffle, derive(seed, "shuffle", name)))
@@ -137,16 +138,19 @@ class Plan:
         Args:
             source: number or name of the source.
             index: number of the sample in it.
-            within: look at the first N positions only; needed where the plan is endless.
+            within: search only the first N positions. Required if the plan is endless.
 
         Raises:
             NotFound: no such source or sample.
-            ConfigError: the plan is endless and `within` is missing, or it gives the sample millions of times.
+            ConfigError: the plan is endless and `within` is missing, or the plan yields the sample millions of times.
         """
         return self.positions_of(source, [index], within)
 
     def positions_of(self, source: int | str, indices: Sequence[int], within: int | None = None) -> IntArray:
-        """As `positions`, of several samples of a source, each named once: where any of them comes, int64[n]."""
+        """Return all positions of several samples of a source, in order, int64[n]; each sample is named once.
+
+        See `positions` for the other arguments and the errors.
+        """
         number = self._number(source)
         missing = [index for index in indices if not 0 <= index < len(self.sources[number])]
         if missing:
@@ -157,25 +161,27 @@ class Plan:
         end = self._budget(within)
         if end is None:
             raise ConfigError(
-                "the plan is endless, and so are a sample's positions", kind="endless", fix="Say how far with 'within'."
+                "an endless plan has no last position of a sample", kind="endless", fix="Give a limit with 'within'."
             )
         return positions_of(self.node, number, self.names[number], indices, end)
 
     def locate_to_read(self, positions: npt.ArrayLike) -> Located | LocatedSpans:
-        """Return what `read` has to know of positions, for who needs it too."""
+        """Return the locations that `read` needs for these positions, so that a caller can share them."""
         return self.locate(positions)
 
     def locate_ahead(self, positions: npt.ArrayLike) -> Located | None:
-        """`locate`, for many positions that are read later, some at a time: a call costs as much as thousands of
-        positions. None if reading asks for something else."""
+        """Locate many positions at once for later reads: a call has the fixed cost of locating thousands of positions.
+
+        Return None if `read` does not use locations of this kind.
+        """
         return self.locate(positions)
 
     def read(self, positions: npt.ArrayLike, located: Located | None = None) -> list[Any]:
-        """Return the samples at these positions, in that order, by one bulk read per source in stored order.
+        """Return the samples at these positions, in that order, with one bulk read per source in stored order.
 
         Args:
             positions: int64[n].
-            located: what `locate_to_read` or `locate_ahead` gave for them.
+            located: the result of `locate_to_read` or `locate_ahead` for them, if known.
         """
         located = self._located(positions, located)
         order = np.lexsort((located.index, located.source))
@@ -190,8 +196,10 @@ class Plan:
         return self.node.locate(self._checked(positions)) if located is None else located
 
     def read_batch(self, positions: npt.ArrayLike, want: Want, located: Located | None = None) -> Batch | None:
-        """The samples at these positions as a batch, or the parts of one, see `Dataset.read_batch`; None if their
-        datasets have no short way to that, or it does not fit together."""
+        """Return the samples at these positions as a batch or as its columns; see `Dataset.read_batch`.
+
+        Return None if a dataset has no batch reader, or if the columns of several datasets do not match.
+        """
         return read_batch(self.sources, self._located(positions, located), want)
 
     def locate_sample(self, source: int, index: int) -> Source:
@@ -199,19 +207,24 @@ class Plan:
         return self.sources[source].locate(index)
 
     def bookmark(self, position: int) -> dict[str, Any]:
-        """Return what a state keeps beside position and fingerprint, so that the plan may change."""
+        """Return what a state stores besides position and fingerprint, so that a run can resume with a changed plan."""
         return bookmark(self, position)
 
     def reopened(self, state: Mapping[str, Any], allowed: Allowed, proven: dict[str, int]) -> int:
-        """Return the position at which a run resumes whose state was saved with another plan; see
-        `feedmill.planning.resuming.resume`. Raises ConfigError if that is not allowed."""
+        """Return the position at which a run resumes from a state that was saved with a different plan.
+
+        See `feedmill.planning.resuming.resume`.
+
+        Raises:
+            ConfigError: the change is not allowed.
+        """
         return reopened(self, state, allowed, proven)
 
     @property
     def fingerprints(self) -> dict[str, str]:
-        """Return what determines the order, part by part: the seed, each source's path in the tree, and its data.
+        """Return the components of the fingerprint: the seed, each source's path in the tree, and its data.
 
-        Where the plan stops is not among them: a run may be made longer.
+        The length of the plan is not included, so a run can be extended.
         """
         return self._fingerprints
 
@@ -228,7 +241,7 @@ class Plan:
 
     @property
     def fingerprint(self) -> str:
-        """Return one hash of the whole plan: equal fingerprints mean the same order of the same samples."""
+        """Return one hash of the whole plan. Plans with equal fingerprints yield the same samples in the same order."""
         return fingerprint_of(self.fingerprints)
 
     @property
@@ -237,14 +250,14 @@ class Plan:
         return self.node.gaps if isinstance(self.node, Skip) else None
 
     def position_of(self, unskipped: int) -> int:
-        """Return the position of an unskipped position: `trace` shows both, `Loader(..., start=)` counts this one.
+        """Return the position in the plan of an unskipped position. `trace` shows both; `Loader(start=)` takes it.
 
         Args:
-            unskipped: a position as it counts without the plan's skip list. For one that is skipped, the position of
-                the next one that is not.
+            unskipped: a position counted without the plan's skip list. If it is skipped, the position of the next one
+                that is not skipped is returned.
 
         Raises:
-            NotFound: it lies outside the plan; its end, behind the last position, is allowed.
+            NotFound: it lies outside the plan. The end, one after the last position, is allowed.
         """
         skipped = 0 if self.skip is None else self.skip.skipped(unskipped)
         end = None if self.length is None else self.length + (0 if self.skip is None else self.skip.count)
@@ -252,26 +265,26 @@ class Plan:
             raise NotFound(
                 f"there is no unskipped position {unskipped:,}: the plan has {'no end' if end is None else f'{end:,}'}",
                 kind="no-such-position",
-                fix="Give a position as 'feedmill trace' shows it under 'unskipped'.",
+                fix="Give a position that 'feedmill trace' shows under 'unskipped'.",
             )
         return unskipped - skipped
 
     def skipping(self, ranges: Iterable[tuple[int, int]], said: str = "") -> Plan:
-        """Return this plan without some ranges ``(first, stop)`` of its positions; later positions move up.
+        """Return this plan without the given ranges ``(first, stop)`` of positions; later positions move up.
 
         Raises:
-            ConfigError: a range is empty or outside the plan, or nothing would be left.
+            ConfigError: a range is empty or outside the plan, or no position would remain.
         """
         plan = Plan(Skip(self.node, ranges, said), self.sources, self.names, self.seed)
         plan.dealing = self.dealing
         return plan
 
     def explain_change(self, old: Mapping[str, str]) -> list[str]:
-        """What differs between this plan and the one whose `fingerprints` were `old`, a phrase for each difference."""
+        """Return one phrase for each difference between this plan and the plan whose `fingerprints` were `old`."""
         return explain(old, self.fingerprints)
 
     def report(self, samples: int | None = None) -> Report:
-        """Return weights, draws and repeats of each source, for the first `samples` positions or the whole plan."""
+        """Return weights, draws and repeats of each source for the first `samples` positions, or for the whole plan."""
         return report(self.node, self.names, self.length, self._budget(samples), self._means.mean_where_known)
 
     def drawn(self, samples: int) -> list[int]:
@@ -297,7 +310,7 @@ class Plan:
         return f"<Plan: {size}, {len(self.sources)} sources, {self.fingerprint}>"
 
     def _tree(self, node: Node) -> Tree:
-        """One line per source or junction; the nodes that rearrange it stand on its line."""
+        """Return one line per source or junction, which includes the nodes that rearrange it."""
         words = []
         while not isinstance(node, Leaf | Junction):
             words.append(node.describe())
@@ -310,7 +323,7 @@ class Plan:
         given = np.asarray(positions)
         if given.size and (given.dtype.kind not in "iu" or given.ndim != 1):
             raise ConfigError(
-                f"positions are whole numbers in one row, not {given.dtype} of shape {given.shape}", kind="bad-position"
+                f"positions must be a 1-D integer array, not {given.dtype} of shape {given.shape}", kind="bad-position"
             )
         row = given.astype(np.int64).reshape(-1)
         if len(row):
@@ -322,7 +335,7 @@ class Plan:
                 raise NotFound(
                     f"there is no position {low if low < 0 else high} (the plan has {end:,})",
                     kind="no-such-position",
-                    fix="Positions count from 0; 'samples' or 'epochs' in the recipe say where they end.",
+                    fix="Positions count from 0; 'samples' or 'epochs' in the recipe set where they end.",
                 )
         return row
 
@@ -332,21 +345,25 @@ class Plan:
         most = LONGEST if self.length is None else self.length
         if not 0 <= samples <= most:
             raise ConfigError(
-                f"{samples:,} samples are asked for, the plan has {most:,}",
+                f"{samples:,} samples are requested, the plan has {most:,}",
                 kind="bad-budget",
-                fix="Ask for fewer, or let the recipe give more: samples, epochs, max_repeats.",
+                fix="Request fewer, or raise 'samples', 'epochs' or 'max_repeats' in the recipe.",
             )
         return samples
 
     def source(self, source: int | str) -> Dataset:
-        """Return a source's dataset, by number or name. Raises `NotFound`."""
+        """Return a source's dataset by number or name.
+
+        Raises:
+            NotFound: no such source.
+        """
         return self.sources[self._number(source)]
 
     def _number(self, source: int | str) -> int:
         known = self.names.index(source) if source in self.names else source
         if isinstance(known, str) or not 0 <= known < len(self.sources):
             raise NotFound(
-                f"there is no source {source!r}", kind="no-such-source", fix=f"There are: {', '.join(self.names)}."
+                f"there is no source {source!r}", kind="no-such-source", fix=f"Its sources: {', '.join(self.names)}."
             )
         return known
 
@@ -355,20 +372,20 @@ def _planned_again(again: Callable[[], Plan], fingerprint: str) -> Plan:
     plan = again()
     if plan.fingerprint != fingerprint:
         raise ConfigError(
-            "the recipe's data has changed since the main process has opened it",
+            "the recipe's data has changed since the main process opened it",
             kind="changed",
-            fix="Start the run again.",
+            fix="Restart the run.",
         )
     return plan
 
 
 def unique_names(wanted: Sequence[str]) -> list[str]:
-    """Return the names, with ``-2``, ``-3``, ... after those that came before.
+    """Return the names, with ``-2``, ``-3``, ... appended to duplicates.
 
     >>> unique_names(["docs", "code", "docs"])
     ['docs', 'code', 'docs-2']
     """
-    taken: dict[str, int] = {}  # name -> the last number that was tried behind it
+    taken: dict[str, int] = {}  # name -> the last suffix that was tried
     names = []
     for name in wanted:
         name = free = name or "source"
@@ -381,13 +398,13 @@ def unique_names(wanted: Sequence[str]) -> list[str]:
 
 
 def _runs(order: IntArray, source: npt.NDArray[np.int32]) -> list[IntArray]:
-    """Rows in the order of their sources, source by source."""
+    """Return the rows grouped by source."""
     return np.split(order, np.flatnonzero(np.diff(source[order])) + 1) if len(order) else []
 
 
 def _leaf(number: int, dataset: Dataset) -> Leaf:
     if not len(dataset):
-        raise ConfigError("the dataset has no samples", file=dataset.url, kind="empty-source", fix="Leave it out.")
+        raise ConfigError("the dataset has no samples", file=dataset.url, kind="empty-source", fix="Remove it.")
     return Leaf(number, len(dataset))
 
 

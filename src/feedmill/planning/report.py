@@ -1,4 +1,4 @@
-"""What a plan gives: per source the weights asked and realised, the samples drawn, and how often they repeat."""
+"""Plan reports: for each source, requested and realized weights, samples drawn, and repeats."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from feedmill.planning.tokens import epoch_shares
 
 @dataclass(frozen=True, slots=True)
 class SourceReport:
-    """One source's part in a plan.
+    """One source in a plan.
 
     Attributes:
         name: the source's name.
         samples: samples in the dataset.
-        used: samples that its subset leaves; all without one.
-        asked: its weight as asked, as a share of the whole; None if no blend stands above it.
-        realised: its weight as scheduled; differs from `asked` only where the blend's period would be too long.
+        used: samples in its subset; all samples if it has none.
+        asked: its requested weight as a fraction of the whole; None if it is not part of a blend.
+        realised: its weight as scheduled; differs from `asked` only if the blend's exact period would be too long.
         drawn: samples drawn from it; None for an endless plan without a budget.
-        exact: False if `drawn` is the expected number, because a shuffle across sources is cut in mid-epoch.
-        tokens: tokens in the samples drawn, the expected number unless whole epochs are drawn; None if the source
-            does not know the lengths of its samples.
+        exact: False if `drawn` is an expected value, because a shuffle across sources is cut in mid-epoch.
+        tokens: tokens in the samples drawn, an expected value unless whole epochs are drawn. None if the lengths of
+            the source's samples are unknown.
         token_share: its share of all sources' tokens.
     """
 
@@ -43,7 +43,7 @@ class SourceReport:
 
     @property
     def repeats(self) -> float | None:
-        """How often each of the used samples is drawn on average: the epochs."""
+        """Return how often each used sample is drawn on average: the number of epochs."""
         return None if self.drawn is None else self.drawn / self.used
 
     def as_dict(self) -> dict[str, Any]:
@@ -68,11 +68,11 @@ class StageReport:
 
     Attributes:
         stage: its number, from 1.
-        start: samples of the blend before it.
+        start: samples of the blend before this stage.
         samples: its length; None if it is open-ended.
-        names: the sources that the blend mixes.
-        asked: their weights.
-        realised: their shares of the stage; of an open-ended one, those of its schedule.
+        names: the sources of the blend.
+        asked: their requested weights.
+        realised: their shares of the stage; for an open-ended stage, the shares of its schedule.
     """
 
     stage: int
@@ -101,11 +101,11 @@ class StageReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A plan in numbers; prints as a table.
+    """The numbers of a plan; prints as a table.
 
     Attributes:
-        length: samples of the plan, None if it is endless.
-        total: samples that the report is about.
+        length: samples of the plan; None if it is endless.
+        total: samples that the report covers.
         sources: one entry per source.
         stages: one entry per stage of each staged blend.
     """
@@ -141,13 +141,13 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class PackedReport(Report):
-    """A packed plan in numbers: `length` and `total` are rows; the sources' numbers are documents.
+    """The numbers of a packed plan: `length` and `total` count rows; the sources' numbers count documents.
 
     Attributes:
-        documents: documents that the rows come from; for best-fit packing, all of the buffers they come from.
+        documents: documents that the rows come from; for best-fit packing, all documents of the buffers they come from.
         width: token slots per row.
         tokens: slots that hold a token; None for an endless plan without a budget.
-        left_out: tokens of those documents that are in no row by what the recipe says of long documents and of the
+        left_out: tokens of those documents that are in no row, by the recipe's rules for long documents and for the
             last window.
     """
 
@@ -158,12 +158,12 @@ class PackedReport(Report):
 
     @property
     def slots(self) -> int | None:
-        """Token slots of all rows."""
+        """Return the token slots of all rows."""
         return None if self.total is None else self.total * self.width
 
     @property
     def fill(self) -> float | None:
-        """Share of the slots that hold a token; the rest is padding."""
+        """Return the share of the slots that hold a token; the rest is padding."""
         return self.tokens / self.slots if self.tokens is not None and self.slots else None
 
     def as_dict(self) -> dict[str, Any]:
@@ -201,7 +201,15 @@ def _percent(share: Fraction | None) -> str:
 def report(
     root: Node, names: list[str], length: int | None, total: int | None, tokens: Callable[[Node], Fraction | None]
 ) -> Report:
-    """The report of the plan under `root`, for its first `total` positions; `tokens` gives a node's mean length."""
+    """Return the report of a plan.
+
+    Args:
+        root: the root node of the plan.
+        names: names of the sources.
+        length: length of the plan.
+        total: report on the first `total` positions.
+        tokens: returns the mean tokens per sample of a node, or None if unknown.
+    """
     drawn = draws(root, total) if total is not None else {}
     sources = []
     for leaf, used, asked, realised, mean in _leaves(root, None, None, total, tokens):
@@ -224,7 +232,7 @@ def _leaves(
     tokens: Callable[[Node], Fraction | None],
     cut: Subset | None = None,
 ) -> Iterator[tuple[Leaf, int, Fraction | None, Fraction | None, Fraction | None]]:
-    """Yield every leaf with the samples its subsets leave, the product of the weights above it, and its mean length."""
+    """Yield each leaf with its subset's size, the products of requested and realized weights, and its mean length."""
     if isinstance(node, Leaf):
         used = cut or node
         yield node, used.length, asked, realised, tokens(used)
@@ -248,7 +256,7 @@ def _times(above: Fraction | None, own: Fraction | None) -> Fraction | None:
 
 
 def _stages(node: Node, names: Sequence[str]) -> Iterator[StageReport]:
-    """Yield the stages of every staged blend below, from the root on."""
+    """Yield the stages of every staged blend in the tree, from the root down."""
     if isinstance(node, StagedBlend):
         titles = tuple(_title(child, names) for child in node.children)
         plan = node.stages
@@ -260,13 +268,13 @@ def _stages(node: Node, names: Sequence[str]) -> Iterator[StageReport]:
 
 
 def _title(node: Node, names: Sequence[str]) -> str:
-    """Return what people call a node: the name of its source, or what the names of its sources have in common."""
+    """Return the display name of a node: the name of its source, or the common path of its sources' names."""
     own = [names[leaf] for leaf in node.leaves]
     return own[0] if len(own) == 1 else commonpath(own) or " + ".join(own)
 
 
 def draws(root: Node, total: int) -> dict[int, tuple[int, bool]]:
-    """Return samples that the first `total` positions of a plan draw from each leaf, and whether that is exact."""
+    """Return the number of samples that the first `total` positions draw from each leaf, and whether it is exact."""
     if not isinstance(root, Skip):
         return dict(_drawn(root, total))
     reach = root.reach(total)[0]
@@ -278,10 +286,10 @@ def draws(root: Node, total: int) -> dict[int, tuple[int, bool]]:
 
 
 def _drawn(node: Node, total: int, mixed: bool = False, exact: bool = True) -> Iterator[tuple[int, tuple[int, bool]]]:
-    """Samples drawn from each leaf by the first `total` positions of the node's stream, and whether that is exact.
+    """Yield the samples drawn from each leaf by the first `total` positions of the node, and whether that is exact.
 
-    Below a shuffle that is cut in mid-epoch (`mixed`) the positions are no longer the first ones of their nodes, and
-    only the expected shares of several sources are known without evaluating the whole epoch.
+    Below a shuffle that is cut in mid-epoch (`mixed`), the positions are not a prefix of their nodes' streams. Only the
+    expected share of each source is then known without evaluating the whole epoch.
     """
     if isinstance(node, Leaf):
         yield node.number, (total, exact)

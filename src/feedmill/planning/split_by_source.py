@@ -1,4 +1,4 @@
-"""One plan for each source of a plan that has its sources one after another."""
+"""Split a plan whose sources follow one another into one plan per source."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from feedmill.planning.plan import Plan
 
 
 def apart(plan: Plan) -> list[tuple[Plan, int]]:
-    """Return the parts of a plan that take one source each, in order, and the number of that source.
+    """Return one plan for each source, in order, with the number of the source.
 
     Raises:
-        ConfigError: the plan never ends, or mixes its sources.
+        ConfigError: the plan is endless, or mixes its sources.
     """
     if plan.length is None:
-        raise ConfigError("an endless plan cannot be taken apart", kind="endless", fix="Give it epochs.")
+        raise ConfigError("an endless plan cannot be split by source", kind="endless", fix="Set 'epochs'.")
     found: list[tuple[Plan, int]] = []
     begin = 0
     for source, length in _runs(plan.node):
@@ -26,13 +26,13 @@ def apart(plan: Plan) -> list[tuple[Plan, int]]:
 
 
 def _runs(node: Node) -> list[tuple[int, int]]:
-    """Source and length of each run of positions."""
+    """Return the source and length of each run of positions."""
     if len(node.leaves) == 1:
-        return [(node.leaves[0], node.finite("taking a plan apart"))]
+        return [(node.leaves[0], node.finite("splitting a plan by source"))]
     if isinstance(node, Concat):
         return [run for child in node.children for run in _runs(child)]
     if isinstance(node, Repeat) and node.child.length == node.length:  # one epoch; a shuffle would mix them
         return _runs(node.child)
     raise ConfigError(
-        "the plan mixes its sources", kind="bad-plan", fix="Take a plan for validation: its sources follow one another."
+        "the plan mixes its sources", kind="bad-plan", fix="Use a validation plan, whose sources follow one another."
     )

@@ -1,8 +1,8 @@
-"""Tokens per sample, from the lengths that the sources' indexes know: what weights per token mean in samples.
+"""Mean tokens per sample from the sources' indexes, and the conversion of weights per token to weights per sample.
 
-A source with weight `w` per token and `m` tokens per sample on average gets ``w / m`` per sample. After any number of
-samples its count is within the blend's bound `b` of its share, so its tokens are within ``b * m`` of theirs in
-expectation over the shuffle; and exactly so whenever it has finished an epoch, since the sum of an epoch is exact.
+A source with weight `w` per token and a mean of `m` tokens per sample gets weight ``w / m`` per sample. After any
+number of samples its count is within the blend's bound `b` of its share. Its tokens are therefore within ``b * m`` of
+their share in expectation over the shuffle, and exactly so at the end of each of its epochs, whose sum is exact.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ class Tokens:
         self._totals: dict[tuple[int, int, int], int] = {}
 
     def mean(self, node: Node) -> Fraction:
-        """Tokens per sample: the exact mean over an epoch of the node, in the long run for one without end.
+        """Return the exact mean of tokens per sample over an epoch of the node; for an endless node, the limit.
 
         Raises:
-            ConfigError: a source below does not know its lengths, or has no tokens at all.
+            ConfigError: the lengths of a source are unknown, or the node has no tokens at all.
         """
         mean = self._mean(node)
         if not mean:
             raise ConfigError(
                 f"the samples of {self._sources[node.leaves[0]].url} have no tokens",
                 kind="no-tokens",
-                fix="Leave it out, or use 'unit: samples'.",
+                fix="Remove the source, or use 'unit: samples'.",
             )
         return mean
 
     def mean_where_known(self, node: Node) -> Fraction | None:
-        """`mean`, or None if a source below does not know its lengths."""
+        """Return `mean`, or None if the lengths of a source are unknown."""
         known = all(self._sources[leaf].lengths is not None for leaf in node.leaves)
         return self._mean(node) if known else None
 
@@ -62,7 +62,7 @@ class Tokens:
         if isinstance(node, Interleaved):
             shares = node.shares(None)
             if shares is None:
-                assert isinstance(node, StagedBlend)  # no other's shares change; the last stage is the long run
+                assert isinstance(node, StagedBlend)  # no other node's shares change; its last stage is open-ended
                 return self._mixed(node, node.stages.schedules[-1].realised)
             return self._mixed(node, shares[1])
         if isinstance(node, Junction):
@@ -81,17 +81,18 @@ class Tokens:
             lengths = dataset.lengths
             if lengths is None:
                 raise ConfigError(
-                    f"{dataset.url} does not know how many tokens its samples have",
+                    f"the number of tokens per sample is unknown for {dataset.url}",
                     kind="no-lengths",
-                    fix="Count in samples instead, or use a tokenized dataset.",
+                    fix="Use 'unit: samples', or use a tokenized dataset.",
                 )
             self._lengths[source] = lengths
         return self._lengths[source]
 
 
 def per_sample(weights: Sequence[Any], mean: Callable[[int], Fraction]) -> tuple[Fraction, ...]:
-    """Weights per sample from weights per token; `mean` gives a source's tokens per sample, asked only if it has a
-    weight.
+    """Return weights per sample for weights per token.
+
+    `mean` returns a source's tokens per sample; it is called only for sources with a positive weight.
 
     >>> per_sample([0.5, 0.5], lambda source: Fraction(100 if source else 300))
     (Fraction(1, 4), Fraction(3, 4))
@@ -101,13 +102,13 @@ def per_sample(weights: Sequence[Any], mean: Callable[[int], Fraction]) -> tuple
 
 
 def epoch_shares(node: Junction) -> list[Fraction]:
-    """Each child's share of one epoch of a node that ends."""
+    """Return each child's share of one epoch of a finite node."""
     length = node.finite("counting shares")
     return [Fraction(count, length) for count in node.draws(length)]
 
 
 def _range(node: Leaf | Subset) -> tuple[Node, int, int]:
-    """Return the node below all subsets, and the range of it that they leave."""
+    """Return the node below all subsets, and the range of it that they select."""
     start, stop = 0, node.length
     inner: Node = node
     while isinstance(inner, Subset):

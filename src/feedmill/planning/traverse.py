@@ -1,4 +1,4 @@
-"""The datasets that a metadataset leads to, as a flat list."""
+"""List the datasets of a metadataset."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class TraversedDatasetReference:
 
     Attributes:
         path: path or URL.
-        split_part: which split of it.
+        split_part: its split.
         aux: name -> path or URL of auxiliary data.
-        subflavors: what its samples carry, the outer files' values before the inner ones'.
+        subflavors: data attached to its samples; values of outer files override those of inner files.
     """
 
     path: str
@@ -32,16 +32,16 @@ class TraversedDatasetReference:
 
 
 def traverse_metadataset(path: str | os.PathLike[str], *, split_part: str = "train") -> list[TraversedDatasetReference]:
-    """Return the datasets of a split, in order; nothing is opened but the metadatasets themselves.
+    """Return the datasets of a split, in order. Only the metadatasets themselves are opened.
 
     Raises:
-        NotFound, ConfigError: as `Recipe.load`; or a join, which is no single dataset.
+        NotFound, ConfigError: as `Recipe.load`; also for a join, which is not a single dataset.
     """
     recipe = Recipe.load(path, split=split_part, mode="validation")
     found = []
     for place, member in members(recipe.model):
         if member.join is not None:
-            raise ConfigError("a join is no single dataset", file=recipe.where(place), kind="join")
+            raise ConfigError("a join is not a single dataset", file=recipe.where(place), kind="join")
         if member.path is not None:
             aux = {name: aux_url(recipe.base, url) for name, url in (member.aux or {}).items()}
             url = join_url(recipe.base, member.path)

@@ -1,11 +1,11 @@
-"""Trees as text, for recipes and plans."""
+"""Render trees as text, for recipes and plans."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 Tree = tuple[str, Sequence["Tree"]]
-"""A label and the trees below it."""
+"""A label and its subtrees."""
 
 
 def render(tree: Tree) -> str:

@@ -80,7 +80,7 @@ def join_url(base: str, path: str) -> str:
                 f"the path {path!r} leaves the bucket",
                 file=base,
                 kind="path-escapes",
-                fix="Write the whole URL instead.",
+                fix="Use the full URL instead.",
             )
         elif part not in ("", ".") and not (part == ".." and root):
             parts.append(part)

@@ -124,8 +124,10 @@ class Store(ABC):
             f.write(data)
 
     def write_note(self, path: str, data: bytes) -> None:
-        """Write one small file that records finished work, without syncing it. After a power failure it may be lost and
-        the work is repeated: waiting for the disk would take longer."""
+        """Write one small file that records finished work, without syncing it.
+
+        After a power failure the file may be lost and the work is repeated, which costs less than waiting for the disk.
+        """
         self.write_bytes(path, data)
 
     def check_path(self, path: str) -> str:
@@ -145,10 +147,10 @@ def refuse_nul(path: str, file: str | None = None) -> None:
     """Raise `ConfigError` for a path or URL with a NUL, for which system calls would raise a ValueError."""
     if "\0" in path:
         raise ConfigError(
-            f"the path {path!r} has a NUL character, which no file name can have",
+            f"the path {path!r} has a NUL character, which file names cannot contain",
             file=file,
             kind="bad-path",
-            fix="Take it out.",
+            fix="Remove it.",
         )
 
 
@@ -159,7 +161,7 @@ def refuse_odd_names(*names: str) -> None:
             name.encode()
         except UnicodeEncodeError:
             raise ConfigError(
-                "the name is no UTF-8, and cannot be put down in records",
+                "the name is not valid UTF-8, and cannot be stored in journals and indexes",
                 file=name.encode("utf-8", "backslashreplace").decode(),
                 kind="bad-name",
                 fix="Rename it.",
@@ -181,18 +183,18 @@ def too_short(file: str, offset: int, wanted: int, found: int) -> FeedmillError:
 def changed(file: str) -> FeedmillError:
     """Return the error for a file that was replaced or rewritten since it was first read."""
     return DataError(
-        "the file changed while the dataset was open: its size or time of change is another one than before",
+        "the file changed while the dataset was open: its size or modification time differs",
         file=file,
         kind="changed",
-        fix="Open the dataset again, once nothing writes to it any more.",
+        fix="Open the dataset again once no process writes to it.",
     )
 
 
 def bad_range(file: str, offset: int, length: int) -> FeedmillError:
     """Return the error for a range that begins before the file, or has a negative length."""
     return DataError(
-        f"there is no range of {length} bytes at {offset}",
+        f"invalid range: {length} bytes at offset {offset}",
         file=file,
         kind="bad-range",
-        fix="The index that names this range is damaged: run 'feedmill prepare' again.",
+        fix="The index that contains this range is damaged: run 'feedmill prepare' again.",
     )

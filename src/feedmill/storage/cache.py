@@ -62,8 +62,8 @@ def _can_be_written(folder: Path) -> bool:
 @functools.cache
 def _warn_once(folder: str, instead: str) -> None:
     logger.warning(
-        "%s cannot be written to: caches and the records of unfinished work are kept in %s, where another machine, or"
-        " this one after a restart, does not find them. Set FEEDMILL_CACHE_DIR to a folder that lasts.",
+        "%s is not writable: caches and journals of unfinished work are stored in %s, where another machine, or this"
+        " one after a reboot, cannot find them. Set FEEDMILL_CACHE_DIR to a persistent folder.",
         folder,
         instead,
     )

@@ -145,5 +145,5 @@ def refuse_special(path: str, what: str, status: os.stat_result | None = None) -
             f"this is {kind}, which {what}; a regular file was expected",
             file=path,
             kind="not-a-file",
-            fix="Name a regular file.",
+            fix="Give a regular file.",
         )

@@ -38,7 +38,7 @@ from feedmill.storage.staging import (
 from feedmill.storage.writeback import WriteBehind
 
 _MOST_KNOWN = 4096
-"""Paths that a store has opened, from which on it forgets those whose descriptors are closed."""
+"""Number of opened paths from which on a store evicts those whose descriptors are closed."""
 _PATIENCE = 3.0
 _TRIES = 100
 _DISK_TROUBLE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS, errno.ESTALE}
@@ -56,7 +56,7 @@ def storage_error(error: OSError, file: str | None = None) -> FeedmillError:
         errno.EROFS: ("the file system is read-only", "Write to another folder or mount it writable."),
         errno.ENOSPC: ("the disk is full", "Free some space and run the same command again; finished work is kept."),
         errno.EDQUOT: ("the disk quota is used up", "Free some space and run the same command again."),
-        errno.ELOOP: ("its symbolic links lead in a circle", "Remove the link that points back to itself."),
+        errno.ELOOP: ("its symbolic links form a loop", "Remove the link that points back to itself."),
         errno.EISDIR: ("this is a folder, a file was expected", "Check the path."),
         errno.EMFILE: ("too many files are open", "Raise the limit with 'ulimit -n'."),
         errno.ENFILE: ("too many files are open on this machine", "Stop other programs, or raise its limit."),
@@ -471,7 +471,7 @@ def _listed(item: os.DirEntry[str], path: str) -> Entry | None:
             f"this link leads to nothing ({os.readlink(item.path)})",
             file=item.path,
             kind="dangling-link",
-            fix="Bring back what it points to, or remove the link.",
+            fix="Restore its target, or remove the link.",
         )
     return None
 

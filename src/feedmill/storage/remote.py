@@ -322,7 +322,7 @@ def _parents(path: str) -> Iterator[str]:
 def _guard_against_fork(url: str) -> None:
     if _process["forked"]:
         raise StorageError(
-            "this process was forked from one that had already read from an object store, which would hang",
+            "this process was forked after its parent had read from an object store: requests would hang",
             file=url,
             kind="forked",
             fix="Start processes with 'spawn' or 'forkserver' (for a torch DataLoader: multiprocessing_context=...).",

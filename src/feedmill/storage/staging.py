@@ -41,10 +41,10 @@ def refuse_links(path: str, top: str) -> None:
             return
         if stat.S_ISLNK(mode):
             raise StorageError(
-                "this is a link, and nothing is written through links inside a dataset",
+                "this is a link: files in a dataset are not written through links",
                 file=at,
                 kind="link",
-                fix="Remove the link, or put what it points to in its place.",
+                fix="Remove the link, or replace it by its target.",
             )
 
 
@@ -62,7 +62,7 @@ def open_in_place(path: str, flags: int) -> int:
         return descriptor
     os.close(descriptor)
     what = "a second name of another file (a hard link)" if stat.S_ISREG(status.st_mode) else "no regular file"
-    raise StorageError(f"this is {what}, and is not written to", file=path, kind="link", fix="Remove it.")
+    raise StorageError(f"this is {what}, which cannot be written to", file=path, kind="link", fix="Remove it.")
 
 
 def make_folder(path: str) -> None:

@@ -503,7 +503,7 @@ def test_metadatasets() -> None:
     assert len(batch.__key__) == 4
     with pytest.raises(TrustError, match="goldenjoin"):
         train(None, path=META / "join.yaml")
-    with pytest.raises(ConfigError, match="dataset_config is for one prepared folder"):
+    with pytest.raises(ConfigError, match="dataset_config applies to a single prepared folder only"):
         train(None, path=META / "blend.yaml", dataset_config="x.yaml")
     with pytest.raises(ConfigError, match="'colour' is unknown"):
         train(None, colour=3)
@@ -524,7 +524,7 @@ def test_traversed_references(name: str) -> None:
         }
         for each in found
     ] == wanted
-    with pytest.raises(ConfigError, match="a join is no single dataset"):
+    with pytest.raises(ConfigError, match="a join is not a single dataset"):
         traverse_metadataset(META / "join.yaml")
 
 

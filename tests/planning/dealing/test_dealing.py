@@ -127,13 +127,13 @@ def _random_mixtures(numbers: range) -> None:
     ("options", "words"),
     [
         ({"deal": "random"}, "deal='random' is unknown"),
-        ({"deal": "contiguous", "balance": "tokens"}, "contradict"),
+        ({"deal": "contiguous", "balance": "tokens"}, "cannot be combined"),
         ({"balance": {"within": "batch"}}, "it needs by"),
         ({"balance": {"by": "tokens", "per": 3}}, "'per' is unknown"),
         ({"balance": {"by": "tokens", "linear": 3}}, "linear"),
         ({"balance": {"by": "attention", "linear": -3}}, "linear"),
         ({"balance": {"by": "tokens", "within": "step"}}, "within 'step' is unsupported"),
-        ({"balance": "tokens"}, "no index that knows"),
+        ({"balance": "tokens"}, "no index with the costs"),
     ],
 )
 def test_options_that_are_refused(options: dict[str, Any], words: str) -> None:

@@ -192,16 +192,16 @@ def test_stages_begin_with_a_run() -> None:
     ("text", "words"),
     [
         (RECIPE.replace(": 32", ": 0"), "homogeneous"),
-        (RECIPE.replace(": 32", ": {by: bucket, samples: 4}"), "does not know 'bucket' of its samples"),
-        (RECIPE.replace("blend:", "concat:").replace("weight:", "epochs:"), "belongs to a 'blend'"),
-        (RECIPE.replace("blend:", "blend_epochized:").replace("weight:", "repetitions:"), "belongs to a 'blend'"),
-        (RECIPE + "pack: {seq_len: 64}", "contradict"),
-        (RECIPE + "order: nanoset", "knows no 'homogeneous'"),
+        (RECIPE.replace(": 32", ": {by: bucket, samples: 4}"), "has no numeric field 'bucket'"),
+        (RECIPE.replace("blend:", "concat:").replace("weight:", "epochs:"), "needs a 'blend'"),
+        (RECIPE.replace("blend:", "blend_epochized:").replace("weight:", "repetitions:"), "needs a 'blend'"),
+        (RECIPE + "pack: {seq_len: 64}", "cannot be combined"),
+        (RECIPE + "order: nanoset", "'homogeneous' and 'order' cannot be combined"),
         (RECIPE + "samples: 32", "'code' has a share of 0.3 of 32 samples, and gets none of the 1 runs of 32"),
-        (RECIPE + "skip: [[5, 40]]", r"leaves out the positions \[5, 40\) of runs of 32"),
-        (RECIPE + "skip: [7]", r"leaves out the positions \[7, 8\)"),
-        (STAGES.replace("320", "300"), "stage 1 has 300 samples, no multiple of the 32 samples"),
-        (STAGES.replace("6500", "100"), "100 tokens are not one run of 32 samples"),
+        (RECIPE + "skip: [[5, 40]]", r"removes the positions \[5, 40\) from runs of 32"),
+        (RECIPE + "skip: [7]", r"removes the positions \[7, 8\)"),
+        (STAGES.replace("320", "300"), "stage 1 has 300 samples, which is not a multiple of runs of 32"),
+        (STAGES.replace("6500", "100"), "100 tokens are less than one run of 32 samples"),
     ],
 )
 def test_recipes_that_are_refused(text: str, words: str) -> None:
@@ -218,10 +218,10 @@ def test_whole_runs_can_be_skipped() -> None:
 @pytest.mark.parametrize(
     ("batch", "ranks", "options", "words"),
     [
-        (64, 1, {}, "a batch of 64 samples would hold several sources: the plan gives 32"),
+        (64, 1, {}, "a batch of 64 samples would hold several sources: the plan yields 32"),
         (12, 1, {}, "Use a batch size per rank that divides 32"),
-        (16, 1, {"start": 8}, "position 8 is no multiple of 16"),
-        (8, 4, {"start": 8}, "position 8 is no multiple of 32"),
+        (16, 1, {"start": 8}, "position 8 is not a multiple of 16"),
+        (8, 4, {"start": 8}, "position 8 is not a multiple of 32"),
         (8, 3, {"balance": "tokens"}, "different sources cannot be balanced"),
         (8, 3, {"remainder": "uneven"}, "the last 8 samples do not fill a global batch of 24"),
         (8, 3, {"remainder": "ragged"}, "Use remainder='drop'"),
@@ -246,7 +246,7 @@ def test_a_state_inside_of_a_batch_is_refused() -> None:
     next(iter(loader))
     other = Loader(plan, 16, rank=0, world_size=1)
     other.load_state_dict(loader.state_dict())
-    with pytest.raises(ConfigError, match="position 8 is no multiple of 16"):
+    with pytest.raises(ConfigError, match="position 8 is not a multiple of 16"):
         iter(other)
 
 
@@ -262,5 +262,5 @@ def test_a_last_batch_that_is_not_full_has_one_source() -> None:
 
 def test_a_nested_recipe_has_no_homogeneous(tmp_path: Any) -> None:
     (tmp_path / "inner.yaml").write_text(RECIPE)
-    with pytest.raises(ConfigError, match="has no 'homogeneous'"):
+    with pytest.raises(ConfigError, match="cannot have 'homogeneous'"):
         Recipe.parse("source: {recipe: inner.yaml}", base=tmp_path).plan(lambda path, **_: Numbered(path, 300))

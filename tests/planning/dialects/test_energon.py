@@ -100,7 +100,7 @@ def test_validation_is_a_row_without_weights(tmp_path: Path) -> None:
     assert plan.length == 200 and plan.locate([0, 99, 100]).index.tolist() == [0, 99, 0]
     with pytest.raises(ConfigError, match="no mode 'test'"):
         Recipe.load(path, mode="test")
-    with pytest.raises(ConfigError, match="says itself which splits"):
+    with pytest.raises(ConfigError, match="not supported for Feedmill recipes"):
         Recipe.parse({"source": "a"}, split="val")
 
 
@@ -155,7 +155,7 @@ BAD = [
     ("path: a\nsubflavors: [x]", "bad.yaml:6: 'subflavors': expected a mapping"),
     (
         "blend:\n- path: epochized.yaml\n- path: a",
-        "epochized.yaml:5: a 'blend' and a 'blend_epochized' cannot be mixed",
+        "epochized.yaml:5: 'blend' and 'blend_epochized' cannot be combined",
     ),
     ("join:\n- path: a\n- path: b", "bad.yaml:4: 'joiner': expected a mapping, found nothing"),
     ("join: [{path: a}, {path: b}]\njoiner: {}\nsplit_config: x", "bad.yaml:7: a join has no 'split_config'"),

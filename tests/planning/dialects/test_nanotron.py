@@ -145,7 +145,7 @@ def test_bad_weights_of_a_nanoset_name_the_line() -> None:
         ("{a: 1, b: -1}", "recipe:9: blend[1].weight: the weight '-1' is negative"),
         ("{a: 0, b: 0}", "recipe:9: blend"),
         ("[a, b]\n      dataset_weights: [1]", "recipe:10: 2 folders and 1 weights"),
-        ("{a: 1}\n      dataset_weights: [1]", "recipe:10: the folders have weights already"),
+        ("{a: 1}\n      dataset_weights: [1]", "recipe:10: the folders already have weights"),
         ("[]", "recipe:8: the stage has no 'dataset_folder'"),
         ("[1, 2]", "recipe:9: a folder is a path"),
     ],

@@ -106,7 +106,7 @@ def test_another_process_makes_its_own_order() -> None:
         (lambda: ModalitiesSampler(Leaf(0, 10), 2, batch_size=0), "batch of 0"),
         (lambda: ModalitiesSampler(Repeat(Leaf(0, 10)), 2), "endless"),
         (lambda: ModalitiesSampler(Leaf(0, 10), 2**63, drop_last=False), "2\\^63"),
-        (lambda: ModalitiesSampler(Leaf(0, 2**60), 2, shuffle=True).locate(np.arange(1)), "made as a whole"),
+        (lambda: ModalitiesSampler(Leaf(0, 2**60), 2, shuffle=True).locate(np.arange(1)), "does not fit into memory"),
     ],
 )
 def test_what_makes_no_sense_is_refused(build, words: str) -> None:

@@ -122,7 +122,7 @@ def test_the_identity_tells_orders_apart() -> None:
         (lambda: Nanoset(leaves([2**62, 2**62])), "2\\^63"),
         (
             lambda: Nanoset(leaves([2**59, 2**58])).locate(np.arange(1)),
-            "made as a whole: 864,691,128,455,135,232 samples",
+            "does not fit into memory: 864,691,128,455,135,232 samples",
         ),
         (lambda: BlendableDataset(leaves([5, 2]), [1, 1], 6), "draws 3 from dataset 1"),
         (lambda: BlendableDataset(leaves([5]), [1], 0), "at least one sample"),

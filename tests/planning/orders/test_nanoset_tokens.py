@@ -86,7 +86,7 @@ def test_windows_are_for_token_data_only(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text('{"text": "a"}\n')
     with pytest.raises(fm.FeedmillError, match="only token data can be cut"):
         fm.Recipe.parse({"source": {"path": "x.jsonl", "windows": 8}}, base=tmp_path).plan()
-    with pytest.raises(fm.FeedmillError, match="'windows' belongs to a dataset"):
+    with pytest.raises(fm.FeedmillError, match="'windows' needs a dataset"):
         fm.Recipe.parse({"source": {"recipe": "x.yaml", "windows": 8}}, base=tmp_path)
     with pytest.raises(fm.FeedmillError, match="seq_len"):
         fm.Recipe.parse({"source": {"path": "x", "windows": {"seq_len": 0}}}, base=tmp_path)

@@ -335,7 +335,7 @@ def test_a_row_longer_than_all_documents_takes_no_more_memory(tmp_path: Path, mo
 @pytest.mark.parametrize(
     "build, message",
     [
-        (lambda f: PackedPlan(Plan.over(Numbered("plain", 5)), Packing(8), f), "does not say how many tokens"),
+        (lambda f: PackedPlan(Plan.over(Numbered("plain", 5)), Packing(8), f), "has no lengths in tokens"),
         (lambda f: PackedPlan(single([3, -1]), Packing(8), f), "sample 1 has -1 tokens"),
         (
             lambda f: len(PackedPlan(single([0, 0]), Packing(8), f)),
@@ -344,7 +344,7 @@ def test_a_row_longer_than_all_documents_takes_no_more_memory(tmp_path: Path, mo
         (lambda f: len(PackedPlan(single([9, 9]), Packing(8, long="drop"), f)), "one of them must fit into seq_len"),
         (lambda f: PackedPlan(single([0, 0], None), Packing(8), f).spans([0]), "have no token to pack"),
         (lambda f: PackedPlan(single([9, 9], None), Packing(8, long="drop"), f).spans([0]), "have no token to pack"),
-        (lambda f: len(PackedPlan(single(), Packing(8, rows=10**6), f)), "Ask for at most 'rows: 2"),
+        (lambda f: len(PackedPlan(single(), Packing(8, rows=10**6), f)), "Use at most 'rows: 2"),
         (lambda f: PackedPlan(PackedPlan(single(), Packing(8), f), Packing(8), f), "cannot be packed again"),
         (lambda f: Packing(0), "seq_len 0 is out of range"),
         (lambda f: Packing(8, "worst_fit"), "method 'worst_fit' is unknown"),
@@ -361,7 +361,7 @@ def test_data_sets_without_tokens_or_with_too_few_are_named(tmp_path: Path) -> N
         lengths = np.array([3, 4])
 
     plan = PackedPlan(Plan.over(Lengths("silent", 2), epochs=1), Packing(8), tmp_path)
-    with pytest.raises(ConfigError, match="silent: this dataset knows how many tokens"):
+    with pytest.raises(ConfigError, match="silent: this dataset has lengths in tokens, but no tokens"):
         plan.read([0])
 
     class Short(Tokenized):
@@ -369,7 +369,7 @@ def test_data_sets_without_tokens_or_with_too_few_are_named(tmp_path: Path) -> N
             return [tokens[:-1] for tokens in super().read_tokens(indices, starts, lengths)]
 
     plan = PackedPlan(Plan.over(Short("short", [3, 4]), epochs=1), Packing(8), tmp_path)
-    with pytest.raises(DataError, match="short '0': tokens 0 to 3 were asked for, 2 came"):
+    with pytest.raises(DataError, match="short '0': tokens 0 to 3 were requested, 2 were read"):
         plan.read([0])
 
 
@@ -412,8 +412,8 @@ def test_a_recipe_packs(cache: Path) -> None:
         ("{seq_length: 16}", "recipe:7: unknown key 'seq_length'; did you mean 'seq_len'?"),
         ("{seq_len: 0}", "recipe:7: pack.seq_len: input should be greater than or equal to 1, found 0"),
         ("{seq_len: 8, method: first_fit}", "pack.method: input should be 'best_fit' or 'concat', found 'first_fit'"),
-        ("{seq_len: 8, overlap: true}", "'overlap' belongs to 'method: concat', the method here is best_fit"),
-        ("{seq_len: 8, method: concat, long: drop}", "'long' belongs to 'method: best_fit', the method here is concat"),
+        ("{seq_len: 8, overlap: true}", "'overlap' needs 'method: concat', the method here is best_fit"),
+        ("{seq_len: 8, method: concat, long: drop}", "'long' needs 'method: best_fit', the method here is concat"),
         ("{seq_len: 8, pad: -1}", "pack.pad: input should be greater than or equal to 0"),
     ],
 )
@@ -433,7 +433,7 @@ def test_what_the_data_does_not_allow_is_named_with_its_line(cache: Path) -> Non
 def test_a_packed_recipe_cannot_be_a_source(tmp_path: Path) -> None:
     (tmp_path / "inner.yaml").write_text(RECIPE)
     (tmp_path / "outer.yaml").write_text("samples: 10\nblend:\n  - recipe: inner.yaml\n")
-    with pytest.raises(ConfigError, match=r"outer.yaml:3: the recipe inner.yaml packs its documents"):
+    with pytest.raises(ConfigError, match=r"outer.yaml:3: the nested recipe inner.yaml has 'pack'"):
         Recipe.load(tmp_path / "outer.yaml").plan(opener)
 
 

@@ -55,7 +55,7 @@ def test_plans_with_decoders_travel(tmp_path: Path) -> None:
     [
         ("torchrbg", "did you mean 'torchrgb'"),
         ({"av": "video"}, "cannot be decoded as 'video'"),
-        ({"undecoded": True, "image": "l8"}, "no other options"),
+        ({"undecoded": True, "image": "l8"}, "cannot be combined with other options"),
         ({"size": 3}, "size"),
         (7, "decode"),
     ],
@@ -66,5 +66,5 @@ def test_what_makes_no_sense_is_refused(decode: Any, words: str, tmp_path: Path)
 
 
 def test_a_mixture_has_no_decoding_of_its_own(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="'decode' belongs to a dataset"):
+    with pytest.raises(ConfigError, match="'decode' needs a dataset"):
         Recipe.parse({"concat": [{"blend": [{"path": "a/"}, {"path": "b/"}], "decode": "l8"}]}, base=tmp_path)

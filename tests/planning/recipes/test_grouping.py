@@ -117,9 +117,9 @@ def test_it_is_the_same_in_every_process_and_changes_with_the_field(tmp_path: Pa
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"homogeneous": {"by": "widht", "samples": 6}}, "does not know 'widht' of its samples"),
+        ({"homogeneous": {"by": "widht", "samples": 6}}, "has no numeric field 'widht'"),
         ({"homogeneous": {"by": "number", "samples": 6}}, "has 1,030 values of 'number', from 0 to 1,029"),
-        ({"stages": [{"weights": {"a": 1}}], "blend": [{"path": "a.jsonl", "name": "a"}]}, "contradict each other"),
+        ({"stages": [{"weights": {"a": 1}}], "blend": [{"path": "a.jsonl", "name": "a"}]}, "cannot be combined"),
         ({"blend": [{"blend": [{"path": "a.jsonl"}]}]}, "needs datasets as sources"),
         ({"blend": [{"path": "a.jsonl", "subset": ["10%", "10%"]}]}, "is empty"),
         ({"samples": 6}, "gets none of the 1 runs of 6 samples"),

@@ -226,7 +226,7 @@ def test_all_problems_are_named_at_once_with_their_lines(tmp_path: Path) -> None
     with pytest.raises(ConfigError) as error:
         Recipe.load(file)
     lines = str(error.value).splitlines()
-    assert lines[0] == f"{file}: 6 things are wrong with this recipe:"
+    assert lines[0] == f"{file}: this recipe has 6 problems:"
     wanted = [
         "1: unknown key 'sed'; did you mean 'seed'?",
         "2: shuffle.kind: input should be 'none', 'global' or 'block', found 'globl'",
@@ -242,16 +242,16 @@ def test_all_problems_are_named_at_once_with_their_lines(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "recipe is a mapping of keys to values, this is empty"),
+        ("", "recipe must be a mapping of keys to values, this is empty"),
         ("- a", "this is list"),
         ("a: [1", "recipe:2: this is not valid YAML"),
         ("source: x\nsource: y", "recipe:2: the key 'source' is given twice"),
         ("a: &x [*x]", "recipe:1: an alias contains itself"),
         ("source: !!python/object:os.system x", "recipe:1: this is not valid YAML"),
-        ('source: a\nseed: !!int ""', "recipe:2: '' is no value of the YAML type 'int'"),
-        ("source: a\nseed: !!timestamp x", "recipe:2: 'x' is no value of the YAML type 'timestamp'"),
-        ("source: a\nseed: !!bool maybe", "recipe:2: 'maybe' is no value of the YAML type 'bool'"),
-        ("source: a\nseed: 2020-13-01", "recipe:2: '2020-13-01' is no value of the YAML type 'timestamp'"),
+        ('source: a\nseed: !!int ""', "recipe:2: '' is not a valid value of the YAML type 'int'"),
+        ("source: a\nseed: !!timestamp x", "recipe:2: 'x' is not a valid value of the YAML type 'timestamp'"),
+        ("source: a\nseed: !!bool maybe", "recipe:2: 'maybe' is not a valid value of the YAML type 'bool'"),
+        ("source: a\nseed: 2020-13-01", "recipe:2: '2020-13-01' is not a valid value of the YAML type 'timestamp'"),
         ("source: '\ud800'", "this is not valid YAML: unacceptable character #xd800"),
         ("seed: 1", "give exactly one of 'source', 'blend', 'blend_epochized' or 'concat' (found: none)"),
         ("{source: a, concat: [{path: b}]}", "(found: source, concat)"),
@@ -266,16 +266,16 @@ def test_all_problems_are_named_at_once_with_their_lines(tmp_path: Path) -> None
         ("blend: [{path: a, weight: 0}]", "add up to zero"),
         ("blend: [{path: a, weight: .nan}]", "not a finite number"),
         ("blend: [{path: a, weight: true}]", "not a number"),
-        ("blend: [{path: a, name: x}, {path: b, name: x}]", "the name 'x' is given twice"),
+        ("blend: [{path: a, name: x}, {path: b, name: x}]", "duplicate name 'x'"),
         ("blend: [{path: a, name: x/y}]", "name"),
-        ("blend: [{recipe: a, split: x}]", "'split' belongs to a dataset"),
+        ("blend: [{recipe: a, split: x}]", "'split' needs a dataset"),
         ("{source: a, samples: true}", "valid integer, found True"),
         ("{source: a, samples: 99999999999999999999}", "less than 9223372036854775808"),
         ("{source: a, shuffle: {kind: block, blok: 3}}", "did you mean 'block'?"),
         ("{source: {path: a, subset: [a, 2]}}", "a bound of a subset"),
         ("{source: {path: a, subset: ['101%', 2]}}", "a bound of a subset"),
         ("{source: a, zzz: 1}", "unknown key 'zzz'; known keys: seed, samples"),
-        ("{source: a, shuffle: {kind: global, window: 4}}", "'block' and 'window' belong to 'kind: block'"),
+        ("{source: a, shuffle: {kind: global, window: 4}}", "'block' and 'window' need 'kind: block'"),
         ("{source: a, decode: {imag: rgb8}}", "recipe:1: unknown key 'imag'; did you mean 'image'?"),
         ("blend: [{path: a, decode: {imag: rgb8}}]", "unknown key 'imag'; did you mean 'image'?"),
         ("blend: [a]", "recipe:1: blend[0]: expected a mapping, such as {path: my-data/}, found 'a'"),
@@ -285,9 +285,9 @@ def test_all_problems_are_named_at_once_with_their_lines(tmp_path: Path) -> None
         ("source:\n  path: empty", "recipe:2: the dataset empty has no samples"),
         ("blend:\n - path: code\n   subset: [0, 301]", "recipe:3: the subset [0, 301) does not lie in its 300 samples"),
         ("blend:\n - path: code\n   subset: ['50%', '50%']", "recipe:3: the subset [150, 150) is empty"),
-        ("concat:\n - path: code\n - blend: [{path: big}]", "recipe:3: a concatenation needs a source that ends"),
-        ("blend:\n - max_repeats: 2\n   blend: [{path: big}]", "counting epochs needs a source that ends"),
-        ("{source: big, epochs: 9000000000000000}", "more than a plan can number"),
+        ("concat:\n - path: code\n - blend: [{path: big}]", "recipe:3: a concatenation needs a finite source"),
+        ("blend:\n - max_repeats: 2\n   blend: [{path: big}]", "counting epochs needs a finite source"),
+        ("{source: big, epochs: 9000000000000000}", "exceed the maximum length of a plan"),
         (
             "source:\n  path: code\n  max_repeats: 2\nepochs: 3",
             "recipe:3 'code': the source would be repeated too often",
@@ -328,7 +328,7 @@ def test_a_missing_recipe_is_named(tmp_path: Path) -> None:
 def test_data_is_not_read_as_a_recipe(tmp_path: Path) -> None:
     with open(tmp_path / "corpus.txt", "wb") as file:
         file.truncate(1 << 40)  # with holes: a terabyte that takes no room
-    with pytest.raises(ConfigError, match=r"corpus.txt: this is no recipe: the file has 1,099,511,627,776 bytes"):
+    with pytest.raises(ConfigError, match=r"corpus.txt: this is not a recipe: the file has 1,099,511,627,776 bytes"):
         Recipe.load(tmp_path / "corpus.txt")
 
 
@@ -399,5 +399,5 @@ def test_the_public_face_has_them() -> None:
 def test_a_chain_of_recipes_without_end_is_refused(tmp_path: Path, text: str) -> None:
     for number in range(300):
         (tmp_path / f"{number}.yaml").write_text(text.format(f"{number + 1}.yaml"))
-    with pytest.raises(ConfigError, match="more than 64 files lead from one to the next"):
+    with pytest.raises(ConfigError, match="more than 64 levels of nested files"):
         Recipe.load(tmp_path / "0.yaml")

@@ -136,21 +136,21 @@ def test_the_tree_names_the_list() -> None:
 @pytest.mark.parametrize(
     ("skip", "message"),
     [
-        ("[1000]", r"recipe:3: the positions \[1,000, 1,001\) do not lie in the plan, which has 1,000"),
+        ("[1000]", r"recipe:3: the positions \[1,000, 1,001\) are outside the plan, which has 1,000"),
         ("[[3, 3]]", r"recipe:3: skip\[0\]: the range \[3, 3\) is empty"),
         ("[-4]", r"skip\[0\]: skip takes positions from 0"),
         ("[true]", r"skip\[0\]: skip takes positions from 0"),
         ("[[1, 2, 3]]", r"skip\[0\]: skip takes positions from 0"),
-        ("[{source: doc, keys: [a]}]", "recipe:3: there is no source 'doc'. There are: docs, code"),
+        ("[{source: doc, keys: [a]}]", "recipe:3: there is no source 'doc'. Its sources: docs, code"),
         ("[{source: docs, keys: [a]}]", "recipe:3 'a': .*there is no such sample"),
         ("[{source: docs, indices: [100]}]", "recipe:3: .*there is no sample 100"),
         ("[{source: docs, kes: [a]}]", "unknown key 'kes'; did you mean 'keys'"),
         ("[{source: docs}]", "a 'source' needs one of them"),
         ("[{keys: [a]}]", "give a position, a range"),
-        ("[{positions: [1, 2], since: 3}]", "'since' belongs to samples"),
+        ("[{positions: [1, 2], since: 3}]", "'since' applies to samples only"),
         ("[{quarantine: none.jsonl}]", "none.jsonl: there is no such file"),
         ("[{quarantine: none.jsonl, source: docs}]", "give a position, a range"),
-        ("[[0, 1000]]", "the skip list leaves nothing of the plan"),
+        ("[[0, 1000]]", "the skip list removes the whole plan"),
     ],
 )
 def test_bad_lists_are_refused_with_their_line(skip: str, message: str) -> None:
@@ -189,7 +189,7 @@ def test_a_quarantine_file_that_went_through_an_editor_loses_no_line(
 @pytest.mark.parametrize("index", [b"3.7", b"-1", b"true", b'"3"', b"null", b"[3]"])
 def test_a_number_in_a_quarantine_file_that_is_none_is_refused(tmp_path: Path, index: bytes) -> None:
     good = _LINE % (1, 3)
-    with pytest.raises(ConfigError, match=r"bad.jsonl 'line 2': this is no line of a quarantine file"):
+    with pytest.raises(ConfigError, match=r"bad.jsonl 'line 2': this is not a line of a quarantine file"):
         quarantined(tmp_path, good + b"\n" + good.replace(b"3}", index + b"}") + b"\n")
 
 

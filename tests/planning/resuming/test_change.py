@@ -82,7 +82,7 @@ def test_what_changes_from_the_position_on_is_proven_by_structure(
     assert sample.raw("txt") == new.read([200])[0].raw("txt")
     if other.get("stages") != stages((250, {"web": 0, **A}), (None, {"web": 1.0, **A}))["stages"]:
         return
-    with pytest.raises(ConfigError, match="the first 250 positions of 300 are the same, and the rest is too many"):
+    with pytest.raises(ConfigError, match="the first 250 positions of 300 are the same, and the rest are too many"):
         resumed(new, state_at(old, 300))
 
 
@@ -93,7 +93,9 @@ def test_the_first_position_that_differs_is_named() -> None:
     first = int(np.flatnonzero((a.source != b.source) | (a.index != b.index))[0])
     assert resumed(new, state_at(old, first)).position == first
     was, now = (f"sample {each.index[first]} of {old.names[each.source[first]]}" for each in (a, b))
-    message = f"position {first} was {was} and is {now}; changes: source docs was .*Change the order from position 301"
+    message = (
+        f"position {first} was {was} and is {now}; changes: source docs was .*Change the order only from position 301"
+    )
     with pytest.raises(ConfigError, match=message) as caught:
         resumed(new, state_at(old, 301))
     assert caught.value.kind == "plan-changed"
@@ -310,9 +312,9 @@ def test_rows_are_proven_by_their_documents(pack: str, tmp_path: Path, monkeypat
 def test_rows_packed_in_another_way_or_over_grown_data_are_refused(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path))
     state = state_at(packed({"blend": BLEND}, PACKS["best_fit"]), 10)
-    with pytest.raises(ConfigError, match=r"rows are packed in another way.*packing was best_fit 64"):
+    with pytest.raises(ConfigError, match=r"the packing of rows changed.*packing was best_fit 64"):
         resumed(packed({"blend": BLEND}, PACKS["concat"]), state)
-    with pytest.raises(ConfigError, match="rows of tokens in one of the plans only"):
+    with pytest.raises(ConfigError, match="only one of the plans is packed into rows"):
         resumed(planned({"blend": BLEND}), state)
     grown = packed({"blend": BLEND}, PACKS["best_fit"], docs=70)
     for flags in ({}, {"allow_append": True}):

@@ -145,7 +145,7 @@ def test_states_of_the_release_before_are_read() -> None:
         with pytest.raises(ConfigError, match="skip was"):
             take(planned("[120]", docs=Growing("docs", 100)), 1, older(old, state, kept))
         with pytest.raises(
-            ConfigError, match=r"does not hold the recipe that it was saved with.*save a state with this"
+            ConfigError, match=r"does not contain the recipe that it was saved with.*save a state with this"
         ):
             take(new, 1, older(old, state, kept), allow_change=True)
     assert take(new, 9, older(old, state), allow_append=True)[0] == take(new, 9, state, allow_append=True)[0]

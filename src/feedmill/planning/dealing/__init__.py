@@ -1,5 +1,6 @@
-"""Global batches and ranks: which positions a batch has, and which rank gets which of them.
+"""Global batches and ranks: the positions of each batch, and how they are dealt to ranks.
 
-`grid` (batches of a number of samples) and `cuts` (by budget) say where global batches end; `dealer` deals each to the
-ranks, `balancing` by `costs` from the index; `homogeneous` keeps batches of one source; `spread` reports.
+`grid` (batches of a fixed number of samples) and `cuts` (batches by budget) define where global batches end. `dealer`
+deals each to the ranks, with `balancing` by `costs` from the index. `homogeneous` checks batches of one source, and
+`evenness` reports.
 """

@@ -1,17 +1,17 @@
-"""Costs as equal for every rank as a good heuristic makes them, with equal numbers of samples or with free numbers.
+"""Balance costs over ranks heuristically, with equal or with free numbers of samples per rank.
 
-For equal numbers (`balanced`) the samples are sorted by cost and cut into layers, of which each rank gets one sample
-each. Layers are put together by largest differencing for equal cardinality: of the two rows of sums that spread most,
-the larger sums of one meet the smaller of the other. Where there are many layers, those that spread least are first put
-together in pairs, all at once. For free numbers (`greedy`) samples are dealt by falling cost, each to the rank with the
-lowest sum so far (longest processing time first).
+For equal numbers (`balanced`), samples are sorted by cost and cut into layers, and each rank gets one sample of each
+layer. Layers are combined by the largest differencing method for equal cardinality: of the two rows of sums with the
+largest spread, the larger sums of one are added to the smaller sums of the other. With many layers, those with the
+smallest spread are first combined in pairs, all at once. For free numbers (`greedy`), samples are dealt by descending
+cost, each to the rank with the lowest sum so far (longest processing time first).
 
-Afterwards samples are exchanged between the ranks with the highest and the lowest sums, as long as that helps; where
-numbers are free, a place without a sample is exchanged like one that costs nothing.
+Afterwards samples are exchanged between the ranks with the highest and the lowest sums, as long as that helps. With
+free numbers, an empty slot is exchanged like a sample of cost 0.
 
 Sources: Graham 1969 (longest processing time first), Karmarkar and Karp 1982 (differencing), Yakir 1996 and Michiels,
 Korst, Aarts and van Leeuwen 2003 (balanced largest differencing, several subsets). Sums are added element by element,
-so that every machine finds the same.
+so that results are identical on every machine.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ IntArray = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 _ROWS = 20
-"""Rows that are put together one by one; more of them are put together in pairs first."""
+"""Number of rows that are combined one by one; more of them are combined in pairs first."""
 _CLOSE, _CLOSE_FREE = 1.001, 1.005
-"""Up to this multiple of the mean a rank is left as it is; with free numbers dealing alone
-mostly comes as close."""
+"""Multiple of the mean up to which the cost of a rank is not improved; with free numbers, dealing alone
+usually comes this close."""
 _EXCHANGES = 32
 _PATIENCE = 2
-"""Rounds of exchanges without one for the highest rank after which there are no more."""
+"""Stop after this number of rounds without an exchange for the highest rank."""
 _MANY = 64
-"""From N ranks on, rounds take less time than a heap."""
+"""Number of ranks from which on rounds are faster than a heap."""
 _FREE = 4
 """Samples by which a rank may grow when samples are exchanged."""
 _SHARED = 16
 _COMPARED, _PAIRS = 32, 1 << 16
-"""Samples of a rank that are compared with as many of another at once, others in the next round; and all comparisons of
-a round."""
+"""Samples of a rank that are compared with as many of another rank per round, and maximum comparisons per round."""
 
 
 def balanced(costs: npt.ArrayLike, ranks: int, *, exchange: bool = True) -> IntArray:
     """Deal samples to ranks.
 
     Args:
-        costs: of each sample, [n], none negative; n is a multiple of `ranks`.
-        ranks: how many.
-        exchange: improve on it by exchanging samples of different layers. Without it each rank has one of the cheapest
-            `ranks` samples.
+        costs: cost of each sample, [n], not negative; n is a multiple of `ranks`.
+        ranks: number of ranks.
+        exchange: improve the result by exchanging samples of different layers. Without it, each rank has one of the
+            cheapest `ranks` samples.
 
     Returns:
-        int64[ranks, n / ranks]: the samples of each rank, the costliest first, so that the k-th of each are alike.
+        int64[ranks, n / ranks]: the samples of each rank, most expensive first, so that the k-th samples of all ranks
+        have similar costs.
 
     >>> balanced([9, 1, 5, 2, 6, 1], 2).tolist()
     [[0, 3, 5], [4, 2, 1]]
@@ -71,15 +71,15 @@ def balanced(costs: npt.ArrayLike, ranks: int, *, exchange: bool = True) -> IntA
 
 
 def greedy(costs: npt.ArrayLike, ranks: int, most: int | None = None) -> list[IntArray]:
-    """Deal samples to ranks in numbers that are free.
+    """Deal samples to ranks, with different numbers of samples per rank.
 
     Args:
-        costs: of each sample, [n], none negative. Of equal costs the earlier sample is dealt first.
-        ranks: how many; with fewer samples than ranks some get none.
-        most: samples per rank, at most; n is at most ``ranks * most``.
+        costs: cost of each sample, [n], not negative. Among equal costs, the earlier sample is dealt first.
+        ranks: number of ranks; with fewer samples than ranks, some get none.
+        most: maximum number of samples per rank; n is at most ``ranks * most``.
 
     Returns:
-        For each rank its samples, int64[k], the costliest first. Each has at least one where n is at least `ranks`.
+        For each rank its samples, int64[k], most expensive first. Each has at least one if n is at least `ranks`.
 
     >>> [part.tolist() for part in greedy([9, 1, 5, 2, 6, 1], 2)]
     [[0, 3, 1], [4, 2, 5]]
@@ -93,7 +93,7 @@ def greedy(costs: npt.ArrayLike, ranks: int, most: int | None = None) -> list[In
         ends = np.cumsum(counts).tolist()
         return [by_rank[end - count : end] for count, end in zip(counts.tolist(), ends, strict=True)]
     width = int(counts.max()) + _FREE if most is None else min(int(counts.max()) + _FREE, most)
-    dealt = np.full((ranks, width), len(cost))  # a place without a sample costs nothing
+    dealt = np.full((ranks, width), len(cost))  # an empty slot has cost 0
     dealt[np.arange(width) < counts[:, None]] = by_rank
     padded = np.append(cost, 0.0)
     _exchange(dealt, padded[dealt], _CLOSE_FREE)
@@ -103,10 +103,12 @@ def greedy(costs: npt.ArrayLike, ranks: int, most: int | None = None) -> list[In
 
 
 def _dealt_one_by_one(cost: Floats, ranks: int, most: int) -> IntArray:
-    """The rank of each sample; costs fall, and each goes to the rank with the lowest sum, of equal ones the fewest
-    samples, of equal ones the lowest number."""
+    """Return the rank of each sample; costs are descending.
+
+    Each sample goes to the rank with the lowest sum; ties are broken by the fewest samples, then by the lowest number.
+    """
     owner = []
-    heap = [(0.0, 0, rank) for rank in range(ranks)]  # those that take more
+    heap = [(0.0, 0, rank) for rank in range(ranks)]  # ranks that are not full
     for each in cost.tolist():
         total, count, rank = heap[0]
         owner.append(rank)
@@ -118,7 +120,10 @@ def _dealt_one_by_one(cost: Floats, ranks: int, most: int) -> IntArray:
 
 
 def _dealt_in_rounds(cost: Floats, ranks: int, most: int) -> IntArray:
-    """The same. A round deals to ranks by rising sums until one that has got a sample could be the lowest again."""
+    """Return the same result as `_dealt_one_by_one`.
+
+    A round deals to ranks by ascending sums until a rank that got a sample could be the lowest again.
+    """
     owner = np.empty(len(cost), np.int64)
     total, count = np.zeros(ranks), np.zeros(ranks, np.int64)
     done = 0
@@ -138,7 +143,7 @@ def _dealt_in_rounds(cost: Floats, ranks: int, most: int) -> IntArray:
 
 
 def _differenced(sums: Floats) -> IntArray:
-    """Return which column of each layer comes into each slot, int64 as `sums`, whose rows fall."""
+    """Return the column of each layer for each slot, int64 in the shape of `sums`, whose rows are descending."""
     count, width = sums.shape
     slots = np.broadcast_to(np.arange(width), (count, width)).copy()
     row = np.arange(count)  # of each layer
@@ -163,7 +168,7 @@ def _differenced(sums: Floats) -> IntArray:
 
 
 def _paired(sums: Floats, slots: IntArray, row: IntArray) -> tuple[Floats, IntArray, IntArray]:
-    """The rows that spread least put together in pairs, as many as are too many: new sums, slots, row of each layer."""
+    """Combine rows with the smallest spread in pairs; return the new sums, slots, and the row of each layer."""
     count, width = sums.shape
     by_spread = np.argsort(sums[:, -1] - sums[:, 0], kind="stable")
     pairs = min(count - _ROWS, count // 2)
@@ -205,7 +210,7 @@ def _exchange(dealt: IntArray, cost: Floats, near: float = _CLOSE) -> None:
         best = np.argmin(np.abs(gain - half[:, None, None]).reshape(count, -1), 1)
         gain = gain.reshape(count, -1)[np.arange(count), best]
         useful = (gain > 0) & (gain < 2 * half)
-        stuck = 0 if useful[0] else stuck + 1  # the highest rank is what all others wait for
+        stuck = 0 if useful[0] else stuck + 1  # only the highest rank determines the time of a step
         if some == each and (stuck == _PATIENCE or not useful.any()):
             return
         give, take = columns[best // some][useful], columns[best % some][useful]
@@ -217,10 +222,10 @@ def _exchange(dealt: IntArray, cost: Floats, near: float = _CLOSE) -> None:
 
 
 def _share(dealt: IntArray, cost: Floats, total: Floats, close: float) -> None:
-    """Deal the samples of the highest and the lowest rank between these two again, as long as that helps, in place.
+    """Redistribute the samples of the highest and the lowest rank between these two, as long as that helps, in place.
 
-    The costliest sample stays where it is, with as many neighbours in the order of costs as make both equal: where one
-    sample is as costly as hundreds, a pair at a time would not do.
+    The most expensive sample is combined with the run of neighbors in cost order that makes both sums nearly equal.
+    Exchanging pairs is not enough if one sample costs as much as hundreds of others.
     """
     each = dealt.shape[1]
     for _ in range(_SHARED):
@@ -246,6 +251,6 @@ def _share(dealt: IntArray, cost: Floats, total: Floats, close: float) -> None:
 
 
 def _sums(rows: Floats) -> Floats:
-    """Return the rows added up one after the other: `np.sum` adds in an order that depends on the machine."""
+    """Return the sum of the rows, added in sequence: the order of additions in `np.sum` depends on the machine."""
     total: Floats = np.add.accumulate(rows, axis=0)[-1]
     return total

@@ -1,13 +1,12 @@
-"""What the positions of a plan cost, known from the indexes of its sources: for balancing ranks and batches by budget.
+"""Costs of the positions of a plan, from the indexes of its sources: for balancing ranks and batches by budget.
 
     tokens      tokens of the sample, window or packed row
     attention   the sum of the squared lengths of its documents, plus a linear term
-    bytes, pixels, frames, FIELD    as `Dataset.costs` has them
+    bytes, pixels, frames, FIELD    as returned by `Dataset.costs`
 
 A document is one sample of a dataset of documents, or one span of a packed row. In a window it is the part of a
-document that lies in the window, where the index says where documents begin; without such an index a window is one
-document.
-Padding of a packed row costs nothing. Padding of a window counts among its tokens, and belongs to no document.
+document that lies in the window, if the index knows where documents begin; otherwise a window is one document.
+Padding of a packed row costs nothing. Padding of a window counts as tokens, but belongs to no document.
 """
 
 from __future__ import annotations
@@ -33,38 +32,39 @@ IntArray = npt.NDArray[np.int64]
 
 TOKENS, ATTENTION = "tokens", "attention"
 NAMES = (TOKENS, ATTENTION, *(name for name in INDEXED if name != TOKENS))
-"""The costs with a name of their own; every other name is that of a field."""
+"""Names of built-in costs; every other name is that of a field."""
 _ROOT = math.isqrt(LARGEST)
 _LARGEST_FLOAT = math.nextafter(2.0**62, 0)
 
 
 class Costs:
-    """The cost of each position of a plan; no sample is read. Safe to call from several threads.
+    """The cost of each position of a plan. No sample is read. Thread-safe.
 
-    The costs of all samples of all sources are loaded when it is made, 8 bytes a sample, and shared by all `Costs` over
-    the same datasets. A copy in another process loads them again.
+    The constructor loads the costs of all samples of all sources, 8 bytes per sample, which are shared by all `Costs`
+    over the same datasets. A copy in another process loads them again.
 
     Args:
         plan: a plan of samples, windows or packed rows.
         by: one of `NAMES`, or the name of a numeric field. Packed rows have ``tokens`` and ``attention`` only.
-        linear: what a token costs beside the square of its document's length; for ``attention`` only. With causal
-            attention and hidden size `h`, 12 * h is about right: per layer, the matrix products of a token take
-            24 * h^2 operations, and each unit of the squares 2 * h.
+        linear: cost per token, in addition to the square of its document's length; for ``attention`` only. With causal
+            attention and hidden size `h`, use about 12 * h: per layer, the matrix products of a token take 24 * h^2
+            operations, and each unit of the squares 2 * h.
 
     Attributes:
         plan, by, linear: as given.
 
     Raises:
-        ConfigError: of kind ``no-costs``, sources do not know this cost, or there is no such cost; all of these sources
-            are named, and what to do. Of kind ``bad-linear``, `linear` is negative, not finite, or without attention.
-            Of kind ``coarse-costs``, a field's values are too small to be rounded to whole numbers.
-        DataError: an index is damaged, or a sample's cost is missing, NaN or negative; names source, sample and value.
+        ConfigError: with kind ``no-costs``, the cost is unknown, or sources lack it; the message names all of these
+            sources and what to do. With kind ``bad-linear``, `linear` is negative, not finite, or given without
+            attention. With kind ``coarse-costs``, a field's values are too small to be rounded to integers.
+        DataError: an index is damaged, or a sample's cost is missing, NaN or negative. The message names source, sample
+            and value.
     """
 
     def __init__(self, plan: Plan, by: str, linear: float = 0.0) -> None:
         _check_linear(by, linear)
         self.plan, self.by, self.linear = plan, by, float(linear)
-        # Recognized by its attributes: importing the class brings numba, which a loader of other plans does not need.
+        # Recognized by an attribute: importing the class imports numba, which loaders of other plans do not need.
         self._packed = cast("PackedPlan", plan) if hasattr(plan, "documents") else None
         self._costs: list[IntArray] = []
         self._windows: dict[int, WindowDataset] = {}
@@ -83,21 +83,21 @@ class Costs:
         return f"<Costs: {self.by}{linear} of {self.plan!r}>"
 
     def __call__(self, positions: npt.ArrayLike, located: Located | None = None) -> IntArray:
-        """Return the cost of positions, int64[n], each from 0 to 2^62 - 1; attention beyond that is 2^62 - 1.
+        """Return the cost of positions, int64[n], each from 0 to 2^62 - 1; attention is clipped to 2^62 - 1.
 
         Args:
             positions: int64[n].
-            located: ``plan.node.locate(positions)``, where the caller has it; packed rows do not need it.
+            located: ``plan.node.locate(positions)`` if known; not needed for packed rows.
 
         Raises:
-            NotFound: a position outside of the plan, where `located` is not given.
-            DataError: the index says that a sample has fewer than 0 tokens.
+            NotFound: a position is outside the plan and `located` is not given.
+            DataError: a sample has a negative number of tokens in the index.
         """
         if self._packed is not None:
             return self._of_rows(self._packed, positions)
         if located is None:
             located = self.plan.locate(positions)
-        # By source: one look-up for each that is touched. Sorting numbers of 16 bits takes a tenth of the time.
+        # One look-up per source. Sorting 16-bit numbers takes a tenth of the time.
         narrow = located.source.astype(np.uint16) if len(self._costs) <= 1 << 16 else located.source
         order = np.argsort(narrow, kind="stable")
         index = located.index[order]
@@ -121,9 +121,9 @@ class Costs:
         return out
 
     def largest(self) -> list[tuple[int, int, int]]:
-        """Return source, sample and cost of the costliest sample of each source, whether or not the plan gives it.
+        """Return source, sample and cost of the most expensive sample of each source, whether or not the plan uses it.
 
-        Of windows with ``attention`` it is the window with the most tokens; of packed rows nothing is known.
+        For windows with ``attention``, it is the window with the most tokens; for packed rows, the list is empty.
         """
         numbers = range(len(self._costs))
         index = np.array([costs.argmax() for costs in self._costs], np.int64)
@@ -142,7 +142,7 @@ class Costs:
         return self._with_linear(squares, tokens)
 
     def _with_linear(self, squares: IntArray, tokens: IntArray) -> IntArray:
-        """Squares, int64[n], and the linear term over tokens, int64[n]."""
+        """Return squares, int64[n], plus the linear term over tokens, int64[n]."""
         if not self.linear:
             return squares
         with np.errstate(over="ignore"):
@@ -152,7 +152,7 @@ class Costs:
 
     def _negative(self, located: Located, place: int, value: int) -> FeedmillError:
         number = int(located.source[place])
-        file, fix = self.plan.sources[number].url, "The index is damaged: make it again."
+        file, fix = self.plan.sources[number].url, "The index is damaged: rebuild it."
         return _of_source(bad_cost(self.by, int(located.index[place]), value, file=file, fix=fix), self.plan, number)
 
 
@@ -175,7 +175,7 @@ def _costs_of(plan: Plan, by: str) -> list[IntArray]:
 
 
 def _of_source(error: FeedmillError, plan: Plan, number: int) -> FeedmillError:
-    """Return the same error, naming the plan's source."""
+    """Return the same error with the name of the plan's source added."""
     error.what = f"in the source {plan.names[number]!r}, {error.what}"
     return error
 
@@ -185,12 +185,10 @@ def _unknown(plan: Plan, by: str, lacking: Sequence[int]) -> ConfigError:
     have = f"the costs are {', '.join(NAMES)}, and the numeric fields of all sources"
     have += f" (here some have: {', '.join(fields)})" if fields else " (here: none)"
     if by not in NAMES and by not in fields:
-        return ConfigError(
-            f"no source knows the cost {by!r}: {have}", kind="no-costs", fix="Choose one that all sources know."
-        )
+        return ConfigError(f"unknown cost {by!r}: {have}", kind="no-costs", fix="Choose a cost that all sources have.")
     names = ", ".join(repr(plan.names[number]) for number in lacking)
     return ConfigError(
-        f"{len(lacking):,} of {len(plan.sources):,} sources do not know the cost {by!r} of their samples: {names}",
+        f"the cost {by!r} is unknown for {len(lacking):,} of {len(plan.sources):,} sources: {names}",
         kind="no-costs",
         fix=f"{_advice(plan, by, lacking)} Or choose another cost: {have}.",
     )
@@ -213,16 +211,16 @@ def _advice(plan: Plan, by: str, lacking: Sequence[int]) -> str:
 def _check_linear(by: str, linear: float) -> None:
     if not (math.isfinite(linear) and linear >= 0) or (linear and by != ATTENTION):
         raise ConfigError(
-            f"linear is {linear} for the cost {by!r}, expected a number from 0 on, for attention only",
+            f"linear is {linear} for the cost {by!r}, expected a number >= 0, and only with attention",
             kind="bad-linear",
-            fix="Give what a token costs beside the square of its document's length, or leave it out.",
+            fix="Give the cost per token in addition to the square of its document's length, or omit it.",
         )
 
 
 def _check_packed(by: str) -> None:
     if by not in (TOKENS, ATTENTION):
         raise ConfigError(
-            f"packed rows do not know the cost {by!r}: they hold parts of samples",
+            f"packed rows have no cost {by!r}: they hold parts of samples",
             kind="no-costs",
-            fix=f"Use {TOKENS} or {ATTENTION}, or leave 'pack' out.",
+            fix=f"Use {TOKENS} or {ATTENTION}, or remove 'pack'.",
         )

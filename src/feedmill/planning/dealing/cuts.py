@@ -1,10 +1,9 @@
-"""Global batches by budget: where each one ends, from the costs that the index knows.
+"""Global batches by budget: where each one ends, by the costs in the index.
 
-From the position where it begins, a global batch takes positions in the plan's order as long as their costs add up to
-at most ``world_size * budget``, and their number to at most ``world_size * max_samples``. So it is the same for any
-layout with the same product, and a state is still just a position: where a batch ends depends on where it begins alone.
-Which step a position belongs to, however, is only known by walking from the start; `Cuts` does so in blocks of
-positions.
+A global batch takes positions in the plan's order as long as their costs add up to at most ``world_size * budget`` and
+their number is at most ``world_size * max_samples``. It is therefore the same for any layout with the same product.
+Where a batch ends depends only on where it begins, so a state is still just a position. The step of a position,
+however, is only known by walking from the start; `Cuts` does so in blocks of positions.
 """
 
 from __future__ import annotations
@@ -24,24 +23,24 @@ from feedmill.planning.nodes.base import LONGEST, Located
 IntArray = npt.NDArray[np.int64]
 
 MOST_SAMPLES = 1 << 20
-"""Samples in a global batch without `max_samples`, at most: samples without cost would make it endless."""
+"""Maximum number of samples in a global batch without `max_samples`: samples without cost would make it endless."""
 _LARGEST = 1 << 50
 _BLOCK, _LONGEST_BLOCK = 1 << 10, 1 << 16
-"""Positions that are evaluated together, at the start and later."""
+"""Positions that are evaluated at once, at the start and later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What the batch of a rank may cost.
+    """Maximum cost of a rank's batch.
 
     Attributes:
         by: the cost, see `feedmill.planning.dealing.costs`.
-        amount: the sum of the costs of a rank's batch, at least 1.
-        max_samples: samples of a rank's batch, or None.
+        amount: maximum sum of the costs of a rank's batch, at least 1.
+        max_samples: maximum number of samples of a rank's batch, or None.
         linear: for ``attention``, see `feedmill.planning.dealing.costs.Costs`.
 
     Raises:
-        ConfigError: a number is out of range, or `linear` belongs to nothing.
+        ConfigError: a number is out of range, or `linear` is given without ``attention``.
     """
 
     by: str
@@ -55,16 +54,16 @@ class Budget:
             ("max_samples", 1 if self.max_samples is None else self.max_samples, MOST_SAMPLES),
         ):
             if type(value) is not int or not 1 <= value <= most:
-                raise _bad_budget(f"{name}={value!r} is invalid", f"Give a whole number from 1 to {most:,}.")
+                raise _bad_budget(f"{name}={value!r} is invalid", f"Give an integer from 1 to {most:,}.")
         if not 0 <= self.linear < 1e18 or (self.linear and self.by != "attention"):
-            raise _bad_budget(f"linear={self.linear} is invalid", "Give 'linear' from 0 on, with 'attention' only.")
+            raise _bad_budget(f"linear={self.linear} is invalid", "Give 'linear' >= 0, and only with 'attention'.")
 
     @classmethod
     def of(cls, value: Budget | Mapping[str, Any]) -> Budget:
-        """Return a budget from what a recipe or an argument says, such as ``{"tokens": 65536, "max_samples": 64}``.
+        """Return a budget from the value of a recipe or an argument, such as ``{"tokens": 65536, "max_samples": 64}``.
 
         Raises:
-            ConfigError: it names no cost, or several.
+            ConfigError: it names no cost, or several costs.
         """
         if isinstance(value, Budget):
             return value
@@ -85,15 +84,15 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class BudgetGrid:
-    """Batches by budget, and the rank; stands beside `Grid`, which has those of a fixed number of samples.
+    """Batches by budget of one rank; the counterpart of `Grid`, whose batches have a fixed number of samples.
 
     Attributes:
         start: position at which the first batch begins.
-        length: samples in the plan, or None if it never ends.
-        remainder: what becomes of a last global batch that the plan's end cuts short: ``drop``, ``uneven``, ``ragged``.
+        length: samples in the plan, or None if it is endless.
+        remainder: handling of a last global batch that the plan's end truncates: ``drop``, ``uneven``, ``ragged``.
 
     Raises:
-        ConfigError: `remainder` is ``pad``: a batch by budget has no number of samples to fill it up to.
+        ConfigError: `remainder` is ``pad``: a batch by budget has no fixed number of samples to pad to.
     """
 
     start: int
@@ -111,17 +110,17 @@ class BudgetGrid:
             )
         if self.budget.amount * self.world_size > _LARGEST:
             raise _bad_budget(
-                f"{self.world_size:,} ranks x {self.budget.amount:,} {self.budget.by} are more than 2^50",
+                f"{self.world_size:,} ranks x {self.budget.amount:,} {self.budget.by} exceed 2^50",
                 "Use a smaller budget.",
             )
 
     def started_at(self, position: int) -> BudgetGrid:
-        """Return the batches from another position on."""
+        """Return the same grid with another start position."""
         return replace(self, start=position)
 
     @property
     def end(self) -> int | None:
-        """The position after the last batch; None if it is only known when it is reached."""
+        """Return the position after the last batch; None if it is only known once it is reached."""
         return None if self.remainder == "drop" else self.length
 
 
@@ -130,9 +129,9 @@ class Cut(NamedTuple):
 
     Attributes:
         first: its first position.
-        costs: int64[n], of its positions.
-        located: where its samples lie, or None.
-        whole: whether its budget ended it, and not the plan.
+        costs: costs of its positions, int64[n].
+        located: the locations of its samples, or None.
+        whole: whether it ended by its budget rather than at the end of the plan.
     """
 
     first: int
@@ -145,7 +144,7 @@ class Cuts:
     """The global batches of a layout.
 
     Args:
-        plan: its index knows the costs.
+        plan: a plan whose indexes have the costs.
         grid: budget, ranks and remainder.
 
     Raises:
@@ -165,8 +164,8 @@ class Cuts:
         """Yield the global batches from `position` on, in order.
 
         Raises:
-            ConfigError: one sample costs more than the budget of a rank, the end of the plan has fewer samples than
-                ranks (``uneven``), or samples without cost make a batch too long.
+            ConfigError: one sample costs more than the budget of a rank, the last batch has fewer samples than ranks
+                (``uneven``), or samples without cost make a batch too long.
         """
         first, size = position, _BLOCK
         costs, located = np.zeros(0, np.int64), None
@@ -174,14 +173,14 @@ class Cuts:
         while first < self._end:
             costs, located = self._longer(first, costs, located, min(size, largest))
             size *= 2
-            # Clipped, so that sums over a block fit into 64 bits; a clipped cost is above the budget still.
+            # Clipped so that sums over a block fit into 64 bits; a clipped cost is still above the budget.
             sums = [0, *np.cumsum(np.minimum(costs, self._total + 1)).tolist()]
             at, known = 0, len(costs)
             while True:
                 limit = at + self._most
                 last = min(bisect_right(sums, sums[at] + self._total, at) - 1, limit)
                 if last == known < limit and first + known < self._end:
-                    break  # it reaches beyond what is known
+                    break  # it extends beyond the evaluated positions
                 if last == at and at == known:
                     return
                 whole = last < known or last == limit or sums[last] - sums[at] == self._total
@@ -195,7 +194,7 @@ class Cuts:
             costs, located = costs[at:], None if located is None else located[at:]
 
     def ends(self, position: int, until: int) -> IntArray:
-        """The position after each global batch from `position` on, up to the first one beyond `until`: int64[n]."""
+        """Return the end of each global batch from `position` on, up to the first one beyond `until`: int64[n]."""
         ends = []
         for cut in self.after(position):
             ends.append(cut.first + len(cut.costs))
@@ -204,9 +203,9 @@ class Cuts:
         return np.array(ends, np.int64)
 
     def oversized(self) -> list[str]:
-        """Return samples that cost more than the budget of a rank, at most one of each source, in words.
+        """Return descriptions of samples that cost more than the budget of a rank, at most one per source.
 
-        The plan need not give them: a subset or a skip list may leave them out.
+        A subset or a skip list may exclude them from the plan.
         """
         budget = self._grid.budget
         return [
@@ -218,7 +217,7 @@ class Cuts:
     def _longer(
         self, first: int, costs: IntArray, located: Located | None, size: int
     ) -> tuple[IntArray, Located | None]:
-        """Costs and places of the positions from `first` on: those known, and as many more as `size`."""
+        """Return costs and locations of the positions from `first` on: those given, and the next `size`."""
         begin = first + len(costs)
         positions = np.arange(begin, min(begin + size, self._end), dtype=np.int64)
         more: Located | None = self._plan.locate_ahead(positions)
@@ -239,29 +238,29 @@ class Cuts:
             raise self._too_large(cut.first + place, int(cut.costs[place]))
         if budget.max_samples is None and count > MOST_SAMPLES:
             raise _bad_budget(
-                f"the global batch from position {cut.first:,} on has more than {MOST_SAMPLES:,} samples within its"
-                f" budget of {self._total:,} {budget.by}: most of them cost nothing",
+                f"the global batch at position {cut.first:,} has more than {MOST_SAMPLES:,} samples within its"
+                f" budget of {self._total:,} {budget.by}: most of them have cost 0",
                 "Give 'max_samples' with the budget.",
             )
         if count >= grid.world_size or (not cut.whole and grid.remainder == "ragged"):
             return
         if not cut.whole:
             raise ConfigError(
-                f"the last step would have {count} samples for {grid.world_size} ranks, and ranks without one would end"
-                " before the others",
+                f"the last step would have {count} samples for {grid.world_size} ranks, and ranks without a sample"
+                " would end before the others",
                 kind="uneven-end",
                 fix="Use remainder='drop'.",
             )
-        # As many samples as ranks always fit, unless one of them costs more than the budget of a rank.
+        # One sample per rank always fits, unless one of them costs more than the budget of a rank.
         raise self._too_large(stop, int(self._costs(np.array([stop], np.int64))[0]))
 
     def _too_large(self, position: int, cost: int) -> ConfigError:
         budget = self._grid.budget
         return ConfigError(
-            f"the sample at position {position:,} is larger than a budget: {self._sample(position)} costs {cost:,}"
+            f"the sample at position {position:,} exceeds the budget: {self._sample(position)} costs {cost:,}"
             f" {budget.by}, and the batch of a rank at most {budget.amount:,}",
             kind="too-large",
-            fix="Raise the budget, or leave the sample out ('skip', 'subset', or a filter).",
+            fix="Raise the budget, or exclude the sample ('skip', 'subset', or a filter).",
         )
 
     def _sample(self, position: int) -> str:
@@ -270,11 +269,9 @@ class Cuts:
 
 
 def costs_of(plan: Any, by: str, linear: float, option: str) -> Any:
-    """Return the costs of a plan, for what `option` names. Raises ConfigError if they are unknown."""
+    """Return the costs of a plan; `option` is named in errors. Raises `ConfigError` if the costs are unknown."""
     if getattr(plan, "node", None) is None:
-        raise ConfigError(
-            f"this plan has no index that knows what a sample costs, for {option}", fix=f"Leave {option} out."
-        )
+        raise ConfigError(f"this plan has no index with the costs that {option} needs", fix=f"Remove {option}.")
     from feedmill.planning.dealing.costs import Costs
 
     return Costs(plan, by, linear)

@@ -1,13 +1,13 @@
-"""Which rank gets which position of a global batch.
+"""Deal the positions of a global batch to ranks.
 
-A global batch is the same for any number of ranks and workers; dealing decides about its inside. ``shuffled`` permutes
-each global batch by a key of its own, so that no rank sees only some of the sources of a blend, however short the
-period of its weights is. With a `Balance` the ranks get samples of equal cost instead. ``contiguous`` gives rank *r*
-the *r*-th of `world_size` equal slices. On its rank a batch is in the plan's order (costliest first where it is
-balanced), so a single rank always sees the plan as it is.
+A global batch is the same for any number of ranks and workers; dealing only distributes it. ``shuffled`` permutes each
+global batch with its own key, so that every rank sees all sources of a blend, however short the period of its weights
+is. With a `Balance`, ranks get samples of equal cost instead. ``contiguous`` gives rank *r* the *r*-th of `world_size`
+equal slices. On a rank, a batch is in the plan's order (most expensive first if balanced), so a single rank always sees
+the plan unchanged.
 
-What a rank does for a shuffled batch depends on its own samples only. To balance, each rank looks at the costs of the
-whole global batch and finds the same answer as the others, without asking them.
+For a shuffled batch, a rank only needs its own samples. For balancing, each rank evaluates the costs of the whole
+global batch and computes the same result as the others, without communication.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ IntArray = npt.NDArray[np.int64]
 
 KINDS = ("shuffled", "contiguous")
 AHEAD, MOST_AHEAD = 1024, 16_384
-"""Positions that are located together, at the start and later: a call costs as much as thousands of positions, and the
-first batch waits for one."""
+"""Positions that are located per call, at the start and later: a call has the fixed cost of thousands of positions, and
+the first batch waits for the first call."""
 _PER_SOURCE, _MOST_OF_MANY = 128, 131_072
-"""With many sources a call costs as much as thousands of positions for each of them."""
+"""With many sources, a call has the fixed cost of thousands of positions for each source."""
 _RANKS = 1
-"""Child key of a batch's for the order of its ranks."""
+"""Number of the child key of a batch's key that orders its ranks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """What the ranks get equal amounts of.
+    """The cost that is balanced over ranks.
 
     Attributes:
         by: ``tokens``, ``attention`` (the sum of squares of document lengths), ``pixels``, ``frames``, ``bytes``, or a
-            numeric field that the index knows.
-        linear: with ``attention``: times the tokens, added to the squares.
-        within: samples are exchanged inside one global batch: ``batch``.
+            numeric field of the index.
+        linear: with ``attention``: cost per token, added to the squares.
+        within: ``batch``: samples are exchanged within one global batch.
 
     Raises:
-        ConfigError: unknown `within`, or a `linear` that is negative or belongs to nothing.
+        ConfigError: unknown `within`, or a `linear` that is negative or given without ``attention``.
     """
 
     by: str
@@ -70,7 +70,7 @@ class Balance:
 
     @classmethod
     def of(cls, value: Balance | Mapping[str, Any] | str | None) -> Balance | None:
-        """Return a balance from what a recipe or an argument says. Raises ConfigError."""
+        """Return a balance from the value of a recipe or an argument. Raises `ConfigError` if it is invalid."""
         if value is None or isinstance(value, Balance):
             return value
         options = {"by": value} if isinstance(value, str) else dict(value)
@@ -86,15 +86,15 @@ class Balance:
 
 @dataclass(frozen=True, slots=True)
 class Dealing:
-    """How positions are dealt, as a recipe or a loader says.
+    """How positions are dealt to ranks, as set in a recipe or loader.
 
     Attributes:
         kind: ``shuffled`` or ``contiguous``.
-        balance: what the ranks get equal amounts of, or None.
-        budget: what the batch of a rank may cost, where it has no fixed number of samples, or None.
+        balance: the cost that is balanced over ranks, or None.
+        budget: maximum cost of a rank's batch instead of a fixed number of samples, or None.
 
     Raises:
-        ConfigError: an unknown kind, or one that does not go with balancing or a budget.
+        ConfigError: an unknown kind, or one that cannot be combined with balancing or a budget.
     """
 
     kind: str = "shuffled"
@@ -106,29 +106,34 @@ class Dealing:
             raise ConfigError(f"deal={self.kind!r} is unknown", fix=f"Use one of: {', '.join(KINDS)}.")
         if self.kind == "contiguous" and self.balance is not None:
             raise ConfigError(
-                "balance and deal='contiguous' contradict each other: a slice is as costly as it is",
+                "balance and deal='contiguous' cannot be combined: the cost of a slice is fixed",
                 kind="bad-balance",
-                fix="Leave one of them out.",
+                fix="Remove one of them.",
             )
         if self.budget is not None and (self.kind == "contiguous" or self.balance is not None):
             other = "deal='contiguous'" if self.balance is None else "balance"
             raise ConfigError(
-                f"{other} and batches by budget contradict each other: the cost of the budget decides which rank gets"
+                f"{other} and batches by budget cannot be combined: the cost of the budget determines which rank gets"
                 " which sample",
                 kind="bad-budget",
-                fix="Leave one of them out.",
+                fix="Remove one of them.",
             )
 
 
 def dealing_of(plan: Any, deal: str | None = None, balance: Any = None, batch: Any = None) -> Dealing:
-    """The dealing of a plan: as asked, else as its recipe says, else shuffled - or contiguous where the plan has the
-    order of another tool, in which slices are part of what is reproduced.
+    """Return the dealing of a plan.
+
+    Arguments override the recipe. The default is shuffled, or contiguous if the plan reproduces the order of another
+    tool that deals slices.
 
     Args:
-        batch: a budget; or a number of samples, in place of the budget that the recipe may have.
+        plan: the plan.
+        deal: ``shuffled`` or ``contiguous``.
+        balance: see `Balance.of`.
+        batch: a budget; or a number of samples, which overrides the budget of the recipe.
 
     Raises:
-        ConfigError: an unknown value, or values that contradict each other.
+        ConfigError: an unknown value, or values that cannot be combined.
     """
     own: Dealing | None = getattr(plan, "dealing", None)
     wanted = Balance.of(balance)
@@ -151,26 +156,25 @@ class Dealer:
     """The batches of one rank, as positions.
 
     Args:
-        plan: a `Plan`, or an object with a `seed` of its own: the seed decides the permutations, the index the costs.
+        plan: a `Plan`, or another object with a `seed`. The seed determines the permutations, the index the costs.
         grid: global batches, and the rank.
         dealing: how they are dealt.
 
     Raises:
-        ConfigError: the costs of some source are unknown, or this kind of plan has none.
+        ConfigError: the costs of a source are unknown, or this kind of plan has none.
     """
 
     def __init__(self, plan: Any, grid: Grid, dealing: Dealing) -> None:
         self.grid, self.dealing = grid, dealing
         self._key = derive(plan.seed, "deal")
-        self._slices = deals_slices(plan, grid)  # whole ones are dealt, so that each rank's batch has one source
+        self._slices = deals_slices(plan, grid)  # deal whole slices, so that each rank's batch has one source
         self._locate = getattr(plan, "locate_ahead", None)
         self._ahead = max(MOST_AHEAD, min(_PER_SOURCE * len(getattr(plan, "sources", ())), _MOST_OF_MANY))
         balance = dealing.balance
         self._costs = None if balance is None else costs_of(plan, balance.by, balance.linear, "'balance'")
 
     def steps(self, numbers: Sequence[int]) -> list[Step]:
-        """The batches of these numbers, each below `Grid.steps`, with the places of their samples where a plan gives
-        them."""
+        """Return the batches with these numbers, each below `Grid.steps`, located if the plan can locate them."""
         if self._costs is not None and self.grid.world_size > 1:
             return [self._balanced(number) for number in numbers]
         steps = list(map(self.grid.step, numbers))
@@ -179,14 +183,14 @@ class Dealer:
         return self._located(steps)
 
     def batches(self, position: int) -> Iterator[Step]:
-        """Return the batches from the one that begins at `position` on."""
+        """Return an iterator over the batches from the one that begins at `position` on."""
         first = self.grid.number_at(position)
         return self.ahead(count(first) if self.grid.steps is None else range(first, self.grid.steps))
 
     def ahead(self, numbers: Iterable[int]) -> Iterator[Step]:
-        """Yield the batches of these numbers, in order; several are located at once."""
+        """Yield the batches with these numbers, in order; several are located at once."""
         grid, remaining = self.grid, iter(numbers)
-        most = (LONGEST - grid.start) // grid.global_batch  # from there on batches are not made before they are asked
+        most = (LONGEST - grid.start) // grid.global_batch  # batches beyond are made one at a time
         each = grid.batch_size if self._costs is None else grid.global_batch
         ahead = AHEAD
         first = next(remaining, None)
@@ -197,7 +201,7 @@ class Dealer:
             first = next(remaining, None)
 
     def ranks(self, number: int) -> list[IntArray]:
-        """Return the positions that each rank gets in a step: for reports."""
+        """Return the positions that each rank gets in a step, for reports."""
         first, count, _ = self._batch(number)
         if self._costs is not None:
             return [first + offsets for offsets in self._assigned(first, count)[0]]
@@ -207,7 +211,7 @@ class Dealer:
         return [first + np.sort(part) for part in np.split(offsets, self._bounds(count)[1:-1])]
 
     def _batch(self, number: int) -> tuple[int, int, int]:
-        """First position, positions to deal (those that fill up included), and the position after it."""
+        """Return the first position, the number of positions to deal (padding included), and the end position."""
         grid = self.grid
         first = grid.start + number * grid.global_batch
         if grid.length is None or first + grid.global_batch <= grid.length:
@@ -217,7 +221,7 @@ class Dealer:
         return first, grid.left_over, grid.length
 
     def _bounds(self, count: int) -> IntArray:
-        """Return where each rank's part of `count` dealt positions begins, and the end: nearly equal shares."""
+        """Return the bounds of each rank's part of `count` dealt positions, int64[ranks + 1]; nearly equal parts."""
         ranks = self.grid.world_size
         return np.array([count * rank // ranks for rank in range(ranks + 1)], np.int64)
 
@@ -237,14 +241,14 @@ class Dealer:
             for row, positions, low, high in ends:
                 _, _, end, number, length, *_ = steps[row]
                 out[row] = Step(low, high, end, number, length, positions)
-        for row in set(range(len(steps))).difference(whole):  # the cut one at the end
+        for row in set(range(len(steps))).difference(whole):  # the incomplete one at the end
             first, count, _ = batches[row]
             slots = np.arange(steps[row].first, steps[row].stop) - first
             out[row] = _step(steps[row], first + np.sort(permute(slots, count, branch(self._key, first))))
         return out
 
     def _permuted(self, offsets: IntArray, count: int, keys: Any) -> IntArray:
-        """Offsets of a global batch of `count` positions, permuted: int64[n]."""
+        """Return permuted offsets in a global batch of `count` positions, int64[n]."""
         size = self.grid.batch_size
         if not self._slices or count != self.grid.global_batch:
             return permute(offsets, count, keys)
@@ -272,7 +276,7 @@ class Dealer:
         return step._replace(located=None if located is None else located[offsets], spread=spread)
 
     def _assigned(self, first: int, count: int) -> tuple[list[IntArray], float, Located | None]:
-        """What each rank gets of a global batch, as offsets; the highest cost of a rank by the mean; and the places."""
+        """Return each rank's offsets in a global batch, the highest cost of a rank over the mean, and the locations."""
         assert self._costs is not None
         grid, key = self.grid, branch(self._key, first)
         positions = first + np.arange(count, dtype=np.int64)
@@ -280,14 +284,14 @@ class Dealer:
             positions %= grid.length
         located: Located | None = None if self._locate is None else self._locate(positions)
         costs = self._costs(positions, located)
-        order = permute(np.arange(count, dtype=np.int64), count, key)  # so that chance decides between equal costs
+        order = permute(np.arange(count, dtype=np.int64), count, key)  # random order among equal costs
         ranks = grid.world_size
-        if count < ranks:  # some ranks get nothing: which ones is not a matter of cost
+        if count < ranks:  # some ranks get nothing, regardless of cost
             parts = np.split(order, self._bounds(count)[1:-1])
         else:
             each = -(-count // ranks)
             filled = np.zeros(ranks * each, np.float64)
-            filled[:count] = np.maximum(costs[order], 0) + 1.0  # those that fill up have no cost, and come last
+            filled[:count] = np.maximum(costs[order], 0) + 1.0  # padding has cost 0, and sorts last
             dealt = balanced(filled, ranks, exchange=count == len(filled))
             rows = permute(np.arange(ranks, dtype=np.int64), ranks, branch(key, _RANKS))
             parts = [order[row[row < count]] for row in dealt[rows]]
@@ -306,11 +310,11 @@ class BudgetDealer:
     """The batches of one rank by budget, as positions.
 
     Args:
-        plan: its seed decides between equal costs, its index knows them.
+        plan: the plan. Its index provides the costs, its seed the order among equal costs.
         grid: the budget, and the rank.
 
     Raises:
-        ConfigError: the costs of some source are unknown, or this kind of plan has none.
+        ConfigError: the costs of a source are unknown, or this kind of plan has none.
     """
 
     def __init__(self, plan: Any, grid: BudgetGrid) -> None:
@@ -319,7 +323,7 @@ class BudgetDealer:
         self._key = derive(plan.seed, "deal")
 
     def batches(self, position: int) -> Iterator[Step]:
-        """Yield the batches from the global batch that begins at `position` on; they are numbered from 0 there.
+        """Yield the batches from the global batch that begins at `position` on, numbered from 0.
 
         Raises:
             ConfigError: as `Cuts.after`.
@@ -340,18 +344,20 @@ class BudgetDealer:
             )
 
     def deal(self, cut: Cut) -> list[IntArray]:
-        """What each rank gets of a global batch, as offsets from its first position: the costliest first, where there
-        are several ranks."""
+        """Return each rank's part of a global batch as offsets from its first position.
+
+        With several ranks, the most expensive samples come first.
+        """
         ranks, n = self.grid.world_size, len(cut.costs)
         if ranks == 1:
             return [np.arange(n, dtype=np.int64)]
         key = branch(self._key, cut.first)
-        order = permute(np.arange(n, dtype=np.int64), n, key)  # so that chance decides between equal costs
+        order = permute(np.arange(n, dtype=np.int64), n, key)  # random order among equal costs
         parts = greedy(cut.costs[order], ranks, self.grid.budget.max_samples)
         rows = permute(np.arange(ranks, dtype=np.int64), ranks, branch(key, _RANKS))
         return [order[parts[row]] for row in rows.tolist()]
 
 
 def dealer_of(plan: Any, grid: Grid | BudgetGrid, dealing: Dealing) -> Dealer | BudgetDealer:
-    """Return the batches of one rank: of a fixed number of samples, or by budget. Raises as their classes do."""
+    """Return the dealer of a grid: with a fixed number of samples, or by budget. Raises as the classes do."""
     return BudgetDealer(plan, grid) if isinstance(grid, BudgetGrid) else Dealer(plan, grid, dealing)

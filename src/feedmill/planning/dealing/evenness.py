@@ -1,4 +1,4 @@
-"""How evenly ranks are served: each one's share of every source, and what its batches cost beside the others'."""
+"""Report how evenly ranks are loaded: their shares of every source, and the costs of their batches."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 STEPS = 1000
 POSITIONS = 1 << 20
-"""Steps and positions that are looked at, at most."""
+"""Maximum numbers of steps and positions that are evaluated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A source's share of the samples over all ranks, and on the ranks that have least and most of it."""
+    """A source's share of the samples over all ranks, and the lowest and highest share of a single rank."""
 
     source: str
     realised: float
@@ -33,13 +33,13 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class CostSpread:
-    """The cost of the costliest rank of a step divided by the mean over ranks.
+    """The cost of the most expensive rank of a step divided by the mean over ranks.
 
     Attributes:
-        dealing: how positions were dealt, in words.
-        mean, worst: over the steps.
-        lower_bound: no way to deal whole samples has a lower mean: the mean over steps of the costliest sample, with
-            the cheapest ones beside it, by the mean over ranks (at least 1).
+        dealing: how positions were dealt, for display.
+        mean, worst: mean and maximum over the steps.
+        lower_bound: lower bound of `mean` for any way to deal whole samples: the mean over steps of the most expensive
+            sample plus the cheapest ones that complete its batch, divided by the mean over ranks (at least 1).
     """
 
     dealing: str
@@ -53,11 +53,11 @@ class BudgetUse:
     """How batches use their budget.
 
     Attributes:
-        budget: the budget of a rank, in words.
-        samples: samples per step over all ranks, the mean over steps.
+        budget: the budget of a rank, for display.
+        samples: samples per step over all ranks, mean over the steps.
         fill: cost of all batches divided by the budget of all ranks and steps.
         over: share of the steps in which a rank exceeds its budget.
-        worst: highest cost of a rank, divided by its budget.
+        worst: highest cost of a rank divided by its budget.
     """
 
     budget: str
@@ -69,13 +69,13 @@ class BudgetUse:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """What `spread` found.
+    """Result of `spread`.
 
     Attributes:
-        steps: how many were looked at, from the start.
+        steps: number of steps that were evaluated, from the start.
         batch_size: samples per rank and step; None for batches by budget.
-        by: what cost means; None if no cost is known, and `unknown` says why.
-        budget: how batches by budget use it, or None.
+        by: the cost; None if no cost is known, with the reason in `unknown`.
+        budget: budget use of batches by budget, or None.
     """
 
     world_size: int
@@ -94,15 +94,17 @@ class Spread:
 
 
 def spread(plan: Plan, world_size: int, batch_size: int | None, budget: int | None = None) -> Spread:
-    """Return how evenly the ranks of a layout are served in the first steps of a plan.
+    """Return how evenly the ranks of a layout are loaded in the first steps of a plan.
 
     Args:
+        plan: the plan.
+        world_size: number of ranks.
         batch_size: samples per rank and step; None for the budget of the plan's recipe.
-        budget: positions to look at; at most `POSITIONS`, and `STEPS` steps.
+        budget: number of positions to evaluate; at most `POSITIONS`, and at most `STEPS` steps.
 
     Raises:
-        ConfigError: the plan has no whole global batch; or its recipe balances by a cost that is unknown, or has no
-            budget where it is needed.
+        ConfigError: the plan has no whole global batch, its recipe balances by a cost that is unknown, or it has no
+            budget and `batch_size` is None.
     """
     if batch_size is None:
         return _by_budget(plan, world_size, budget)
@@ -113,7 +115,7 @@ def spread(plan: Plan, world_size: int, batch_size: int | None, budget: int | No
         steps = min(steps, max(1, budget // grid.global_batch))
     if steps < 1:
         raise ConfigError(
-            f"the plan's {plan.length:,} samples fill no global batch of {grid.global_batch:,}",
+            f"the plan's {plan.length:,} samples do not fill a global batch of {grid.global_batch:,}",
             kind="too-few-samples",
             fix="Use fewer ranks or a smaller batch.",
         )
@@ -153,10 +155,10 @@ def spread(plan: Plan, world_size: int, batch_size: int | None, budget: int | No
 
 
 def _by_budget(plan: Plan, world_size: int, positions: int | None) -> Spread:
-    """`spread` of batches by the budget of the plan's recipe."""
+    """Return `spread` for batches by the budget of the plan's recipe."""
     budget = dealing_of(plan).budget
     if budget is None:
-        raise ConfigError("the recipe has no budget for its batches", fix="Give a batch size, or write 'batch' in it.")
+        raise ConfigError("the recipe has no budget for its batches", fix="Give a batch size, or set 'batch' in it.")
     dealer = BudgetDealer(plan, BudgetGrid(0, plan.length, budget, 0, world_size, "drop"))
     counts = np.zeros((world_size, len(plan.names)), np.int64)
     sums: dict[str, list[float]] = {"contiguous": [], "by budget": []}
@@ -222,7 +224,7 @@ def _bound(cost: Any, ranks: int) -> float:
 
 
 def _costs(plan: Plan, asked: Balance | None) -> tuple[Balance, Any, str | None]:
-    """Return what cost means, the costs, and why they are unknown: as asked, else tokens, else bytes."""
+    """Return the balance, its costs, and why they are unknown: for `asked` if given, otherwise tokens, then bytes."""
     from feedmill.planning.dealing.costs import Costs
 
     if asked is not None:

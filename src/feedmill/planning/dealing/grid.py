@@ -1,11 +1,11 @@
-"""Which positions belong to which global batch, and how many to each rank: whole-number arithmetic, nothing else.
+"""Integer arithmetic of global batches: which positions belong to a global batch, and how many each rank gets.
 
 From a start position on, global batch *b* is the positions ``[start + b*G, start + (b+1)*G)`` with
-``G = batch_size * world_size``; of these a rank takes as many as there are in the *r*-th of `world_size` equal slices,
-and those themselves where nothing is dealt (`feedmill.planning.dealing.dealer`). What remains at the end of
-a finite plan is skipped (``drop``), filled up with the plan's first samples so that every rank has a whole batch
-(``pad``), or spread over the ranks in contiguous shares of nearly equal size (``uneven``, and ``ragged``, in which some
-ranks may have a batch less than others).
+``G = batch_size * world_size``. Rank *r* gets as many of them as the *r*-th of `world_size` equal slices has, and
+exactly that slice unless positions are dealt (`feedmill.planning.dealing.dealer`). The remainder at the end of a finite
+plan is dropped (``drop``), padded with the plan's first samples so that every rank has a whole batch (``pad``), or
+divided over the ranks in contiguous parts of nearly equal size (``uneven``; with ``ragged``, some ranks may have one
+batch less than others).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class Step(NamedTuple):
     """One batch of one rank.
 
     Attributes:
-        first, stop: the range of its positions; from `length` on they only fill up, see `positions`.
+        first, stop: the range of its positions; positions from `length` on are padding, see `positions`.
         end: the position after the whole global batch.
-        number: the step's number, from 0 at the plan's start; after a resume with another batch size, as if that had
-            been the size all along.
-        length: samples in a plan that ends, else None.
+        number: the step's number, from 0 at the plan's start; after resuming with another batch size, as if that had
+            always been the size.
+        length: samples in a finite plan, else None.
         dealt: int64[n], its positions; None for all of ``[first, stop)``.
-        located: where its samples lie, if that is known already.
-        spread: the highest cost of a rank in this step, divided by the mean of all ranks, where they are balanced.
-        budget_share: the highest cost of a rank in this step, divided by its budget, where batches have one.
+        located: the locations of its samples, if already known.
+        spread: the highest cost of a rank in this step divided by the mean over ranks, if ranks are balanced.
+        budget_share: the highest cost of a rank in this step divided by its budget, for batches by budget.
     """
 
     first: int
@@ -49,25 +49,25 @@ class Step(NamedTuple):
 
     @property
     def slots(self) -> npt.NDArray[np.int64]:
-        """int64[n]: its positions, those that fill up counted on behind the plan's end."""
+        """Return its positions, int64[n]; padding is numbered from the plan's end on."""
         return np.arange(self.first, self.stop, dtype=np.int64) if self.dealt is None else self.dealt
 
     @property
     def mask(self) -> npt.NDArray[np.bool_]:
-        """bool[n]: which of its samples are the plan's; the others fill up."""
+        """Return which of its samples belong to the plan, bool[n]; the others are padding."""
         slots = self.slots
         return np.ones(len(slots), np.bool_) if self.length is None else slots < self.length
 
     @property
     def real(self) -> int:
-        """How many of its samples are the plan's."""
+        """Return the number of its samples without padding."""
         if self.dealt is not None:
             return int(self.mask.sum())
         return self.stop - self.first if self.length is None else max(0, min(self.stop, self.length) - self.first)
 
     @property
     def positions(self) -> npt.NDArray[np.int64]:
-        """int64[n]: the plan's positions to read; those that fill up begin again at 0."""
+        """Return the plan's positions to read, int64[n]; padding begins at position 0."""
         row = self.slots
         return row if self.length is None or self.stop <= self.length else row % self.length
 
@@ -78,9 +78,9 @@ class Grid:
 
     Attributes:
         start: position of the first sample of global batch 0.
-        length: samples in the plan, or None if it never ends.
+        length: samples in the plan, or None if it is endless.
         batch_size: samples per rank and step.
-        remainder: what becomes of the samples that fill no global batch.
+        remainder: handling of the samples at the end that do not fill a global batch.
     """
 
     start: int
@@ -96,19 +96,22 @@ class Grid:
 
     @property
     def global_batch(self) -> int:
-        """Samples per step over all ranks."""
+        """Return the samples per step over all ranks."""
         return self.batch_size * self.world_size
 
     @property
     def end(self) -> int | None:
-        """The position after the last batch, or None if the plan never ends."""
+        """Return the position after the last batch, or None if the plan is endless."""
         if self.length is None:
             return None
         return self.length - self.left_over if self.remainder == "drop" else self.length
 
     @property
     def steps(self) -> int | None:
-        """Batches of this rank; with ``uneven`` one fewer than others' where fewer samples than ranks remain."""
+        """Return the number of batches of this rank.
+
+        With ``uneven`` and ``ragged`` some ranks have one batch less if fewer samples than ranks remain.
+        """
         if self.length is None:
             return None
         first, stop = self._last_share()
@@ -116,11 +119,11 @@ class Grid:
 
     @property
     def left_over(self) -> int:
-        """Samples of a plan that ends that fill no global batch."""
+        """Return the number of samples at the end of a finite plan that do not fill a global batch."""
         return 0 if self.length is None else (self.length - self.start) % self.global_batch
 
     def step(self, number: int) -> Step:
-        """Positions of this rank's batch `number`, which must be below `steps`."""
+        """Return this rank's batch `number`, which must be below `steps`."""
         first = self.start + number * self.global_batch
         end = first + self.global_batch
         number -= -self.start // self.global_batch  # batches before the start
@@ -135,7 +138,7 @@ class Grid:
         return -((self.start - position) // self.global_batch)
 
     def _last_share(self) -> tuple[int, int]:
-        """Return this rank's part of the cut batch, counted from that batch's first position."""
+        """Return this rank's range in the last, incomplete batch, counted from that batch's first position."""
         left = self.left_over
         if self.remainder == "drop" or not left:
             return 0, 0

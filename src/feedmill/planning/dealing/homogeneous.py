@@ -1,8 +1,8 @@
-"""Batches of one source: what a plan whose blend gives runs of samples asks of ranks and batches.
+"""Batches of one source: the requirements of a blend in runs of samples on ranks and batches.
 
-Run *j* is the positions ``[j*K, (j+1)*K)``. With `b` samples per rank, slices of `b` positions from a multiple of `b`
-on lie in one run where `b` divides *K*, so each rank gets one slice. Where the whole global batch of `G` samples
-divides *K* and begins at a multiple of *G*, all ranks have the same source, and any deal of single positions will do.
+Run *j* is the positions ``[j*K, (j+1)*K)``. If the `b` samples of a rank divide *K*, a slice of `b` positions that
+begins at a multiple of `b` lies in one run, so each rank gets one slice. If the global batch of `G` samples divides *K*
+and begins at a multiple of *G*, all ranks have the same source, and single positions can be dealt in any way.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def run_length_of(plan: Any) -> int:
-    """Samples of one source at a time in a plan; 1 where its blend interleaves single samples, or there is none."""
+    """Return the run length of a plan's blend; 1 if it interleaves single samples, or if the plan has no blend."""
     if hasattr(plan, "documents"):
-        return 1  # the documents of a packed plan come in runs; its rows are no part of them
+        return 1  # in a packed plan only the documents come in runs, not the rows
     node = getattr(plan, "node", None)
     node = node.child if isinstance(node, Skip) else node
     return node.run_length if isinstance(node, Interleaved) else 1
@@ -37,8 +37,8 @@ def check_skip(plan: Plan) -> None:
     for first, stop in zip(gaps.firsts.tolist(), gaps.stops.tolist(), strict=True):
         if first % length or (stop % length and stop != _end_of(plan)):
             raise ConfigError(
-                f"the skip list leaves out the positions [{first:,}, {stop:,}) of runs of {length:,} samples: those"
-                " that follow would move up, and batches would hold two sources",
+                f"the skip list removes the positions [{first:,}, {stop:,}) from runs of {length:,} samples: later"
+                " positions would move up, and batches would hold two sources",
                 kind="bad-homogeneous",
                 fix=f"Skip ranges that begin and end at multiples of {length:,}, or substitute bad samples"
                 " (on_error='substitute').",
@@ -51,7 +51,11 @@ def _end_of(plan: Plan) -> int | None:
 
 
 def check_drawn(plan: Plan, names: Sequence[str]) -> None:
-    """Check that each source with a weight gets a run before the plan ends; `names` are those of the blend's children.
+    """Check that each source with a weight gets a run before the plan ends.
+
+    Args:
+        plan: the plan.
+        names: names of the blend's children.
 
     Raises:
         ConfigError: a source gets no sample.
@@ -68,12 +72,12 @@ def check_drawn(plan: Plan, names: Sequence[str]) -> None:
                 f"the source {name!r} has a share of {float(asked):.4g} of {total:,} samples, and gets none of the"
                 f" {-(-total // node.run_length):,} runs of {node.run_length:,} samples",
                 kind="empty-batch",
-                fix="Raise its weight, ask for more samples or shorter runs, or leave it out.",
+                fix="Raise its weight, use more samples or shorter runs, or remove it.",
             )
 
 
 def deals_slices(plan: Any, grid: Grid) -> bool:
-    """Whether the ranks get whole slices of a global batch: where that has several sources, and each slice has one."""
+    """Return whether ranks get whole slices: the global batch has several sources, but each slice has one."""
     length = run_length_of(plan)
     return length > 1 and length % grid.global_batch != 0 and length % grid.batch_size == 0
 
@@ -91,32 +95,32 @@ def check_layout(plan: Any, grid: Grid | BudgetGrid, balanced: bool) -> None:
     if length == 1:
         return
     if isinstance(grid, BudgetGrid):
-        raise _invalid("batches by budget hold several sources", "Leave 'homogeneous' out, or give a batch size.")
+        raise _invalid("batches by budget hold several sources", "Remove 'homogeneous', or give a batch size.")
     size, whole = grid.batch_size, grid.global_batch
     if length % size:
         raise _invalid(
-            f"a batch of {size:,} samples would hold several sources: the plan gives {length:,} samples of one source"
+            f"a batch of {size:,} samples would hold several sources: the plan yields {length:,} samples of one source"
             " at a time",
             f"Use a batch size per rank that divides {length:,}, or set 'homogeneous' to a multiple of the batch size.",
         )
     unit = size if length % whole else whole
     if grid.start % unit:
         raise _invalid(
-            f"position {grid.start:,} is no multiple of {unit:,}: a batch from there on would hold two sources, which"
-            f" come {length:,} samples at a time",
+            f"position {grid.start:,} is not a multiple of {unit:,}: a batch that begins there would hold two sources,"
+            f" which alternate in runs of {length:,} samples",
             f"Start at a multiple of {unit:,}, or use a batch size that divides the position.",
         )
     if length % whole and balanced:
         raise _invalid(
             f"ranks that have batches of different sources cannot be balanced: {length:,} samples of one source do not"
             f" fill whole global batches of {whole:,}",
-            f"Set 'homogeneous' to a multiple of {whole:,}, or leave 'balance' out.",
+            f"Set 'homogeneous' to a multiple of {whole:,}, or remove 'balance'.",
         )
     if grid.left_over and (grid.remainder == "pad" or (length % whole and grid.remainder != "drop")):
         raise _invalid(
             f"the last {grid.left_over:,} samples do not fill a global batch of {whole:,}, and remainder="
-            f"{grid.remainder!r} would make batches of several sources of them",
-            "Use remainder='drop', or another number of 'samples'.",
+            f"{grid.remainder!r} would make batches of several sources from them",
+            "Use remainder='drop', or a different number of 'samples'.",
         )
 
 

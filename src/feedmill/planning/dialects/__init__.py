@@ -1,8 +1,8 @@
-"""Recipes in other tools' words, each translated to Feedmill's own as plain data, so that one compiler serves all.
+"""Dialects: recipes of other tools, translated to Feedmill's own recipes as plain data for the common compiler.
 
-A dialect is one file with a function that takes what was read and gives a `Translation`: the recipe's data, and for
-its values where they were written. Validation and compiling happen as for any recipe, and complain about the lines of
-the original files.
+A dialect is one module with a function that converts parsed data to a `Translation`: the recipe's data, and the origin
+of its values. Recipes in a dialect are validated and compiled like any other, and errors refer to the lines of the
+original files.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from feedmill.errors import ConfigError
 TRAIN, VALIDATION = "train", "validation"
 MODES = (TRAIN, VALIDATION)
 
-_DEEPEST = 100  # as in Feedmill's own recipes, which refuse what is nested deeper
+_DEEPEST = 100  # maximum nesting, as in Feedmill's own recipes
 
 MOST_NESTED = 64
 MOST_FILES = 1_000
-"""Files that may lead from one to the next."""
+"""Maximum depth of nested files, and maximum number of files of a recipe."""
 
 METADATASET, NANOTRON, VLA = "metadataset", "nanotron", "vla"
 
@@ -32,13 +32,13 @@ Place = tuple[int | str, ...]
 
 @dataclass(slots=True)
 class Translation:
-    """A recipe as plain data, with the origin of its values; has the face of `Marks`.
+    """A recipe as plain data, with the origin of its values; has the interface of `Marks`.
 
     Attributes:
-        file: the file that was read, or another name for it.
-        data: what Feedmill's own YAML would say.
+        file: the file that was read, or a display name.
+        data: the equivalent of Feedmill's own YAML.
         origins: place in `data` -> ``file:line``.
-        nested: the recipes of sources that stand in the same file, by the place of the source.
+        nested: the recipes of sources that are defined in the same file, by the place of the source.
     """
 
     file: str
@@ -47,14 +47,14 @@ class Translation:
     nested: dict[Place, Translation] = field(default_factory=dict)
 
     def where(self, place: Any) -> str:
-        """``file:line`` that a value came from, or the nearest value above it that has one."""
+        """Return ``file:line`` of the origin of a value, or of its nearest ancestor with a known origin."""
         keys: Place = tuple(place)
         while keys and keys not in self.origins:
             keys = keys[:-1]
         return self.origins.get(keys, self.file)
 
     def line(self, place: Any) -> int:
-        """Return the line of that, 0 if it has none."""
+        """Return the line of `where`, 0 if unknown."""
         found = re.search(r":(\d+)$", self.where(place))
         return int(found[1]) if found else 0
 
@@ -93,29 +93,31 @@ def _top_keys(text: str | bytes) -> set[str]:
 
 
 def check_chain(files: int, file: str) -> None:
-    """Raises `ConfigError` if too many files have led to this one: through links they may do so without end."""
+    """Raise `ConfigError` if files are nested too deeply, as in a cycle through links."""
     if files > MOST_NESTED:
         raise ConfigError(
-            f"more than {MOST_NESTED} files lead from one to the next",
+            f"more than {MOST_NESTED} levels of nested files",
             file=file,
             kind="recipe-cycle",
-            fix="Check whether they contain each other, by way of a link.",
+            fix="Check whether the files contain each other through a link.",
         )
 
 
 def check_files(files: int, file: str | None) -> None:
-    """Raises `ConfigError` if too many files are read for one recipe: two that name the next one twice, and so on,
-    double with each level."""
+    """Raise `ConfigError` if too many files are read for one recipe.
+
+    If each file refers to the next one twice, their number doubles with each level.
+    """
     if files > MOST_FILES:
         raise ConfigError(
-            f"recipes in it are read more than {MOST_FILES:,} times in all",
+            f"its nested recipes are read more than {MOST_FILES:,} times in total",
             file=file,
             kind="too-many-recipes",
-            fix="Name each dataset once, with one weight, in place of recipes that repeat each other.",
+            fix="List each dataset once, with one weight, instead of repeating nested recipes.",
         )
 
 
 def check_mode(mode: str, file: str) -> None:
-    """Raises `ConfigError` for another mode than ``train`` and ``validation``."""
+    """Raise `ConfigError` if the mode is neither ``train`` nor ``validation``."""
     if mode not in MODES:
-        raise ConfigError(f"there is no mode {mode!r}", file=file, kind="bad-mode", fix=f"Use {' or '.join(MODES)}.")
+        raise ConfigError(f"unknown mode {mode!r}", file=file, kind="bad-mode", fix=f"Use {' or '.join(MODES)}.")

@@ -1,16 +1,16 @@
-"""Energon's metadatasets, V1 and V2, as recipes.
+"""Translate Energon's metadatasets, V1 and V2, to recipes.
 
-A split of a metadataset is one node: a reference to a dataset or to another metadataset, a blend, an epochized
-blend, or a join. References to metadatasets are followed, so that what an outer file says (subset, subflavors,
-shuffling) reaches the datasets that it is about:
+A split of a metadataset is one node: a reference to a dataset or to another metadataset, a blend, an epochized blend,
+or a join. References to metadatasets are resolved, so that settings of an outer file (subset, subflavors, shuffling)
+apply to the datasets below it:
 
-- weights are shares of their blend, and multiply along nesting, as blends in blends do;
+- weights are relative within their blend, and multiply with nesting, as in nested blends;
 - ranges of a subset are listed from the inside out: sample numbers first, then percentages;
-- subflavors are merged, the outer file's values hold;
-- ``shuffle_over_epochs_multiplier: null`` anywhere means no shuffling. Other values shuffle within each epoch: drawing
-  with replacement (-1) and mixing several epochs only weaken what a permutation per epoch gives.
+- subflavors are merged; values of outer files override those of inner files;
+- ``shuffle_over_epochs_multiplier: null`` at any level disables shuffling. All other values shuffle within each epoch:
+  drawing with replacement (-1) and mixing several epochs are weaker than a permutation per epoch.
 
-For validation all datasets stand one after another, in stored order, once; weights and repetitions are ignored.
+For validation, all datasets are read one after another, in stored order, once; weights and repetitions are ignored.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ _YAML = (".yaml", ".yml")
 
 @dataclass(frozen=True, slots=True)
 class _Outer:
-    """What the files and nodes above say of those below.
+    """Settings inherited from enclosing files and nodes.
 
     Attributes:
-        document: the file that is read.
+        document: the current file.
         url: its URL.
-        prefix: what is put before its relative paths, to be seen from the outermost file.
-        split: the split asked for.
-        ranges: percentages to take of what a dataset has, the innermost first.
-        subflavors: values that hold over those further in.
-        shuffle: False to leave the order as it is.
-        chain: (URL, split) of the files that led here.
+        prefix: prepended to its relative paths, to make them relative to the outermost file.
+        split: the requested split.
+        ranges: percentages of a dataset, innermost first.
+        subflavors: values that override those of inner nodes.
+        shuffle: False to disable shuffling.
+        chain: (URL, split) of the enclosing files.
     """
 
     document: Document
@@ -69,20 +69,20 @@ def translate(document: Document, url: str, load: Load, *, split: str, mode: str
 
     Args:
         document: the file.
-        url: its path or URL, or the folder's and any name for a metadataset that is no file.
-        load: reads the metadatasets it refers to.
-        split: a name among its splits.
+        url: its path or URL; for a metadataset that is not a file, the folder followed by any name.
+        load: reads the metadatasets that it refers to.
+        split: name of the split.
         mode: ``train`` or ``validation``.
 
     Raises:
-        NotFound: no such split, or a metadataset that is referred to is missing.
-        ConfigError: it is no metadataset, breaks one of its rules, or metadatasets contain each other.
+        NotFound: no such split, or a referenced metadataset is missing.
+        ConfigError: it is not a valid metadataset, or metadatasets contain each other.
     """
     return _Translator(load, mode, url).run(document, url, split)
 
 
 def split_names(document: Document) -> list[str]:
-    """Return the splits of a metadataset. Raises `ConfigError` if it is none."""
+    """Return the splits of a metadataset. Raises `ConfigError` if it is not a metadataset."""
     return list(_splits(document))
 
 
@@ -90,15 +90,15 @@ def _splits(document: Document) -> Mapping[str, Any]:
     value = document.value
     if not isinstance(value, Mapping) or not isinstance(value.get("splits"), Mapping):
         raise ConfigError(
-            "a metadataset has 'splits'", file=document.at(("splits",)), fix="Write 'splits:' and below it 'train:'."
+            "a metadataset needs 'splits'", file=document.at(("splits",)), fix="Add 'splits:' with 'train:' below it."
         )
     name, module = value.get("__class__", _V1), value.get("__module__")
     if name not in (_V1, _V2) or not is_ours(module):
         raise ConfigError(
-            f"the metadataset class {module}.{name} is not known here",
+            f"the metadataset class {module}.{name} is unsupported",
             file=document.at(("__class__",)),
             kind="unknown-version",
-            fix=f"Known are {_V1} and {_V2} of megatron.energon.",
+            fix=f"Use {_V1} or {_V2} of megatron.energon.",
         )
     for key in value:
         if key not in ("splits", "__class__", "__module__"):
@@ -121,7 +121,7 @@ class _Translator:
         kind = next((kind for kind in ("concat", *_KINDS) if kind in root), None)
         if kind is None:
             root = {"source": root}
-        else:  # a mixture stands at the top of a recipe, not in its 'source'
+        else:  # a recipe has its mixture at the top level, not in 'source'
             origins = self.result.origins.items()
             self.result.origins = {place[1:] if place[:1] == ("source",) else place: at for place, at in origins}
         if self.validation:
@@ -130,7 +130,7 @@ class _Translator:
         return self.result
 
     def split(self, outer: _Outer, place: Place) -> dict[str, Any]:
-        """Return the source that a split of a file is, to stand at `place` of the recipe."""
+        """Return a split of a file as the source at `place` of the recipe."""
         document = outer.document
         splits = _splits(document)
         path: Place = ("splits", outer.split)
@@ -169,7 +169,7 @@ class _Translator:
     def mixture(
         self, outer: _Outer, path: Place, items: Any, place: Place, kind: str, keys: Sequence[str]
     ) -> dict[str, Any]:
-        """Sources by weight or repetitions; a row for validation."""
+        """Return sources by weight or repetitions; a concatenation for validation."""
         document = outer.document
         if not isinstance(items, list) or not items:
             raise ConfigError(
@@ -177,7 +177,7 @@ class _Translator:
             )
         if self.kind is not None and self.kind[0] != kind:
             raise ConfigError(
-                f"a 'blend' and a 'blend_epochized' cannot be mixed (the other one: {self.kind[1]})",
+                f"'blend' and 'blend_epochized' cannot be combined (the other one: {self.kind[1]})",
                 file=document.at(path),
                 kind="mixed-blends",
                 fix="Use one kind everywhere.",
@@ -228,9 +228,7 @@ class _Translator:
         for key in ("dataset_config", "split_config"):
             if node.get(key) is not None:
                 if name.endswith(".jsonl"):
-                    raise ConfigError(
-                        f"a JSONL file has no '{key}'", file=document.at((*path, key)), fix="Take it out."
-                    )
+                    raise ConfigError(f"a JSONL file has no '{key}'", file=document.at((*path, key)), fix="Remove it.")
                 member[key] = _text(document, (*path, key), node[key])
         if node.get("aux") is not None:
             member["aux"] = self.aux(outer, (*path, "aux"), node["aux"])
@@ -244,7 +242,7 @@ class _Translator:
                 raise ConfigError(
                     f"'{key}' cannot be given for a metadataset",
                     file=outer.document.at((*path, key)),
-                    fix="Write it where the dataset stands.",
+                    fix="Set it in the entry of the dataset.",
                 )
         seen = _seen(outer.prefix, name)
         url = join_url(self.base, seen)
@@ -255,7 +253,7 @@ class _Translator:
                 f"the metadatasets contain each other: {loop}",
                 file=at,
                 kind="recipe-cycle",
-                fix="Take one of them out of the other.",
+                fix="Remove one of them from the other.",
             )
         check_chain(len(outer.chain), at)
         self.files += 1
@@ -267,27 +265,27 @@ class _Translator:
                 f"the metadataset {url} cannot be read: {error.what}", file=at, fix="Check the path."
             ) from None
         if not isinstance(document.value, Mapping) or recognise(document.value) != METADATASET:
-            raise ConfigError(f"{name} is no metadataset", file=at, fix="Name a file with 'splits', or a dataset.")
+            raise ConfigError(f"{name} is not a metadataset", file=at, fix="Give a file with 'splits', or a dataset.")
         prefix = seen.rpartition("/")[0]
         prefix = f"{prefix}/" if "/" in seen else ""
         inner = replace(outer, document=document, url=url, prefix=prefix, chain=(*outer.chain, step))
         return self.split(inner, place)
 
     def join(self, outer: _Outer, path: Place, node: Mapping[str, Any], place: Place) -> dict[str, Any]:
-        """Prepared datasets side by side."""
+        """Return a join of prepared datasets."""
         document = outer.document
         for key in ("split_config", "dataset_config"):
             if key in node:
                 raise ConfigError(
                     f"a join has no '{key}'",
                     file=document.at((*path, key)),
-                    fix="Write it at the datasets of the join.",
+                    fix="Set it on the datasets of the join.",
                 )
         _known(document, path, node, [*_JOIN_KEYS, *_KINDS.values()], "a join")
         joiner = _mapping(document, (*path, "joiner"), node.get("joiner"))
         listed = node["join"]
         if not isinstance(listed, list | Mapping):
-            raise ConfigError("a join is a list or a mapping of datasets", file=document.at((*path, "join")))
+            raise ConfigError("a join must be a list or a mapping of datasets", file=document.at((*path, "join")))
         inner = replace(
             outer,
             split=outer.split if node.get("split_part") is None else str(node["split_part"]),
@@ -313,11 +311,11 @@ class _Translator:
         }
 
     def part(self, outer: _Outer, path: Place, node: Mapping[str, Any]) -> dict[str, Any]:
-        """One dataset of a join."""
+        """Return one dataset of a join."""
         document = outer.document
         if "subset" in node:
             raise ConfigError(
-                "a dataset of a join has no 'subset'", file=document.at((*path, "subset")), fix="Give it to the join."
+                "a dataset of a join has no 'subset'", file=document.at((*path, "subset")), fix="Set it on the join."
             )
         _known(document, path, node, _PART_KEYS, "a dataset of a join")
         name = _text(document, (*path, "path"), node.get("path"))
@@ -333,7 +331,7 @@ class _Translator:
         return {**part, **kept, **({"subflavors": own} if own else {})}
 
     def common(self, outer: _Outer) -> dict[str, Any]:
-        """Return what datasets and joins take from above."""
+        """Return the settings that datasets and joins inherit."""
         found: dict[str, Any] = {}
         if outer.ranges:
             found["subset"] = [list(each) for each in outer.ranges]
@@ -344,7 +342,7 @@ class _Translator:
         return found
 
     def ranges(self, outer: _Outer, path: Place, node: Mapping[str, Any], *, leaf: bool) -> tuple[Any, ...]:
-        """Return the node's own range before those from above."""
+        """Return the node's own range followed by the inherited ones."""
         if node.get("subset") is None:
             return outer.ranges
         at = outer.document.at((*path, "subset"))
@@ -360,7 +358,7 @@ class _Translator:
                 f"the range {bounds} of a mixture must be in percent",
                 file=at,
                 kind="bad-subset",
-                fix="Write for example ['0%', '50%'], or give sample numbers at a dataset.",
+                fix="Use for example ['0%', '50%'], or set sample numbers on a dataset.",
             )
         return ((bounds[0], bounds[1]), *outer.ranges)
 
@@ -373,7 +371,7 @@ class _Translator:
         value = node.get("shuffle_over_epochs_multiplier", 1)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < -1 or value == 0):
             raise ConfigError(
-                f"'shuffle_over_epochs_multiplier' is a number from 1, -1, or null, found {value!r}",
+                f"'shuffle_over_epochs_multiplier' must be a number from 1, -1, or null, found {value!r}",
                 file=outer.document.at((*path, "shuffle_over_epochs_multiplier")),
             )
         return value is not None
@@ -386,7 +384,7 @@ class _Translator:
                 raise ConfigError(
                     f"{text} cannot be an auxiliary source",
                     file=outer.document.at((*path, name)),
-                    fix="Name a dataset, or a folder of files as 'filesystem://PATH'.",
+                    fix="Give a dataset, or a folder of files as 'filesystem://PATH'.",
                 )
             scheme, mark, rest = text.rpartition("filesystem://")
             found[name] = f"{mark}{_seen(outer.prefix, rest)}" if mark and not scheme else _seen(outer.prefix, text)
@@ -401,7 +399,7 @@ def _ours(kind: str, validation: bool) -> str:
 
 
 def _seen(prefix: str, path: str) -> str:
-    """Return a path of a nested file as seen from the outermost."""
+    """Return a path of a nested file relative to the outermost file."""
     return path if "://" in path or path.startswith("/") else prefix + path.removeprefix("./")
 
 

@@ -1,12 +1,12 @@
-"""Nanotron's ``data_stages`` with Nanosets, as a recipe.
+"""Translate Nanotron's ``data_stages`` with Nanosets to a recipe.
 
-A stage has a ``dataset_folder`` in one of its forms: a path; a list of paths, of which each epoch has every sample
-once, shuffled together; paths with weights, as a mapping or as a list beside ``dataset_weights``. A stage begins at
-its ``start_training_step`` (the first at 1).
+A stage has a ``dataset_folder`` in one of these forms: a path; a list of paths, whose samples are shuffled together,
+each once per epoch; paths with weights, as a mapping or as a list with ``dataset_weights``. A stage begins at its
+``start_training_step`` (the first at 1).
 
-Where the file says the ``sequence_length``, the plan is what Nanotron's `Nanoset` gives, bit for bit: windows of
-``sequence_length + 1`` tokens in the Nanoset's order, each stage a Nanoset of its own that begins with its first
-sample. A file without it is a mixture of the folders' documents, in Feedmill's own exact order.
+If the file has a ``sequence_length``, the plan matches Nanotron's `Nanoset` exactly: windows of ``sequence_length + 1``
+tokens in the Nanoset's order, where each stage is a separate Nanoset that begins with its first sample. Without it, the
+plan is a mixture of the folders' documents, in Feedmill's own exact order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from feedmill.planning.plan import unique_names
 from feedmill.planning.recipes.marks import Marks
 
 _DEFAULT_SEED = 42
-"""Nanotron's seed where a stage has none."""
+"""Nanotron's default seed of a stage."""
 
 _TOKENS = ("sequence_length", "train_steps", "micro_batch_size", "batch_accumulation_per_replica")
 _STAGE = ("name", "start_training_step", "sequence_length", "data")
@@ -34,11 +34,12 @@ def translate(data: Any, marks: Marks | None, file: str, *, mode: str) -> Transl
     """Return the recipe of a configuration, or of its ``data_stages`` alone.
 
     Raises:
-        ConfigError: stages out of order or named twice, no folders, or weights that do not fit the folders.
+        ConfigError: stages are out of order or have duplicate names, folders are missing, or weights do not match the
+            folders.
     """
     reader = _Stages(marks, file)
     if mode == VALIDATION:
-        raise reader.error(("data_stages",), "Nanotron's stages are for training only", "Leave out 'mode'.")
+        raise reader.error(("data_stages",), "Nanotron's stages are for training only", "Omit 'mode'.")
     return reader.translate(data)
 
 
@@ -66,9 +67,9 @@ class _Stages:
         return self.result
 
     def spelling(self, config: Mapping[str, Any], stages: list[Any]) -> None:
-        """Refuse keys that must be meant for one that is read here: a seed that is not seen gives other samples.
+        """Raise an error for keys that look like a misspelled known key: an ignored seed would change the samples.
 
-        Other keys are left alone: most of a configuration is about the training.
+        Other keys are ignored: most of a configuration is about training.
         """
         found: list[tuple[Place, Any, tuple[str, ...]]] = [(("tokens",), config.get("tokens"), _TOKENS)]
         for number, stage in enumerate(stages):
@@ -87,7 +88,7 @@ class _Stages:
                     raise self.error((*place, key), f"unknown key {key!r}", f"Did you mean {near[0]!r}?")
 
     def sequence_length(self, data: Mapping[str, Any], stages: list[Any]) -> int | None:
-        """Tokens in a sample, without the one more that is the last target; None if the file does not say."""
+        """Return the tokens in a sample, without the additional last target; None if the file does not set it."""
         tokens = data.get("tokens")
         whole = tokens.get("sequence_length") if isinstance(tokens, Mapping) else None
         found = [whole if stage.get("sequence_length") is None else stage["sequence_length"] for stage in stages]
@@ -108,7 +109,7 @@ class _Stages:
             place: Place = ("data_stages", number)
             if end is not None and end <= start:
                 what = f"the stage starts at step {start}, the training ends after step {end - 1}"
-                raise self.error((*place, "start_training_step"), what, "Take the stage out, or train longer.")
+                raise self.error((*place, "start_training_step"), what, "Remove the stage, or train longer.")
             part = self.nanoset(stage, place, length)
             if end is not None and batch is not None:
                 part.data["samples"] = (end - start) * batch
@@ -126,7 +127,7 @@ class _Stages:
         return self.result
 
     def nanoset(self, stage: Mapping[str, Any], place: Place, length: int) -> Translation:
-        """One stage as a recipe of its own in the order of a Nanoset."""
+        """Return one stage as a separate recipe in the order of a Nanoset."""
         reader = _Stages(self.marks, self.file)
         member = reader.member(stage, place, ())
         data, at = reader.data_of(stage, place), (*place, "data", "dataset")
@@ -158,11 +159,11 @@ class _Stages:
         for number, stage in enumerate(stages):
             place: Place = ("data_stages", number)
             if not isinstance(stage, Mapping):
-                raise self.error(place, f"a stage is a mapping, found {stage!r:.60}", "Give it a name and 'data'.")
+                raise self.error(place, f"a stage must be a mapping, found {stage!r:.60}", "Give it a name and 'data'.")
             start = stage.get("start_training_step")
             here = (*place, "start_training_step")
             if isinstance(start, bool) or not isinstance(start, int):
-                raise self.error(here, f"'start_training_step' is a whole number, found {start!r}", "Count from 1.")
+                raise self.error(here, f"'start_training_step' must be an integer, found {start!r}", "Count from 1.")
             if (start != 1) if not starts else (start <= starts[-1]):
                 wanted = f"after step {starts[-1]}" if starts else "at step 1"
                 raise self.error(here, f"this stage starts at step {start}", f"It must start {wanted}.")
@@ -224,19 +225,19 @@ class _Stages:
         return {"blend": sources, "stages": table, "shuffle": "global", "global_batch": batch}
 
     def member(self, stage: Mapping[str, Any], place: Place, here: Place) -> dict[str, Any]:
-        """One stage's folders as a source of a recipe, to stand at `here`."""
+        """Return one stage's folders as the source at `here` of a recipe."""
         at = (*place, "data", "dataset")
         dataset = self.data_of(stage, place).get("dataset")
         folders = dataset.get("dataset_folder") if isinstance(dataset, Mapping) else None
         if not folders:
             raise self.error(
-                at, "the stage has no 'dataset_folder'", "Name one folder, a list, or folders with weights."
+                at, "the stage has no 'dataset_folder'", "Give one folder, a list, or folders with weights."
             )
         assert isinstance(dataset, Mapping)
         weights, beside = dataset.get("dataset_weights"), "dataset_weights"
         if isinstance(folders, Mapping):
             if weights is not None:
-                raise self.error((*at, beside), "the folders have weights already", "Take one of the two out.")
+                raise self.error((*at, beside), "the folders already have weights", "Remove one of the two.")
             weights, beside = list(folders.values()), "dataset_folder"
             folders = list(folders)
         several = folders if isinstance(folders, list) else [folders]
@@ -251,7 +252,7 @@ class _Stages:
         for number, folder in enumerate(several):
             own = (*at, "dataset_folder", folder if beside == "dataset_folder" and weights is not None else number)
             if not isinstance(folder, str) or not folder:
-                raise self.error(own, f"a folder is a path, found {folder!r:.60}", "Write its path.")
+                raise self.error(own, f"a folder must be a path, found {folder!r:.60}", "Give its path.")
             if weights is not None and weights[number] is None:
                 raise self.error(own, f"{folder} has no weight", "Give it one.")
             members.append({"path": folder})
@@ -281,14 +282,14 @@ class _Stages:
             f"the length of a stage needs 'tokens' with {steps}micro_batch_size and batch_accumulation_per_replica,"
             " and 'parallelism' with dp"
         )
-        return self.error(place, what, "Give them, or leave one stage.")
+        return self.error(place, what, "Add them, or keep only one stage.")
 
     def error(self, place: Place, what: str, fix: str) -> ConfigError:
         return ConfigError(what, file=self.at(place), kind="bad-recipe", fix=fix)
 
 
 def _global_batch(config: Mapping[str, Any]) -> int | None:
-    """Return samples per step, from the parts of it that a whole configuration has."""
+    """Return samples per step, computed from a complete configuration; None if a factor is missing."""
     tokens, parallelism = config.get("tokens"), config.get("parallelism")
     if not isinstance(tokens, Mapping) or not isinstance(parallelism, Mapping):
         return None

@@ -1,10 +1,10 @@
-"""VLA Foundry's mixtures: parallel lists of manifests, weights and modalities, as a recipe.
+"""Translate VLA Foundry's mixtures, parallel lists of manifests, weights and modalities, to a recipe.
 
-``data:`` of a configuration (or its content alone, or dotted keys ``data.dataset_manifest``) names one manifest, one
-weight and one modality for each dataset. A dataset is the folder of its manifest. Validation takes the
+``data:`` of a configuration (or its content alone, or dotted keys ``data.dataset_manifest``) has one manifest, one
+weight and one modality for each dataset. A dataset is the folder of its manifest. Validation uses the
 ``val_dataset_...`` lists, one dataset after another.
 
-VLA Foundry selects whole shards, so its mixtures are only roughly what was asked; here they are exact. Its own
+VLA Foundry selects whole shards, so its mixtures only approximate the requested weights; here they are exact. Its own
 selection can be reproduced: see docs/order.md.
 """
 
@@ -24,7 +24,7 @@ MODALITIES: Mapping[str, tuple[str, ...]] = {
     "image_caption": ("image_caption",),
     "robotics": ("robotics",),
 }
-"""Type of a run -> modalities that its datasets may have."""
+"""Type of a run -> supported modalities of its datasets."""
 
 _LISTS = ("dataset_manifest", "dataset_weighting", "dataset_modality")
 _DEFAULT_SEED = 42
@@ -34,13 +34,13 @@ def translate(data: Any, marks: Marks | None, file: str, *, mode: str) -> Transl
     """Return the recipe of a configuration.
 
     Raises:
-        ConfigError: the lists differ in length or are empty, or a type or modality is unknown or does not fit.
+        ConfigError: the lists differ in length or are empty, or a type or modality is unknown or does not match.
     """
     return _Lists(data, marks, file, "val_" if mode == VALIDATION else "").translate()
 
 
 def as_list(value: Any) -> Any:
-    """Return a list that is written as text, with commas between its entries, or one number; anything else as it is."""
+    """Return comma-separated text or a single number as a list; other values unchanged."""
     if not isinstance(value, str):
         return [value] if isinstance(value, (int, float)) else value
     entries = [entry.strip() for entry in value.split(",")]

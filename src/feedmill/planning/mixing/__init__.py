@@ -1,1 +1,1 @@
-"""Weights into exact schedules: by a table of one period, by lines, in stages."""
+"""Exact schedules from weights: by a table of one period, by lines, by deadlines, in runs, and in stages."""

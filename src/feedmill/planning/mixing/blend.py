@@ -1,16 +1,16 @@
-"""Exact blends: from weights to a periodic schedule in which no source is ever a whole sample away from its share.
+"""Exact blends: periodic schedules from weights, in which every source is always within one sample of its share.
 
-Weights become fractions through their decimal text (0.7 is 7/10, not 0.6999...), are normalised, and are written with
+Weights are converted to fractions through their decimal text (0.7 is 7/10, not 0.6999...), normalized, and written with
 a common denominator D. The schedule repeats every D samples and gives source i exactly ``counts[i] = weight_i * D`` of
-them, so nothing drifts however long the run is.
+them, so the mixture does not drift.
 
-Inside the period, draw j of source i may take any slot of its window ``[floor(j / w_i), ceil((j + 1) / w_i))``: exactly
-the slots where the source's count stays strictly within one of its share. Earliest deadline first finds such a slot
-for every draw, for any number of sources; choosing the source that is furthest behind does not.
+Within the period, draw j of source i may take any slot of its window ``[floor(j / w_i), ceil((j + 1) / w_i))``: exactly
+the slots for which the source's count stays strictly within one of its share. Earliest deadline first finds such a slot
+for every draw and any number of sources; choosing the source that is furthest behind does not.
 
-Where D is beyond 2^20 the period is not written down: `lines` computes the schedule where that keeps every source
-within one sample, else `deadlines` deals it out block by block. Where D is beyond 2^50 weights are rounded to 2^50
-parts, which is a thousandth of a sample in 10^12, or, in one group of `deadlines`, to 2^60.
+If D exceeds 2^20, no table of the period is stored: `lines` computes the schedule if that keeps every source within one
+sample, otherwise `deadlines` computes it block by block. If D exceeds 2^50, weights are rounded to multiples of 2^-50,
+an error of a thousandth of a sample in 10^12; in one group of `deadlines`, to multiples of 2^-60.
 
 Sources: Tijdeman 1980, "The chairman assignment problem"; Baruah, Cohen, Plaxton and Varvel 1996, "Proportionate
 progress" (the windows); Liu and Layland 1973 (earliest deadline first is optimal on one processor).
@@ -36,7 +36,7 @@ from feedmill.planning.mixing.lines import LINES_LIMIT, Lines
 from feedmill.planning.mixing.runs import Runs
 
 PERIOD_LIMIT = 2**20
-"""Longest period that is written down as a table."""
+"""Longest period that is stored as a table."""
 
 _WITH_ROOM = Fraction(127, 128)
 """Below this there is room for the rounding of weights: 2^-50 of a sample with every sample."""
@@ -47,7 +47,7 @@ _RATIO = re.compile(r"\s*(\d{1,40})\s*/\s*(\d{1,40})\s*")
 
 
 def exact_weight(value: Any) -> Fraction:
-    """Return a weight as the fraction that its decimal text means.
+    """Return a weight as the exact fraction of its decimal text.
 
     >>> exact_weight(0.7), exact_weight("30%"), exact_weight("1/3")
     (Fraction(7, 10), Fraction(3, 10), Fraction(1, 3))
@@ -79,7 +79,7 @@ def _from_text(value: Any) -> Fraction:
     if not number.is_finite():
         raise _bad_weight(value, "is not a finite number")
     if number and not -30 <= number.adjusted() <= 30:
-        raise _bad_weight(value, "is too large or too small to be meant")
+        raise _bad_weight(value, "is out of range (1e-30 to 1e30)")
     return Fraction(number) / (100 if percent else 1)
 
 
@@ -92,10 +92,10 @@ def _bad_weight(value: Any, why: str) -> ConfigError:
 
 
 def normalise(weights: Sequence[Any]) -> tuple[Fraction, ...]:
-    """Weights as exact shares of 1.
+    """Return weights as exact fractions that add up to 1.
 
     Raises:
-        ConfigError: a weight is bad, or all are zero.
+        ConfigError: a weight is invalid, or all are zero.
     """
     exact = [exact_weight(weight) for weight in weights]
     total = sum(exact, Fraction(0))
@@ -179,21 +179,21 @@ AnySchedule = PlainSchedule | Runs
 
 
 def run_schedule(weights: Sequence[Any], run_length: int, limit: int = PERIOD_LIMIT) -> AnySchedule:
-    """The schedule for these weights in runs of `run_length` samples of one source; with 1 it is `schedule` itself.
+    """Return the schedule for these weights in runs of `run_length` samples of one source; with 1, that of `schedule`.
 
     Raises:
-        ConfigError: a weight is bad, all are zero, or `run_length` is below 1.
+        ConfigError: a weight is invalid, all are zero, or `run_length` is below 1.
     """
     if run_length < 1:
         raise ConfigError(
-            f"runs of {run_length} samples are invalid", kind="bad-run", fix="Give a run at least one sample."
+            f"runs of {run_length} samples are invalid", kind="bad-run", fix="Use runs of at least one sample."
         )
     inner = schedule(weights, limit)
     return inner if run_length == 1 else Runs(inner, run_length)
 
 
 def schedule(weights: Sequence[Any], limit: int = PERIOD_LIMIT) -> PlainSchedule:
-    """Return the schedule for these weights: a table of one period where that is no longer than `limit`, else computed.
+    """Return the schedule for these weights: a table of one period if it is at most `limit` long, else computed.
 
     A table takes about 0.6 us per slot: well under 1 ms for a period of 1,000, half a second for the longest.
 
@@ -227,13 +227,13 @@ def _table(asked: tuple[Fraction, ...], counts: Sequence[int]) -> Schedule:
 
 
 def apportion(shares: Sequence[Fraction], period: int) -> list[int]:
-    """Counts that add up to `period`, by largest remainder; every source with a weight gets at least one."""
+    """Return counts that add up to `period`, by largest remainder; every source with a weight gets at least one."""
     wanted = sum(1 for share in shares if share)
     if wanted > period:
         raise ConfigError(
-            f"the blend has {wanted} sources, at most {period} are possible",
+            f"the blend has {wanted} sources, at most {period} are supported",
             kind="too-many-sources",
-            fix="Blend them in groups: a blend can be a source of another.",
+            fix="Blend them in groups: a blend can be a source of another blend.",
         )
     counts = [max(1, int(share * period)) if share else 0 for share in shares]
     error = [share * period - count for share, count in zip(shares, counts, strict=True)]

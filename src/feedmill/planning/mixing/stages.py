@@ -1,11 +1,11 @@
-"""Schedules one after another: weights that change at sample counts, while each source's draws count on.
+"""Schedules in stages: weights that change at given sample counts, while each source's draws continue.
 
-Stage `s` begins at a known position, with a known number of draws of each source behind it. So a position is found by
-looking up its stage, then in that stage's own schedule; a draw likewise, by looking up the stage that has it.
+Stage `s` begins at a known position, after a known number of draws of each source. A position is therefore found by
+looking up its stage and then that stage's own schedule; a draw is found in the same way.
 
-Bounds: inside a stage each source is within its schedule's bound of its share since the stage began. Over all stages
-the errors at their ends add up: after any number of samples a source is within the sum of the bounds of the stages
-begun so far, and a stage that ends with a period of its schedule adds nothing.
+Bounds: within a stage, each source is within its schedule's bound of its share since the stage began. Over all stages
+the errors at their ends add up: after any number of samples, a source is within the sum of the bounds of the stages
+begun so far. A stage that ends with a period of its schedule adds no error.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Stages:
 
     Args:
         weights: for each stage, a weight per source; 0 lets a source pause.
-        samples: how long each stage is; the last may be None, without end.
-        run_length: samples of one source at a time; every stage but the last is a multiple of it.
+        samples: the length of each stage; the last may be None (open-ended).
+        run_length: samples of one source at a time; the length of every stage but the last is a multiple of it.
 
     Attributes:
         schedules: one per stage.
@@ -40,27 +40,27 @@ class Stages:
         counts: 0 for sources that are never drawn, int64[sources].
 
     Raises:
-        ConfigError: no stage, a bad weight, a stage without samples or that ends inside of a run, or one after an
-            open-ended one.
+        ConfigError: there is no stage, a weight is invalid, a stage is empty or ends within a run, or a stage follows
+            an open-ended one.
     """
 
     def __init__(self, weights: Sequence[Sequence[Any]], samples: Sequence[int | None], run_length: int = 1) -> None:
         if not weights or len(weights) != len(samples) or len({len(each) for each in weights}) != 1:
-            raise ConfigError("stages need a length each, and a weight per source", kind="bad-stage")
+            raise ConfigError("each stage needs a length and a weight per source", kind="bad-stage")
         for number, size in enumerate(samples):
             if size is None and number < len(samples) - 1:
                 raise ConfigError(
                     f"stage {number + 1} of {len(samples)} has no end",
                     kind="bad-stage",
-                    fix="Only the last stage may be open-ended: say how long the others are.",
+                    fix="Only the last stage may be open-ended: set the lengths of the others.",
                 )
             if size is not None and size < 1:
                 raise ConfigError(
-                    f"stage {number + 1} has {size} samples", kind="bad-stage", fix="Give it at least one, or drop it."
+                    f"stage {number + 1} has {size} samples", kind="bad-stage", fix="Set at least 1, or remove it."
                 )
             if size is not None and size % run_length and number < len(samples) - 1:
                 raise ConfigError(
-                    f"stage {number + 1} has {size:,} samples, no multiple of the {run_length:,} samples of one source",
+                    f"stage {number + 1} has {size:,} samples, which is not a multiple of runs of {run_length:,}",
                     kind="bad-stage",
                     fix=f"Give it {max(size // run_length, 1) * run_length} samples, for example.",
                 )

@@ -1,13 +1,14 @@
-"""What every node of a plan is: a pure map from (position, epoch) to (source, index, epoch), and back.
+"""Base classes of nodes: pure, invertible maps from (position, epoch) to (source, index, epoch).
 
-A node with a length has that many positions in each epoch, and epoch after epoch its positions are a *stream* without
-end: position ``t`` of the stream is position ``t % length`` of epoch ``t // length``. A node without a length is
-endless and has epoch 0 only. The epoch of a leaf says how often the sample was given before; it flows down from
-repetitions to shuffles, so that each epoch has its own order, and it makes the map invertible: (source, index, epoch)
-names one position.
+A node with a length has that many positions per epoch. Its epochs in sequence form an endless *stream*: position ``t``
+of the stream is position ``t % length`` of epoch ``t // length``. A node without a length is endless and has epoch 0
+only. The epoch of a leaf is the number of earlier occurrences of the sample. It is passed down from repetitions to
+shuffles, so that each epoch has its own order, and it makes the map invertible: (source, index, epoch) identifies one
+position.
 
-Two shapes cover all nodes: a `Wrapper` maps positions of one child; a `Junction` chooses among several. A new node
-says how its own positions relate to its children's, in both directions; walking the tree is done here.
+There are two kinds of inner nodes: a `Wrapper` maps the positions of one child, and a `Junction` chooses among several
+children. A new node only defines how its positions relate to its children's, in both directions; the tree is walked
+here.
 """
 
 from __future__ import annotations
@@ -25,25 +26,25 @@ from feedmill.errors import ConfigError
 IntArray = npt.NDArray[np.int64]
 
 Epochs = int | IntArray
-"""One epoch for all positions, or int64[n]. A single number is kept as such down the tree, where it saves work."""
+"""One epoch for all positions, or int64[n]. A single number is passed down the tree unchanged, which saves work."""
 
 LONGEST = 2**63 - 1
-"""Most positions that a node can have."""
+"""Maximum length of a node."""
 
 NOWHERE = -1
-"""In place of a position: this sample does not occur."""
+"""Stands for the position of a sample that does not occur."""
 
 _FEW = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """Where positions lead.
+    """The samples at positions.
 
     Attributes:
-        source: which source, int32[n].
-        index: which of its samples, int64[n].
-        epoch: how often that sample came before, int64[n].
+        source: number of the source, int32[n].
+        index: number of the sample in the source, int64[n].
+        epoch: number of earlier occurrences of the sample, int64[n].
     """
 
     source: npt.NDArray[np.int32]
@@ -51,19 +52,18 @@ class Located:
     epoch: IntArray
 
     def __getitem__(self, rows: slice | IntArray) -> Located:
-        """Return some of them."""
+        """Return the selected rows."""
         return Located(self.source[rows], self.index[rows], self.epoch[rows])
 
 
 class Node(ABC):
-    """A pure index map; immutable, so threads share it freely.
+    """A pure index map. Immutable, and therefore thread-safe.
 
     Attributes:
         length: positions per epoch, or None if the node is endless.
-        children: the nodes below.
-        leaves: numbers of the leaves below, each once.
-        in_slices: whether rank *r* is meant to get the *r*-th slice of a global batch, as in the tool whose order this
-            is.
+        children: the child nodes.
+        leaves: numbers of all leaves below, without duplicates.
+        in_slices: whether rank *r* gets the *r*-th slice of a global batch, as in the tool whose order this is.
     """
 
     length: int | None
@@ -72,7 +72,7 @@ class Node(ABC):
     in_slices: ClassVar[bool] = False
 
     def locate(self, positions: IntArray, epoch: Epochs = 0) -> Located:
-        """Source, index and epoch of positions int64[n], each in ``[0, length)``."""
+        """Return source, index and epoch of positions int64[n], each in ``[0, length)``."""
         source, index, epochs = self.follow(positions, epoch)
         shape = positions.shape
         return Located(
@@ -83,7 +83,7 @@ class Node(ABC):
 
     @abstractmethod
     def follow(self, positions: IntArray, epochs: Epochs) -> tuple[int | npt.NDArray[np.int32], IntArray, Epochs]:
-        """`locate` with what is the same for all positions left as one number."""
+        """Return what `locate` returns, with a single number for values that are the same for all positions."""
 
     @abstractmethod
     def positions(self, located: Located) -> tuple[IntArray, IntArray]:
@@ -94,28 +94,32 @@ class Node(ABC):
 
     @abstractmethod
     def draws(self, total: int) -> Sequence[int]:
-        """Return how many positions of each child's stream the first `total` positions of this node's stream use."""
+        """Return how many positions of each child's stream the first `total` positions of this stream use."""
 
     def reach(self, total: int) -> Sequence[int]:
-        """Return how far into each child's stream the first `total` positions reach: no later position is used."""
+        """Return for each child the length of the prefix of its stream that the first `total` positions stay within."""
         return self.draws(total)
 
     @abstractmethod
     def describe(self) -> str:
-        """Return the node in a few words, for display."""
+        """Return a short description for display."""
 
     def identity(self) -> str:
-        """Return all of the node that decides its order, for fingerprints; what only bounds it is skipped."""
+        """Return everything that determines the node's order, for fingerprints; limits are omitted."""
         return self.describe()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.describe()}>"
 
     def finite(self, parent: str) -> int:
-        """Return the length, for parents that need one."""
+        """Return the length, for parents that need a finite node.
+
+        Raises:
+            ConfigError: the node is endless.
+        """
         if self.length is None:
             raise ConfigError(
-                f"{parent} needs a source that ends, and this one is endless ({self.describe()})",
+                f"{parent} needs a finite source, this one is endless ({self.describe()})",
                 kind="endless",
                 fix="Bound it with 'samples' or 'epochs'.",
             )
@@ -127,14 +131,14 @@ class Leaf(Node):
 
     Args:
         number: the source's number in the plan.
-        length: its samples, at least one: an empty source would stop whatever it is mixed into.
+        length: its number of samples, at least one: an empty source would end any mixture that contains it.
     """
 
     length: int
 
     def __init__(self, number: int, length: int) -> None:
         if length < 1:
-            raise ConfigError("the source has no samples", kind="empty-source", fix="Leave it out, or fill it.")
+            raise ConfigError("the source has no samples", kind="empty-source", fix="Remove it, or add samples.")
         self.number = number
         self.length = length
         self.leaves = (number,)
@@ -163,11 +167,11 @@ class Wrapper(Node):
 
     @abstractmethod
     def inward(self, positions: IntArray, epochs: Epochs) -> tuple[IntArray, Epochs]:
-        """Positions and epochs of the child, from those of this node."""
+        """Return positions and epochs of the child for those of this node."""
 
     @abstractmethod
     def outward(self, positions: IntArray, epochs: IntArray) -> tuple[IntArray, IntArray]:
-        """Positions and epochs of this node, from those of the child; -1 where the child's position is not used."""
+        """Return positions and epochs of this node for those of the child; -1 if the child's position is not used."""
 
     def follow(self, positions: IntArray, epochs: Epochs) -> tuple[int | npt.NDArray[np.int32], IntArray, Epochs]:
         return self.child.follow(*self.inward(positions, epochs))
@@ -186,14 +190,14 @@ class Junction(Node):
     """A node that chooses among several children.
 
     Raises:
-        ConfigError: the same leaf is below two children; the way back would not be unique.
+        ConfigError: the same leaf is below two children, so the inverse would not be unique.
     """
 
     def __init__(self, children: Sequence[Node]) -> None:
         self.children = tuple(children)
         self.leaves = tuple(leaf for child in children for leaf in child.leaves)
         if len(set(self.leaves)) != len(self.leaves):
-            raise ConfigError("the same leaf stands twice in the plan", kind="leaf-twice", fix="Number each leaf once.")
+            raise ConfigError("the same leaf occurs twice in the plan", kind="leaf-twice", fix="Number each leaf once.")
         home = np.zeros(max(self.leaves, default=-1) + 1, np.int64)
         for number, child in enumerate(self.children):
             home[list(child.leaves)] = number
@@ -201,11 +205,11 @@ class Junction(Node):
 
     @abstractmethod
     def inward(self, positions: IntArray, epochs: Epochs) -> tuple[npt.NDArray[Any], IntArray, Epochs]:
-        """Number of the child, and position and epoch in it, of each position."""
+        """Return the number of the child, and the position and epoch in it, for each position."""
 
     @abstractmethod
     def outward(self, child: IntArray, positions: IntArray, epochs: IntArray) -> tuple[IntArray, IntArray]:
-        """Positions and epochs of this node from those of its children; -1 where a child's position is not used."""
+        """Return positions and epochs of this node for those of its children; -1 if a child's position is not used."""
 
     def follow(self, positions: IntArray, epochs: Epochs) -> tuple[int | npt.NDArray[np.int32], IntArray, Epochs]:
         choice, inner, inner_epochs = self.inward(positions, epochs)
@@ -229,14 +233,14 @@ class Junction(Node):
 
 
 def at(epochs: Epochs, rows: npt.NDArray[np.intp]) -> Epochs:
-    """Return the epochs of some positions."""
+    """Return the epochs of the selected positions."""
     return epochs if isinstance(epochs, int) else epochs[rows]
 
 
 def split(values: IntArray, size: int) -> tuple[Epochs, IntArray]:
-    """Quotient and remainder by `size`; the quotient as one number where it is the same for all.
+    """Return quotient and remainder by `size`; the quotient is one number if it is the same for all values.
 
-    Values are taken as unsigned, which is faster and lets sums reach beyond 2^63.
+    Values are interpreted as unsigned, which is faster and allows sums beyond 2^63.
     """
     if not len(values):
         return 0, values
@@ -249,7 +253,7 @@ def split(values: IntArray, size: int) -> tuple[Epochs, IntArray]:
 
 
 def _groups(choice: npt.NDArray[Any], children: int) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
-    """Yield the positions that each child has, children without any left out."""
+    """Yield each chosen child with the rows that belong to it."""
     if children <= _FEW:
         for number in range(children):
             rows = np.flatnonzero(choice == number)

@@ -1,4 +1,4 @@
-"""Children mixed by weight."""
+"""Blends: nodes that interleave their children by weight."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ _LONGEST_SHOWN = 10**6
 
 
 class ScheduleLike(Protocol):
-    """What orders the draws of an interleaving: a schedule of `mixing.blend`, or `stages.Stages`."""
+    """Protocol of schedules: those of `mixing.blend`, and `stages.Stages`."""
 
     @property
     def counts(self) -> IntArray:
-        """0 for sources that are never drawn, int64[sources]."""
+        """Return 0 for sources that are never drawn, a positive number for others: int64[sources]."""
 
     @property
     def period(self) -> int | None:
-        """Positions after which it begins again; None if it never does."""
+        """Return the number of positions after which the schedule repeats; None if it never does."""
 
     def at(self, positions: IntArray) -> tuple[npt.NDArray[Any], IntArray]:
-        """Source and ordinal of positions int64[n]."""
+        """Return source and ordinal of positions int64[n]."""
 
     def positions(self, source: npt.NDArray[Any], ordinal: IntArray) -> IntArray:
-        """The inverse; -1 where a source has no such draw."""
+        """Return the inverse of `at`; -1 if a source has no such draw."""
 
     def position(self, source: int, ordinal: int) -> int | None:
-        """The position of one draw, as an integer of any size; None if it never comes."""
+        """Return the position of one draw, as an integer of any size; None if it does not occur."""
 
     def drawn(self, total: int) -> list[int]:
-        """Draws of each source in the first `total` positions."""
+        """Return the number of draws of each source in the first `total` positions."""
 
 
 class Interleaved(Junction):
-    """The streams of its children in the order of a schedule.
+    """Node that interleaves the streams of its children in the order of a schedule.
 
-    Endless where schedule and children are; otherwise it ends before the first position that would draw more from a
-    child than that child's one epoch has. Where the node itself is repeated, each child's stream carries on.
+    Endless if the schedule and the children are. Otherwise it ends before the first position that would draw more from
+    a child than one epoch of it. If the node is repeated, each child's stream continues.
 
     Args:
-        children: the nodes to mix.
-        schedule: whose draw each position is.
-        length: end here, if the children last that long.
-        longest: where the schedule ends, None if it does not.
+        children: the nodes to interleave.
+        schedule: the child that each position draws from.
+        length: length of the node; must not exceed what the children allow.
+        longest: length of the schedule; None if it is endless.
 
     Attributes:
         asked_length: `length` as given.
@@ -75,16 +75,16 @@ class Interleaved(Junction):
             raise ConfigError(
                 f"the blend cannot have {length:,} samples: a source of it ends after {self.length or LONGEST:,}",
                 kind="too-long",
-                fix="Ask for fewer samples, or let its sources repeat more often.",
+                fix="Request fewer samples, or allow its sources to repeat more often.",
             )
         self.length = length or self.length
-        # An endless child is one epoch that outlasts all.
+        # An endless child counts as one epoch of maximum length.
         self._lengths = np.array([LONGEST if size is None else size for size in lengths], np.int64)
         self._per_epoch = np.array(schedule.drawn(self.length or LONGEST), np.int64)
 
     def inward(self, positions: IntArray, epochs: Epochs) -> tuple[npt.NDArray[Any], IntArray, Epochs]:
         child, ordinal = self._schedule.at(positions)
-        if self.length is None:  # so are all children that are ever drawn
+        if self.length is None:  # then all children that are ever drawn are endless too
             return child, ordinal, 0
         if isinstance(epochs, np.ndarray) or epochs:
             ordinal = ordinal + epochs * self._per_epoch[child]
@@ -106,7 +106,7 @@ class Interleaved(Junction):
 
     @property
     def seamless(self) -> bool:
-        """Whether it ends where its schedule begins again: then it makes no difference to repeat it."""
+        """Return whether its length is a whole number of schedule periods, so that repeating it has no effect."""
         period = self._schedule.period
         return self.length is not None and period is not None and self.length % period == 0
 
@@ -120,18 +120,18 @@ class Interleaved(Junction):
 
     @abstractmethod
     def shares(self, total: int | None) -> tuple[Shares, Shares] | None:
-        """Shares asked and realised over the first `total` positions of the stream, or over all of it.
+        """Return requested and realized shares over the first `total` positions of the stream, or over all of it.
 
-        None if the shares change, the stream is endless, and `total` is not given.
+        Return None if the shares change, the stream is endless, and `total` is not given.
         """
 
     @abstractmethod
     def part(self, number: int) -> str:
-        """Return all of the node that decides when child `number` comes, for fingerprints."""
+        """Return everything that determines the positions of child `number`, for fingerprints."""
 
     @property
     def runs(self) -> str:
-        """Words for descriptions and fingerprints; none where single samples are interleaved."""
+        """Return the run length as text for descriptions and fingerprints; empty if single samples are interleaved."""
         return "" if self.run_length == 1 else f" in runs of {self.run_length:,}"
 
     def identity(self) -> str:
@@ -139,23 +139,23 @@ class Interleaved(Junction):
 
 
 def shares_text(shares: Shares) -> str:
-    """Shares for display: as fractions where these are short, else rounded to six digits."""
+    """Return shares for display: as fractions if these are short, otherwise rounded to six digits."""
     exact = max(share.denominator for share in shares) <= _LONGEST_SHOWN
     return " : ".join(str(share) if exact else f"{float(share):.6g}" for share in shares)
 
 
 class Blend(Interleaved):
-    """The streams of its children, interleaved so that each is always within one sample of its share.
+    """Node that interleaves the streams of its children so that each is always within one sample of its share.
 
-    Only weights of three scales and more, tiny ones among them, may have the wider bound that `lines` states.
+    Only weights on three or more scales, with tiny ones among them, may have the wider bound given in `lines`.
 
     Args:
-        children: the nodes to mix.
+        children: the nodes to interleave.
         weights: one per child; see `blend.exact_weight`.
-        length: end here, if the children last that long.
-        limit: longest period that is written down as a table.
-        run_length: samples of one child at a time: runs are interleaved instead of samples, and each child is always
-            within one run of its share.
+        length: length of the node; must not exceed what the children allow.
+        limit: longest period that is stored as a table.
+        run_length: samples of one child at a time. With more than 1, runs are interleaved instead of samples, and each
+            child is always within one run of its share.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""One child after another."""
+"""Concatenation of nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from feedmill.planning.nodes.repeat import too_long
 
 
 class Concat(Junction):
-    """All positions of the first child, then all of the second, ..., in each epoch."""
+    """Node that has all positions of the first child, then all of the second, and so on, in each epoch."""
 
     length: int
 

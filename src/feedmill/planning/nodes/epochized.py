@@ -1,4 +1,4 @@
-"""Children mixed so that an epoch holds each a given number of times."""
+"""Epochized blends: each epoch holds every child a given number of times."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from feedmill.planning.nodes.repeat import Repeat, epochs_of, epochs_text
 
 
 class EpochizedBlend(Interleaved):
-    """Each child `repetitions` times per epoch, exactly, spread evenly over it.
+    """Node whose epochs hold each child exactly `repetitions` times, spread evenly.
 
-    The weights are the counts themselves, so the schedule of an exact blend is used up to the end of one period: no
-    table as long as the epoch, and each child's share is even all through it. Where the node is repeated each child's
-    stream carries on: a child with 1/2 repetitions gives the two halves of its order in two epochs, then a new order.
+    The weights are the counts themselves, so one period of an exact blend's schedule is one epoch. This needs no table
+    of the epoch's length, and each child's share is even throughout. If the node is repeated, each child's stream
+    continues: a child with 1/2 repetitions yields the two halves of its order in two epochs, then a new order.
 
     Args:
-        children: nodes that end.
+        children: finite nodes.
         repetitions: one per child, above 0; a fraction stands for ``floor(fraction * length)`` samples.
-        max_repeats: for each child, most epochs that the whole plan may use of it, or None.
-        names: what people call the children, for messages.
-        length: end an epoch here already.
+        max_repeats: for each child, the maximum number of epochs that the whole plan may use of it, or None.
+        names: display names of the children, for messages.
+        length: cut each epoch to this length.
 
     Raises:
-        ConfigError: a child without end, a repetition that gives no sample, or an epoch beyond 2^50 samples.
+        ConfigError: a child is endless, a repetition has no sample, or an epoch is longer than 2^50 samples.
     """
 
     length: int

@@ -1,4 +1,4 @@
-"""Epochs: a child again and again, each time in the new order that its shuffles give it."""
+"""Repetition of a node over epochs, each in a new order if the node is shuffled."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from feedmill.planning.nodes.base import LONGEST, Epochs, IntArray, Node, Wrappe
 
 
 class Repeat(Wrapper):
-    """The stream of its child, endless or up to a length.
+    """Node that is the stream of its child, endless or up to a length.
 
-    Where this node itself is repeated, the stream carries on: nothing is started over.
+    If this node is repeated, the child's stream continues and does not start over.
 
     Args:
-        child: what to repeat. A child without end can only be cut, by `length`.
-        times: epochs, a number or its decimal text; None for no end. Of a fraction of an epoch, the first
-            ``floor(fraction * length)`` samples are given.
-        length: positions instead of epochs.
-        max_repeats: most epochs of the child that the whole plan may use, whatever stands above; `bounds` proves it.
-        name: what people call the child, for messages about `max_repeats`.
+        child: the node to repeat. An endless child can only be cut, with `length`.
+        times: epochs, as a number or its decimal text; None for no end. A fraction of an epoch is its first
+            ``floor(fraction * length)`` samples.
+        length: number of positions, instead of epochs.
+        max_repeats: maximum number of epochs of the child that the whole plan may use; checked by `bounds`.
+        name: display name of the child, for messages about `max_repeats`.
     """
 
     def __init__(
@@ -70,13 +70,13 @@ class Repeat(Wrapper):
 
 
 def epochs_of(times: Any, size: int) -> tuple[Fraction, int]:
-    """Return a number of epochs as an exact fraction, and the samples that it gives of a source of `size`.
+    """Return a number of epochs as an exact fraction, and the number of samples it stands for in a source of `size`.
 
     >>> epochs_of(2.5, 5)
     (Fraction(5, 2), 12)
 
     Raises:
-        ConfigError: no number, or not one sample.
+        ConfigError: `times` is not a number, or stands for less than one sample.
     """
     try:
         exact = exact_weight(times)
@@ -84,12 +84,12 @@ def epochs_of(times: Any, size: int) -> tuple[Fraction, int]:
         raise _bad_epochs(f"{str(times)[:60]!r} is not a number of epochs", size) from None
     samples = int(exact * size)
     if samples < 1:
-        raise _bad_epochs(f"{epochs_text(exact)} epochs of {size:,} samples are not one sample", size)
+        raise _bad_epochs(f"{epochs_text(exact)} epochs of {size:,} samples are less than one sample", size)
     return exact, samples
 
 
 def epochs_text(times: Fraction) -> str:
-    """Epochs as people write them: 3, 2.5 or 1/3."""
+    """Return a number of epochs as text: 3, 2.5 or 1/3."""
     return f"{float(times):g}" if Fraction(f"{float(times):g}") == times else str(times)
 
 
@@ -98,7 +98,7 @@ def _bad_epochs(what: str, size: int) -> ConfigError:
 
 
 def too_long(total: int) -> ConfigError:
-    """Return the error for a node beyond 64 bits."""
+    """Return the error for a node whose length exceeds 64 bits."""
     return ConfigError(
-        f"{total:,} positions are more than a plan can number (2^63 - 1)", kind="too-long", fix="Ask for fewer epochs."
+        f"{total:,} positions exceed the maximum length of a plan (2^63 - 1)", kind="too-long", fix="Use fewer epochs."
     )

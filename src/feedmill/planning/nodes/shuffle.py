@@ -1,7 +1,7 @@
-"""Shuffles: a new keyed permutation of the child's positions in every epoch, without memory.
+"""Shuffles: a new keyed permutation of the child's positions in every epoch, without storing it.
 
-`Shuffle` permutes all positions. `BlockShuffle` permutes blocks of neighbouring samples, and then samples inside
-windows of several blocks, so that what is read at about the same time lies in a few contiguous places.
+`Shuffle` permutes all positions. `BlockShuffle` permutes blocks of consecutive samples, and then samples within windows
+of several blocks, so that samples that are read at about the same time are stored in a few contiguous ranges.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Shuffle(Wrapper):
     """A global shuffle.
 
     Args:
-        child: a node that ends.
+        child: a finite node.
         key: 64 bits from `permutation.derive`; epoch ``e`` uses the key's child key ``e``.
     """
 
@@ -52,16 +52,16 @@ class Shuffle(Wrapper):
 
 
 class BlockShuffle(Shuffle):
-    """A shuffle that keeps reads together.
+    """A shuffle that preserves locality of reads.
 
-    The child's positions are cut into blocks of `block`; the last may be shorter. Each epoch permutes the blocks, the
-    short one among them, lays them end to end, cuts that row into windows of `block` x `window` positions, the last
-    again shorter, and permutes inside each window. Both steps are bijections of ``[0, length)``.
+    The child's positions are cut into blocks of `block`; the last block may be shorter. Each epoch permutes the blocks,
+    including the short one, and concatenates them. The result is cut into windows of `block` x `window` positions,
+    the last of which may be shorter, and each window is permuted. Both steps are bijections of ``[0, length)``.
 
     Args:
-        child: a node that ends.
+        child: a finite node.
         key: 64 bits from `permutation.derive`.
-        block: neighbouring positions that stay together.
+        block: consecutive positions that stay together.
         window: blocks per window.
     """
 
@@ -69,12 +69,12 @@ class BlockShuffle(Shuffle):
         super().__init__(child, key)
         if block < 1 or window < 1:
             raise ConfigError(
-                f"a block shuffle of block {block} and window {window} is impossible",
+                f"a block shuffle cannot have block {block} and window {window}",
                 kind="bad-shuffle",
-                fix="Give both as 1 or more.",
+                fix="Both must be at least 1.",
             )
         self.block, self.window = block, window
-        # A window longer than the row is the row; keeping it small keeps the arithmetic within 64 bits.
+        # Windows are clipped to the length, which keeps the arithmetic within 64 bits.
         self._span = min(block * window, self.length)
         self._block = min(block, self.length)
         self._blocks = -(-self.length // self._block)
@@ -86,7 +86,7 @@ class BlockShuffle(Shuffle):
         keys = branch(self._block_key, epochs)
         gap = self._block - self._tail
         if gap:
-            # The row with the short block filled up to full size: what follows it moves up by the gap.
+            # Compute as if the short block had full size: later positions move up by the gap.
             behind = row >= self._short_slot(keys) * self._block + self._tail
             row = row + np.where(behind, gap, 0)
         slot, offset = split(row, self._block)
@@ -105,12 +105,12 @@ class BlockShuffle(Shuffle):
         return self._in_windows(row, epochs, unpermute), epochs
 
     def _short_slot(self, keys: Keys) -> IntArray:
-        """Return where the permutation puts the last, shorter block, int64[1] or one per key."""
+        """Return the slot of the last, shorter block in the permutation, int64[1] or one per key."""
         count = 1 if isinstance(keys, int) else len(keys)
         return unpermute(np.full(count, self._blocks - 1, np.int64), self._blocks, keys)
 
     def _in_windows(self, row: IntArray, epochs: Epochs, apply: Permutation) -> IntArray:
-        """Apply a permutation, or its inverse, inside each window of the row."""
+        """Apply a permutation, or its inverse, within each window."""
         window, offset = split(row, self._span)
         full, rest = divmod(self.length, self._span)
         epoch_key = branch(self._window_key, epochs)
@@ -131,10 +131,10 @@ class BlockShuffle(Shuffle):
 
 
 def shuffled(child: Node, kind: str, key: int, block: int = DEFAULT_BLOCK, window: int = DEFAULT_WINDOW) -> Node:
-    """Return the child in the order that a recipe's word asks for: ``none``, ``global`` or ``block``.
+    """Return the child with a shuffle of the given kind: ``none``, ``global`` or ``block``.
 
     Raises:
-        ConfigError: another word.
+        ConfigError: unknown kind.
     """
     if kind == "none":
         return child
@@ -142,4 +142,4 @@ def shuffled(child: Node, kind: str, key: int, block: int = DEFAULT_BLOCK, windo
         return Shuffle(child, key)
     if kind == "block":
         return BlockShuffle(child, key, block, window)
-    raise ConfigError(f"there is no shuffle {kind!r}", kind="bad-shuffle", fix="Use 'none', 'global' or 'block'.")
+    raise ConfigError(f"unknown shuffle {kind!r}", kind="bad-shuffle", fix="Use 'none', 'global' or 'block'.")

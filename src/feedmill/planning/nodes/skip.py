@@ -1,4 +1,4 @@
-"""A skip list: some positions are skipped, and those that follow move up."""
+"""Skip lists: a node without some positions of its child."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from feedmill.planning.skip_ranges import Gaps
 
 
 class Skip(Wrapper):
-    """Its child without some positions, the same ones in each epoch; see `Gaps`.
+    """Node that skips some positions of its child, the same ones in each epoch; later positions move up. See `Gaps`.
 
     Args:
-        child: where to leave positions out.
-        ranges: ``(first, stop)`` of the child's positions; in any order, they may overlap.
-        said: what was asked for, in words that do not depend on where the plan ends.
+        child: the node whose positions are skipped.
+        ranges: ``(first, stop)`` of the child's positions, in any order; they may overlap.
+        said: text of the skip list, independent of the plan's length.
 
     Attributes:
-        gaps: the ranges, and the arithmetic.
+        gaps: the ranges and their arithmetic.
 
     Raises:
-        ConfigError: a range is empty or outside the child, or nothing would be left.
+        ConfigError: a range is empty or outside the child, or no position would remain.
     """
 
     def __init__(self, child: Node, ranges: Iterable[tuple[int, int]], said: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Children mixed by weights that change at given sample counts."""
+"""Staged blends: weights that change at given sample counts."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from feedmill.planning.nodes.blend import Interleaved, Shares, shares_text
 
 
 class StagedBlend(Interleaved):
-    """A blend in stages: each has its own weights; each child's stream carries on from stage to stage.
+    """A blend in stages, each with its own weights; each child's stream continues from stage to stage.
 
-    A child with weight 0 in a stage pauses there. Where the last stage ends and the node is repeated, the first stage
-    follows again, with the children's streams where they are. For the bounds see `feedmill.planning.mixing.stages`.
+    A child with weight 0 in a stage pauses there. If the last stage ends and the node is repeated, the first stage
+    follows, and the children's streams continue. For the bounds, see `feedmill.planning.mixing.stages`.
 
     Args:
-        children: the nodes to mix.
-        stages: for each stage its length in samples, None for a last one without end, and a weight per child.
-        length: end here, if stages and children last that long.
-        run_length: samples of one source at a time; every stage but the last is a multiple of it.
+        children: the nodes to interleave.
+        stages: for each stage its length in samples and a weight per child; the last length may be None (open-ended).
+        length: length of the node; must not exceed what stages and children allow.
+        run_length: samples of one source at a time; the length of every stage but the last must be a multiple of it.
     """
 
     def __init__(

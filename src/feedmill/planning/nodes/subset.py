@@ -14,8 +14,8 @@ class Subset(Wrapper):
     """Positions ``[start, stop)`` of each epoch of its child.
 
     Raises:
-        ConfigError: the range is empty or outside the child, or several sources are below: which of their samples
-            the range would keep depends on how they are mixed.
+        ConfigError: the range is empty or outside the child, or the child has several sources: the samples in the range
+            would then depend on how they are mixed.
     """
 
     length: int
@@ -25,7 +25,7 @@ class Subset(Wrapper):
         size = child.finite("a subset")
         if len(child.leaves) != 1:
             raise ConfigError(
-                "a subset can be taken of one source only", kind="bad-subset", fix="Take it of each source by itself."
+                "a subset needs a single source", kind="bad-subset", fix="Set a subset on each source separately."
             )
         if not 0 <= start < stop <= size:
             reason = "is empty" if start == stop else f"does not lie in its {size:,} samples"

@@ -1,4 +1,4 @@
-"""The orders of other tools, bit for bit, for runs that move to Feedmill half-way. See docs/compatible_orders.md."""
+"""The exact sample orders of other tools, for runs that move to Feedmill midway. See docs/compatible_orders.md."""
 
 from feedmill.formats.tokens.ds import file_order
 from feedmill.planning.orders.modalities import ModalitiesSampler, sampler_indices

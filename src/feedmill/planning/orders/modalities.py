@@ -1,8 +1,8 @@
 """The order of Modalities' `resumable_distributed_sampler`, on one rank and over all ranks.
 
 The full order is ``0 ... n-1``, or `torch.randperm(n)` with the seed ``seed + epoch``. Its first `skip` samples are
-left out. What remains is dealt to the ranks one by one: rank ``r`` takes places ``r, r + ranks, ...``. So that all
-ranks get the same number, the end is either cut (`drop_last`) or filled from the beginning of the full order.
+skipped. The rest is dealt to the ranks one by one: rank ``r`` gets places ``r, r + ranks, ...``. To give all ranks the
+same number, the end is either cut (`drop_last`) or padded from the beginning of the full order.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _KEPT = 2
 
 
 def dealt(n: int, ranks: int, skip: int = 0, *, drop_last: bool = True) -> int:
-    """Return samples that all ranks get together, a multiple of `ranks`.
+    """Return the number of samples of all ranks together, a multiple of `ranks`.
 
     Raises:
-        ConfigError: no ranks, or more samples skipped than there are.
+        ConfigError: `ranks` is below 1, or `skip` exceeds the number of samples.
     """
     if ranks < 1:
-        raise ConfigError(f"a sampler for {ranks} ranks", kind="bad-sampler", fix="Give 1 rank or more.")
+        raise ConfigError(f"a sampler cannot have {ranks} ranks", kind="bad-sampler", fix="Give at least 1 rank.")
     if not 0 <= skip <= n:
         raise ConfigError(
             f"the sampler cannot skip {skip:,} of {n:,} samples",
             kind="bad-sampler",
-            fix="Give the samples seen so far in this epoch, by all ranks together.",
+            fix="Give the number of samples seen so far in this epoch by all ranks together.",
         )
     left = n - skip
     return (left // ranks if drop_last else -(-left // ranks)) * ranks
@@ -43,23 +43,22 @@ def dealt(n: int, ranks: int, skip: int = 0, *, drop_last: bool = True) -> int:
 class ModalitiesSampler(Wrapper):
     """One pass of Modalities' sampler over its child, for all ranks together.
 
-    Position ``k`` is place ``k`` of the order that is dealt to the ranks. A global batch of a loader with as many ranks
-    therefore holds the very samples that it holds in Modalities. Which rank has which of them also agrees where
-    `batch_size` is given: positions are then laid out so that a rank's slice of the global batch is what Modalities
-    gives it.
+    Position ``k`` is place ``k`` of the order that is dealt to the ranks. A global batch of a loader with the same
+    number of ranks therefore holds the same samples as in Modalities. With `batch_size`, the assignment of samples to
+    ranks matches too: positions are laid out so that a rank's slice of the global batch is its batch in Modalities.
 
-    Epoch ``e`` of this node is the sampler with ``epoch + e``. A shuffled pass takes 4 bytes per sample for each epoch
-    in use (two are kept), and as much again once it is asked backwards; one in stored order takes nothing.
+    Epoch ``e`` of this node is the sampler with ``epoch + e``. A shuffled pass takes 4 bytes per sample for each cached
+    epoch (up to two), and the same again once the inverse is needed. A pass in stored order takes no memory.
 
     Args:
-        child: a node that ends; Modalities' own order needs the dataset itself (`Leaf`).
+        child: a finite node; Modalities' own order needs the dataset itself (`Leaf`).
         ranks: Modalities' `num_replicas`.
-        shuffle, seed, epoch, drop_last: as there.
+        shuffle, seed, epoch, drop_last: as in Modalities.
         skip: Modalities' `skip_num_global_samples`.
         batch_size: samples per rank and step.
 
     Raises:
-        ConfigError: nothing is left to give, or an argument is out of range.
+        ConfigError: no sample remains, or an argument is out of range.
     """
 
     length: int
@@ -82,15 +81,15 @@ class ModalitiesSampler(Wrapper):
         self.length = dealt(self._size, ranks, skip, drop_last=drop_last)
         if not self.length:
             raise ConfigError(
-                f"the sampler has nothing to give: {self._size - skip:,} samples for {ranks} ranks",
+                f"the sampler has no samples: {self._size - skip:,} samples for {ranks} ranks",
                 kind="empty-source",
                 fix="Use fewer ranks, skip less, or set drop_last to false.",
             )
         if batch_size is not None and batch_size < 1:
-            raise ConfigError(f"a batch of {batch_size} samples", kind="bad-sampler", fix="Give 1 or more.")
+            raise ConfigError(f"batch_size {batch_size} is invalid", kind="bad-sampler", fix="Give at least 1.")
         self.ranks, self.shuffle, self.drop_last, self.skip = ranks, shuffle, drop_last, skip
         self.seed, self.epoch, self.batch_size = seed, epoch, batch_size
-        # How often a pass begins the full order; more than once where its beginning fills the end.
+        # How often a pass begins the full order; more than once if its beginning pads the end.
         self._rounds = -(-countable(skip + self.length) // self._size)
         self._orders = _Orders(self._size, seed + epoch)
 
@@ -121,7 +120,7 @@ class ModalitiesSampler(Wrapper):
         return moved
 
     def _places(self, positions: IntArray) -> IntArray:
-        """Positions rank by rank within each global batch, as places dealt in turn."""
+        """Convert positions, which are grouped by rank within each global batch, to places in dealing order."""
         if self.batch_size is None:
             return positions
         first, batch = self._batch(positions)
@@ -137,7 +136,7 @@ class ModalitiesSampler(Wrapper):
         return np.asarray(first + rank * batch + number, np.int64)
 
     def _batch(self, positions: IntArray) -> tuple[IntArray, IntArray]:
-        """Where the global batch of each position begins, and its samples per rank; the last one may be smaller."""
+        """Return the start of the global batch of each position, and its samples per rank; the last may be smaller."""
         batch = min(self.batch_size or 1, self.length // self.ranks)
         first = positions - positions % (self.ranks * batch)
         return first, np.minimum(batch, (self.length - first) // self.ranks)
@@ -164,17 +163,19 @@ def sampler_indices(
     drop_last: bool = True,
     skip: int = 0,
 ) -> IntArray:
-    """Return all samples that Modalities' sampler gives to one rank, int64.
+    """Return all samples that Modalities' sampler yields on one rank, int64.
 
     >>> sampler_indices(10, 0, 1, shuffle=True, skip=5).tolist()
     [9, 0, 8, 6, 2]
 
     Raises:
-        ConfigError: there is no such rank, or an argument is out of range.
+        ConfigError: the rank or another argument is out of range.
     """
     total = dealt(n, ranks, skip, drop_last=drop_last)
     if not 0 <= rank < ranks:
-        raise ConfigError(f"rank {rank} of {ranks}", kind="bad-sampler", fix=f"Give a rank from 0 to {ranks - 1}.")
+        raise ConfigError(
+            f"rank {rank} of {ranks} ranks is invalid", kind="bad-sampler", fix=f"Give a rank from 0 to {ranks - 1}."
+        )
     if not total:
         return np.empty(0, np.int64)
     node = ModalitiesSampler(Leaf(0, n), ranks, shuffle=shuffle, seed=seed, epoch=epoch, drop_last=drop_last, skip=skip)
@@ -182,7 +183,7 @@ def sampler_indices(
 
 
 class _Orders:
-    """The permutations of the epochs in use and their inverses; safe to use from several threads."""
+    """Cache of the permutations of recent epochs and their inverses. Thread-safe."""
 
     def __init__(self, size: int, seed: int) -> None:
         self._size, self._seed = size, seed
@@ -191,7 +192,7 @@ class _Orders:
         self._backward: dict[int, npt.NDArray[Any]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Orders, (self._size, self._seed)  # another process makes its own
+        return _Orders, (self._size, self._seed)  # the other process recomputes the permutations
 
     def forward(self, epoch: int) -> npt.NDArray[Any]:
         """Return the permutation of an epoch."""
@@ -199,7 +200,7 @@ class _Orders:
             return self._kept(self._forward, epoch, self._make)
 
     def backward(self, epoch: int) -> npt.NDArray[Any]:
-        """Its inverse."""
+        """Return the inverse permutation of an epoch."""
         with self._lock:
             return self._kept(self._backward, epoch, self._invert)
 
@@ -214,7 +215,7 @@ class _Orders:
     def _kept(
         self, kept: dict[int, npt.NDArray[Any]], epoch: int, make: Callable[[int], npt.NDArray[Any]]
     ) -> npt.NDArray[Any]:
-        """One of the arrays kept, made if need be; the one unused for longest gives way."""
+        """Return a cached array, or make it and evict the least recently used one."""
         found = kept.pop(epoch, None)
         if found is None:
             if len(kept) >= _KEPT:

@@ -1,12 +1,12 @@
 """Nanotron's orders: the documented `Nanoset`, and the `BlendableDataset` that its trainer uses since April 2025.
 
-Both deal samples to datasets greedily (see `feedmill.kernels.order.greedy`). A Nanoset deals one epoch, as many
-samples as all its datasets have together; draw ``c`` of a dataset is its sample ``c mod length``; the epoch is
-shuffled by numpy's `RandomState(seed)` and then given again and again, each time in the same order. A BlendableDataset
-deals the whole run, is not shuffled, and refuses to read a dataset twice.
+Both draw samples from datasets greedily (see `feedmill.kernels.order.greedy`). An epoch of a Nanoset has the number of
+samples of all its datasets together; draw ``c`` of a dataset is its sample ``c mod length``. The epoch is shuffled by
+numpy's `RandomState(seed)` and repeated in the same order. A BlendableDataset draws the whole run, is not shuffled, and
+fails if a dataset would be read twice.
 
-The epoch of a Nanoset is one permutation of all draws, the draws numbered dataset by dataset: 4 bytes per sample,
-made when the order is first asked for, and 4 more when it is first asked backwards.
+The epoch of a Nanoset is one permutation of all draws, numbered dataset by dataset: 4 bytes per sample on first use,
+and 4 more when the inverse is first needed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DEFAULT_SEED = 1234
 
 
 def normalised(weights: Sequence[float] | npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Weights divided by their sum as numpy adds it up; the rounding of that sum decides ties, so it matters.
+    """Return weights divided by their sum, added as numpy does: the rounding of that sum decides ties.
 
     Raises:
         ConfigError: a weight is negative or not finite, or all are zero.
@@ -41,7 +41,7 @@ def normalised(weights: Sequence[float] | npt.NDArray[Any]) -> npt.NDArray[np.fl
 
 
 class _Dealt(Junction):
-    """One epoch of greedy draws from children that each end.
+    """One epoch of greedy draws from finite children.
 
     Attributes:
         length: draws per epoch.
@@ -59,7 +59,7 @@ class _Dealt(Junction):
 
     @cached_property
     def _draws(self) -> tuple[npt.NDArray[Any], IntArray]:
-        """The number of the draw at each position, draws numbered child by child; and draws per child, int64."""
+        """Return the number of the draw at each position, numbered child by child; and draws per child, int64."""
         with made_whole(self.length):
             choice, counts = greedy(self.weights, self.length)
             order = ranks(choice, counts)
@@ -69,18 +69,18 @@ class _Dealt(Junction):
 
     @cached_property
     def _inverse(self) -> npt.NDArray[Any]:
-        """The position of each draw."""
+        """Return the position of each draw."""
         with made_whole(self.length):
             return inverse(self._draws[0])
 
     @cached_property
     def _rounds(self) -> IntArray:
-        """How often an epoch begins each child again, int64[children]: at least once, so that we may divide by it."""
+        """Return how often an epoch begins each child, int64[children]; at least 1, to allow division."""
         _, counts = self._draws
         return np.asarray(np.maximum(1, -(-counts // self._sizes)), np.int64)
 
     def _shuffle(self, order: npt.NDArray[Any]) -> None:
-        """Bring the draws of one epoch into their order, in place."""
+        """Shuffle the draws of one epoch in place, if the order is shuffled."""
 
     def inward(self, positions: IntArray, epochs: Epochs) -> tuple[npt.NDArray[Any], IntArray, Epochs]:
         order, counts = self._draws
@@ -125,19 +125,19 @@ class _Dealt(Junction):
 
 
 class Nanoset(_Dealt):
-    """The order of Nanotron's `Nanoset`, one epoch of it; every further epoch is the same again.
+    """One epoch of the order of Nanotron's `Nanoset`; all epochs are the same.
 
-    Under `Repeat(nanoset, length=train_split_num_samples)` it is the whole run.
+    `Repeat(nanoset, length=train_split_num_samples)` is the whole run.
 
     Args:
         children: the datasets (`Leaf`) in the order of Nanotron's `dataset_folder`.
-        weights: one per child; None for their lengths, which gives each sample once.
+        weights: one per child; None for their lengths, which yields each sample once.
         seed: Nanotron's `random_seed`.
-        normalise: divide the weights by their sum, as Nanotron does. Without it they are used as they are, which is
-            how the worked example of Nanotron's documentation was made.
+        normalise: divide the weights by their sum, as Nanotron does. If False, they are used unchanged, as in the
+            worked example of Nanotron's documentation.
 
     Raises:
-        ConfigError: there is nothing to mix, a child is endless, or weights or seed are not such as Nanotron takes.
+        ConfigError: there are no children, a child is endless, or Nanotron does not accept the weights or the seed.
     """
 
     _title = "nanoset"
@@ -173,12 +173,12 @@ class BlendableDataset(_Dealt):
 
     Args:
         children: the datasets in the order of Nanotron's `dataset_folder`.
-        weights: one per child; they are normalised.
+        weights: one per child; they are normalized.
         length: samples of the run, training steps times the global batch.
 
     Raises:
-        ConfigError: as `Nanoset`; or the run draws more from a child than it has, where Nanotron would stop with an
-            IndexError in mid-training.
+        ConfigError: as `Nanoset`; or the run draws more samples from a child than it has, for which Nanotron fails with
+            an IndexError during training.
     """
 
     _title = "blendable dataset"
@@ -195,7 +195,7 @@ class BlendableDataset(_Dealt):
                 f"a run of {length:,} samples draws {counts[number]:,} from dataset {number},"
                 f" which has {sizes[number]:,} and is not read twice",
                 kind="too-many-repeats",
-                fix="Ask for fewer samples, lower its weight, or use a 'Nanoset', which repeats.",
+                fix="Use fewer samples, lower its weight, or use a 'Nanoset', which repeats.",
             )
 
 
@@ -207,7 +207,7 @@ def nanoset_index(
     *,
     normalise: bool = True,
 ) -> tuple[IntArray, IntArray]:
-    """Nanotron's `dataset_index` and `dataset_sample_index`, int64[samples] each.
+    """Return Nanotron's `dataset_index` and `dataset_sample_index`, int64[samples] each.
 
     Args:
         lengths: samples of each dataset.
@@ -245,7 +245,7 @@ def _checked(weights: Sequence[float] | npt.NDArray[Any]) -> npt.NDArray[np.floa
     except (TypeError, ValueError):
         raise _bad_weights(weights, "are not all numbers") from None
     if not np.isfinite(row).all() or (row < 0).any() or not isfinite(sum(row.tolist())):
-        raise _bad_weights(weights, "are not all finite and 0 or more")
+        raise _bad_weights(weights, "are not all finite and non-negative")
     if not row.any():
         raise _bad_weights(weights, "add up to zero")
     return row
@@ -255,5 +255,5 @@ def _bad_weights(weights: Any, why: str) -> ConfigError:
     return ConfigError(
         f"the weights {str(list(weights))[:80]} {why}",
         kind="bad-weight",
-        fix="Give plain numbers such as 0.8, at least one above 0, written as in the run to be continued.",
+        fix="Give plain numbers such as 0.8, at least one above 0, written as in the original run.",
     )

@@ -1,4 +1,4 @@
-"""The orders of other tools as recipes ask for them."""
+"""Build the node of a recipe's `order`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def in_order(model: RecipeModel, nodes: Sequence[Node]) -> Node:
-    """One epoch of a recipe's sources, in stored order each, in the order that its `order` names.
+    """Return one epoch of a recipe's sources, each in stored order, in the order of another tool.
 
     Raises:
-        ConfigError: the order cannot be had; see `Nanoset` and `ModalitiesSampler`.
+        ConfigError: the order is impossible for these sources; see `Nanoset` and `ModalitiesSampler`.
     """
     order, seed = model.order, model.seed
-    assert order is not None and seed is not None  # the schema has made sure of both
+    assert order is not None and seed is not None  # the schema requires both
     if order.kind == "nanoset":
         given = [member.weight for member in model.blend or () if member.weight is not None]
         # A number keeps its own rounding: the order depends on its last bit.

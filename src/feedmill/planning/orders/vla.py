@@ -1,8 +1,8 @@
 """VLA Foundry's selection of shards for one checkpoint window, and the state from which the next window continues.
 
-Each dataset is a manifest of shards. Its rows are permuted by ``numpy.random.default_rng(seed)``; a window takes rows
-from a cursor on until it has the dataset's share of the window's samples and at least one row for each worker, runs
-into further epochs (seeds ``seed + 1``, ...) where that is allowed, and gives back the last rows until their number is
+Each dataset is a manifest of shards. Its rows are permuted by ``numpy.random.default_rng(seed)``. A window takes rows
+from a cursor on until it has the dataset's share of the window's samples and at least one row for each worker. If
+allowed, it continues into further epochs (seeds ``seed + 1``, ...). It then returns the last rows until their number is
 a multiple of the workers. The share of dataset ``d`` is ``ceil(weight_d * samples / sum of weights)`` in float64.
 """
 
@@ -26,7 +26,7 @@ DEFAULT_SEED = 42
 """VLA Foundry's `hparams.seed`, with which every dataset begins."""
 
 MOST_ROWS = 2**31
-"""Most rows that one dataset may have in a window; more is a mistake in the budget."""
+"""Maximum number of rows of one dataset in a window; more is a mistake in the budget."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,12 +34,12 @@ class Manifest:
     """The shards of one dataset.
 
     Attributes:
-        shards: the shards' names as the manifest has them.
+        shards: names of the shards in the manifest.
         samples: samples in each, int64[shards].
-        file: where it was read from, for messages.
+        file: path or URL, for messages.
 
     Raises:
-        ConfigError: no samples at all, a negative number, or not one number per shard.
+        ConfigError: there are no samples, a number is negative, or there is not one number per shard.
     """
 
     shards: tuple[str, ...]
@@ -54,7 +54,7 @@ class Manifest:
                 "the manifest has no samples" if fits else "a manifest needs a number of samples for each shard",
                 file=self.file,
                 kind="bad-manifest",
-                fix="Write its lines again from the shards.",
+                fix="Recreate its lines from the shards.",
             )
 
 
@@ -73,13 +73,13 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Window:
-    """What one window reads.
+    """The data of one window.
 
     Attributes:
-        rows: per dataset the rows of its manifest in the order chosen, int64[rows] each. A dataset without rows is
-            left out of the window by VLA Foundry, which shifts the modalities and shares of those behind it.
-        samples: per dataset the samples in these rows; also its share in the random mix of the window.
-        after: per dataset the cursor of the next window.
+        rows: for each dataset the rows of its manifest in the chosen order, int64[rows] each. VLA Foundry removes a
+            dataset without rows from the window, which shifts the modalities and shares of later ones.
+        samples: for each dataset the samples in these rows; also its weight in the window's random mixture.
+        after: for each dataset the cursor of the next window.
     """
 
     rows: tuple[IntArray, ...]
@@ -100,15 +100,15 @@ def select_window(
 
     Args:
         manifests: one per dataset.
-        cursors: one per dataset; `Window.after` of the window before, or fresh ones.
-        samples: the window's budget over all datasets; 0 or less takes every row that is left of the epoch.
-        workers: ranks times loader workers per rank. With 0 nothing is given back.
+        cursors: one per dataset; `Window.after` of the previous window, or new ones.
+        samples: the window's budget over all datasets; 0 or less takes all remaining rows of the epoch.
+        workers: ranks times loader workers per rank. With 0, no rows are returned.
         weights: VLA Foundry's `dataset_weighting`; None for equal parts.
         repeat: its `allow_multiple_epochs`.
 
     Raises:
-        ConfigError: lists of different lengths, bad weights, a cursor outside its manifest, or an epoch that ends
-            within the window and may not be repeated.
+        ConfigError: lists have different lengths, weights are invalid, a cursor is outside its manifest, or an epoch
+            ends within the window and `repeat` is False.
     """
     given = [1.0] * len(manifests) if weights is None else _checked_weights(weights)
     if not len(manifests) == len(cursors) == len(given):
@@ -118,14 +118,14 @@ def select_window(
             fix="Give one of each per dataset: 'dataset_manifest' and 'dataset_weighting' have the same length.",
         )
     if not manifests:
-        raise ConfigError("a window over no dataset", kind="empty-source", fix="Give at least one manifest.")
+        raise ConfigError("a window needs a dataset", kind="empty-source", fix="Give at least one manifest.")
     if workers < 0:
-        raise ConfigError(f"a window for {workers} workers", kind="bad-workers", fix="Give ranks times workers.")
+        raise ConfigError(f"{workers} workers are invalid", kind="bad-workers", fix="Give ranks times workers.")
     if samples >= 2**63:
-        raise ConfigError("the samples of a window do not fit 64 bits", kind="bad-window", fix="Ask for fewer.")
+        raise ConfigError("the samples of a window exceed 64 bits", kind="bad-window", fix="Use fewer samples.")
     if samples <= 0 and repeat:
         raise ConfigError(
-            "a window that takes all that is left cannot also repeat",
+            "a window without a number of samples cannot repeat epochs",
             kind="bad-window",
             fix="Give a number of samples, or set allow_multiple_epochs to false.",
         )
@@ -158,7 +158,7 @@ def _take(manifest: Manifest, cursor: Cursor, need: int | None, workers: int, re
             f" {have:,} samples in {len(rest)} of {len(manifest.shards)} shards are left",
             file=manifest.file,
             kind="epoch-ends",
-            fix="Allow several epochs (repeat, allow_multiple_epochs), or ask for fewer samples.",
+            fix="Allow several epochs (repeat, allow_multiple_epochs), or use fewer samples.",
         )
     chosen, seed = [rest], cursor.seed
     epochs = _whole_epochs(manifest, need - have, workers - len(rest))
@@ -167,7 +167,7 @@ def _take(manifest: Manifest, cursor: Cursor, need: int | None, workers: int, re
             f"the window would read dataset {number} {epochs:,} times: {need:,} samples on {workers:,} workers",
             file=manifest.file,
             kind="bad-window",
-            fix="Ask for fewer samples.",
+            fix="Use fewer samples.",
         )
     for _ in range(epochs):
         seed = None if seed is None else seed + 1
@@ -181,14 +181,14 @@ def _take(manifest: Manifest, cursor: Cursor, need: int | None, workers: int, re
 
 
 def _enough(samples: IntArray, need: int, workers: int) -> int | None:
-    """Return how many rows hold `need` samples and serve all workers, at least one; None if all are too few."""
+    """Return the number of rows for `need` samples and at least one row per worker; None if there are too few."""
     reached = int(np.searchsorted(np.cumsum(samples), need)) + 1
     rows = max(reached, workers, 1)
     return rows if rows <= len(samples) else None
 
 
 def _whole_epochs(manifest: Manifest, need: int, rows: int) -> int:
-    """Epochs to add as a whole: as many as fit into the samples needed, or as many as give every worker a row."""
+    """Return the number of whole epochs to add: as many as fit into `need`, or as needed for one row per worker."""
     fitting = max(0, need // int(manifest.samples.sum()))
     if rows > fitting * len(manifest.shards):
         return max(fitting, -(-rows // len(manifest.shards)))
@@ -208,9 +208,9 @@ def _advance(cursor: Cursor, rows: int, size: int) -> Cursor:
 
 
 def _sum(weights: Sequence[float]) -> float:
-    """The sum as Python's `sum` gives it from 3.12 on, which VLA Foundry needs: with Neumaier's compensation (1974).
+    """Return the sum with Neumaier's compensation (1974), as `sum` does from Python 3.12 on, which VLA Foundry needs.
 
-    Its last bit decides where a share is rounded up, and must not depend on the Python that Feedmill runs on.
+    Its last bit decides where a share is rounded up, and must not depend on the Python version of Feedmill.
     """
     total = lost = 0.0
     for weight in weights:
@@ -232,9 +232,9 @@ def _checked_weights(weights: Sequence[Any]) -> list[float]:
 
 def _bad_weights(weights: Sequence[Any]) -> ConfigError:
     return ConfigError(
-        f"the weights {str(list(weights))[:80]} are not all finite and 0 or more, with one above 0",
+        f"the weights {str(list(weights))[:80]} are not all finite and non-negative, with one above 0",
         kind="bad-weight",
-        fix="Give plain numbers such as 0.7, written as in the run to be continued.",
+        fix="Give plain numbers such as 0.7, written as in the original run.",
     )
 
 
@@ -244,20 +244,20 @@ def _checked_cursor(cursor: Cursor, manifest: Manifest) -> Cursor:
             f"the cursor (row {cursor.row}, seed {cursor.seed}) is not in a manifest of {len(manifest.shards)} shards",
             file=manifest.file,
             kind="bad-cursor",
-            fix="Take cursor and manifest from the same run.",
+            fix="Use the cursor and the manifest of the same run.",
         )
     return cursor
 
 
 def read_manifest(path: str | os.PathLike[str]) -> Manifest:
-    """A `manifest.jsonl`: ``{"shard": name, "num_sequences": samples}`` on each line; further keys are left alone.
+    """Read a `manifest.jsonl`: ``{"shard": name, "num_sequences": samples}`` on each line; other keys are ignored.
 
     Args:
         path: path or URL.
 
     Raises:
-        NotFound: there is no such file.
-        ConfigError: a line is not such an object; the message names it.
+        NotFound: no such file.
+        ConfigError: a line is not such an object; the message contains its number.
     """
     url = os.fspath(path)
     folder, name = split_url(url if "://" in url else os.path.abspath(url))

@@ -1,12 +1,12 @@
-"""The order in which VLA Foundry's loader gives the batches of a checkpoint window: for runs that move half-way.
+"""Order of batches of VLA Foundry's loader in a checkpoint window, for runs that move to Feedmill midway.
 
-Facts, for ranks x workers processes: the shards of a dataset's window are permuted by Python's
-``random.Random(seed + checkpoint + 1)`` through a buffer, dealt to ranks and then to workers in turn. A worker reads
-its shards from front to back, skips what cannot be used, and makes batches of one dataset each; what fills no
-batch is lost. It draws the dataset of its next batch with its own generator, by the window's samples per dataset;
-one that has no batch left is taken out. A rank takes a batch of each of its workers in turn.
+With ranks x workers processes, the shards of a dataset's window are permuted by Python's
+``random.Random(seed + checkpoint + 1)`` through a buffer, and dealt round-robin to ranks and then to workers. A worker
+reads its shards from front to back, skips unusable samples, and makes batches of one dataset each; incomplete batches
+are dropped. It draws the dataset of its next batch with its own generator, weighted by the window's samples per
+dataset; a dataset without remaining batches is removed. A rank takes batches from its workers round-robin.
 
-With no workers the original draws from the generator of the training program itself, which nothing can reproduce.
+Without workers, the original draws from the generator of the training program itself, which cannot be reproduced.
 """
 
 from __future__ import annotations
@@ -37,16 +37,19 @@ class Batch:
 def shard_order(
     shards: int, *, seed: int = DEFAULT_SEED, checkpoint: int = 0, buffer: int = BUFFER, initial: int = INITIAL
 ) -> list[int]:
-    """Return the order in which the shards of a window are dealt out.
+    """Return the order in which the shards of a window are dealt.
 
     Args:
-        seed: of the run, 0 or more: with a negative one ranks would not agree.
+        shards: number of shards.
+        seed: seed of the run, at least 0: with a negative seed, ranks would not agree.
         checkpoint: the window's number.
-        buffer, initial: 0 and 0 for a run that does not shuffle.
+        buffer, initial: 0 and 0 for a run without shuffling.
     """
     if seed < 0:
         raise ConfigError(
-            f"the seed {seed} gives each process an order of its own", kind="bad-seed", fix="It is 0 or more."
+            f"the negative seed {seed} gives each process a different order",
+            kind="bad-seed",
+            fix="Give a seed of at least 0.",
         )
     rng = random.Random(seed + checkpoint + 1)
     first = min(initial, buffer)
@@ -71,7 +74,7 @@ def shard_order(
 
 
 def worker_seed(seed: int, checkpoint: int, rank: int, ranks: int, worker: int, iteration: int = 0) -> int:
-    """The seed of a worker's generator of Python: torch's Mersenne Twister draws it for each pass over a loader."""
+    """Return the seed of a worker's Python generator, drawn by torch's Mersenne Twister for each pass over a loader."""
     state = np.random.RandomState((seed + checkpoint * ranks + rank) % 2**32)
     words = state.randint(0, 2**32, 2 * (iteration + 1), np.uint64)
     base = (int(words[-2]) << 32 | int(words[-1])) % 2**63
@@ -82,10 +85,10 @@ def mixed(batches: Sequence[int], shares: Sequence[float], seed: int, *, longest
     """Return the datasets of a worker's batches, one after another.
 
     Args:
-        batches: how many each dataset has.
+        batches: number of batches of each dataset.
         shares: their weights in the draw.
         seed: see `worker_seed`.
-        longest: continue when one has ended, until all have.
+        longest: continue until all datasets have ended, not only the first.
     """
     rng = random.Random(seed)
     left, names, weights = list(batches), list(range(len(batches))), [float(share) for share in shares]
@@ -117,25 +120,25 @@ def window_batches(
     buffer: int = BUFFER,
     initial: int = INITIAL,
 ) -> list[list[Batch]]:
-    """Return the batches of a window, for each rank in the order of its loader (which must keep order).
+    """Return the batches of a window for each rank, in the order of its loader (which must preserve order).
+
+    The original stops at the first step at which a rank has no batch; the lists hold all batches.
 
     Args:
-        window: of `select_window`, for ``ranks * workers``.
-        workers: of each rank, at least one.
+        window: from `select_window`, for ``ranks * workers``.
+        workers: workers of each rank, at least one.
         batch: samples of a rank's batch.
-        usable: per dataset, bool[samples]: those that are long enough and can be decoded; None for all.
-
-    The original stops at the first step at which some rank has no batch; the lists hold all of them.
+        usable: for each dataset bool[samples], samples that are long enough and can be decoded; None for all.
 
     Raises:
-        ConfigError: there are no workers, or a dataset has no shard in the window, with which the original fails.
+        ConfigError: there are no workers, or a dataset has no shard in the window, for which the original fails too.
     """
     if workers < 1:
         raise ConfigError(
-            "without workers the order depends on the training program", kind="bad-workers", fix="Give 1 or more."
+            "without workers the order depends on the training program", kind="bad-workers", fix="Give at least 1."
         )
     if any(not len(rows) for rows in window.rows):
-        raise ConfigError("a dataset has no shard in this window", kind="empty-source", fix="Take a larger window.")
+        raise ConfigError("a dataset has no shard in this window", kind="empty-source", fix="Use a larger window.")
     orders = [
         np.asarray(rows)[shard_order(len(rows), seed=seed, checkpoint=checkpoint, buffer=buffer, initial=initial)]
         for rows in window.rows
@@ -159,7 +162,7 @@ def window_batches(
 
 
 def _batches(shards: IntArray, starts: IntArray, usable: npt.NDArray[np.bool_] | None, size: int) -> list[IntArray]:
-    """Whole batches of the samples of some shards, in their order."""
+    """Return the whole batches of the samples of these shards, in order."""
     samples = [np.arange(starts[shard], starts[shard + 1]) for shard in shards.tolist()]
     together = np.concatenate(samples) if samples else np.zeros(0, np.int64)
     if usable is not None:
@@ -169,7 +172,7 @@ def _batches(shards: IntArray, starts: IntArray, usable: npt.NDArray[np.bool_] |
 
 
 def _in_turn(streams: Sequence[list[Batch]]) -> Iterator[Batch]:
-    """One of each stream, again and again, without those that have ended."""
+    """Yield from the streams round-robin, skipping those that have ended."""
     for number in range(max(map(len, streams), default=0)):
         for stream in streams:
             if number < len(stream):

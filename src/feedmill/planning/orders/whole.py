@@ -1,4 +1,4 @@
-"""What it means that an order has to be made as a whole."""
+"""Helpers for orders that must be computed as a whole, in memory."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from feedmill.planning.nodes.repeat import too_long
 
 @contextmanager
 def made_whole(samples: int) -> Iterator[None]:
-    """Running out of memory inside is reported as the order's fault."""
+    """Report running out of memory inside the block as a `ConfigError` about the order."""
     try:
         if samples >= 2**59:
-            raise MemoryError  # numpy has another error for what no memory could ever hold
+            raise MemoryError  # numpy raises a different error for impossible sizes
         yield
     except MemoryError as error:
         size = samples * (4 if samples <= 2**32 else 8) / 1e9
         raise ConfigError(
-            f"this order has to be made as a whole: {samples:,} samples take {size:,.1f} GB and half as much again",
+            f"this order does not fit into memory: {samples:,} samples need {size:,.1f} GB and half as much again",
             kind="too-long",
-            fix="Use a machine with more memory, or Feedmill's own order, which takes none.",
+            fix="Use a machine with more memory, or Feedmill's own order, which needs none.",
         ) from error
 
 
 def countable(samples: int) -> int:
-    """Return the number, if positions can be numbered with it.
+    """Return the number if it is a valid length of a plan.
 
     Raises:
-        ConfigError: it is beyond 64 bits.
+        ConfigError: it exceeds 64 bits.
     """
     if samples > LONGEST:
         raise too_long(samples)

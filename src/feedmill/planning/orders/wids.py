@@ -1,7 +1,7 @@
 """The orders of wids' samplers over a shard index: `ShardListSampler` and `ChunkedSampler`.
 
-Runs of neighbouring samples (the shards, or chunks of one size) are shuffled among themselves, but for the first epoch
-unless asked; then the samples of each run are. Both by Python's `random.Random(seed + 1289738273 * epoch)`.
+Runs of consecutive samples (the shards, or chunks of one size) are shuffled, by default not in the first epoch. Then
+the samples within each run are shuffled. Both use Python's `random.Random(seed + 1289738273 * epoch)`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def wids_order(
     shuffle: bool = True,
     shuffle_first: bool = False,
 ) -> npt.NDArray[np.int64]:
-    """Sample numbers, int64[n], in the order of one epoch.
+    """Return sample numbers, int64[n], in the order of one epoch.
 
     Args:
-        lengths: samples per shard, as `Dataset.counts` of a wids index has them.
+        lengths: samples per shard, as in `Dataset.counts` of a wids index.
         chunk: `ChunkedSampler` with this chunk size, instead of `ShardListSampler`.
         shuffle: whether samples are shuffled; as in `ChunkedSampler`, where False also keeps the runs in order.
         shuffle_first: whether the runs are shuffled in epoch 0 too (`shufflefirst`).
@@ -38,7 +38,7 @@ def wids_order(
     [1, 0, 3, 2, 4]
     """
     if chunk is not None and chunk < 1:
-        raise ConfigError(f"chunks of {chunk} samples", fix="Give 1 sample or more.")
+        raise ConfigError(f"chunks of {chunk} samples are invalid", fix="Give at least 1 sample.")
     total = int(np.sum(np.asarray(lengths, np.int64)))
     sizes = list(lengths) if chunk is None else [min(chunk, total - at) for at in range(0, total, chunk)]
     ends = np.cumsum(sizes, dtype=np.int64).tolist()

@@ -1,1 +1,1 @@
-"""Rows of tokens planned from lengths alone: windows, and best-fit packing of whole documents."""
+"""Packing of documents into rows of tokens, planned from lengths alone: windows, and best-fit packing."""

@@ -1,12 +1,12 @@
-"""Best-fit packing: whole documents into rows of `seq_len` tokens, planned from their lengths over large buffers.
+"""Best-fit packing of whole documents into rows of `seq_len` tokens, planned from their lengths in large buffers.
 
-Buffer b is the documents ``[b * buffer, (b + 1) * buffer)`` of the stream. Documents that are too long are split,
-truncated or dropped first; then the pieces are packed by best-fit decreasing (`kernels.binpack`), and the rows of a
-buffer are given in a keyed shuffled order, since in the order of packing the first rows would hold the longest
-documents. Inside a row the pieces keep the order of the stream, for the same reason.
+Buffer b is the documents ``[b * buffer, (b + 1) * buffer)`` of the stream. Documents that are too long are first split,
+truncated or dropped. The pieces are packed by best-fit decreasing (`kernels.binpack`), and the rows of a buffer are
+shuffled with a key, because in packing order the first rows would hold the longest documents. Within a row, pieces
+keep the order of the stream, for the same reason.
 
-Rows are numbered through all buffers. Only how many rows the buffers before have is needed to find a row, so once
-they are planned any row is found in O(log buffers).
+Rows are numbered across all buffers. Finding a row only needs the number of rows in earlier buffers, so once these are
+planned, any row is found in O(log buffers).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _KEPT = 4
 
 @dataclass(frozen=True, slots=True)
 class _Inverse:
-    """Which spans hold each document of a buffer.
+    """The spans of each document of a buffer.
 
-    begins: int64[documents + 1]; spans: int32[spans], those of document i from ``begins[i]`` on.
+    begins: int64[documents + 1]; spans: int32[spans], those of document i begin at ``begins[i]``.
     sums: tokens before each span, over all rows, int64[spans].
     """
 
@@ -49,9 +49,9 @@ class BestFit:
 
     Args:
         documents: the stream.
-        folder: where the packing is kept.
+        folder: where the packing is stored.
         seq_len: tokens in a full row.
-        long: what becomes of longer documents: ``split`` into pieces of `seq_len` and a rest that is packed like a
+        long: handling of longer documents: ``split`` into pieces of `seq_len` and a rest that is packed like a
             document, ``truncate`` to the first `seq_len` tokens, or ``drop``.
         buffer: documents that are packed together.
         key: 64 bits from `permutation.derive`, for the order of rows.
@@ -71,16 +71,16 @@ class BestFit:
 
     @property
     def total(self) -> int:
-        """Rows of the whole stream, which has to end."""
+        """Return the number of rows of the whole stream, which must be finite."""
         return self._segments.total
 
     def has(self, row: int) -> bool:
-        """Return whether there is such a row; plans as far as needed to know."""
+        """Return whether the row exists; plans as far as needed."""
         self._segments.until(row)
         return self.documents.length is None or row < self._segments.planned
 
     def spans(self, rows: IntArray) -> Spans:
-        """Return what rows hold; int64[n], each of them one that there is."""
+        """Return the spans of rows, int64[n], all of which must exist."""
         owner = self._segments.of_units(rows)
         parts = []
         counts = np.empty(len(rows), np.int64)
@@ -102,7 +102,7 @@ class BestFit:
         return Spans(row_offsets, position, start, length)
 
     def placements(self, positions: IntArray) -> Placements:
-        """Return the rows that hold some documents, int64[n]."""
+        """Return the rows that hold the documents at these positions, int64[n]."""
         owner = positions // self.buffer
         found: list[IntArray] = []
         for number in np.unique(owner).tolist():
@@ -123,11 +123,11 @@ class BestFit:
         return Placements(offsets(counts), row[order], at[order], start[order], length[order])
 
     def reach(self, rows: int) -> int:
-        """Return how many documents of the stream lie in the buffers that the first `rows` rows come from."""
+        """Return the number of documents in the buffers that the first `rows` rows come from."""
         return sum(self._segments.head(number).documents for number in range(self._buffers(rows)))
 
     def counts(self, rows: int) -> tuple[int, int]:
-        """Tokens in the first `rows` rows; tokens of the documents in their buffers that are skipped."""
+        """Return the tokens in the first `rows` rows, and the dropped tokens of documents in their buffers."""
         tokens = left_out = 0
         for number in range(self._buffers(rows)):
             head = self._segments.head(number)
@@ -165,7 +165,7 @@ class BestFit:
         lengths = self.documents.between(number * self.buffer, (number + 1) * self.buffer)
         document, piece, size = cut(lengths, self.seq_len, self.long)
         tokens = int(size.sum(dtype=np.int64))
-        # A row that all fit into packs them as any longer one does, and packing takes memory by the row's length.
+        # Clipping the row length to all tokens does not change the result, and saves memory, which grows with it.
         bins, rows = best_fit_decreasing(size, min(self.seq_len, max(1, tokens)))
         order = permute(np.arange(rows), rows, branch(self.key, number)).astype(np.int32)
         begins, spans = group_by(order[bins], rows)
@@ -175,7 +175,7 @@ class BestFit:
 
 
 def cut(lengths: IntArray, seq_len: int, long: str) -> tuple[npt.NDArray[np.int32], ...]:
-    """Documents as pieces of at most `seq_len` tokens, in order.
+    """Cut documents into pieces of at most `seq_len` tokens, in order.
 
     Args:
         lengths: int64[n].

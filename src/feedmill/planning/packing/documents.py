@@ -1,4 +1,4 @@
-"""The stream of documents under windows and packing: a plan's positions and their lengths in tokens."""
+"""Stream of documents for windows and packing: a plan's positions and their lengths in tokens."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _HASHED = 1 << 20
 
 
 class Documents:
-    """The documents of a plan in its order, and how long each is; no token is read.
+    """The documents of a plan in its order, with their lengths. No token is read.
 
     Args:
         plan: its samples are the documents.
 
     Attributes:
-        length: documents, or None if the plan never ends.
+        length: number of documents, or None if the plan is endless.
 
     Raises:
-        ConfigError: a dataset's index does not say how many tokens its samples have.
-        DataError: it says something impossible.
+        ConfigError: a dataset's index has no lengths in tokens.
+        DataError: the lengths are invalid.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -50,12 +50,12 @@ class Documents:
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
-        """What decides the order and the lengths of the documents."""
+        """Return what determines the order and the lengths of the documents."""
         words = zip(self.plan.names, self._hashes, strict=True)
         return {**self.plan.fingerprints, **{f"lengths of {name}": word for name, word in words}}
 
     def lengths(self, positions: IntArray) -> IntArray:
-        """Tokens of the documents at these positions, int64[n]."""
+        """Return the tokens of the documents at these positions, int64[n]."""
         out = np.empty(len(positions), np.int64)
         for start in range(0, len(positions), _CHUNK):
             part = slice(start, start + _CHUNK)
@@ -69,7 +69,7 @@ class Documents:
         return out
 
     def between(self, start: int, stop: int) -> IntArray:
-        """Lengths of the documents from `start` on and before `stop`, or before the end of the stream."""
+        """Return the lengths of the documents from `start` to `stop`, or to the end of the stream."""
         return self.lengths(np.arange(start, stop if self.length is None else min(stop, self.length)))
 
     def segments(self, size: int) -> int | None:
@@ -81,14 +81,14 @@ def _known(name: str, dataset: Dataset) -> npt.NDArray[np.int64]:
     lengths = dataset.lengths
     if lengths is None:
         raise ConfigError(
-            f"the index of {name!r} does not say how many tokens its samples have, so they cannot be packed",
+            f"the index of {name!r} has no lengths in tokens, so its samples cannot be packed",
             file=dataset.url,
             kind="no-lengths",
-            fix="Pack tokenized data only, or leave 'pack' out.",
+            fix="Use tokenized data, or remove 'pack'.",
         )
     if lengths.shape != (len(dataset),) or lengths.dtype.kind not in "iu":
         raise DataError(
-            f"there are {len(dataset):,} samples, and lengths of shape {lengths.shape} and type {lengths.dtype}",
+            f"the index has {len(dataset):,} samples, but lengths of shape {lengths.shape} and type {lengths.dtype}",
             file=dataset.url,
             kind="bad-lengths",
         )
@@ -105,7 +105,7 @@ def _checked_hash(lengths: npt.NDArray[np.int64], dataset: Dataset) -> str:
                 f"sample {number} has {int(part.min())} tokens",
                 file=dataset.url,
                 kind="bad-lengths",
-                fix="The index is damaged: make it again.",
+                fix="The index is damaged: rebuild it.",
             )
         digest.update(part.data)
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""A plan whose positions are rows of tokens: windows or packed documents over the stream of another plan."""
+"""Packed plans: their positions are rows of tokens, windows or packed documents of another plan's stream."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ _LONGEST = 2**31 - 2
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """The options of packing: how documents become rows; see docs/packing.md.
+    """Options of packing documents into rows; see docs/packing.md.
 
     Attributes:
         seq_len: tokens in a row.
-        method: ``best_fit`` for whole documents, ``concat`` for windows over all of them laid end to end.
+        method: ``best_fit`` for whole documents, ``concat`` for windows over the concatenated documents.
         overlap: windows hold ``seq_len + 1`` tokens, the last of which is the first of the next window. concat only.
-        last: what becomes of the end that fills no window: ``drop``, ``keep`` (a shorter row), ``pad``. concat only.
-        long: what becomes of documents longer than `seq_len`: ``split``, ``truncate``, ``drop``. best_fit only.
+        last: handling of an incomplete window at the end: ``drop``, ``keep`` (a shorter row), ``pad``. concat only.
+        long: handling of documents longer than `seq_len`: ``split``, ``truncate``, ``drop``. best_fit only.
         buffer: documents that are packed together. best_fit only.
-        pad: the token that fills rows up.
-        rows: where the plan ends; None for where the documents end.
+        pad: the padding token.
+        rows: length of the plan in rows; None to use all documents.
 
     Raises:
         ConfigError: a value is out of range.
@@ -73,10 +73,12 @@ class Packing:
                     f"{name} {value} is out of range", kind="bad-packing", fix=f"Give a number from 1 to {most}."
                 )
         if self.overlap and self.method != "concat":
-            raise ConfigError("only windows overlap", kind="bad-packing", fix="Use 'method: concat', or no 'overlap'.")
+            raise ConfigError(
+                "only windows overlap", kind="bad-packing", fix="Use 'method: concat', or remove 'overlap'."
+            )
 
     def order(self) -> str:
-        """Return all that decides which tokens are in which row."""
+        """Return everything that determines which tokens are in which row, for fingerprints."""
         if self.method == "concat":
             overlap = ", overlap" if self.overlap else ""
             return f"concat {self.seq_len:,}{overlap}, last {self.last}, version {windows.VERSION}"
@@ -84,14 +86,14 @@ class Packing:
 
 
 class Row(dict[str, Any]):
-    """A row of a `PackedPlan`: its fields, and what its first document and those that were split hold before it."""
+    """A row of a `PackedPlan`: its fields, and access to the earlier tokens of documents that continue in it."""
 
     def __init__(self, fields: dict[str, Any], pieces: dict[int, tuple[Dataset, int, int]]) -> None:
         super().__init__(fields)
         self._pieces = pieces
 
     def before(self, place: int, most: int) -> npt.NDArray[Any]:
-        """Tokens of the document at a place of the row that stand before it: the last `most` of them."""
+        """Return the last `most` tokens of the document at this place of the row that precede the row."""
         if place not in self._pieces:
             return np.zeros(0, np.int64)
         dataset, index, start = self._pieces[place]
@@ -101,17 +103,17 @@ class Row(dict[str, Any]):
 
 
 class PackedPlan(Plan):
-    """A pure function from rows to tokens. It can be used wherever a `Plan` can; its positions are the rows.
+    """A pure function from rows to tokens. Can be used wherever a `Plan` can; its positions are the rows.
 
-    How many rows there are is known when the stream of documents has been planned to its end: at the first call that
-    needs it, or from the sidecar of an earlier run. An endless stream is planned as far as rows are asked for.
+    The number of rows is known once the whole stream of documents has been planned: at the first call that needs it, or
+    from the sidecar of an earlier run. An endless stream is planned as far as rows are requested.
 
     Args:
-        documents: the plan of documents; its datasets know how many tokens each sample has.
-        packing: how they become rows.
-        cache: folder for what is planned; `storage.cache.cache_folder()` unless given. Needs 8 bytes per row and
-            about 12 per document for best_fit, next to nothing for concat.
-        where: ``file:line`` that messages about the packing name.
+        documents: the plan of documents; the indexes of its datasets must have lengths in tokens.
+        packing: how documents become rows.
+        cache: folder of the sidecar; `storage.cache.cache_folder()` by default. Needs 8 bytes per row and about 12 per
+            document for best_fit, almost nothing for concat.
+        where: ``file:line`` for error messages about the packing.
         skip: rows that are skipped.
 
     Attributes:
@@ -120,7 +122,7 @@ class PackedPlan(Plan):
         width: tokens in a full row.
 
     Raises:
-        ConfigError: a dataset does not know its lengths, there is not a token in them, or the plan is packed already.
+        ConfigError: the lengths of a dataset are unknown, the documents have no tokens, or the plan is already packed.
     """
 
     def __init__(
@@ -144,7 +146,7 @@ class PackedPlan(Plan):
         self.width = self.map.width
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        """Another process maps the sidecar for itself."""
+        """Pickle the arguments only: the other process maps the sidecar itself."""
         if self.again is not None:
             return super().__reduce_ex__(protocol)
         return partial(PackedPlan, where=self._where, skip=self._skip), (self.documents, self.packing, self._cache)
@@ -155,10 +157,10 @@ class PackedPlan(Plan):
         return self._skip
 
     def skipping(self, ranges: Iterable[tuple[int, int]], said: str = "") -> PackedPlan:
-        """Return this plan without some ranges ``(first, stop)`` of its rows; how documents are packed stays as it was.
+        """Return this plan without the given ranges ``(first, stop)`` of rows; the packing does not change.
 
         Raises:
-            ConfigError: a range is empty or outside the plan, or nothing would be left.
+            ConfigError: a range is empty or outside the plan, or no row would remain.
         """
         gaps = Gaps(ranges, LONGEST if self.length is None else self.length, said)
         plan = PackedPlan(self.documents, self.packing, self._cache, where=self._where, skip=gaps)
@@ -167,10 +169,10 @@ class PackedPlan(Plan):
 
     @property
     def length(self) -> int | None:
-        """The number of rows, or None if the plan never ends. Packs the whole of a finite stream.
+        """The number of rows, or None if the plan is endless. Packs the whole of a finite stream.
 
         Raises:
-            ConfigError: there are fewer rows than `Packing.rows` asks for, or none.
+            ConfigError: there are no rows, or fewer than `Packing.rows`.
         """
         return self._rows if self._rows is None or self._skip is None else self._rows - self._skip.count
 
@@ -187,7 +189,7 @@ class PackedPlan(Plan):
                 f"{self.documents.length:,} documents give {total:,} rows" + (f", not {asked:,}" if asked else ""),
                 file=self._where,
                 kind="too-few-rows",
-                fix=f"Ask for at most 'rows: {total}', or for more epochs." if total else self._no_rows(),
+                fix=f"Use at most 'rows: {total}', or more epochs." if total else self._no_rows(),
             )
         return total
 
@@ -198,7 +200,7 @@ class PackedPlan(Plan):
         return f"Check that the documents have tokens{dropped}."
 
     def spans(self, rows: npt.ArrayLike) -> Spans:
-        """Return which spans of which documents rows hold, in their order in the row.
+        """Return the spans of documents in rows, in the order of the row.
 
         Raises:
             NotFound: a row outside ``[0, length)``.
@@ -207,56 +209,57 @@ class PackedPlan(Plan):
         return self.map.spans(asked if self._skip is None else self._skip.inward(asked))
 
     def locate_spans(self, rows: npt.ArrayLike) -> LocatedSpans:
-        """`spans`, with the source, sample number and epoch of each one's document. Raises as `spans` does."""
+        """Return `spans` with the source, sample number and epoch of each span's document. Raises as `spans` does."""
         spans = self.spans(rows)
         return LocatedSpans(spans, self.documents.node.locate(spans.position))
 
     def placements(self, positions: npt.ArrayLike) -> Placements:
-        """Return which rows hold documents, given by their positions in the plan of documents; the inverse of `spans`.
+        """Return the rows of documents, given by their positions in the plan of documents; the inverse of `spans`.
 
-        Rows behind `length` are among them; the row is -1 where it is skipped. Documents without tokens, and tokens
-        left out, are in no row.
+        Rows beyond `length` are included; a skipped row is -1. Documents without tokens, and dropped tokens, are in no
+        row.
         """
         found = self.map.placements(self.documents._checked(positions))
         return found if self._skip is None else replace(found, row=self._skip.outward(found.row))
 
     def locate(self, positions: npt.ArrayLike) -> Located:
-        """Source, sample number and epoch of the first document in each row: int32[n], int64[n], int64[n]."""
+        """Return source, sample number and epoch of the first document in each row: int32[n], int64[n], int64[n]."""
         spans = self.spans(positions)
         return self.documents.node.locate(spans.position[spans.row_offsets[:-1]])
 
     def positions_of(self, source: int | str, indices: Sequence[int], within: int | None = None) -> IntArray:
-        """All rows that hold a token of some samples, in order, int64[n]; arguments as for `Plan.positions_of`."""
+        """Return all rows that hold a token of the samples, in order, int64[n]. See `Plan.positions_of`."""
         end = self._budget(within)
         rows = np.unique(self.placements(self._documents_of(source, indices, end)).row)
         return rows[(rows >= 0) & (rows < (LONGEST if end is None else end))]
 
     def documents_of(self, source: int | str, index: int, within: int | None = None) -> IntArray:
-        """All times that one sample comes in the documents of the first `within` rows: positions in their plan."""
+        """Return the positions of a sample in the plan of documents, for the documents of the first `within` rows."""
         return self._documents_of(source, [index], self._budget(within))
 
     def _documents_of(self, source: int | str, indices: Sequence[int], end: int | None) -> IntArray:
         return self.documents.positions_of(source, indices, None if end is None else self.map.reach(self._after(end)))
 
     def locate_ahead(self, positions: npt.ArrayLike) -> None:
-        """None: rows are read by their spans."""
+        """Return None: rows are read by their spans."""
 
     def locate_to_read(self, positions: npt.ArrayLike) -> LocatedSpans:
-        """Return what `read` has to know of rows, for who needs it too."""
+        """Return the locations that `read` needs for these rows, so that a caller can share them."""
         return self.locate_spans(positions)
 
     def read_batch(self, positions: npt.ArrayLike, want: Want, located: Any = None) -> None:
-        """None: there is no shorter way."""
+        """Return None: rows have no batch reader."""
 
     def read(self, positions: npt.ArrayLike, located: Located | LocatedSpans | None = None) -> list[Any]:
         """Return the rows as dicts, in the requested order.
 
-        ``input_ids`` int64[width], ``positions`` int32[width] (they begin at 0 in each span), ``cu_seqlens`` int32
-        (where each span begins, and the end; padding counts as one more), and ``tokens``, how many are no padding.
+        The fields are ``input_ids`` int64[width], ``positions`` int32[width] (from 0 in each span), ``cu_seqlens``
+        int32 (the start of each span, and the end; padding counts as one more span), and ``tokens``, the number of
+        tokens without padding.
 
         Raises:
             ConfigError: a dataset has no tokens to read.
-            DataError: it gave another number of tokens than its index says.
+            DataError: a dataset returned a different number of tokens than its index says.
         """
         rows_at = located if isinstance(located, LocatedSpans) else self.locate_spans(positions)
         spans = rows_at.spans
@@ -280,7 +283,7 @@ class PackedPlan(Plan):
         return rows
 
     def _continued(self, rows_at: LocatedSpans) -> dict[int, dict[int, tuple[Dataset, int, int]]]:
-        """Per row the spans that do not begin their document: place -> dataset, sample, first token."""
+        """Return for each row the spans that do not begin their document: place -> dataset, sample, first token."""
         out: dict[int, dict[int, tuple[Dataset, int, int]]] = {}
         spans = rows_at.spans
         numbers = np.flatnonzero(spans.start)
@@ -297,23 +300,23 @@ class PackedPlan(Plan):
 
     @property
     def fingerprints(self) -> dict[str, str]:
-        """The parts of the plan of documents, their lengths, and how they are packed."""
+        """Return the fingerprints of the plan of documents, of their lengths, and of the packing."""
         return self._fingerprints
 
     @cached_property
     def _fingerprints(self) -> dict[str, str]:
         parts = {**self.stream.fingerprints, "packing": self.packing.order(), "padding": str(self.packing.pad)}
         if self.packing.method == "best_fit" or self.packing.last != "drop":
-            # Another end of the stream would pack the last buffer, or fill the last window, in another way.
+            # The end of the stream affects the packing of the last buffer, or the last window.
             parts["documents"] = "endless" if self.documents.length is None else f"{self.documents.length:,}"
         return parts if self._skip is None else {**parts, "skip": self._skip.said}
 
     def _after(self, total: int) -> int:
-        """Return the row right after the first `total`, as rows count without the skip list."""
+        """Return the row after the first `total`, counted without the skip list."""
         return total if self._skip is None else self._skip.after(total)
 
     def report(self, samples: int | None = None) -> PackedReport:
-        """Fill of the first `samples` rows or the whole plan, and the report of the documents they come from."""
+        """Return the fill of the first `samples` rows or of the whole plan, with the report of their documents."""
         total = self._budget(samples)
         rows = None if total is None else self._after(total)
         inner = self.documents.report(None if rows is None else self.map.reach(rows))
@@ -327,7 +330,7 @@ class PackedPlan(Plan):
         return self.documents.drawn(self.map.reach(self._after(samples)))
 
     def _skipped_tokens(self, before: int) -> int:
-        """Tokens in the skipped ones of the first rows."""
+        """Return the tokens in skipped rows before row `before`."""
         assert self._skip is not None
         total, count = 0, self._skip.skipped(before)
         for start in range(0, count, 4096):
@@ -357,13 +360,13 @@ class PackedPlan(Plan):
         return map
 
     def _key(self) -> str:
-        """Return the name of the sidecar: a word for all that decides what is in it."""
+        """Return the name of the sidecar: a hash of everything that determines its contents."""
         how = f"sums {windows.VERSION}" if self.packing.method == "concat" else self.packing.order()
         text = json.dumps([self.stream.fingerprints, self.stream.length, how], sort_keys=True, ensure_ascii=False)
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
     def _tokens(self, rows_at: LocatedSpans) -> IntArray:
-        """Return the tokens of all spans, one after another: one bulk read per source, in stored order."""
+        """Return the concatenated tokens of all spans, with one bulk read per source in stored order."""
         spans, located = rows_at
         out = np.empty(int(spans.length.sum()), np.int64)
         begins = offsets(spans.length)
@@ -384,10 +387,10 @@ def _read_tokens(
 ) -> Sequence[npt.NDArray[np.integer[Any]]]:
     if not isinstance(dataset, TokenReader):
         raise ConfigError(
-            "this dataset knows how many tokens its samples have, but not the tokens",
+            "this dataset has lengths in tokens, but no tokens",
             file=dataset.url,
             kind="no-tokens",
-            fix="Tokenize it, and name the token files in the recipe.",
+            fix="Tokenize it, and use the token files in the recipe.",
         )
     return dataset.read_tokens(indices, starts, lengths)
 
@@ -395,9 +398,9 @@ def _read_tokens(
 def _wrong_length(dataset: Dataset, located: Located, spans: Spans, span: int, found: int) -> DataError:
     start, length = int(spans.start[span]), int(spans.length[span])
     return DataError(
-        f"tokens {start} to {start + length} were asked for, {found} came",
+        f"tokens {start} to {start + length} were requested, {found} were read",
         file=dataset.url,
         record=str(int(located.index[span])),
         kind="bad-lengths",
-        fix="The index does not fit the tokens: make it again.",
+        fix="The index does not match the tokens: rebuild it.",
     )

@@ -1,9 +1,9 @@
-"""The sidecar of a packing plan: what was planned once is kept in files that every later run maps into memory.
+"""Sidecar of a packing plan: the plan is stored in files that later runs map into memory.
 
 The stream of documents is cut into segments of equal numbers of documents, planned in order, each when it is first
-needed. One folder holds one plan and is named after all that decides it, so a file never has to be compared with the
-data: it is right or it does not exist. One segment is one file, ``00000000.pack``, ``00000001.pack``, ...; all numbers
-are little-endian:
+needed. One folder holds one plan and is named by a hash of everything that determines it, so a file never needs to be
+compared with the data. One segment is one file, ``00000000.pack``, ``00000001.pack``, ...; all numbers are
+little-endian:
 
 ========  ==========  ==================================================================================
 bytes     type        content
@@ -16,9 +16,9 @@ bytes     type        content
           int32[N]    body: spans' document, piece and length, one column after another (packing)
 ========  ==========  ==================================================================================
 
-A unit is a row for packing, and a token for windows. A file appears under its name only when it is whole. A damaged,
-missing or foreign file is planned again and replaced. Of several processes that need a segment, one plans it and the
-others wait; where file locks do not work they plan the same bytes and replace each other's file with its equal.
+A unit is a row for packing, and a token for windows. Files are published atomically. A damaged, missing or foreign file
+is planned again and replaced. If several processes need a segment, one plans it and the others wait. Without working
+file locks, each plans it, and they replace each other's file with an identical one.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Segment:
     """One planned segment.
 
     Attributes:
-        number: which.
-        documents: positions of the stream that it covers.
+        number: its number.
+        documents: number of positions of the stream that it covers.
         first: units (rows, or tokens) of all segments before it.
         units: units in it.
         tokens: tokens that its rows hold.
@@ -76,7 +76,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """A file's numbers, without its body."""
+    """The header of a segment's file."""
 
     digest: int
     number: int
@@ -90,12 +90,12 @@ class _Head:
 
 
 class Segments:
-    """The segments of one plan; threads may share it.
+    """The segments of one plan. Thread-safe.
 
     Args:
-        folder: the plan's own folder; made when something is written.
+        folder: the plan's own folder; created on the first write.
         make: ``make(number, first)`` plans one segment.
-        end: how many segments there are, None for no end.
+        end: number of segments; None for an endless stream.
     """
 
     def __init__(self, folder: Path, make: Callable[[int, int], Segment], end: int | None) -> None:
@@ -108,7 +108,7 @@ class Segments:
         self._table = np.zeros(1, np.int64)
 
     def of_units(self, units: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The segment of each unit, int64[n]; plans as far as needed. A unit behind the end belongs to the last."""
+        """Return the segment of each unit, int64[n]; plans as far as needed. Units beyond the end are in the last."""
         if len(units):
             self.until(int(units.max()))
         found = np.searchsorted(self._table, units, side="right") - 1
@@ -118,7 +118,7 @@ class Segments:
         """Plan until `unit` is in a segment, or to the end.
 
         Raises:
-            ConfigError: the stream has no end, and many segments in a row give nothing.
+            ConfigError: the stream is endless, and many consecutive segments are empty.
             StorageError: the folder cannot be written.
         """
         with self._lock:
@@ -129,20 +129,20 @@ class Segments:
                 if self.end is None and empty == _MOST_EMPTY:
                     count = sum(head.documents for head in self._heads[-empty:])
                     raise ConfigError(
-                        f"{count:,} documents in a row have no token to pack",
+                        f"{count:,} consecutive documents have no token to pack",
                         kind="nothing-to-pack",
                         fix="Check the datasets; with 'long: drop', whether seq_len is shorter than all documents.",
                     )
 
     def head(self, number: int) -> _Head:
-        """Return the numbers of one segment; plans as far as needed."""
+        """Return the header of one segment; plans as far as needed."""
         with self._lock:
             while len(self._heads) <= number:
                 self._advance()
             return self._heads[number]
 
     def get(self, number: int) -> Segment:
-        """One segment, mapped into memory; plans as far as needed."""
+        """Return one segment, mapped into memory; plans as far as needed."""
         with self._lock:
             if number in self._open:
                 self._open.move_to_end(number)
@@ -154,17 +154,17 @@ class Segments:
 
     @property
     def planned(self) -> int:
-        """Units of the segments planned so far."""
+        """Return the number of units in the segments planned so far."""
         return self._starts[-1]
 
     @property
     def total(self) -> int:
-        """Units of the whole stream, which has to end; plans all of it."""
+        """Return the number of units in the whole stream, which must be finite; plans all of it."""
         self.until(2**63 - 1)
         return self._starts[-1]
 
     def _advance(self) -> None:
-        """Know one more segment: from its file, or by planning it."""
+        """Add the next segment, from its file or by planning it."""
         number, first = len(self._heads), self._starts[-1]
         head = read_head(self._path(number))
         if head is None or head.number != number or head.first != first:
@@ -199,9 +199,9 @@ class Segments:
                     segment = load(path)
         except OSError as error:
             raise StorageError(
-                f"the packing plan cannot be kept here: {storage_error(error, str(path)).what}",
+                f"the packing plan cannot be written: {storage_error(error, str(path)).what}",
                 file=str(path),
-                fix="Set FEEDMILL_CACHE_DIR to a folder with room that may be written to.",
+                fix="Set FEEDMILL_CACHE_DIR to a writable folder with enough space.",
             ) from None
         assert segment is not None
         return segment
@@ -234,7 +234,7 @@ def save(path: Path, segment: Segment) -> None:
 
 
 def load(path: Path) -> Segment | None:
-    """One segment, mapped into memory and checked; None if there is no such file or it is damaged."""
+    """Return one segment, mapped into memory and checked; None if the file is missing or damaged."""
     head = read_head(path)
     if head is None:
         return None
@@ -260,13 +260,13 @@ def load(path: Path) -> Segment | None:
 
 
 def read_head(path: Path) -> _Head | None:
-    """Return the numbers at the beginning of a file; None if they do not exist or not whole."""
+    """Return the header of a file; None if the file is missing, truncated or damaged."""
     try:
         with open(path, "rb") as f:
             data = f.read(_BODY)
             size = os.fstat(f.fileno()).st_size
     except OSError:
-        return None  # if there is more to it than that there is no such file, writing it will say what
+        return None  # any other error than a missing file is reported when the file is written
     if len(data) < _BODY:
         return None
     magic, digest = _HEADER.unpack_from(data)

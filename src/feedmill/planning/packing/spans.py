@@ -1,4 +1,4 @@
-"""Rows made of spans of documents: which tokens a row holds, which rows hold a document, and what attention needs."""
+"""Spans of documents in rows: the tokens of a row, the rows of a document, and inputs for attention kernels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """What some rows hold: the spans of row i are ``row_offsets[i]`` to ``row_offsets[i + 1]``, in their order there.
+    """The spans of rows: those of row i are ``row_offsets[i]`` to ``row_offsets[i + 1]``, in the order of the row.
 
     Attributes:
         row_offsets: int64[rows + 1].
@@ -34,13 +34,16 @@ class Spans:
 
     @property
     def row_lengths(self) -> IntArray:
-        """Tokens in each row, int64[rows]."""
+        """Return the number of tokens in each row, int64[rows]."""
         ends = np.concatenate(([0], np.cumsum(self.length)))
         return np.diff(ends[self.row_offsets])
 
     def cu_seqlens(self, width: int | None = None) -> list[npt.NDArray[np.int32]]:
-        """Per row the cumulative lengths of its spans, int32[spans + 1], from 0: the form that attention kernels for
-        sequences of different lengths take. Padding up to `width` counts as one more sequence."""
+        """Return for each row the cumulative lengths of its spans, int32[spans + 1], from 0.
+
+        This is the input of attention kernels for variable-length sequences. Padding up to `width` counts as one more
+        sequence.
+        """
         rows = []
         for begin, end in zip(self.row_offsets[:-1].tolist(), self.row_offsets[1:].tolist(), strict=True):
             ends = np.cumsum(self.length[begin:end])
@@ -49,7 +52,7 @@ class Spans:
         return rows
 
     def position_ids(self, width: int) -> npt.NDArray[np.int32]:
-        """Token positions that begin at 0 in each span, int32[rows, width]; padding begins at 0 too."""
+        """Return token positions, which begin at 0 in each span and in the padding: int32[rows, width]."""
         filled = self.row_lengths
         if len(filled) and int(filled.max()) > width:
             raise ValueError(f"a row has {int(filled.max())} tokens, more than {width}")
@@ -57,7 +60,7 @@ class Spans:
         before = np.concatenate(([0], ends))[self.row_offsets[:-1]]
         rows = np.repeat(np.arange(len(self)), np.diff(self.row_offsets))
         begins = ends - self.length - before[rows]
-        # Where each sequence begins; carried along by a running maximum, since begins only grow within a row.
+        # The start of each sequence, extended to its tokens by a running maximum: starts only grow within a row.
         origin = np.zeros((len(self), width + 1), np.int32)
         origin[rows, begins] = begins
         origin[np.arange(len(self)), filled] = filled
@@ -66,7 +69,7 @@ class Spans:
 
 
 class LocatedSpans(NamedTuple):
-    """What some rows hold, and which samples the documents are.
+    """The spans of rows, with the samples of their documents.
 
     Attributes:
         spans: the spans of the rows.
@@ -79,7 +82,7 @@ class LocatedSpans(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Placements:
-    """Where some documents went: the pieces of document i are ``offsets[i]`` to ``offsets[i + 1]``, by their start.
+    """The rows of documents: the pieces of document i are ``offsets[i]`` to ``offsets[i + 1]``, sorted by start.
 
     Attributes:
         offsets: int64[documents + 1].
@@ -97,7 +100,7 @@ class Placements:
 
 
 def ranges(starts: IntArray, counts: IntArray) -> IntArray:
-    """Return the whole numbers ``starts[i], starts[i] + 1, ...``, `counts[i]` of them, one range after another.
+    """Return the concatenated ranges of `counts[i]` integers from ``starts[i]`` on.
 
     >>> ranges(np.array([5, 20]), np.array([3, 2])).tolist()
     [5, 6, 7, 20, 21]
@@ -107,7 +110,7 @@ def ranges(starts: IntArray, counts: IntArray) -> IntArray:
 
 
 def offsets(counts: IntArray) -> IntArray:
-    """Return where each of several runs begins and the last ends: int64[n + 1]."""
+    """Return the cumulative sums of counts, with a leading 0: int64[n + 1]."""
     out = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=out[1:])
     return out

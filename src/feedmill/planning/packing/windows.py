@@ -1,11 +1,11 @@
-"""Concatenate and cut: windows of `seq_len` tokens over the documents laid end to end.
+"""Concatenate and cut: windows of `seq_len` tokens over the concatenated documents.
 
-Window r holds the tokens ``[r * seq_len, (r + 1) * seq_len)`` of that row, and with `overlap` one more, which is the
-first of the next window: the last target of one is the first input of the other, so that every token but the very
-first is a target once. Documents without tokens are in no window.
+Window r holds the tokens ``[r * seq_len, (r + 1) * seq_len)`` of the concatenation, and with `overlap` one more, which
+is the first of the next window: the last target of one window is the first input of the next, so that every token but
+the very first is a target once. Documents without tokens are in no window.
 
-Where a document lies is the sum of the lengths before it. The sums are kept for every `CHUNK` documents; inside a
-chunk they are added up when they are needed, so that a window costs a search and a part of a chunk's lengths.
+The offset of a document is the sum of the lengths before it. These sums are stored for every `CHUNK` documents and
+computed within a chunk on demand, so a window costs one search and a part of a chunk's lengths.
 """
 
 from __future__ import annotations
@@ -31,11 +31,10 @@ class Windows:
 
     Args:
         documents: the stream.
-        folder: where the sums are kept.
+        folder: where the sums are stored.
         seq_len: tokens from one window to the next.
-        overlap: windows hold one token more.
-        last: what becomes of the tokens after the last whole window: ``drop``, or ``keep`` and ``pad`` for a short
-            window.
+        overlap: windows hold one more token.
+        last: handling of the tokens after the last whole window: ``drop``, or ``keep`` or ``pad`` for a short window.
 
     Attributes:
         width: tokens in a whole window.
@@ -53,23 +52,23 @@ class Windows:
 
     @property
     def total(self) -> int:
-        """Windows over the whole stream, which has to end."""
+        """Return the number of windows over the whole stream, which must be finite."""
         tokens = self._segments.total
         whole = max(tokens - self._overlap, 0) // self.seq_len
         if self.last == "drop":
             return whole
-        # A window must bring a new token, except that a single token still has to be somewhere.
+        # Every window must hold a new token; a stream of a single token still needs one window.
         return -(-max(tokens - self._overlap, min(tokens, 1)) // self.seq_len)
 
     def has(self, row: int) -> bool:
-        """Return whether there is such a window; plans as far as needed to know."""
+        """Return whether the window exists; plans as far as needed."""
         if self.documents.length is not None:
             return row < self.total
         self._segments.until(row * self.seq_len + self.width)
         return True
 
     def spans(self, rows: IntArray) -> Spans:
-        """Return what windows hold; int64[n], each of them one that there is."""
+        """Return the spans of windows, int64[n], all of which must exist."""
         begin = rows * self.seq_len
         end = begin + self.width
         if len(end) and self.documents.length is not None:
@@ -80,7 +79,7 @@ class Windows:
         position = ranges(first, counts)
         length = self.documents.lengths(position)
         spans = offsets(counts)
-        # Tokens of each document that lie before its window, and after it: only its first and last one have any.
+        # Tokens of a document before and after the window: only the first and last document of a window have any.
         start = np.zeros(len(position), np.int64)
         start[spans[:-1]] = begin - before[: len(rows)]
         surplus = np.zeros(len(position), np.int64)
@@ -90,7 +89,7 @@ class Windows:
         return Spans(np.concatenate(([0], np.cumsum(kept)))[spans], position[kept], start[kept], length[kept])
 
     def placements(self, positions: IntArray) -> Placements:
-        """Return the windows that hold some documents, int64[n]."""
+        """Return the windows that hold the documents at these positions, int64[n]."""
         begin, length = self._begins(positions), self.documents.lengths(positions)
         low = np.maximum(begin - self._overlap, 0) // self.seq_len
         high = np.where(length > 0, (begin + length - 1) // self.seq_len, low - 1)
@@ -104,14 +103,14 @@ class Windows:
         return Placements(offsets(counts), row, at, start, np.minimum(length[owner] - start, self.width - at))
 
     def reach(self, rows: int) -> int:
-        """Return how many documents of the stream the first `rows` windows touch: no later one is in them."""
+        """Return the number of documents of the stream up to the last one in the first `rows` windows."""
         if rows == 0:
             return 0
         spans = self.spans(np.array([rows - 1]))
         return int(spans.position[-1]) + 1
 
     def counts(self, rows: int) -> tuple[int, int]:
-        """Tokens in the first `rows` windows, shared ones twice; tokens that the end of the stream skips."""
+        """Return the tokens in the first `rows` windows, shared ones twice, and the tokens dropped at the end."""
         if rows == 0:
             return 0, 0
         tokens = (rows - 1) * self.width + int(self.spans(np.array([rows - 1])).row_lengths[0])
@@ -119,7 +118,7 @@ class Windows:
         return tokens, max(self._segments.total - (rows * self.seq_len + self._overlap), 0) if ends else 0
 
     def _find(self, tokens: IntArray) -> tuple[IntArray, IntArray]:
-        """Return the document that each token is of, and the tokens before that document."""
+        """Return the document of each token, and the number of tokens before that document."""
         position, before = np.empty_like(tokens), np.empty_like(tokens)
         segment = self._segments.of_units(tokens)
         chunk = np.empty_like(tokens)
@@ -137,7 +136,7 @@ class Windows:
         return position, before
 
     def _begins(self, positions: IntArray) -> IntArray:
-        """Tokens before each document."""
+        """Return the number of tokens before each document."""
         out = np.empty_like(positions)
         chunk = positions // CHUNK
         for number in np.unique(chunk).tolist():
@@ -146,7 +145,7 @@ class Windows:
         return out
 
     def _sums(self, chunk: int) -> IntArray:
-        """Tokens before each document of a chunk, int64[documents]."""
+        """Return the number of tokens before each document of a chunk, int64[documents]."""
         with self._lock:
             if chunk in self._chunks:
                 self._chunks.move_to_end(chunk)

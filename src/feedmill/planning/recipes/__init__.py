@@ -1,1 +1,1 @@
-"""Recipes: read, checked, nested, and compiled to plans."""
+"""Recipes: reading, validation, nesting, and compilation to plans."""

@@ -1,4 +1,4 @@
-"""From a recipe to a plan: open every dataset, and build the tree of nodes over them."""
+"""Compile recipes to plans: open every dataset, and build the tree of nodes over them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,13 @@ ALL_SPLITS = "*"
 
 
 def compile_recipe(recipe: Recipe, open: Open, *, trust: bool = False) -> Plan:
-    """The plan of a recipe; `open` is called once for each different dataset, `trust` allows joiners to be run."""
+    """Return the plan of a recipe.
+
+    Args:
+        recipe: the recipe.
+        open: opens one dataset; called once for each distinct path and options.
+        trust: allow joiners to run.
+    """
     compiler = _Compiler(open, trust)
     seed = recipe.model.seed or 0
     root = compiler.recipe(recipe, seed, "")
@@ -81,7 +87,7 @@ def compile_recipe(recipe: Recipe, open: Open, *, trust: bool = False) -> Plan:
 
 
 class _Compiler:
-    """What was opened so far, while walking a recipe and those nested in it."""
+    """The datasets, names and nodes collected while walking a recipe and those nested in it."""
 
     def __init__(self, open: Open, trust: bool) -> None:
         self.open, self.trust = open, trust
@@ -94,14 +100,14 @@ class _Compiler:
         self.tokens = Tokens(self.sources)
 
     def dataset(self, path: str, options: dict[str, Any]) -> Dataset:
-        """Return a dataset, opened once for each way to open it."""
+        """Return an opened dataset, opened once for each distinct set of options."""
         known = (path, *options.items())
         if known not in self.opened:
             self.opened[known] = self.open(path, **options)
         return self.opened[known]
 
     def leaf(self, dataset: Dataset, name: str, line: str) -> Leaf:
-        """Return the leaf of one more source; `line` is where the recipe has it."""
+        """Add a source and return its leaf; `line` is its ``file:line`` in the recipe."""
         leaf = Leaf(len(self.sources), len(dataset))
         self.sources.append(dataset)
         self.names.append(name)
@@ -109,7 +115,7 @@ class _Compiler:
         return leaf
 
     def recipe(self, recipe: Recipe, seed: int, prefix: str) -> Node:
-        """Return a whole recipe, up to where it says it ends; its sources are called `prefix` and their own name."""
+        """Return the node of a whole recipe, cut to its own length; `prefix` is prepended to its sources' names."""
         model = recipe.model
         walk = Walk(self, recipe, seed)
         if model.order is not None:
@@ -126,7 +132,7 @@ class _Compiler:
             node = shuffle_as(walk.concat(model.concat, ("concat",), prefix), model.shuffle, seed, prefix)
             name = prefix.rstrip("/")
         else:
-            assert model.source is not None  # the schema has made sure of one of the three
+            assert model.source is not None  # the schema requires one of the three
             name = prefix + names_of([model.source])[0]
             node = walk.member(model.source, ("source",), name, model.source.shuffle or model.shuffle)
             cap = model.source.max_repeats
@@ -142,7 +148,7 @@ def _run_length(model: RecipeModel) -> int:
 
 
 class Walk:
-    """One recipe on its way into the tree."""
+    """Builder of the nodes of one recipe."""
 
     def __init__(self, compiler: _Compiler, recipe: Recipe, seed: int) -> None:
         self.compiler, self.file, self.seed = compiler, recipe, seed
@@ -156,7 +162,7 @@ class Walk:
         samples: int | None = None,
         run_length: int = 1,
     ) -> Node:
-        """Return the members of a blend by weight, each a stream of its own."""
+        """Return a blend of members by weight, each of them a separate stream."""
         members = mix.blend or []
         names = names_of(members)
         streams = []
@@ -204,7 +210,7 @@ class Walk:
             return StagedBlend(streams, parts, length=samples, run_length=run_length)
 
     def epochized(self, members: Sequence[Member], place: Place, prefix: str, shuffle: ShuffleModel) -> Node:
-        """Members by repetitions per epoch."""
+        """Return an epochized blend: each epoch holds every member `repetitions` times."""
         nodes, names = [], [prefix + name for name in names_of(members)]
         for number, (member, name) in enumerate(zip(members, names, strict=True)):
             here = (*place, number)
@@ -222,12 +228,12 @@ class Walk:
             )
 
     def mean(self, node: Node, place: Place) -> Fraction:
-        """Tokens per sample of a member."""
+        """Return the mean tokens per sample of a member."""
         with recipe_line(self.file, place):
             return self.compiler.tokens.mean(node)
 
     def concat(self, members: Sequence[Member], place: Place, prefix: str) -> Node:
-        """Members one after another, each in stored order unless it says otherwise itself."""
+        """Return the members one after another, each in stored order unless it sets its own `shuffle`."""
         parts = []
         for number, (member, name) in enumerate(zip(members, names_of(members), strict=True)):
             here = (*place, number)
@@ -241,7 +247,7 @@ class Walk:
             return Concat(parts)
 
     def ordered(self, prefix: str) -> Node:
-        """Return the whole recipe in the order of another tool, its members in stored order."""
+        """Return the node of a recipe with an `order` of another tool; its members are in stored order."""
         model = self.file.model
         kind = "blend" if model.blend else "concat" if model.concat else "source"
         if kind == "concat":
@@ -255,13 +261,13 @@ class Walk:
             return Repeat(in_order(model, nodes), model.epochs, length=model.samples)
 
     def repeat(self, node: Node, member: Member, place: Place, name: str, times: Any) -> Node:
-        """Return a member again and again, or as often as it says."""
+        """Return the member repeated `times` times; None repeats it without end."""
         self.compiler.places[name] = self.file.where((*place, "max_repeats"))
         with recipe_line(self.file, (*place, "epochs") if member.epochs else place):
             return Repeat(node, times, max_repeats=member.max_repeats, name=name)
 
     def member(self, member: Member, place: Place, name: str, shuffle: ShuffleModel | None) -> Node:
-        """One epoch of a member in its order, or an endless one."""
+        """Return one epoch of a member in its own order, or an endless node."""
         if member.blend is not None:
             return self.blend(member, place, f"{name}/", shuffle or self.file.model.shuffle)
         if member.blend_epochized is not None:
@@ -273,27 +279,27 @@ class Walk:
             nested = self.file.nested[place]
             if nested.model.skip:
                 raise ConfigError(
-                    "a recipe that is a source of another has no 'skip': positions count in the whole stream",
+                    "a nested recipe cannot have 'skip': its positions count in the whole stream",
                     file=nested.where(("skip",)),
                     kind="bad-skip",
-                    fix="Write it in the outermost recipe, with the source's full name.",
+                    fix="Move it to the outermost recipe, with the source's full name.",
                 )
             for key in ("deal", "balance", "batch", "homogeneous"):
                 if getattr(nested.model, key) is not None:
                     raise ConfigError(
-                        f"a recipe that is a source of another has no {key!r}: it is about whole global batches",
+                        f"a nested recipe cannot have {key!r}: it applies to whole global batches",
                         file=nested.where((key,)),
                         kind="nested-deal",
-                        fix="Write it in the outermost recipe.",
+                        fix="Move it to the outermost recipe.",
                     )
             if nested.model.pack is not None:
                 raise ConfigError(
-                    f"the recipe {member.recipe} packs its documents, and rows cannot be mixed or packed again",
+                    f"the nested recipe {member.recipe} has 'pack': packed rows cannot be blended or packed again",
                     file=self.file.where((*place, "recipe")),
                     kind="nested-pack",
                     fix="Move its 'pack' to the top of the outermost recipe.",
                 )
-            # A recipe has its own order inside; only the member itself may ask to shuffle what it gives.
+            # A recipe defines its own order; only an explicit 'shuffle' of the member shuffles its output again.
             shuffle = member.shuffle
             own = nested.model.seed
             seed = self.seed if own is None else derive(self.seed, "recipe", name, own)
@@ -304,7 +310,7 @@ class Walk:
             return shuffle_as(node, shuffle, self.seed, name)
 
     def dataset(self, member: Member, place: Place, name: str) -> Node:
-        """Return a leaf for an opened dataset or join, cut to its subset."""
+        """Open the dataset or join of a member and return its leaf, cut to its subset."""
         leaf = self.compiler.leaf(self.source(member, place), name, self.file.where(place))
         if not member.ranges:
             return leaf
@@ -312,19 +318,19 @@ class Walk:
             return Subset(leaf, *within(member.ranges, leaf.length))
 
     def source(self, member: Member, place: Place) -> Dataset:
-        """Return the opened dataset or join of a member, which has samples."""
+        """Return the opened dataset or join of a member. Raises `ConfigError` if it has no samples."""
         dataset = self.opened(member) if member.join is None else self.joined(member, place)
         if not len(dataset):
             raise ConfigError(
                 f"the dataset {member.path or dataset.url} has no samples",
                 file=self.file.where((*place, "path" if member.join is None else "join")),
                 kind="empty-source",
-                fix="Leave it out, choose another split, or prepare it again.",
+                fix="Remove it, choose another split, or run 'feedmill prepare' again.",
             )
         return dataset
 
     def opened(self, wanted: Member | JoinPart, subflavors: Mapping[str, Any] | None = None) -> Dataset:
-        """Return the dataset of a source or of one part of a join, with what the recipe attaches to its samples."""
+        """Return the dataset of a source or of one part of a join, with the subflavors and auxiliary data attached."""
         compiler = self.compiler
         assert wanted.path is not None
         given = {"split": wanted.split, "dataset_config": wanted.dataset_config, "split_config": wanted.split_config}
@@ -338,7 +344,7 @@ class Walk:
         path = join_url(self.file.base, wanted.path)
         dataset = compiler.dataset(path, options)
         if wanted.split is None and "train" in dataset.splits:
-            # A recipe is for training: what was set aside for validation must not come in by skipping a word.
+            # A recipe is for training: omitting 'split' must not include validation data.
             dataset = compiler.dataset(path, {**options, "split": "train"})
         attached = {**(wanted.subflavors or {}), **(subflavors or {})}
         aux = getattr(wanted, "aux", None)
@@ -348,12 +354,12 @@ class Walk:
             for key, url in urls.items():
                 if not aux_is_there(url):
                     raise NotFound(
-                        f"the auxiliary data {key!r} is not there", file=url, kind="no-aux", fix="Check its path."
+                        f"the auxiliary data {key!r} is missing", file=url, kind="no-aux", fix="Check its path."
                     )
         return dataset
 
     def joined(self, member: Member, place: Place) -> Dataset:
-        """Several datasets side by side."""
+        """Return the dataset of a join."""
         from feedmill.formats.energon.join import joined_samples
         from feedmill.samples.joined import JoinedDataset, build_joiner
 
@@ -367,7 +373,7 @@ class Walk:
 
 
 def joins(recipe: Recipe, open: Open) -> Iterator[tuple[str, str | None, list[Part]]]:
-    """Each join of a recipe: where it was written, the folder of its prepared rows, and its opened datasets."""
+    """Yield for each join of a recipe: its ``file:line``, the folder of its prepared rows, and its opened datasets."""
     walk = Walk(_Compiler(open, False), recipe, 0)
     for place, member in members(recipe.model):
         if member.join is not None:

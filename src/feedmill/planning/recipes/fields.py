@@ -1,6 +1,6 @@
-"""The parts of a recipe that stand by themselves: numbers, shuffles, stages, orders, joins, skip lists, packing.
+"""Pydantic models of recipe fields: numbers, shuffles, stages, orders, joins, skip lists, packing.
 
-Imported only when a recipe is read, since pydantic takes a while to load.
+Imported only when a recipe is read, because importing pydantic is slow.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ def _known_bound(value: Any) -> Any:
         return value
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
-    raise ValueError("a bound of a subset is a sample number from 0, 'end', or a percentage such as \"50%\"")
+    raise ValueError("a bound of a subset must be a sample number from 0, 'end', or a percentage such as \"50%\"")
 
 
 def short(key: str) -> Callable[[Any], Any]:
-    """Return a plain word in place of a mapping stands for that mapping's main key."""
+    """Return a validator that expands a plain string to a mapping with this one key."""
     return lambda value: {key: value} if isinstance(value, str) else value
 
 
@@ -68,7 +68,7 @@ Bound = Annotated[int | str, BeforeValidator(_known_bound)]
 
 
 Range = tuple[Bound, Bound]
-TAGS = ("<range>", "<ranges>", "<list>", "<names>")  # never shown: they only keep messages to the form that was meant
+TAGS = ("<range>", "<ranges>", "<list>", "<names>")  # never shown: they restrict messages to the matching form
 Ranges = Annotated[
     Annotated[Range, Tag("<range>")] | Annotated[tuple[Range, ...], Tag("<ranges>")],
     Discriminator(lambda value: "<ranges>" if value and all_pairs(value) else "<range>"),
@@ -76,7 +76,7 @@ Ranges = Annotated[
 
 
 def all_pairs(value: Any) -> bool:
-    """Return whether a subset is a list of ranges, and not one range."""
+    """Return whether a subset is a list of ranges rather than a single range."""
     return isinstance(value, list | tuple) and all(isinstance(item, list | tuple) for item in value)
 
 
@@ -88,13 +88,13 @@ class ShuffleModel(Strict):
     """How samples are shuffled within each epoch."""
 
     kind: Literal["none", "global", "block"] = Field(description="none, global, or block: see docs/order.md")
-    block: Count = Field(default=DEFAULT_BLOCK, description="neighbouring samples that stay together")
-    window: Count = Field(default=DEFAULT_WINDOW, description="blocks that are mixed with each other")
+    block: Count = Field(default=DEFAULT_BLOCK, description="consecutive samples that stay together")
+    window: Count = Field(default=DEFAULT_WINDOW, description="blocks that are shuffled together")
 
     @model_validator(mode="after")
     def _fits_together(self) -> ShuffleModel:
         if self.kind != "block" and len(self.model_fields_set) > 1:
-            raise ValueError(f"'block' and 'window' belong to 'kind: block', the kind here is {self.kind}")
+            raise ValueError(f"'block' and 'window' need 'kind: block', the kind here is {self.kind}")
         return self
 
 
@@ -105,10 +105,10 @@ ShuffleField = Annotated[
 
 
 class StageModel(Strict):
-    """One stage of a blend: its weights, and how long they hold."""
+    """One stage of a blend: its weights and its length."""
 
     weights: dict[str, Weight] = Field(
-        min_length=1, description="share of each source by name; a source left out, or with 0, pauses"
+        min_length=1, description="weight of each source by name; a source that is omitted, or has weight 0, pauses"
     )
     samples: Count | None = Field(None, description="its length in samples of the blend")
     tokens: Count | None = Field(None, description="its length in tokens, converted to samples by their mean length")
@@ -120,22 +120,22 @@ Stages = Annotated[list[StageModel], Field(min_length=1)]
 
 
 class OrderModel(Strict):
-    """The order of another tool instead of Feedmill's own, with the recipe's seed as that tool's."""
+    """The order of another tool instead of Feedmill's own, with the recipe's seed as that tool's seed."""
 
     kind: Literal["nanoset", "modalities"] = Field(description="see docs/compatible_orders.md")
     ranks: Count | None = Field(None, description="modalities: num_replicas")
     shuffle: bool = Field(False, strict=True, description="modalities: as in its sampler")
     epoch: int = Field(0, strict=True, description="modalities: the sampler's first epoch")
-    drop_last: bool = Field(True, strict=True, description="modalities: cut the end, or fill it up")
+    drop_last: bool = Field(True, strict=True, description="modalities: drop the incomplete end instead of padding it")
     skip: int = Field(0, ge=0, strict=True, description="modalities: skip_num_global_samples")
-    batch_size: Count | None = Field(None, description="modalities: samples per rank and step, to keep ranks apart too")
+    batch_size: Count | None = Field(None, description="modalities: samples per rank and step, to match ranks too")
 
     @model_validator(mode="after")
     def _fits_together(self) -> OrderModel:
         if self.kind == "modalities" and self.ranks is None:
-            raise ValueError("the order of Modalities depends on 'ranks': give the run's number of them")
+            raise ValueError("the order 'modalities' needs 'ranks': give the number of ranks of the run")
         if self.kind == "nanoset" and len(self.model_fields_set) > 1:
-            raise ValueError("a nanoset has no options but the recipe's 'seed', and weights")
+            raise ValueError("the order 'nanoset' has no options other than the recipe's 'seed' and weights")
         return self
 
 
@@ -145,7 +145,7 @@ OrderField = Annotated[
 
 
 def one_of(model: BaseModel, *names: str) -> None:
-    """Refuse a model that has not exactly one of these keys."""
+    """Raise `ValueError` unless the model has exactly one of these keys."""
     given = [name for name in names if getattr(model, name) is not None]
     if len(given) != 1:
         listed = ", ".join(f"'{name}'" for name in names[:-1]) + f" or '{names[-1]}'"
@@ -153,18 +153,18 @@ def one_of(model: BaseModel, *names: str) -> None:
 
 
 class DecodeModel(Strict):
-    """What the parts of samples become: see `feedmill.Decoder`."""
+    """How the parts of samples are decoded; see `feedmill.Decoder`."""
 
     image: str = Field(default="rgb8", description="image spec, such as rgb8 or torchrgb: see docs/samples.md")
     av: str = Field(default="AVDecoder", description="audio and video: AVDecoder, numpy, torch, pyav or bytes")
-    video_decode_audio: StrictBool = Field(default=False, description="numpy, torch: a video's audio too")
-    guess_content: StrictBool = Field(default=False, description="the content says what is media, not the name")
-    undecoded: StrictBool = Field(default=False, description="leave all parts bytes")
+    video_decode_audio: StrictBool = Field(default=False, description="numpy, torch: decode a video's audio too")
+    guess_content: StrictBool = Field(default=False, description="detect media by content instead of by name")
+    undecoded: StrictBool = Field(default=False, description="keep all parts as bytes")
 
     @model_validator(mode="after")
     def _known(self) -> DecodeModel:
         if self.undecoded and self.model_fields_set != {"undecoded"}:
-            raise ValueError("'undecoded' parts have no other options")
+            raise ValueError("'undecoded' cannot be combined with other options")
         try:
             self.decoder(trust=False)
         except ConfigError as error:
@@ -172,14 +172,14 @@ class DecodeModel(Strict):
         return self
 
     def decoder(self, *, trust: bool) -> Any:
-        """Return a `feedmill.Decoder`, or None for bytes."""
+        """Return the `feedmill.Decoder`, or None for undecoded bytes."""
         from feedmill.samples.decode import Decoder
 
         return None if self.undecoded else Decoder(trust=trust, **self.model_dump(exclude={"undecoded"}))
 
 
 def _decode_short(value: Any) -> Any:
-    """Return an image spec, or 'bytes', in place of the mapping."""
+    """Expand an image spec, or 'bytes', to the mapping it abbreviates."""
     if value == "bytes":
         return {"undecoded": True}
     return {"image": value} if isinstance(value, str) else value
@@ -191,14 +191,14 @@ DecodeField = Annotated[DecodeModel, BeforeValidator(_decode_short, json_schema_
 class JoinPart(Strict):
     """One dataset of a join."""
 
-    path: str = Field(min_length=1, description="dataset: path as seen from the recipe's folder, or URL")
+    path: str = Field(min_length=1, description="dataset: path relative to the recipe's folder, or URL")
     split: str | None = Field(None, description="as for a source")
     dataset_config: str | None = Field(None, description="name of the dataset's description file")
     split_config: str | None = Field(None, description="name of the dataset's split file")
     subflavors: dict[str, Any] | None = Field(None, description="data attached to its samples")
-    decode: DecodeField | None = Field(None, description="what its parts become, instead of the recipe's own")
+    decode: DecodeField | None = Field(None, description="how its parts are decoded; overrides the recipe's 'decode'")
     nonmatch: Literal["error", "skip", "none"] = Field(
-        default="error", description="where it lacks a key of the first: refuse, leave the row out, or leave a gap"
+        default="error", description="if it lacks a key of the first dataset: fail, skip the row, or use None"
     )
 
 
@@ -211,7 +211,7 @@ Parts = Annotated[
 
 
 def skip_short(value: Any) -> Any:
-    """Return a position or a range in place of the mapping."""
+    """Expand a position or a range to the mapping it abbreviates."""
     if isinstance(value, dict | SkipModel):
         return value
     bounds = value if isinstance(value, list | tuple) else [value, value + 1] if type(value) is int else []
@@ -232,14 +232,14 @@ class SkipModel(Strict):
     positions: tuple[Position, Position] | None = Field(
         default=None, description="[first, end) in the stream without a skip list; a single number, or the list alone"
     )
-    source: str | None = Field(default=None, min_length=1, description="name of the source that the samples are of")
+    source: str | None = Field(default=None, min_length=1, description="name of the samples' source")
     keys: list[Annotated[str, BeforeValidator(_key_text, json_schema_input_type=str | int)]] | None = Field(
         default=None, min_length=1, description="keys of samples"
     )
     indices: list[Position] | None = Field(default=None, min_length=1, description="numbers of samples in the source")
     quarantine: str | None = Field(default=None, min_length=1, description="file to which a loader wrote bad samples")
     since: Position | None = Field(
-        default=None, description="leave the samples where they come before this position (without a skip list)"
+        default=None, description="keep the samples before this position (counted without a skip list)"
     )
 
     @model_validator(mode="after")
@@ -251,14 +251,14 @@ class SkipModel(Strict):
         if self.positions is not None and self.positions[0] >= self.positions[1]:
             raise ValueError(f"the range [{self.positions[0]}, {self.positions[1]}) is empty; give [first, end)")
         if (self.source is None) != (self.keys is None and self.indices is None):
-            raise ValueError("'keys' or 'indices' belong to a 'source', and a 'source' needs one of them")
+            raise ValueError("'keys' and 'indices' need a 'source', and a 'source' needs one of them")
         if self.positions is not None and self.since is not None:
-            raise ValueError("'since' belongs to samples: positions say themselves where they are")
+            raise ValueError("'since' applies to samples only: remove it, or shorten the range of positions")
         return self
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> Any:
-        """Positions and ranges may stand without the mapping."""
+        """Return the JSON schema, which also allows a bare position or range."""
         number = {"type": "integer", "minimum": 0}
         both = {"type": "array", "items": number, "minItems": 2, "maxItems": 2}
         return {"anyOf": [number, both, handler(core)]}
@@ -272,21 +272,21 @@ class SkipModel(Strict):
 
 
 class WindowsModel(Strict):
-    """How token data is opened: what to read of it, instead of whole documents."""
+    """How token data is opened as windows instead of whole documents."""
 
     seq_len: Annotated[int, Field(ge=1, lt=2**31 - 1, strict=True)] = Field(description="tokens in a sample")
     reuse_last_target: StrictBool | None = Field(
-        None, description="as Modalities: samples of seq_len + 1 tokens that share one with the next"
+        None, description="as Modalities: samples of seq_len + 1 tokens that share one token with the next"
     )
-    positions: StrictBool | None = Field(None, description="give each token's place in its document too")
-    eos: Position | None = Field(None, description="id of the token behind a document, for positions without an index")
+    positions: StrictBool | None = Field(None, description="also return each token's position in its document")
+    eos: Position | None = Field(None, description="id of the end-of-document token, for positions without an index")
     files: Literal["sorted", "nanotron"] | None = Field(
-        None, description="folders of .ds: by path, or as Nanotron: permuted, and none from folders below"
+        None, description="order of a folder's .ds files: by path, or as in Nanotron (permuted, without subfolders)"
     )
     token_size: Literal[2, 4] | None = Field(None, description=".ds without metadata: bytes per token")
 
     def options(self) -> dict[str, Any]:
-        """As `feedmill.open` takes them."""
+        """Return the options for `feedmill.open`."""
         return self.model_dump(exclude_none=True)
 
 
@@ -298,10 +298,10 @@ WindowsField = Annotated[WindowsModel, BeforeValidator(_plain_length, json_schem
 
 
 class BalanceModel(Strict):
-    """What the ranks get equal amounts of."""
+    """The cost that is balanced over ranks."""
 
     by: str = Field(min_length=1, description="tokens, attention, pixels, frames, bytes, or a numeric field")
-    linear: float = Field(default=0.0, ge=0, description="with attention: times the tokens, added to the squares")
+    linear: float = Field(default=0.0, ge=0, description="with attention: cost per token, added to the squares")
     within: Literal["batch"] = Field("batch", description="samples are exchanged inside one global batch")
 
 
@@ -313,29 +313,29 @@ class HomogeneousModel(Strict):
 
 
 def homogeneous_short(value: Any) -> Any:
-    """Return a number of samples in place of the mapping."""
+    """Expand a number of samples to the mapping it abbreviates."""
     return {"samples": value} if type(value) is int else value
 
 
 class PackModel(Strict):
-    """How documents become rows of tokens."""
+    """How documents are packed into rows of tokens."""
 
     seq_len: Annotated[int, Field(ge=1, lt=2**31 - 1, strict=True)] = Field(description="tokens in a row")
     method: Literal["best_fit", "concat"] = Field(
-        default="best_fit", description="whole documents packed into rows, or windows over all laid end to end"
+        default="best_fit", description="pack whole documents into rows, or cut windows from concatenated documents"
     )
     overlap: StrictBool | None = Field(
-        None, description="concat: windows hold one token more, the first of the next window"
+        None, description="concat: windows hold one more token, the first of the next window"
     )
-    last: Literal["drop", "keep", "pad"] | None = Field(None, description="concat: the end that fills no window")
+    last: Literal["drop", "keep", "pad"] | None = Field(None, description="concat: handling of an incomplete window")
     long: Literal["split", "truncate", "drop"] | None = Field(
-        None, description="best_fit: documents longer than seq_len"
+        None, description="best_fit: handling of documents longer than seq_len"
     )
     buffer: Annotated[int, Field(ge=1, lt=2**31 - 1, strict=True)] | None = Field(
-        None, description="best_fit: documents that are packed together"
+        None, description="best_fit: number of documents that are packed together"
     )
-    pad: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = Field(default=0, description="token that fills rows up")
-    rows: Count | None = Field(None, description="where the plan ends")
+    pad: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = Field(default=0, description="id of the padding token")
+    rows: Count | None = Field(None, description="length of the plan in rows")
 
     @model_validator(mode="after")
     def _fits_together(self) -> PackModel:
@@ -343,5 +343,5 @@ class PackModel(Strict):
         for name in other:
             if getattr(self, name) is not None:
                 meant = "best_fit" if self.method == "concat" else "concat"
-                raise ValueError(f"'{name}' belongs to 'method: {meant}', the method here is {self.method}")
+                raise ValueError(f"'{name}' needs 'method: {meant}', the method here is {self.method}")
         return self

@@ -1,4 +1,4 @@
-"""A blend that gives runs of samples with one value of a field: each source becomes a source for each of its values."""
+"""Blends in runs of samples with one value of a field: each source is split into one source per value."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from feedmill.planning.recipes.schema import Member, RecipeModel
 
 MOST_VALUES = 1024
-"""More values in one source are no groups, but a measurement."""
+"""Maximum number of values per source; a field with more is continuous and cannot group samples."""
 
 
 def by_field(walk: Walk, model: RecipeModel, wanted: HomogeneousModel) -> Node:
-    """Return a blend of values, in rising order, each of them a blend of the sources' samples that have it.
+    """Return a blend of values in ascending order, each of them a blend of the sources' samples with that value.
 
-    The sources are called ``NAME[FIELD=VALUE]``. A value's weight is the sum over sources of the source's weight times
-    the value's share of its samples, as an exact fraction; and in proportion to these it is made up of the sources.
+    The sources are named ``NAME[FIELD=VALUE]``. A value's weight is the sum over sources of the source's weight times
+    the value's share of its samples, as an exact fraction. Within a value, the sources are weighted by these products.
 
     Raises:
-        ConfigError: a source is no dataset, does not know the field, or has too many values of it.
+        ConfigError: a source is token data, lacks the field, or has too many values of it.
     """
     by, members = wanted.by, model.blend or []
     streams: list[dict[int, tuple[Fraction, Node]]] = []  # of each member: value -> its share, and its samples
@@ -61,7 +61,7 @@ def by_field(walk: Walk, model: RecipeModel, wanted: HomogeneousModel) -> Node:
             having = [number for number, found in enumerate(streams) if value in found]
             parts = [shares[number] * streams[number][value][0] for number in having]
             totals[value] = sum(parts, Fraction(0))
-            # Where all sources that have it have weight 0, it is never drawn, and its own weights do not matter.
+            # If all sources of a value have weight 0, it is never drawn, and its inner weights do not matter.
             groups.append(Blend([streams[n][value][1] for n in having], parts if totals[value] else [1] * len(having)))
         walk.compiler.groups = [f"{by}={value}" for value in totals]
     with recipe_line(walk.file, ("blend",) if model.samples is None else ("samples",)):
@@ -69,26 +69,26 @@ def by_field(walk: Walk, model: RecipeModel, wanted: HomogeneousModel) -> Node:
 
 
 def _split(dataset: Dataset, member: Member, by: str) -> Iterator[tuple[int, Fraction, SelectedDataset]]:
-    """Each value of the field, rising, with its share of the member's samples, and these samples."""
+    """Yield each value of the field in ascending order, with its share of the member's samples, and these samples."""
     if isinstance(dataset, TokenDataset | WindowDataset):
         raise _invalid(f"{dataset.url} is token data, which has no fields", "Use homogeneous by 'source'.")
     values = dataset.costs(by)
     if values is None:
         fields = ", ".join(dataset.cost_fields) or "none"
         raise _invalid(
-            f"{dataset.url} does not know {by!r} of its samples (its numeric fields: {fields})",
+            f"{dataset.url} has no numeric field {by!r} (its numeric fields: {fields})",
             dataset.costs_advice(by),
         )
     start, stop = 0, len(dataset)
     if member.ranges:
-        cut = Subset(Leaf(0, stop), *within(member.ranges, stop))  # which refuses an empty range
+        cut = Subset(Leaf(0, stop), *within(member.ranges, stop))  # rejects an empty range
         start, stop = cut.start, cut.start + cut.length
     found, group, counts = np.unique(values[start:stop], return_inverse=True, return_counts=True)
     if len(found) > MOST_VALUES:
         raise _invalid(
             f"{dataset.url} has {len(found):,} values of {by!r}, from {found[0]:,} to {found[-1]:,}: batches of one"
-            f" value need {MOST_VALUES:,} at most",
-            "Store a field with the number of a bucket, and use that.",
+            f" value allow at most {MOST_VALUES:,}",
+            "Store a field with a bucket number, and use that field.",
         )
     order, end = np.argsort(group, kind="stable"), 0
     for value, count in zip(found.tolist(), counts.tolist(), strict=True):
@@ -97,7 +97,7 @@ def _split(dataset: Dataset, member: Member, by: str) -> Iterator[tuple[int, Fra
 
 
 def _mean(walk: Walk, streams: dict[int, tuple[Fraction, Node]], number: int) -> Fraction:
-    """Tokens per sample of a member."""
+    """Return the mean tokens per sample of a member."""
     return sum((share * walk.mean(node, ("blend", number)) for share, node in streams.values()), Fraction(0))
 
 

@@ -1,4 +1,4 @@
-"""YAML with the line of every value, so that a message about a recipe can say where to look."""
+"""Parse YAML with the line of every value, for error messages about recipes."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from feedmill.errors import ConfigError
 from feedmill.formats import yamls
 
 Place = Sequence[int | str]
-"""Keys and list numbers from the top of the document down to a value."""
+"""Keys and list indices from the root of the document to a value."""
 
 
 class Marks:
-    """Where the values of one YAML document stand.
+    """One YAML document with the lines of its values.
 
     Attributes:
         data: the document as plain data.
-        file: path or URL of the document, or another name for it.
+        file: path, URL or display name of the document.
     """
 
     def __init__(self, text: str | bytes, file: str) -> None:
-        """Read a document.
+        """Parse a document.
 
         Raises:
-            ConfigError: not YAML, a key given twice, or aliases that unfold without end.
+            ConfigError: invalid YAML, a duplicate key, or aliases that expand without end.
         """
         self.file = file
         if isinstance(text, str):
-            text = text.encode("utf-8", "surrogatepass")  # the parser refuses surrogates, and says where
+            text = text.encode("utf-8", "surrogatepass")  # the parser rejects surrogates with their position
         try:
             self._root = yamls.compose(text, file)
             yamls.refuse_twice(self._root, file)
@@ -49,11 +49,11 @@ class Marks:
             ) from None
 
     def where(self, place: Place) -> str:
-        """``file:line`` of a value, or of the nearest value above it that exists."""
+        """Return ``file:line`` of a value, or of its nearest existing ancestor."""
         return f"{self.file}:{self.line(place)}"
 
     def line(self, place: Place) -> int:
-        """Return the line, from 1, of a value, or of the nearest value above it that exists."""
+        """Return the line of a value, from 1, or of its nearest existing ancestor."""
         node, line = self._root, 0
         for step in place:
             found = None
@@ -72,17 +72,17 @@ def _built(root: yaml.Node, file: str) -> Any:
     try:
         return yaml.SafeLoader("").construct_document(root)
     except (ValueError, LookupError, AttributeError, TypeError):
-        # YAML's own types, as in '!!int ""' or 2020-13-01: their readers fail in many ways, and do not say where.
+        # The constructors of YAML types (as in '!!int ""' or 2020-13-01) raise various errors without a position.
         for scalar in _scalars(root):
             try:
                 yaml.SafeLoader("").construct_object(scalar)
             except (ValueError, LookupError, AttributeError, TypeError):
                 kind = scalar.tag.rpartition(":")[2]
                 raise ConfigError(
-                    f"{scalar.value[:60]!r} is no value of the YAML type {kind!r}",
+                    f"{scalar.value[:60]!r} is not a valid value of the YAML type {kind!r}",
                     file=f"{file}:{scalar.start_mark.line + 1}",
                     kind="bad-yaml",
-                    fix="Write text in quotes, and no tag.",
+                    fix="Put text in quotes, without a tag.",
                 ) from None
         raise
 

@@ -1,4 +1,4 @@
-"""What members of a recipe ask for: names, lines for errors, ranges, shuffles, parts of joins, auxiliary data."""
+"""Helpers for the members of a recipe: names, lines for errors, ranges, shuffles, parts of joins, auxiliary data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from feedmill.planning.recipes.schema import Member
 
 Place = tuple[int | str, ...]
-"""Keys and numbers that lead to a part of a recipe."""
+"""Keys and list indices of a part of a recipe."""
 
 _SUFFIX = re.compile(r"\.[A-Za-z]\w*$")
 
@@ -39,27 +39,27 @@ def join_parts(open_part: Callable[[JoinPart, Mapping[str, Any] | None], Dataset
 
 
 def join_folder(recipe: Recipe, member: Member) -> str | None:
-    """Return where the prepared rows of a join lie; None for a recipe that is no file."""
+    """Return the folder of the prepared rows of a join; None for a recipe that was not read from a file."""
     if member.prepared is not None:
         return join_url(recipe.base, member.prepared)
     return None if recipe.file is None else f"{recipe.file}.cache"
 
 
 def aux_is_there(url: str) -> bool:
-    """Return whether an auxiliary source exists; those in object stores are believed to until they are read."""
+    """Return whether an auxiliary source exists; sources in object stores are assumed to exist."""
     path = url.removeprefix("filesystem://").removeprefix("file://")
     return "://" in path or os.path.exists(path)
 
 
 def aux_url(base: str, url: str) -> str:
-    """Return an auxiliary source's URL; relative paths are seen from the recipe, ``filesystem://`` ones too."""
+    """Return an auxiliary source's URL; paths are relative to the recipe, with ``filesystem://`` too."""
     scheme, mark, path = url.partition("filesystem://")
     return f"{mark}{join_url(base, path)}" if mark and not scheme else join_url(base, url)
 
 
 @contextmanager
 def recipe_line(recipe: Recipe, place: Place) -> Iterator[None]:
-    """Errors that know no file yet are about this place of the recipe."""
+    """Set ``file:line`` of this place of the recipe on a `ConfigError` that has no file yet."""
     try:
         yield
     except ConfigError as error:
@@ -68,16 +68,16 @@ def recipe_line(recipe: Recipe, place: Place) -> Iterator[None]:
 
 
 def shuffle_as(node: Node, shuffle: ShuffleModel | None, seed: int, name: str) -> Node:
-    """Return the node shuffled as a recipe says, with a key of its own for each name."""
+    """Return the node with a recipe's shuffle; the shuffle key is derived from the seed and the name."""
     if shuffle is None:
         return node
     return shuffled(node, shuffle.kind, derive(seed, "shuffle", name), shuffle.block, shuffle.window)
 
 
 def within(ranges: Sequence[tuple[int | str, int | str]], size: int) -> tuple[int, int]:
-    """First and end of a range of `size` samples, each range taken of what the one before leaves.
+    """Return first and end of nested ranges of `size` samples; each range applies to the result of the previous one.
 
-    Percentages in a row are multiplied exactly and rounded down once, at the end.
+    Successive percentages are multiplied exactly and rounded down once, at the end.
 
     >>> within([(1, 8), ("20%", "80%"), ("0%", "50%")], 10)
     (2, 4)
@@ -90,9 +90,9 @@ def within(ranges: Sequence[tuple[int | str, int | str]], size: int) -> tuple[in
         first, end = _bound(start, first, end), _bound(stop, first, end)
         if len(ranges) > 1 and not 0 <= end - first <= left:
             raise ConfigError(
-                f"the subset [{start}, {stop}] does not lie in the {int(left):,} samples that are left of {size:,}",
+                f"the subset [{start}, {stop}] is outside the {int(left):,} samples that remain of {size:,}",
                 kind="bad-subset",
-                fix="Each range of a subset is taken of what the one before leaves.",
+                fix="Each range of a subset applies to the result of the previous one.",
             )
     return int(first), int(end)
 
@@ -104,7 +104,7 @@ def _bound(bound: int | str, first: Fraction, end: Fraction) -> Fraction:
 
 
 def names_of(members: Sequence[Member]) -> list[str]:
-    """Return a name for each member: its own, or one made from its path that nobody else has."""
+    """Return a name for each member: its own, or a unique name made from its path."""
     given = [member.name for member in members if member.name]
     made = [_SUFFIX.sub("", _title(member)) for member in members if not member.name]
     names = unique_names([*given, *made])

@@ -1,4 +1,4 @@
-"""What is wrong with a recipe, in words: where, what was found, and what may have been meant."""
+"""Turn validation errors of recipes into messages with the location, the value found, and a suggestion."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _MODELS: dict[str, type[BaseModel]] = {
     "skip": SkipModel,
     "balance": BalanceModel,
 }
-"""What mappings other than sources are, by the keys under which they stand."""
+"""Models of the mappings that are not sources, by key."""
 
 
 def problems(error: ValidationError) -> list[tuple[tuple[int | str, ...], str]]:
-    """Each problem of a recipe: the place of the value, and what is wrong with it."""
+    """Return each problem of a recipe: the place of the value and a message."""
     found = []
     for item in error.errors(include_url=False):
         place = tuple(step for step in item["loc"] if step not in TAGS)
@@ -63,7 +63,7 @@ def _in_words(place: tuple[int | str, ...], kind: str, message: str, value: Any)
 
 
 def _keys_at(place: tuple[int | str, ...]) -> list[str]:
-    """Return the keys that a mapping at this place may have."""
+    """Return the keys that are valid for a mapping at this place."""
     if not place:
         return list(RecipeModel.model_fields)
     if place[-2:-1] == ("join",):
@@ -76,5 +76,5 @@ def _is_member(place: tuple[int | str, ...]) -> bool:
 
 
 def _owner(place: tuple[int | str, ...]) -> str:
-    """Return the key under which a mapping stands, by itself or in a list."""
+    """Return the key of a mapping, or of the list that contains it."""
     return str(place[-2] if isinstance(place[-1], int) and len(place) > 1 else place[-1])

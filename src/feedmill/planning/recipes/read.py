@@ -1,4 +1,4 @@
-"""Reading recipes: Feedmill's own YAML and the dialects, with the recipes that they name."""
+"""Read recipes in Feedmill's own YAML and in the dialects, with the recipes they refer to."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RECIPES = (".yaml", ".yml", ".json")
 
 
 class Parsed(NamedTuple):
-    """What a `Recipe` is made of; `nested` are the recipes that its sources name, by place."""
+    """The parts of a `Recipe`; `nested` holds the recipes that its sources refer to, by place."""
 
     model: RecipeModel
     base: str
@@ -30,24 +30,24 @@ class Parsed(NamedTuple):
 
     @property
     def files(self) -> int:
-        """How many recipes it is made of, each as often as it is named."""
+        """Return the number of recipes, nested ones included, each counted as often as it is referred to."""
         return 1 + sum(inner.files for inner in self.nested.values())
 
 
 def load(url: str, split: str | None = None, mode: str = TRAIN, chain: tuple[str, ...] = ()) -> Parsed:
-    """Read one recipe, or make one of a dataset; `chain` holds the recipes that led to it. See `Recipe.load`."""
+    """Read one recipe, or build one for a dataset; `chain` holds the enclosing recipes. See `Recipe.load`."""
     dialects.check_mode(mode, url)
     folder, name = split_url(url)
     if is_dataset(url):
         return of_dataset(url, split, mode)
     store = open_store(folder)
     size = store.stat(name).size if is_local_file(url) else 0
-    if size > _LARGEST:  # data by mistake: reading and parsing it could take all memory
+    if size > _LARGEST:  # probably a data file: reading and parsing it could exhaust memory
         raise ConfigError(
-            f"this is no recipe: the file has {size:,} bytes",
+            f"this is not a recipe: the file has {size:,} bytes",
             file=url,
             kind="bad-recipe",
-            fix="Name a recipe, or a dataset in a format that 'feedmill info' knows.",
+            fix="Give a recipe, or a dataset in a format that 'feedmill info' recognizes.",
         )
     return parse(store.read(name), folder, url, split, mode, (*chain, url))
 
@@ -92,10 +92,10 @@ def parse(
     marks = Marks(source, file or "recipe") if isinstance(source, str | bytes) else None
     if split is not None or mode != TRAIN:
         raise ConfigError(
-            "a recipe of Feedmill's own says itself which splits it takes",
+            "'split' and 'mode' are not supported for Feedmill recipes, which set the split of each source",
             file=file,
             kind="bad-mode",
-            fix="Leave 'split' and 'mode' out, or write a recipe for validation.",
+            fix="Omit 'split' and 'mode', or write a separate recipe for validation.",
         )
     return _validated(source if marks is None else marks.data, base, file, marks, chain)
 
@@ -118,7 +118,7 @@ def _translate(
     marks = Marks(source, where) if isinstance(source, str | bytes) else None
     data = source if marks is None else marks.data
     if split is not None:
-        raise ConfigError("this kind of recipe has no splits", file=file, kind="bad-mode", fix="Leave 'split' out.")
+        raise ConfigError("this kind of recipe has no splits", file=file, kind="bad-mode", fix="Omit 'split'.")
     reader = nanotron.translate if dialect == dialects.NANOTRON else vla.translate
     return reader(data, marks, where, mode=mode)
 
@@ -136,7 +136,7 @@ def _validated(
 ) -> Parsed:
     if not isinstance(data, Mapping):
         raise ConfigError(
-            f"a recipe is a mapping of keys to values, this is {'empty' if data is None else type(data).__name__}",
+            f"a recipe must be a mapping of keys to values, this is {'empty' if data is None else type(data).__name__}",
             file=file,
             kind="bad-recipe",
             fix="Begin with a line such as 'source: my-data/' or 'blend:'.",
@@ -153,7 +153,7 @@ def _validated(
 
 
 def model_of(data: Mapping[str, Any], file: str | None, marks: Marks | Translation | None) -> RecipeModel:
-    """Return a recipe as validated data. Raises `ConfigError` that names every line that is wrong."""
+    """Return a recipe as validated data. Raises `ConfigError` with the line of every problem."""
     from pydantic import ValidationError
 
     from feedmill.planning.recipes.problems import problems
@@ -173,18 +173,18 @@ def _nested(outer: Parsed, place: Place, path: str, chain: tuple[str, ...]) -> P
             f"the recipes contain each other: {loop}",
             file=place_of(outer.marks, (*place, "recipe")),
             kind="recipe-cycle",
-            fix="Take one of them out of the other.",
+            fix="Remove one of them from the other.",
         )
     dialects.check_chain(len(chain), place_of(outer.marks, (*place, "recipe")))
     return load(url, chain=chain)
 
 
 def _invalid(found: list[tuple[Place, str]], marks: Marks | Translation | None, file: str | None) -> ConfigError:
-    """One error for all problems of a recipe, in the order of their lines."""
+    """Return one error for all problems of a recipe, sorted by line."""
     if marks is not None:
         found = sorted(found, key=lambda problem: marks.line(problem[0]))
     if len(found) == 1:
         place, what = found[0]
         return ConfigError(what, file=place_of(marks, place), kind="bad-recipe")
     lines = "".join(f"\n  {place_of(marks, place)}: {what}" for place, what in found)
-    return ConfigError(f"{len(found)} things are wrong with this recipe:{lines}", file=file, kind="bad-recipe")
+    return ConfigError(f"this recipe has {len(found)} problems:{lines}", file=file, kind="bad-recipe")

@@ -1,4 +1,4 @@
-"""Recipes: plain data that says what is mixed and how, read from Feedmill's own YAML. See docs/recipes.md."""
+"""Recipes: declarative descriptions of a mixture, read from Feedmill's own YAML or a dialect. See docs/recipes.md."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Recipe:
 
     Attributes:
         model: the recipe as validated data.
-        base: folder or URL that its paths are seen from.
-        file: where it was read from, None for text and mappings.
-        nested: the recipes that its sources name, by place.
+        base: folder or URL that its paths are relative to.
+        file: path or URL that it was read from; None for text and mappings.
+        nested: the recipes that its sources refer to, by place.
     """
 
     model: RecipeModel
@@ -50,16 +50,17 @@ class Recipe:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, split: str | None = None, mode: str = "train") -> Recipe:
-        """Read a recipe, and the recipes it names, from a path or URL.
+        """Read a recipe, and the recipes it refers to, from a path or URL.
 
         Args:
-            path: a recipe of Feedmill's own or in a dialect (docs/dialects.md), or a dataset: a recipe of one source.
-            split: which split of a metadataset or dataset; ``train``, or ``val`` for validation, unless given.
-            mode: ``train``; or ``validation``: a metadataset's datasets one after another, once, unshuffled.
+            path: a Feedmill recipe, a recipe in a dialect (docs/dialects.md), or a dataset, which becomes the only
+                source of a recipe.
+            split: split of a metadataset or dataset; default ``train``, or ``val`` for validation.
+            mode: ``train``; or ``validation``, which reads a metadataset's datasets in sequence, once, unshuffled.
 
         Raises:
-            NotFound: there is no such file or split.
-            ConfigError: it is not a recipe; the message names every line that is wrong.
+            NotFound: no such file or split.
+            ConfigError: it is not a valid recipe; the message lists the line of every problem.
         """
         from feedmill.planning.recipes import read
 
@@ -74,7 +75,7 @@ class Recipe:
         split: str | None = None,
         mode: str = "train",
     ) -> Recipe:
-        """Return a recipe from YAML text or plain data; relative paths start at `base`. See `load`."""
+        """Return a recipe from YAML text or plain data; paths are relative to `base`. See `load`."""
         from feedmill.planning.recipes import read
 
         return cls._of(read.parse(recipe, _absolute(os.fspath(base)), None, split, mode))
@@ -85,7 +86,7 @@ class Recipe:
         return cls(parsed.model, base=parsed.base, file=parsed.file, marks=parsed.marks, nested=nested)
 
     def restated(self, words: Mapping[str, Any]) -> Recipe:
-        """Return the recipe with other words at its top. Raises `ConfigError` if they do not go with it."""
+        """Return the recipe with other values for top-level keys. Raises `ConfigError` if they are invalid for it."""
         from feedmill.planning.recipes import read
 
         said = {**self.model.model_dump(exclude_unset=True), **words}
@@ -94,15 +95,17 @@ class Recipe:
 
     @staticmethod
     def json_schema() -> dict[str, Any]:
-        """Return the JSON schema of recipes, for editors."""
+        """Return the JSON schema of recipes, for use in editors."""
         from feedmill.planning.recipes.schema import RecipeModel
 
         return RecipeModel.model_json_schema()
 
     @cached_property
     def fingerprint(self) -> str:
-        """A short hash of what the recipe and those it names say; comments, order of keys, and defaults written out
-        do not matter."""
+        """Return a short hash of the recipe and its nested recipes.
+
+        Comments, the order of keys, and keys that repeat a default do not affect it.
+        """
         said = _plain(self.model.model_dump(exclude_defaults=True))
         inner = {repr(place): recipe.fingerprint for place, recipe in self.nested.items()}
         text = json.dumps([said, inner], sort_keys=True, ensure_ascii=False)
@@ -112,13 +115,13 @@ class Recipe:
         """Open the datasets and bind the recipe to them.
 
         Args:
-            open: opens one dataset; `feedmill.open` unless given.
-            trust: allow code to run that the recipe names (joiners), and with `feedmill.open` the datasets' own.
+            open: opens one dataset; `feedmill.open` by default.
+            trust: allow the recipe to run code (joiners) and, with `feedmill.open`, the datasets to run theirs.
 
         Raises:
-            TrustError: code is named and `trust` is False.
+            TrustError: the recipe refers to code and `trust` is False.
             ConfigError: a source is empty, a subset lies outside its source, or a source would be repeated more often
-                than its `max_repeats`; the message names the line.
+                than its `max_repeats`. The message contains the line.
         """
         from feedmill.planning.recipes.compile import compile_recipe
 
@@ -132,7 +135,7 @@ class Recipe:
         return plan
 
     def where(self, place: Place = ()) -> str:
-        """Return ``file:line`` of a value of the recipe, for messages."""
+        """Return ``file:line`` of a value of the recipe, for error messages."""
         return place_of(self._marks, place)
 
     def __str__(self) -> str:
@@ -185,7 +188,7 @@ _SHOWN = ("split", "dataset_config", "split_config", "repetitions", "epochs", "m
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it; what it has no word for, such as dates and bytes in subflavors, as text."""
+    """Return a value as JSON data; types that JSON lacks, such as dates and bytes in subflavors, become text."""
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, set | frozenset):

@@ -1,6 +1,6 @@
-"""What a recipe may say: the pydantic models of Feedmill's own YAML.
+"""Schema of recipes: the pydantic models of Feedmill's own YAML.
 
-Imported only when a recipe is read, since pydantic takes a while to load.
+Imported only when a recipe is read, because importing pydantic is slow.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ def _check_epochized(members: list[Member]) -> list[Member]:
     _check_names(members)
     for name in ("weight", "epochs"):
         if any(getattr(member, name) is not None for member in members):
-            raise ValueError(f"a source of an epochized blend has 'repetitions', no '{name}'")
+            raise ValueError(f"a source of an epochized blend cannot have '{name}': use 'repetitions'")
     return members
 
 
 def _no_repetitions(members: list[Member]) -> None:
     if any(member.repetitions is not None for member in members):
-        raise ValueError("'repetitions' belong to a 'blend_epochized'; use 'epochs' here")
+        raise ValueError("'repetitions' need a 'blend_epochized'; use 'epochs' here")
 
 
 def _check_blend(members: list[Member]) -> list[Member]:
@@ -81,14 +81,14 @@ def _check_concat(members: list[Member]) -> list[Member]:
     _check_names(members)
     _no_repetitions(members)
     if any(member.weight is not None for member in members):
-        raise ValueError("a concatenation has no weights: use 'blend', or leave 'weight' out")
+        raise ValueError("a concatenation has no weights: use 'blend', or remove 'weight'")
     return members
 
 
 def _check_names(members: list[Member]) -> None:
     twice = [name for name, times in Counter(member.name for member in members).items() if name and times > 1]
     if twice:
-        raise ValueError(f"the name {twice[0]!r} is given twice: names are unique in their list")
+        raise ValueError(f"duplicate name {twice[0]!r}: names must be unique in their list")
 
 
 def _check_budget(value: dict[str, int | float]) -> dict[str, int | float]:
@@ -106,35 +106,35 @@ _Concat = Annotated[_List, AfterValidator(_check_concat)]
 
 
 class Member(Strict):
-    """One source of a recipe: a dataset, another recipe, or a blend, concatenation or join written in place."""
+    """One source of a recipe: a dataset, another recipe, or an inline blend, concatenation or join."""
 
     path: str | None = Field(
-        default=None, min_length=1, description="dataset: path as seen from the recipe's folder, or URL"
+        default=None, min_length=1, description="dataset: path relative to the recipe's folder, or URL"
     )
     recipe: str | None = Field(
-        default=None, min_length=1, description="another recipe: path as seen from this one, or URL"
+        default=None, min_length=1, description="another recipe: path relative to this one, or URL"
     )
-    blend: _Blend | None = Field(None, description="sources mixed by weight")
+    blend: _Blend | None = Field(None, description="sources blended by weight")
     blend_epochized: _Epochized | None = Field(
-        default=None, description="sources mixed so that an epoch holds each 'repetitions' times"
+        default=None, description="sources blended so that an epoch holds each 'repetitions' times"
     )
     concat: _Concat | None = Field(None, description="sources one after another")
     join: Parts | None = Field(
-        default=None, description="prepared datasets side by side, matched by key: a list, or names for them"
+        default=None, description="prepared datasets matched by key: a list, or a mapping of names to datasets"
     )
     joiner: dict[str, str] | None = Field(
         default=None,
-        description="what makes one sample of a row: {__module__, __class__} or {__module__, __function__}",
+        description="builds one sample from a row: {__module__, __class__} or {__module__, __function__}",
     )
-    prepared: str | None = Field(None, description="folder of prepared join rows; RECIPE.cache where absent")
-    stages: Stages | None = Field(None, description="weights of its blend that change")
+    prepared: str | None = Field(None, description="folder of prepared join rows; default RECIPE.cache")
+    stages: Stages | None = Field(None, description="stages of its blend, each with its own weights")
     unit: Unit = Field(default="samples", description="what the weights of its blend count: samples or tokens")
     name: str | None = Field(
-        default=None, min_length=1, pattern="^[^/]+$", description="what to call it; unique in its list"
+        default=None, min_length=1, pattern="^[^/]+$", description="name of the source; unique in its list"
     )
-    weight: Weight | None = Field(None, description="share in the blend, relative to the sum: 0.7, 30% or 1/3")
+    weight: Weight | None = Field(None, description="weight in the blend, relative to the sum: 0.7, 30% or 1/3")
     split: str | None = Field(
-        None, description="split of the dataset; 'train' where it has one and none is named, '*' for all"
+        None, description="split of the dataset, '*' for all; default 'train' if the dataset has that split"
     )
     windows: WindowsField | None = Field(
         default=None, description="token data as windows of this many tokens, instead of documents"
@@ -143,12 +143,12 @@ class Member(Strict):
     split_config: str | None = Field(None, description="name of the dataset's split file")
     subset: Ranges | None = Field(
         default=None,
-        description='range of its samples: [0, 1000] or ["50%", end]; several: each of what the one before leaves',
+        description='range of its samples: [0, 1000] or ["50%", end]; or several, each applied to the previous result',
     )
     subflavors: dict[str, Any] | None = Field(None, description="data attached to every sample")
     aux: dict[str, str] | None = Field(None, description="data that its samples refer to, by name: paths or URLs")
-    decode: DecodeField | None = Field(None, description="what parts of samples become, instead of the recipe's own")
-    shuffle: ShuffleField | None = Field(None, description="instead of the recipe's own")
+    decode: DecodeField | None = Field(None, description="how parts are decoded; overrides the recipe's 'decode'")
+    shuffle: ShuffleField | None = Field(None, description="overrides the recipe's 'shuffle'")
     repetitions: Epochs | None = Field(
         default=None, description="in 'blend_epochized': how often it is given per epoch, 1 where absent"
     )
@@ -162,65 +162,65 @@ class Member(Strict):
         if self.path is None:
             for name in _OF_A_PATH if self.join is None else _OF_A_PATH[:6]:
                 if getattr(self, name) is not None:
-                    raise ValueError(f"'{name}' belongs to a dataset ('path'); write it where the dataset stands")
+                    raise ValueError(f"'{name}' needs a dataset ('path'); move it to the entry of the dataset")
         if self.join is None and (self.joiner is not None or self.prepared is not None):
-            raise ValueError("'joiner' and 'prepared' belong to a 'join'")
+            raise ValueError("'joiner' and 'prepared' need a 'join'")
         if self.join is not None:
             first = next(iter(self.join.values() if isinstance(self.join, dict) else self.join))
             if first.nonmatch != "error":
-                raise ValueError("the first dataset of a join has no 'nonmatch': the rows are made of its samples")
+                raise ValueError("the first dataset of a join cannot have 'nonmatch': its samples define the rows")
         if self.blend is not None and self.epochs is not None:
             raise ValueError("a blend has no 'epochs': its sources end at different times; use 'max_repeats' on them")
         return self
 
     @property
     def ranges(self) -> tuple[Range, ...]:
-        """The ranges of `subset`, outermost last."""
+        """Return the ranges of `subset`, outermost last."""
         if self.subset is None:
             return ()
         return self.subset if all_pairs(self.subset) else (self.subset,)  # type: ignore[return-value]
 
 
 class RecipeModel(Strict):
-    """A recipe: what is mixed, and how."""
+    """A recipe: sources, how they are mixed, and the order."""
 
     seed: int | None = Field(
-        default=None, strict=True, description="any whole number; another seed gives another order"
+        default=None, strict=True, description="any integer; a different seed gives a different order"
     )
-    samples: Count | None = Field(None, description="where the plan ends")
-    epochs: Epochs | None = Field(None, description="passes over the data, 2.5 as well; not for a blend")
+    samples: Count | None = Field(None, description="length of the plan in samples")
+    epochs: Epochs | None = Field(None, description="passes over the data, may be fractional (2.5); not for a blend")
     global_batch: Count | None = Field(None, description="samples per step over all ranks, for stages in steps")
     shuffle: ShuffleField = Field(
         default=ShuffleModel(kind="block"),
-        description="of each source of a blend; of a single source or a row as a whole",
+        description="shuffle of each source of a blend; of a single source or a concatenation as a whole",
     )
     order: OrderField | None = Field(None, description="the order of another tool: nanoset or modalities")
     source: Annotated[Member, BeforeValidator(short("path"), json_schema_input_type=Member | str)] | None = Field(
         default=None, description="a single source"
     )
-    blend: _Blend | None = Field(None, description="sources mixed by weight")
+    blend: _Blend | None = Field(None, description="sources blended by weight")
     blend_epochized: _Epochized | None = Field(
-        default=None, description="sources mixed so that an epoch holds each 'repetitions' times"
+        default=None, description="sources blended so that an epoch holds each 'repetitions' times"
     )
     concat: _Concat | None = Field(None, description="sources one after another")
-    stages: Stages | None = Field(None, description="weights of the blend that change")
+    stages: Stages | None = Field(None, description="stages of the blend, each with its own weights")
     unit: Unit = Field(default="samples", description="what the weights of the blend count: samples or tokens")
     skip: list[Annotated[SkipModel, BeforeValidator(skip_short)]] | None = Field(
-        default=None, description="positions, ranges and samples to leave out: see docs/ledger.md"
+        default=None, description="positions, ranges and samples to skip: see docs/ledger.md"
     )
 
     mixed_tokenizers: StrictBool = Field(
-        default=False, description="mix token data that was made by different tokenizers, or the same by other names"
+        default=False, description="allow token data of different tokenizers, or of one tokenizer with several names"
     )
     decode: DecodeField | None = Field(
-        default=None, description="what parts of samples become: an image spec, or options; see docs/samples.md"
+        default=None, description="how parts of samples are decoded: an image spec, or options; see docs/samples.md"
     )
-    pack: PackModel | None = Field(None, description="give rows of tokens instead of documents: see docs/packing.md")
+    pack: PackModel | None = Field(None, description="yield rows of tokens instead of documents: see docs/packing.md")
     deal: Literal["shuffled", "contiguous"] | None = Field(
-        default=None, description="which rank gets which position of a global batch; shuffled where absent"
+        default=None, description="how positions of a global batch are dealt to ranks; default shuffled"
     )
     balance: Annotated[BalanceModel, BeforeValidator(short("by"), json_schema_input_type=BalanceModel | str)] | None = (
-        Field(None, description="give all ranks as many samples of equal cost: see docs/balancing.md")
+        Field(None, description="deal equal costs to all ranks: see docs/balancing.md")
     )
     batch: Annotated[dict[str, StrictInt | StrictFloat], AfterValidator(_check_budget)] | None = Field(
         None, description="a budget for each rank's batch, such as {tokens: 65536, max_samples: 64}"
@@ -228,7 +228,7 @@ class RecipeModel(Strict):
     homogeneous: (
         Annotated[HomogeneousModel, BeforeValidator(homogeneous_short, json_schema_input_type=HomogeneousModel | int)]
         | None
-    ) = Field(None, description="give batches of one source of the blend: see docs/balancing.md")
+    ) = Field(None, description="yield batches from a single source of the blend: see docs/balancing.md")
 
     @model_validator(mode="after")
     def _fits_together(self) -> RecipeModel:
@@ -251,17 +251,17 @@ class RecipeModel(Strict):
         if self.homogeneous is None:
             return self
         if self.blend is None:
-            raise ValueError("'homogeneous' belongs to a 'blend': its sources take turns of whole batches")
+            raise ValueError("'homogeneous' needs a 'blend', whose sources alternate in whole batches")
         if self.batch is not None:
-            raise ValueError("'homogeneous' and 'batch' contradict each other: batches by budget hold several sources")
+            raise ValueError("'homogeneous' and 'batch' cannot be combined: batches by budget hold several sources")
         if self.pack is not None:
-            raise ValueError("'homogeneous' and 'pack' contradict each other: a row holds documents of several sources")
+            raise ValueError("'homogeneous' and 'pack' cannot be combined: a row holds documents of several sources")
         if self.order is not None:
-            raise ValueError("an 'order' of another tool knows no 'homogeneous'")
+            raise ValueError("'homogeneous' and 'order' cannot be combined")
         if self.homogeneous.by == "source":
             return self
         if self.stages is not None:
-            raise ValueError("'homogeneous' by a field and 'stages' contradict each other: leave one of them out")
+            raise ValueError("'homogeneous' by a field and 'stages' cannot be combined: remove one of them")
         if any(member.path is None and member.join is None for member in self.blend):
             raise ValueError("'homogeneous' by a field needs datasets as sources ('path' or 'join')")
         return self
@@ -273,20 +273,20 @@ class RecipeModel(Strict):
         if self.seed is None:
             raise ValueError("'order' needs the 'seed' of the run that it continues")
         if (self.order.kind == "nanoset") != (self.blend is not None):
-            raise ValueError("the order 'nanoset' belongs to a 'blend', 'modalities' to a 'source' or 'concat'")
+            raise ValueError("the order 'nanoset' needs a 'blend', 'modalities' a 'source' or 'concat'")
         if self.blend_epochized is not None or self.stages is not None or self.unit != "samples":
-            raise ValueError("an 'order' of another tool knows no 'blend_epochized', 'stages' or 'unit'")
+            raise ValueError("'order' cannot be combined with 'blend_epochized', 'stages' or 'unit'")
         members = self.blend or self.concat or ([self.source] if self.source else [])
         own = [member for member in members if (member.shuffle or member.epochs or member.max_repeats)]
         if own or "shuffle" in self.model_fields_set:
-            raise ValueError("an 'order' says it all: leave out 'shuffle', and 'epochs' and 'max_repeats' of sources")
+            raise ValueError("'order' replaces 'shuffle', and 'epochs' and 'max_repeats' of sources: remove them")
         return self
 
 
 def _check_mix(mix: Member | RecipeModel) -> None:
-    """Weights stand in one place: beside the sources, or in the stages of their blend."""
+    """Raise `ValueError` unless weights are given either for the sources or in the stages, and only for a blend."""
     if mix.blend is None and (mix.stages is not None or mix.unit != "samples"):
-        raise ValueError(f"'{'stages' if mix.stages else 'unit'}' belongs to a 'blend', and there is none")
+        raise ValueError(f"'{'stages' if mix.stages else 'unit'}' needs a 'blend', and there is none")
     if mix.blend is None or mix.stages is None:
         return
     if any(member.weight is not None for member in mix.blend):
@@ -296,4 +296,4 @@ def _check_mix(mix: Member | RecipeModel) -> None:
         if len(given) > 1:
             raise ValueError(f"stage {number + 1} has a length in {' and '.join(given)}: give one of them")
         if not given and number < len(mix.stages) - 1:
-            raise ValueError(f"stage {number + 1} has no length: only the last stage may continue without end")
+            raise ValueError(f"stage {number + 1} has no length: only the last stage may be open-ended")

@@ -1,4 +1,4 @@
-"""A recipe from a path and a few words, for callers that have arguments in place of a file."""
+"""Build recipes from a path and arguments, for callers without a recipe file."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def recipe_for(
     dataset_config: str | None = None,
     split_config: str | None = None,
 ) -> Recipe:
-    """Return the recipe of a dataset or of a metadataset, with what the arguments say of it.
+    """Return the recipe of a dataset or metadataset, with the arguments applied.
 
     Args:
         path: a dataset, a metadataset or recipe, or a metadataset as plain data.
-        split: a name among its splits.
-        mode: ``train``, or ``validation``: every sample once, in stored order.
-        seed: decides the order for training.
-        shuffle: how to shuffle for training, where no source says so itself.
-        epochs: passes over the data; None for no end. Validation has one.
-        dataset_config, split_config: other files of a prepared folder.
+        split: name of a split.
+        mode: ``train``; or ``validation``, which reads every sample once, in stored order.
+        seed: seed of the order for training.
+        shuffle: how to shuffle for training; sources can override it.
+        epochs: passes over the data; None for no end. Validation always has one.
+        dataset_config, split_config: names of other configuration files of a prepared folder.
 
     Raises:
-        NotFound, ConfigError: as `Recipe.load`; or an argument that does not go with this kind of data.
+        NotFound, ConfigError: as `Recipe.load`; or an argument is not supported for this kind of data.
     """
     opening = {"dataset_config": dataset_config, "split_config": split_config}
     opening = {name: value for name, value in opening.items() if value is not None}
@@ -50,9 +50,9 @@ def recipe_for(
         recipe = Recipe.parse(path, split=split, mode=mode)
     if opening:
         raise ConfigError(
-            f"{next(iter(opening))} is for one prepared folder",
+            f"{next(iter(opening))} applies to a single prepared folder only",
             file=recipe.file,
-            fix="Write it in the metadataset, where the dataset stands.",
+            fix="Set it in the metadataset, in the entry of the dataset.",
         )
     order = _order(mode, seed, shuffle, epochs)
     return recipe.restated(order) if order else recipe

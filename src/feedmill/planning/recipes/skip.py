@@ -1,12 +1,12 @@
-"""Skip lists: what a recipe's ``skip`` means for its plan.
+"""Apply a recipe's ``skip`` list to its plan.
 
-A skipped position is taken out of the stream and what follows moves up, so everything before it stays where it was:
-an entry that is added in the middle of a run and lies ahead changes nothing that the run has seen. Positions count in
-the stream *without* a skip list, so that one entry never changes what another means.
+A skipped position is removed from the stream and later positions move up. Earlier positions do not change, so an entry
+that is added during a run and lies ahead changes nothing that the run has seen. Positions count in the stream *without*
+a skip list, so that entries do not affect each other.
 
-A skipped sample (by key or index) is taken out at every position where the plan would give it, from ``since`` on; of
-a plan of packed rows, every row that holds a token of it goes. For that the plan must end; how far it goes is not part
-of what is skipped, so a run can still be made longer.
+A skipped sample (by key or index) is removed at each of its positions from ``since`` on; in a plan of packed rows,
+every row that holds a token of it is removed. This requires a finite plan. The length of the plan does not change the
+meaning of the skip list, so a run can still be extended.
 """
 
 from __future__ import annotations
@@ -34,15 +34,16 @@ Ranges = list[tuple[int, int]]
 
 
 def with_skips(plan: Plan, entries: Sequence[SkipModel], where: Sequence[str]) -> Plan:
-    """Return the plan without what a skip list names.
+    """Return the plan without the positions and samples of a skip list.
 
     Args:
         plan: the plan without a skip list.
-        entries: the list.
+        entries: the entries of the list.
         where: ``file:line`` of each entry.
 
     Raises:
-        ConfigError: a position outside the plan, samples of a plan without an end, or nothing would be left.
+        ConfigError: a position is outside the plan, samples are skipped in an endless plan, or no position would
+            remain.
         NotFound: no such source, key or sample.
     """
     ranges: Ranges = []
@@ -50,7 +51,7 @@ def with_skips(plan: Plan, entries: Sequence[SkipModel], where: Sequence[str]) -
         try:
             ranges += _of_positions(plan, entry) if entry.positions else _of_samples(plan, entry)
         except FeedmillError as error:
-            # The message names the dataset that lacks a key; the line to fix is the recipe's.
+            # The message names the dataset that lacks a key; `file` becomes the line of the recipe to fix.
             error.what, error.file = error.what if error.file is None else f"{error.file}: {error.what}", line
             raise
     return plan.skipping(ranges, _said(entries))
@@ -61,7 +62,7 @@ def _of_positions(plan: Plan, entry: SkipModel) -> Ranges:
     first, stop = entry.positions
     if plan.length is not None and stop > plan.length:
         raise ConfigError(
-            f"the positions [{first:,}, {stop:,}) do not lie in the plan, which has {plan.length:,}",
+            f"the positions [{first:,}, {stop:,}) are outside the plan, which has {plan.length:,}",
             kind="bad-skip",
             fix="Positions count from 0, without the skip list itself.",
         )
@@ -73,9 +74,9 @@ def _of_samples(plan: Plan, entry: SkipModel) -> Ranges:
     assert entry.source is not None
     if plan.length is None:
         raise ConfigError(
-            "samples can be skipped in a plan that ends, and this one is endless",
+            "samples cannot be skipped in an endless plan",
             kind="bad-skip",
-            fix="Give 'samples' at the top of the recipe (how far the run may go), or skip positions.",
+            fix="Set 'samples' at the top of the recipe (the maximum length of the run), or skip positions.",
         )
     dataset = plan.source(entry.source)
     indices = {dataset.find(key) for key in entry.keys or ()} | set(entry.indices or ())
@@ -84,13 +85,13 @@ def _of_samples(plan: Plan, entry: SkipModel) -> Ranges:
 
 
 def read_entries(entries: Sequence[SkipModel], base: str | os.PathLike[str]) -> list[list[SkipModel]]:
-    """For each entry what it names: itself, or for a quarantine file the samples in it, source by source.
+    """Return for each entry a list: the entry itself, or for a quarantine file one entry per source in the file.
 
     Args:
         base: the recipe's folder.
 
     Raises:
-        NotFound, ConfigError: the file does not exist, or a line of it is not a failure's.
+        NotFound, ConfigError: the file does not exist, or one of its lines is not a failure record.
     """
     return [
         [entry] if entry.quarantine is None else _quarantined(entry, join_url(os.fspath(base), entry.quarantine))
@@ -102,7 +103,7 @@ def _quarantined(entry: SkipModel, url: str) -> list[SkipModel]:
     folder, name = split_url(url)
     lines = open_store(folder).read(name).split(b"\n")
     found: dict[str, set[int]] = {}
-    for number, line in enumerate(map(bytes.strip, lines), 1):  # an editor may have left blanks and carriage returns
+    for number, line in enumerate(map(bytes.strip, lines), 1):  # editors may add blank lines and carriage returns
         if not line:
             continue
         try:
@@ -111,7 +112,7 @@ def _quarantined(entry: SkipModel, url: str) -> list[SkipModel]:
         except (KeyError, TypeError, ValueError, RecursionError):
             begun = line[: len(_BEGIN)] == _BEGIN[: len(line)]
             if number == len(lines) or (begun and not line.endswith(b"}")):
-                continue  # cut short by a kill: the last line, or one before those of a run that went on
+                continue  # truncated by a kill: the last line, or the last before those of a resumed run
             raise _no_failure(url, number) from None
         if type(index) is not int or index < 0:
             raise _no_failure(url, number)
@@ -124,7 +125,7 @@ def _quarantined(entry: SkipModel, url: str) -> list[SkipModel]:
 
 def _no_failure(url: str, number: int) -> ConfigError:
     return ConfigError(
-        "this is no line of a quarantine file",
+        "this is not a line of a quarantine file",
         file=url,
         record=f"line {number}",
         kind="bad-skip",
@@ -133,7 +134,7 @@ def _no_failure(url: str, number: int) -> ConfigError:
 
 
 def _said(entries: Sequence[SkipModel]) -> str:
-    """Return the list in words, whatever the order of its entries; a count and a hash where that would be long."""
+    """Return the list as text, independent of the order of its entries; a long list becomes a count and a hash."""
     words = sorted(str(entry) for entry in entries)
     text = ", ".join(words)
     if len(text) <= _SHORT:
@@ -145,7 +146,7 @@ def _said(entries: Sequence[SkipModel]) -> str:
 def dropped(skip: Skip, before: int, sources: int, chunk: int = 65_536) -> list[int] | None:
     """Return how many samples of each source are skipped among the child's first `before` positions.
 
-    None if that is too many to look at one by one.
+    Return None if there are too many to locate one by one.
     """
     if skip.gaps.skipped(before) > 1 << 24:
         return None

@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from feedmill.planning.recipes.schema import Member, RecipeModel
 
 Open = Callable[..., "Dataset"]
-"""``open(path, split=..., dataset_config=..., split_config=..., decode=...)``; what a recipe leaves out is left out."""
+"""``open(path, split=..., dataset_config=..., split_config=..., decode=...)``; called with set options only."""
 
 KINDS = ("blend", "blend_epochized", "concat")
 """Keys of lists of sources."""
 
 
 def kind_of(mix: Member | RecipeModel) -> str:
-    """Return which list of sources it has; 'concat' where it has none."""
+    """Return the key of its list of sources; 'concat' if it has none."""
     return next((kind for kind in KINDS if getattr(mix, kind) is not None), "concat")
 
 
 def members(model: RecipeModel) -> list[tuple[tuple[int | str, ...], Member]]:
-    """Return every source of a recipe with its place, those of blends and concatenations written in place included."""
+    """Return every source of a recipe with its place, including sources of inline blends and concatenations."""
     found: list[tuple[tuple[int | str, ...], Member]] = []
 
     def walk(place: tuple[int | str, ...], owner: Any) -> None:
@@ -41,7 +41,7 @@ def members(model: RecipeModel) -> list[tuple[tuple[int | str, ...], Member]]:
 
 
 def place_of(marks: Marks | Translation | None, place: Place) -> str:
-    """``file:line`` of a value, or its path in plain data."""
+    """Return ``file:line`` of a value, or its path in plain data."""
     if marks is not None:
         return marks.where(place)
     dotted = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place).lstrip(".")

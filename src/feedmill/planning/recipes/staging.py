@@ -1,4 +1,4 @@
-"""From the stages that a recipe writes down to weights per source and lengths in samples."""
+"""Convert the stages of a recipe to weights per source and lengths in samples."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 
 
 def check_names(stages: Sequence[StageModel], names: Sequence[str], where: Callable[..., str]) -> None:
-    """Stages and sources know each other.
+    """Check that the names in the stages match the sources.
 
     Args:
-        stages: as written.
+        stages: the stages of the recipe.
         names: the blend's sources.
-        where: ``file:line`` of a value, by its place in the list of stages.
+        where: returns ``file:line`` of a value by its place in the list of stages.
 
     Raises:
-        ConfigError: a weight for a source that does not exist, or a source that no stage has a word about.
+        ConfigError: a weight for a source that does not exist, or a source without a weight in any stage.
     """
     for number, stage in enumerate(stages):
         for name in stage.weights:
             if name not in names:
                 near = get_close_matches(name, names, n=1)
                 raise ConfigError(
-                    f"stage {number + 1} has a weight for {name!r}, which is no source of this blend",
+                    f"stage {number + 1} has a weight for {name!r}, which is not a source of this blend",
                     file=where(number, "weights", name),
                     kind="no-such-source",
                     fix=f"Did you mean {near[0]!r}?" if near else f"Its sources are: {', '.join(names)}.",
@@ -40,7 +40,7 @@ def check_names(stages: Sequence[StageModel], names: Sequence[str], where: Calla
         raise ConfigError(
             f"no stage has a weight for {', '.join(map(repr, silent))}",
             kind="bad-stage",
-            fix="Give it one, 0 where it shall pause, or take it out of the blend.",
+            fix="Give it a weight (0 pauses it), or remove it from the blend.",
         )
 
 
@@ -51,13 +51,15 @@ def stage_length(
     global_batch: int | None,
     run_length: int = 1,
 ) -> int | None:
-    """Samples of a stage: its steps times the global batch, or its tokens by their mean per sample, to the nearest
+    """Return the length of a stage in samples; None if it is open-ended.
+
+    Steps are multiplied by the global batch. Tokens are divided by their mean per sample and rounded to the nearest
     whole run.
 
     Args:
-        stage: as written.
-        shares: of each source, per sample.
-        mean: tokens per sample of a source.
+        stage: the stage of the recipe.
+        shares: weight of each source per sample.
+        mean: returns the mean tokens per sample of a source.
         global_batch: samples per step.
         run_length: samples of one source at a time.
 
@@ -69,9 +71,9 @@ def stage_length(
     if stage.steps is not None:
         if global_batch is None:
             raise ConfigError(
-                f"{stage.steps:,} steps are no number of samples without a batch size",
+                f"a stage of {stage.steps:,} steps needs a batch size",
                 kind="bad-stage",
-                fix="Add 'global_batch' to the top of the recipe, or give 'samples'.",
+                fix="Set 'global_batch' at the top of the recipe, or give 'samples'.",
             )
         return stage.steps * global_batch
     if stage.tokens is None:
@@ -80,7 +82,7 @@ def stage_length(
     samples = round(stage.tokens / per_sample / run_length) * run_length
     if samples < 1:
         raise ConfigError(
-            f"{stage.tokens:,} tokens are not one {_unit(run_length)}, which has"
+            f"{stage.tokens:,} tokens are less than one {_unit(run_length)}, which has"
             f" {float(per_sample * run_length):.4g} on average in this stage",
             kind="bad-stage",
             fix=f"Give at least 'tokens: {ceil(per_sample * run_length)}'.",

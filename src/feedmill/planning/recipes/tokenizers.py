@@ -1,4 +1,4 @@
-"""Token data of different tokenizers must not be mixed: their ids mean different things."""
+"""Check that all token data of a recipe was made with the same tokenizer."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 
 def check_tokenizers(sources: Sequence[Dataset], names: Sequence[str], places: Sequence[str]) -> None:
-    """Refuse sources that are known to have been made by different tokenizers.
+    """Raise an error if sources are known to be made with different tokenizers.
 
     Args:
-        sources, names: the datasets of a plan and what they are called.
-        places: where the recipe names each, as ``file:line``.
+        sources, names: the datasets of a plan and their names.
+        places: ``file:line`` of each in the recipe.
 
     Raises:
         ConfigError: with the names of two sources and their tokenizers.
     """
-    known: dict[tuple[str, str], tuple[Identity, str]] = {}  # each tokenizer's first file: there may be many more
+    known: dict[tuple[str, str], tuple[Identity, str]] = {}  # one file per tokenizer is enough; there may be many
     for dataset, name, place in zip(sources, names, places, strict=True):
         for identity in identities(dataset):
             if identity[:2] in known:
@@ -35,10 +35,10 @@ def check_tokenizers(sources: Sequence[Dataset], names: Sequence[str], places: S
 
 def _mixed(first: Identity, its_name: str, second: Identity, name: str, place: str) -> ConfigError:
     return ConfigError(
-        f"the source {its_name!r} was tokenized with {first} and {name!r} with {second}: the same id means another"
-        f" token in each ({first.file}, {second.file})",
+        f"the source {its_name!r} was tokenized with {first} and {name!r} with {second}: the same id means different"
+        f" tokens ({first.file}, {second.file})",
         file=place,
         kind="mixed-tokenizers",
-        fix="Tokenize both with one tokenizer; where the two are the same under different names, write"
+        fix="Tokenize both with the same tokenizer. If the two are the same under different names, set"
         " 'mixed_tokenizers: true' at the top of the recipe.",
     )

@@ -1,4 +1,4 @@
-"""What decides an order, in words, and what differs between two plans."""
+"""Describe what determines an order, and the differences between two plans."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KEY = re.compile(r" key [0-9a-f]{16}")
 
 
 def fingerprint_of(parts: Mapping[str, str]) -> str:
-    """One word for what `Plan.fingerprints` says part by part."""
+    """Return one hash of the components in `Plan.fingerprints`."""
     text = json.dumps(parts, sort_keys=True, ensure_ascii=False)
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
@@ -29,7 +29,7 @@ def explain(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
     for part in dict.fromkeys([*old, *new]):
         before, now = old.get(part), new.get(part)
         if before is not None and now is not None and old.get("seed") != new["seed"]:
-            # A new seed changes all keys; saying it once is enough.
+            # A new seed changes all keys; report it only once.
             before, now = _KEY.sub("", before), _KEY.sub("", now)
         if before == now:
             continue
@@ -45,12 +45,12 @@ def explain(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
 
 
 def ways(node: Node, above: Sequence[str] = (), again: bool = False) -> Iterator[tuple[int, str]]:
-    """Yield each leaf below a node with the nodes from the root down to it, in words.
+    """Yield each leaf below a node with a description of the path from the root to it.
 
     Args:
         node: the root of the tree, without its skip list.
-        above: the nodes above it, in words.
-        again: whether what stands above repeats the node.
+        above: descriptions of the nodes above it.
+        again: whether the parent repeats the node.
     """
     if isinstance(node, Leaf):
         yield node.number, "; ".join(above) or "as stored"
@@ -64,7 +64,7 @@ def ways(node: Node, above: Sequence[str] = (), again: bool = False) -> Iterator
         elif isinstance(node, Concat):
             own = [f"number {number} of a row"]
         elif isinstance(node, Repeat) and not above:
-            own = []  # where the whole plan stops does not change what came before
+            own = []  # the length of the whole plan does not change its order
         elif isinstance(node, Junction):
             own = [f"number {number} of {whole}"]
         else:

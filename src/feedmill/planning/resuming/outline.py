@@ -1,10 +1,10 @@
-"""A plan in some thirty bytes for each source: what a state needs to compare it with another plan.
+"""Outlines: descriptions of a plan in about thirty bytes per source, with which a state compares it with another plan.
 
-An outline holds the tree of nodes, the name of each source, and the count of its samples with a digest of its data. The
-nodes are pure functions of their arguments and of these counts, so the tree can be built from an outline without the
-data, and asked where its positions lead. It can also be built with other counts: the same recipe over data that grew.
+An outline holds the tree of nodes, and for each source its name, number of samples and a digest of its data. Nodes are
+pure functions of their arguments and of these numbers, so the tree can be rebuilt from an outline without the data, and
+its positions can be located. It can also be rebuilt with other numbers: the same recipe over data that grew.
 
-As text it is two columns: the tree, the names and the counts as compressed JSON, and then what does not compress, 8
+As text, it has two parts: the tree, the names and the numbers as compressed JSON, and then the incompressible values, 8
 bytes for each digest and for the key of each shuffle.
 """
 
@@ -52,12 +52,12 @@ _LARGEST_COMMON = 10**18
 
 @dataclass(frozen=True)
 class Rows:
-    """How the documents of a plan become rows.
+    """How the documents of a plan are packed into rows.
 
     Attributes:
-        order: what decides which tokens are in which row, as `Packing.order` says it.
-        pad: the token that fills rows up.
-        documents: documents in the stream, None for no end.
+        order: what determines which tokens are in which row, from `Packing.order`.
+        pad: the padding token.
+        documents: documents in the stream; None for an endless stream.
     """
 
     order: str
@@ -67,17 +67,17 @@ class Rows:
 
 @dataclass(frozen=True)
 class Outline:
-    """What decides the order of a plan.
+    """Everything that determines the order of a plan.
 
     Attributes:
-        version: of the order's arithmetic.
-        seed: of the plan.
-        names: of the sources; where they are long, shortened by `short_name`.
+        version: version of the order's arithmetic.
+        seed: seed of the plan.
+        names: names of the sources; long ones are shortened by `short_name`.
         counts: samples of each source.
-        digests: of each source's data, and for rows of its lengths in tokens: 16 hexadecimal digits.
+        digests: digests of each source's data, and for rows of its lengths in tokens: 16 hexadecimal digits each.
         node: the root of the tree, without the skip list.
-        rows: where the plan is packed, how.
-        build: makes the tree again with other counts, given as `counts`; None if it cannot be described.
+        rows: the packing, for a packed plan.
+        build: rebuilds the tree with other counts; None for an outline that was not read from text.
     """
 
     version: int
@@ -91,7 +91,7 @@ class Outline:
 
     @classmethod
     def of(cls, plan: Plan) -> Outline:
-        """Return the outline of a plan. Its names are whole."""
+        """Return the outline of a plan. Its names are not shortened."""
         packed = cast("PackedPlan", plan) if hasattr(plan, "documents") else None
         parts = plan.fingerprints
         digests = []
@@ -106,7 +106,7 @@ class Outline:
         return cls(ORDER_VERSION, plan.seed, tuple(plan.names), counts, tuple(digests), node, rows)
 
     def parts(self) -> dict[str, str]:
-        """Return what decides the order part by part, as `Plan.fingerprints`, but with digests of the data."""
+        """Return the components of the order, like `Plan.fingerprints`, but with digests of the data."""
         parts = {"order": f"version {self.version}", "seed": str(self.seed)}
         paths = dict(ways(self.node))
         for number, name in enumerate(self.names):
@@ -121,13 +121,13 @@ class Outline:
 
 
 def data_digest(fingerprint: str, lengths: str = "") -> str:
-    """Return 16 hexadecimal digits for the fingerprint of a source's data, and for rows for that of its lengths."""
+    """Return a digest of the fingerprint of a source's data, and for rows of its lengths: 16 hexadecimal digits."""
     text = f"{fingerprint}\n{lengths}" if lengths else fingerprint
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def short_name(name: str) -> str:
-    """Return a name as outlines hold it: long ones end with a digest.
+    """Return a name as stored in outlines: long names are cut and end with a digest.
 
     >>> short_name("docs"), short_name("a" * 100)
     ('docs', 'aaaaaaaaaaaaaa~f819b6f87666')
@@ -141,7 +141,7 @@ _texts: WeakKeyDictionary[Plan, str | None] = WeakKeyDictionary()
 
 
 def outline_text(plan: Plan) -> str | None:
-    """Return the outline of a plan as text, made once for each plan; None if its tree has nodes of other kinds."""
+    """Return the outline of a plan as text, cached per plan; None if its tree has unsupported nodes."""
     if plan not in _texts:
         _texts[plan] = _encode(Outline.of(plan))
     return _texts[plan]
@@ -168,7 +168,7 @@ def _encode(outline: Outline) -> str | None:
 
 
 def read_outline(text: str) -> Outline:
-    """Return the outline that `outline_text` gave, with its tree built.
+    """Return the outline of a text from `outline_text`, with its tree built.
 
     Raises:
         ConfigError: the text is damaged.
@@ -212,7 +212,7 @@ def _damaged() -> ConfigError:
     return ConfigError(
         "the loader's state is damaged at: tree",
         kind="bad-state",
-        fix="Load the state that this loader's state_dict() gave, or begin without one.",
+        fix="Load a state returned by this loader's state_dict(), or start without one.",
     )
 
 
@@ -221,7 +221,7 @@ class _UnknownNode(Exception):
 
 
 class _Writer:
-    """Nodes as JSON; the keys of shuffles are listed apart, and a leaf that follows the one before it is null."""
+    """Writer of nodes as JSON. Keys of shuffles are listed separately; a leaf numbered one above the last is null."""
 
     def __init__(self) -> None:
         self.keys: list[str] = []
@@ -237,7 +237,7 @@ class _Writer:
         head = self._head(node)
         children = node.children
         if isinstance(node, EpochizedBlend):
-            children = tuple(child.children[0] for child in children)  # it repeats them itself
+            children = tuple(child.children[0] for child in children)  # its constructor adds the repetitions
         return [*head, *map(self.node, children)]
 
     def _head(self, node: Node) -> list[Any]:
@@ -267,7 +267,7 @@ class _Writer:
 
 
 class _Reader:
-    """The inverse of `_Writer`: nodes from JSON, over sources of some counts."""
+    """The inverse of `_Writer`: builds nodes from JSON, over sources with the given counts."""
 
     def __init__(self, counts: Sequence[int], keys: Sequence[str]) -> None:
         self._counts = counts
@@ -326,7 +326,7 @@ _ARGUMENTS = {
 
 
 def _with_runs(node: Blend | StagedBlend) -> int | list[int | None] | None:
-    """Return the length as given, and with it the length of runs where they are longer than one sample."""
+    """Return the length as given, together with the run length if it is above 1."""
     return node.asked_length if node.run_length == 1 else [node.asked_length, node.run_length]
 
 
@@ -335,13 +335,13 @@ def _without_runs(given: Any) -> tuple[int | None, int]:
 
 
 def sampler_arguments(node: ModalitiesSampler) -> dict[str, Any]:
-    """Return what decides the order of a sampler, but its child."""
+    """Return the arguments that determine the order of a sampler, except its child."""
     names = ("ranks", "shuffle", "seed", "epoch", "drop_last", "skip", "batch_size")
     return {name: getattr(node, name) for name in names}
 
 
 def _weights(shares: Sequence[Fraction]) -> list[int] | list[str]:
-    """Shares as whole numbers where these are short, else as fractions."""
+    """Return shares as integers if these are short, otherwise as fractions."""
     common = lcm(*(share.denominator for share in shares))
     if common <= _LARGEST_COMMON:
         return [int(share * common) for share in shares]

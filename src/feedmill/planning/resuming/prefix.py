@@ -1,10 +1,9 @@
-"""Whether two trees of nodes give the same samples at their first positions: proven, not sampled.
+"""Prove that two trees of nodes yield the same samples at their first positions. Nothing is sampled.
 
-Two ways, and both prove. *By structure*: nodes are pure functions, so two nodes of one kind with the same arguments are
-the same as far as what they read of their children is; a stage that begins behind the positions in question, a source
-that is not drawn before, or an end that lies behind does not matter. This takes no longer for 10^12 positions than for
-ten. *By evaluation*: where the structure differs, both trees are asked about every position that is left, up to
-`MOST` of them, or until one differs.
+There are two kinds of proof. *By structure*: nodes are pure functions, so two nodes of the same kind with the same
+arguments are equal as far as the parts of their children that they read are equal. Stages, sources and ends beyond the
+positions in question do not matter. This takes as long for 10^12 positions as for ten. *By evaluation*: if the
+structure differs, both trees are evaluated at every remaining position, up to `MOST` of them, or until one differs.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ from feedmill.planning.resuming.outline import sampler_arguments
 logger = logging.getLogger("feedmill")
 
 MOST = 10**8
-"""Most positions that are compared one by one: a minute or two, more with hundreds of sources."""
+"""Maximum number of positions that are compared one by one: a minute or two, more with hundreds of sources."""
 
-_FIRST_BLOCK, _LARGEST_BLOCK = 1 << 14, 1 << 19  # few positions find most differences, many are cheaper in bulk
+_FIRST_BLOCK, _LARGEST_BLOCK = 1 << 14, 1 << 19  # most differences are found early; large blocks are cheaper
 _LOGGED = 1 << 24
 
 _Stages = Sequence[tuple[int | None, Sequence[Fraction]]]
@@ -48,11 +47,11 @@ _Stages = Sequence[tuple[int | None, Sequence[Fraction]]]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where two trees may differ.
+    """The first position at which two trees may differ.
 
     Attributes:
-        position: before it they are the same.
-        known: whether they differ at it; else no more positions were compared.
+        position: the trees are the same before it.
+        known: whether they differ at it; if False, no further positions were compared.
     """
 
     position: int
@@ -64,8 +63,8 @@ def first_difference(old: Node, new: Node, leaves: Mapping[int, int], total: int
 
     Args:
         old, new: the roots; neither ends before `total`.
-        leaves: for the number of each old leaf the number of the new leaf that holds the same data, if there is one.
-        total: how many positions.
+        leaves: number of an old leaf -> number of the new leaf with the same data, if there is one.
+        total: number of positions.
     """
     begin = _same_until(old, new, leaves, total)
     if begin == total:
@@ -88,7 +87,7 @@ def first_difference(old: Node, new: Node, leaves: Mapping[int, int], total: int
 
 
 def _same_until(old: Node, new: Node, leaves: Mapping[int, int], total: int) -> int:
-    """How many of the first positions are the same by the trees' structure: all, or about as many as can be shown."""
+    """Return how many of the first positions are the same by structure: all, or about as many as can be shown."""
     if _same(old, new, leaves, total):
         return total
     shown, too_many = 0, total
@@ -104,7 +103,7 @@ def _same_until(old: Node, new: Node, leaves: Mapping[int, int], total: int) -> 
 def _same(old: Node, new: Node, leaves: Mapping[int, int], total: int) -> bool:
     """Return whether the structure shows that the first `total` positions of two nodes' streams are the same.
 
-    A stream is epoch after epoch, so a repetition has the stream of its child, wherever it ends.
+    A stream is the sequence of all epochs, so a repetition has the stream of its child, regardless of its length.
     """
     if total == 0:
         return True
@@ -132,7 +131,7 @@ def _same(old: Node, new: Node, leaves: Mapping[int, int], total: int) -> bool:
 
 
 def _same_arguments(old: Node, new: Node) -> bool:
-    """Return whether two nodes of one kind, that read their children by whole epochs, have the same arguments."""
+    """Return whether two nodes of the same kind, which read whole epochs of their children, have the same arguments."""
     if isinstance(old, BlockShuffle) and isinstance(new, BlockShuffle):
         return (old.key, old.block, old.window) == (new.key, new.block, new.window)
     if isinstance(old, Shuffle) and isinstance(new, Shuffle):
@@ -147,7 +146,7 @@ def _same_arguments(old: Node, new: Node) -> bool:
 
 
 def _same_concat(old: Concat, new: Concat, leaves: Mapping[int, int], total: int) -> bool:
-    """Children as far as they are reached; behind the first epoch, all of them."""
+    """Compare the children as far as they are reached; after the first epoch, all of them."""
     if total > min(old.length, new.length):
         sizes = [child.length for child in old.children] == [child.length for child in new.children]
         pairs: Iterable[tuple[Node, Node, int]] = (
@@ -166,9 +165,9 @@ def _same_concat(old: Concat, new: Concat, leaves: Mapping[int, int], total: int
 
 
 def _same_blend(old: Interleaved, new: Interleaved, leaves: Mapping[int, int], total: int) -> bool:
-    """Return the same children drawn in the same order, as far as this reaches, and each of them the same so far.
+    """Return whether the same children are drawn in the same order, and each is the same as far as it is drawn.
 
-    Which source a schedule draws depends on the weights above 0 alone, and on the order in which they stand.
+    The source that a schedule draws depends only on the positive weights and their order.
     """
     if old.run_length != new.run_length:
         return False
@@ -189,7 +188,7 @@ def _same_blend(old: Interleaved, new: Interleaved, leaves: Mapping[int, int], t
 
 
 def _restarts(node: Interleaved) -> float:
-    """After how many positions the node begins its schedule again where that makes a difference."""
+    """Return after how many positions the node restarts its schedule, if that has an effect."""
     if node.length is None or (node.seamless and not isinstance(node, StagedBlend)):
         return inf
     return node.length
@@ -206,7 +205,7 @@ def _stages(node: Interleaved) -> _Stages | None:
 
 
 def _pairs(old: _Stages, new: _Stages, total: int) -> dict[int, int] | None:
-    """Return which child of the new blend is drawn where one of the old blend is; None if this is not shown."""
+    """Return the child of the new blend that is drawn in place of each old one; None if this cannot be shown."""
     pairs: dict[int, int] = {}
     back: dict[int, int] = {}
     start = 0

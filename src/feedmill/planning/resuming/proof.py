@@ -1,4 +1,4 @@
-"""The proof that a changed recipe gives what the saved run has seen."""
+"""Prove that a changed recipe yields the samples that the saved run has seen."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 def prove(plan: Plan, old: Outline, grown: Mapping[str, str], position: int, changes: str) -> None:
-    """Prove that a plan gives at its first positions what the plan of an outline gave.
+    """Prove that a plan yields the same samples as the plan of an outline at its first positions.
 
     Args:
-        plan: the plan at hand.
+        plan: the current plan.
         old: the outline of the saved run's plan.
-        grown: the sources that grew and may; the old recipe is then taken over the grown data.
-        position: how many positions, counted without the skip list.
+        grown: the sources that grew, if that is allowed; the old recipe is then evaluated over the grown data.
+        position: number of positions, counted without the skip list.
         changes: what changed, for the message.
 
     Raises:
-        ConfigError: they are not the same, or that cannot be proven; the message says at which position.
+        ConfigError: they are not the same, or that cannot be proven; the message gives the position.
     """
     if position == 0:
         return
@@ -37,7 +37,7 @@ def prove(plan: Plan, old: Outline, grown: Mapping[str, str], position: int, cha
     if end is not None and end < position:
         raise _refused(position, f"the plan ends after {end:,} positions", changes)
     if old.version != ORDER_VERSION:
-        raise _refused(position, "another release computes the order in another way", changes)
+        raise _refused(position, "the state was saved by a release that computes the order differently", changes)
     packed = cast("PackedPlan", plan) if hasattr(plan, "documents") else None
     if packed is not None or old.rows is not None:
         reached = _documents(packed, old, position, changes)
@@ -66,7 +66,7 @@ def prove(plan: Plan, old: Outline, grown: Mapping[str, str], position: int, cha
         return
     if not found.known:
         reason = (
-            f"the first {found.position:,} {what}s of {total:,} are the same, and the rest is too many to compare one"
+            f"the first {found.position:,} {what}s of {total:,} are the same, and the rest are too many to compare one"
             " by one"
         )
         raise _refused(position, reason, changes)
@@ -78,18 +78,18 @@ def prove(plan: Plan, old: Outline, grown: Mapping[str, str], position: int, cha
 
 
 def _documents(plan: PackedPlan | None, old: Outline, rows: int, changes: str) -> int:
-    """Return how many documents of the stream decide the first rows.
+    """Return how many documents of the stream determine the first rows.
 
     Raises:
-        ConfigError: the packing changed, or where the stream ends has an effect on these rows.
+        ConfigError: the packing changed, or the end of the stream affects these rows.
     """
     if plan is None or old.rows is None:
-        raise _refused(rows, "positions are rows of tokens in one of the plans only", changes)
+        raise _refused(rows, "only one of the plans is packed into rows of tokens", changes)
     how = plan.packing
     if (how.order(), how.pad) != (old.rows.order, old.rows.pad):
-        raise _refused(rows, "rows are packed in another way", changes)
+        raise _refused(rows, "the packing of rows changed", changes)
     if how.method == "best_fit" and plan.seed != old.seed:
-        raise _refused(rows, "the seed decides the order of packed rows, and changed", changes)
+        raise _refused(rows, "the seed, which determines the order of packed rows, changed", changes)
     total, length, before = plan.map.reach(rows), plan.documents.length, old.rows.documents
     if how.method == "best_fit":
         cut = total % how.buffer != 0
@@ -113,6 +113,6 @@ def _refused(position: int, reason: str, changes: str) -> ConfigError:
         f"the recipe changes what the saved run has seen before position {position:,}, or may do so: {reason}; changes:"
         f" {changes}",
         kind="plan-changed",
-        fix=f"Change the order from position {position:,} on only, for example with a stage that begins there (and"
-        " allow_append=True where data grew), or resume with the recipe and the data of the saved run.",
+        fix=f"Change the order only from position {position:,} on, for example with a stage that begins there (and"
+        " allow_append=True if data grew), or resume with the recipe and the data of the saved run.",
     )

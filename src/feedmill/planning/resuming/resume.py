@@ -1,16 +1,17 @@
-"""Resuming with a plan that differs from the one a state was saved with, in the three ways that may be allowed.
+"""Resume with a plan that differs from the one that a state was saved with, in the three ways that can be allowed.
 
-*Another skip list.* The position is kept as it counts without a skip list, right after the last sample seen. From
-there on nothing is lost or repeated but what the new list skips; entries for what was seen already do nothing.
+*A changed skip list.* The state stores the position without a skip list, right after the last sample seen. From there
+on, only what the new list skips is skipped, and nothing is lost or repeated. Entries for samples that were already seen
+have no effect.
 
 *Sources that grew.* The run resumes at the same position of the new plan, which is the plan of the grown data from the
-start on. The sources that did not grow continue where they were, if nothing mixes them with one that grew but a blend.
-In a grown source that is shuffled, the epoch under way is another permutation of more samples: until it ends, samples
-that were seen in it may come again, and others wait for the next epoch.
+start. Sources that did not grow continue where they were, if they are combined with grown ones only by a blend. In a
+shuffled source that grew, the current epoch becomes a different permutation of more samples: until it ends, samples
+that were seen in it may be repeated, and others are deferred to the next epoch.
 
-*Another recipe.* Every position before the state's must give the same sample in both plans, and that is proven
-(`feedmill.planning.resuming.prefix`). Where sources grew too, it is proven for the old recipe over the grown data. So
-the result is that of resuming with the grown data first and with the other recipe then. docs/ledger.md has the cases.
+*A changed recipe.* Every position before the state's must yield the same sample in both plans, which is proven
+(`feedmill.planning.resuming.prefix`). If sources grew too, it is proven for the old recipe over the grown data, so the
+result is that of resuming first with the grown data and then with the changed recipe. docs/ledger.md lists the cases.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ _NOTHING_SKIPPED = Gaps([], 1).digest(0)
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What may differ between the plan of a state and the one at hand.
+    """Allowed differences between the plan of a state and the current one.
 
     Attributes:
-        append: sources may have more samples, behind those they had.
-        skip: the skip list may be another.
-        change: the recipe may be another, where the positions before the state's are proven to be the same.
+        append: sources may have additional samples after those they had.
+        skip: the skip list may differ.
+        change: the recipe may differ, if the positions before the state's are proven to be the same.
     """
 
     append: bool = False
@@ -52,11 +53,12 @@ class Allowed:
 
 
 def bookmark(plan: Plan, position: int) -> dict[str, Any]:
-    """Return what a state keeps beside position and fingerprint, so that the plan may change.
+    """Return what a state stores besides position and fingerprint, so that a run can resume with a changed plan.
 
-    ``tree`` is the outline of the plan, or ``sources`` its fingerprints where it has nodes that no outline describes.
-    With a skip list, ``skip`` says it in short, ``skipped`` is a digest of what it skips up to here, ``unskipped``
-    the position after the last sample seen without it, and ``stream`` the fingerprint of the plan without it.
+    ``tree`` is the outline of the plan; if the plan has nodes that an outline does not support, ``sources`` is its
+    fingerprints instead. With a skip list, ``skip`` is its text in short form, ``skipped`` a digest of what it skips up
+    to here, ``unskipped`` the position after the last sample seen without the list, and ``stream`` the fingerprint of
+    the plan without the list.
     """
     outline = outline_text(plan)
     kept: dict[str, Any] = {"sources": dict(plan.fingerprints)} if outline is None else {"tree": outline}
@@ -73,17 +75,17 @@ def bookmark(plan: Plan, position: int) -> dict[str, Any]:
 
 
 def reopened(plan: Plan, state: Mapping[str, Any], allowed: Allowed, proven: dict[str, int]) -> int:
-    """Return the position of `plan` at which a run resumes whose `state` was saved with another plan.
+    """Return the position of `plan` at which a run resumes from a `state` that was saved with a different plan.
 
     Args:
-        plan: the plan at hand.
-        state: ``plan`` and ``position``, and what `bookmark` gave; or ``sources`` as an older release saved them.
-        allowed: which differences are allowed.
-        proven: for outlines, up to which position their plans were proven to be the same as this one; is added to.
+        plan: the current plan.
+        state: ``plan`` and ``position``, and the result of `bookmark`; or ``sources`` as saved by older releases.
+        allowed: the allowed differences.
+        proven: outline -> position up to which its plan was proven to be the same as this one; updated in place.
 
     Raises:
-        ConfigError: something else changed, what changed is not allowed, or the order before the position is not the
-            same; the message names it.
+        ConfigError: a change is not supported or not allowed, or the order before the position differs; the message
+            names the change.
     """
     unskipped = int(state.get("unskipped", state["position"]))
     skip = _skip_change(plan, state)
@@ -115,37 +117,37 @@ def reopened(plan: Plan, state: Mapping[str, Any], allowed: Allowed, proven: dic
 def changed(
     changes: Sequence[str], flags: Sequence[str] = (), recipe: bool = False, position: int | None = None
 ) -> ConfigError:
-    """Return the error for a plan that is not that of the state.
+    """Return the error for a plan that differs from that of the state.
 
     Args:
         changes: what changed.
-        flags: what would allow it.
-        recipe: whether the recipe is among what changed, which no flag allows without a proof.
-        position: where the state is, if a proof may be tried.
+        flags: arguments that would allow it.
+        recipe: whether the recipe changed, which no flag allows without a proof.
+        position: position of the state, if a proof can be attempted.
     """
-    fix = "Resume with the recipe and the data of the saved run, or begin without a state."
+    fix = "Resume with the recipe and the data of the saved run, or start without a state."
     if recipe and position is not None:
         options = ", ".join([*flags, "allow_change=True"])
         fix += (
-            f" If the order changes from position {position:,} on only, load_state_dict(state, {options}) proves it and"
+            f" If the order changes only from position {position:,} on, load_state_dict(state, {options}) proves it and"
             " resumes (docs/ledger.md)."
         )
     elif flags:
-        fix = f"If that is meant, load_state_dict(state, {', '.join(flags)}) resumes from here (docs/ledger.md)."
+        fix = f"If this is intended, load_state_dict(state, {', '.join(flags)}) resumes from here (docs/ledger.md)."
     return ConfigError(
         f"the plan is not the one that this state was saved with: {named(changes)}", kind="plan-changed", fix=fix
     )
 
 
 def named(changes: Sequence[str]) -> str:
-    """Return the changes in one line: those of data, and of sources that came or went, before those of weights."""
+    """Return the changes in one line: changes of data and added or removed sources first, then changes of weights."""
     ordered = sorted(changes, key=lambda change: change.startswith("source ") and " was " in change)
     more = [f"and {len(ordered) - _MOST_NAMED:,} more changes"] if len(ordered) > _MOST_NAMED else []
     return "; ".join(ordered[:_MOST_NAMED] + more)
 
 
 def differing(parts: Mapping[str, str], kept: str) -> list[str]:
-    """Return which parts of a plan's fingerprints changed, from four digits for each that an older release saved."""
+    """Return which components of a plan's fingerprints changed, from the four digits per component of older states."""
     if not kept:
         return []
     if len(kept) != 4 * len(parts):
@@ -159,7 +161,7 @@ def differing(parts: Mapping[str, str], kept: str) -> list[str]:
 
 
 def _compared(plan: Plan, old: Outline) -> tuple[list[str], dict[str, str]]:
-    """Return what differs from the plan of an outline: the changes but growth, and the sources that grew."""
+    """Return what differs from the plan of an outline: the changes other than growth, and the sources that grew."""
     now = Outline.of(plan)
     saved = {name: (count, digest) for name, count, digest in zip(old.names, old.counts, old.digests, strict=True)}
     if old.rows is None:
@@ -177,7 +179,7 @@ def _compared(plan: Plan, old: Outline) -> tuple[list[str], dict[str, str]]:
 
 
 def _compared_texts(plan: Plan, state: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
-    """As `_compared`, with the plan that a state without an outline tells of."""
+    """Return what `_compared` returns, for a state without an outline."""
     old = dict(state["sources"])
     if not old:
         return differing(plan.fingerprints, str(state.get("parts", ""))), {}
@@ -194,7 +196,7 @@ def _compared_texts(plan: Plan, state: Mapping[str, Any]) -> tuple[list[str], di
 def _growth(
     plan: Plan, saved: Mapping[str, tuple[int, str]], matches: Callable[[str, str], bool]
 ) -> tuple[dict[str, str], list[str]]:
-    """Return the sources that grew, with what happened; and what cannot be shown to have only grown."""
+    """Return the sources that grew, with a phrase for each, and phrases for those whose growth cannot be proven."""
     grown, doubts = {}, []
     for name, dataset in zip(plan.names, plan.sources, strict=True):
         count, data = saved.get(name, (0, ""))
@@ -209,13 +211,13 @@ def _growth(
 
 
 def _with_names(outline: Outline, names: Sequence[str]) -> Outline:
-    """Return the outline with names as the plan at hand has them, which are whole."""
+    """Return the outline with shortened names replaced by those of the current plan."""
     whole = {short_name(name): name for name in names}
     return replace(outline, names=tuple(whole.get(name, name) for name in outline.names))
 
 
 def _skip_change(plan: Plan, state: Mapping[str, Any]) -> str:
-    """Return how the skip list changed; nothing if it did not."""
+    """Return how the skip list changed; empty if it did not."""
     now = None if plan.skip is None else plan.skip.said
     if "tree" in state or "skip" in state:
         was, now = state.get("skip"), None if now is None else _brief(now)
@@ -228,14 +230,14 @@ def _skip_change(plan: Plan, state: Mapping[str, Any]) -> str:
 
 
 def _same_skips(plan: Plan, state: Mapping[str, Any], unskipped: int) -> bool:
-    """Return whether the state says that the same positions were skipped before its own."""
+    """Return whether the same positions are known to be skipped before the state's position."""
     known = "skipped" in state or "unskipped" not in state
     now = _NOTHING_SKIPPED if plan.skip is None else plan.skip.digest(unskipped)
     return known and state.get("skipped", _NOTHING_SKIPPED) == now
 
 
 def _brief(skip: str) -> str:
-    """Return a skip list in a state: long ones end with a digest."""
+    """Return a skip list as stored in a state: long ones are cut and end with a digest."""
     if len(skip) <= _LONGEST_SKIP:
         return skip
     return f"{skip[:_LONGEST_SKIP]}... ({data_digest(skip)})"
@@ -243,11 +245,11 @@ def _brief(skip: str) -> str:
 
 def _without_outline(changes: Sequence[str]) -> ConfigError:
     return ConfigError(
-        "the state does not hold the recipe that it was saved with, so the order before its position cannot be proven"
-        f" to be the same: {named(changes)}",
+        "the state does not contain the recipe that it was saved with, so the order before its position cannot be"
+        f" proven to be the same: {named(changes)}",
         kind="plan-changed",
-        fix="Load it with the recipe and the data of the saved run, save a state with this release, and change the"
-        " recipe then.",
+        fix="Load it with the recipe and the data of the saved run, save a state with this release, and then change"
+        " the recipe.",
     )
 
 
