@@ -80,7 +80,7 @@ def test_check_notes_excluded_shards_that_are_none(folder: Path) -> None:
     report = check(str(folder), progress=False)
     assert not report.findings
     assert [note.partition(": ")[2] for note in report.notes] == [
-        f"'exclude' names 'shards/shard_00{number}.tar', which is no shard of the index" for number in (7, 8)
+        f"'exclude' names 'shards/shard_00{number}.tar', which is not in the index" for number in (7, 8)
     ]
 
 

@@ -145,20 +145,20 @@ def test_every_record_is_in_one_split(count: int, ratio: list[int], shuffle: boo
     ],
 )
 def test_options_for_shards_are_refused(file: Path, options: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="cannot be used for a JSONL file"):
+    with pytest.raises(ConfigError, match="cannot be used with a JSONL file"):
         prepare(str(file), progress=False, **options)
     assert not Path(f"{file}.idx").exists()
 
 
 def test_a_ratio_is_judged_before_the_file_is_read(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("feedmill.formats.jsonl.dataset.index_file")
-    with pytest.raises(ConfigError, match="not a split ratio"):
+    with pytest.raises(ConfigError, match="invalid split ratio"):
         prepare(str(file), split_ratio="8,-1", progress=False)
 
 
 def test_as_energon_does_it_there_are_no_splits(file: Path) -> None:
     report = prepare(str(file), split_ratio="8,1,1", sample_type="TextSample", energon_exact=True, progress=False)
-    assert "left aside" in report.warnings[0] and not Path(f"{file}.split.yaml").exists()
+    assert "was ignored" in report.warnings[0] and not Path(f"{file}.split.yaml").exists()
     prepare(str(file), sample_type="CrudeWebdataset", progress=False)
 
 
