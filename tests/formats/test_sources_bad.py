@@ -246,7 +246,7 @@ def test_files_that_are_only_named(tmp_path: Path) -> None:
     pq.write_table(pa.table({"image": images}), tmp_path / "0.parquet")
     dataset = open_dataset(tmp_path)
     assert dataset[1]["image"] is None
-    with pytest.raises(DataError, match="no bytes for this file, only its path '/etc/passwd'"):
+    with pytest.raises(DataError, match="does not contain the bytes of this file, only its path '/etc/passwd'"):
         dataset[0]["image"]
 
 
