@@ -139,7 +139,7 @@ def test_the_console_command_works_as_installed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("verb", "told"),
     [
-        *((verb, "this kind of file is no dataset") for verb in ("check", "repair", "info", "preview")),
+        *((verb, "this kind of file is not a dataset") for verb in ("check", "repair", "info", "preview")),
         ("prepare", "notes.md: unsupported kind of file: expected a folder of tar shards"),
     ],
 )

@@ -264,7 +264,7 @@ def test_a_join_costs_what_its_parts_do(tmp_path: Path) -> None:
 
 def test_what_is_no_list_of_costs_is_refused() -> None:
     for values in (np.zeros(3, np.int64), np.zeros(2), np.zeros((2, 1), np.int64)):
-        with pytest.raises(DataError, match="there are 2 samples, and tokens of shape"):
+        with pytest.raises(DataError, match="expected 2 integers, found shape"):
             checked_costs(values, "tokens", file="docs", count=2)
     assert field_costs(np.zeros(0), None, "v", file="docs").dtype == np.int64
 
@@ -306,7 +306,7 @@ def test_a_field_of_json_lines_is_read_once(tmp_path: Path, monkeypatch: pytest.
         ('{"v": 99999999999999999999}', "99999999999999999999|1e\\+20"),
         ('{"v": 1e300}', "1e\\+300"),
         ('{"v": 4611686018427387904}', "4611686018427387904"),
-        ('{"v": }', "in a line that is no JSON .*"),
+        ('{"v": }', "in a line that is not JSON .*"),
     ],
 )
 def test_a_bad_value_in_json_lines_is_named(tmp_path: Path, odd: str, said: str) -> None:

@@ -124,7 +124,7 @@ def test_damaged_and_stale_files(tmp_path: Path) -> None:
         with pytest.raises(DataError, match="not a complete join index"):
             read_join_index(store, "x.bin")
     for row, words in (
-        ([[0, 0, 1024]], "joins 1 datasets"),
+        ([[0, 0, 1024]], "expected 2 datasets, found 1"),
         ([[7, 0, 1024], [0, 0, 1024]], "shard 7 .* is not in this split"),
         ([[0, 512, 1024], [0, 0, 1024]], "no sample of .* begins"),
     ):

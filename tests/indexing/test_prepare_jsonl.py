@@ -70,7 +70,7 @@ def test_fingerprints_tell_splits_apart_and_know_what_grew(file: Path) -> None:
     old = {name: open_dataset(file, split=name) for name in ("train", "val", "test", None)}
     assert len({dataset.fingerprint() for dataset in old.values()}) == 4
     lines(file, 5, first=20)
-    with pytest.raises(DataError, match="the index is for a file of"):
+    with pytest.raises(DataError, match="the index does not match the file: expected"):
         open_dataset(file)
     prepare(str(file), progress=False)
     assert seen(file, "train") == [*range(16), *range(20, 25)] and seen(file, "val") == [16, 17]
@@ -87,7 +87,7 @@ def test_a_file_that_changed_is_not_read_by_its_old_splits(file: Path) -> None:
     with pytest.raises(DataError, match="divide the file again"):
         prepare(str(file), progress=False)
     Path(f"{file}.idx").unlink()  # as if Energon had prepared it
-    with pytest.raises(DataError, match="the splits are of 20 records"):
+    with pytest.raises(DataError, match="the splits do not match the file: expected 20 records"):
         open_dataset(file, split="train")
     prepare(str(file), split_ratio="1,1", progress=False)
     assert seen(file, "val") == [*range(11, 20), 100] and check(str(file)).findings == []

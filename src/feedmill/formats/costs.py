@@ -88,7 +88,7 @@ def field_costs(values: npt.NDArray[Any], present: npt.NDArray[np.bool_] | None,
 def bad_cost(by: str, number: int, value: object, *, file: str, fix: str | None = None) -> DataError:
     """Return the error for a sample with an invalid cost."""
     return DataError(
-        f"invalid cost: {by!r} of this sample is {value}, expected a number from 0 to 2^62 - 1",
+        f"{by!r} of this sample is {value}, expected a number from 0 to 2^62 - 1",
         file=file,
         record=f"sample {number}",
         kind="bad-cost",
