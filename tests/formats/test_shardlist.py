@@ -127,7 +127,7 @@ def test_names_are_not_filled_in_from_the_environment(tmp_path: Path) -> None:
     write_tar(tmp_path / "$DATA/a.tar", [("0.txt", b"a")])
     assert sniff(f"{tmp_path}/$DATA").kind == "webdataset"  # a folder that is there
     (tmp_path / "recipe.yaml").write_text("source: {path: $ELSEWHERE/x}\n")
-    with pytest.raises(ConfigError, match=r"has \$ELSEWHERE, .*Write the whole path"):
+    with pytest.raises(ConfigError, match=r"contains \$ELSEWHERE: .*Write the whole path"):
         Recipe.load(tmp_path / "recipe.yaml").plan()
 
 

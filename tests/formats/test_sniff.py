@@ -105,7 +105,7 @@ def test_a_folder_of_several_files_names_one(root: Path) -> None:
 
 def test_the_index_of_lines_is_no_token_data(tmp_path: Path) -> None:
     (tmp_path / "raw.idx").write_bytes(pickle.dumps([(0, 5)]))
-    with pytest.raises(ConfigError, match="belongs to the file of lines"):
+    with pytest.raises(ConfigError, match="but of lines or shards"):
         sniff(str(tmp_path / "raw.idx"))
 
 

@@ -79,7 +79,7 @@ def test_nested_lists_and_bases(root: Path) -> None:
         (lambda c: c["shardlist"][1].update(url="../x.tar"), "path-escapes", "leads out"),
         (lambda c: c["shardlist"][1].update(url="/x.tar"), "path-escapes", "leads out"),
         (lambda c: c["shardlist"][1].update(url="pipe:touch x"), "refused-url", "must not run programs"),
-        (lambda c: c["shardlist"][1].update(url="x.tar.gz"), "bad-index", "no .tar"),
+        (lambda c: c["shardlist"][1].update(url="x.tar.gz"), "bad-index", "not a .tar"),
         (lambda c: c["shardlist"][1].update(url="shards/gone.tar"), "not-found", "gone.tar"),
         (lambda c: c["shardlist"][1].pop("url"), "bad-index", "url"),
         (lambda c: c.update(shardlist=[]), "bad-index", "lists no shards"),

@@ -313,7 +313,9 @@ def test_token_files_are_not_for_repair(tmp_path: Path, name: str) -> None:
     for one in ("a.pbin", "a.ds", "a.npy") if name != "." else ("a.pbin",):
         (tmp_path / one).write_bytes(bytes(20))
     path = str(tmp_path / name)
-    with pytest.raises(ConfigError, match=r"these are tokens .*'feedmill check'.*'feedmill tokenize'") as caught:
+    with pytest.raises(
+        ConfigError, match=r"token files .* cannot be repaired.*'feedmill check'.*'feedmill tokenize'"
+    ) as caught:
         repair(path, progress=False)
     assert (caught.value.kind, caught.value.file) == ("not-repairable", path)
 

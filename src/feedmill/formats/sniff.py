@@ -141,7 +141,7 @@ def _file(store: Store, name: str) -> Found:
         if not format.is_file or named(format.is_file)(store, name):
             return Found(format, store, name)
     raise NotFound(
-        "no such file" if not store.exists(name) else "this JSON file is not an index of shards",
+        "there is no such file" if not store.exists(name) else "this JSON file is not an index of shards",
         file=store.locate(name),
         kind="unknown-format",
         fix="Open the folder that it describes, or check the path.",

@@ -66,5 +66,5 @@ def test_what_does_not_belong_together_is_refused(folder: Path) -> None:
         fm.open([folder / "x/a.ds", folder / "y/b.pbin"])
     with pytest.raises(NotFound):
         fm.open([folder / "x/a.ds", folder / "y/none.ds"])
-    with pytest.raises(ConfigError, match="'files' orders the files of a folder"):
+    with pytest.raises(ConfigError, match="'files' is only for folders"):
         fm.open([folder / "x/a.ds", folder / "y/b.ds"], files="nanotron")

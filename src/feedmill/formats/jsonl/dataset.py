@@ -294,7 +294,7 @@ def open_jsonl(store: Store, path: str, name: str, split: str | None = None) -> 
         ConfigError: the split file is invalid.
     """
     if not store.exists(path):
-        raise NotFound("no such file", file=store.locate(path), fix="Check the path.")
+        raise NotFound("there is no such file", file=store.locate(path), fix="Check the path.")
     return JsonlDataset(store, path, name=name, split=split)
 
 
