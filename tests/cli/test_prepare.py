@@ -41,7 +41,7 @@ def test_the_dialogue_asks_for_ratio_type_and_fields(command: tuple[str, ...], t
     result = run(*command, root, stdin="\n".join(answers) + "\n")
     assert result.exit_code == 0, result.output
     assert f"{number}. CaptioningSample" in result.stdout
-    assert "'8,x,1' is not a split ratio" in result.stdout
+    assert "invalid split ratio '8,x,1'" in result.stdout
     assert "Sample 's00000'" in result.stdout
     assert '"n": 0' in result.stdout
     assert "no sample has a part 'nope'" in result.stdout
@@ -83,7 +83,7 @@ def test_energons_refusals_are_kept(tmp_path: Path) -> None:
 
 
 MESSAGES = [
-    (["--split-ratio", "1;2"], "not a split ratio"),
+    (["--split-ratio", "1;2"], "invalid split ratio"),
     (["--field-map", "{", "--sample-type", "TextSample"], "--field-map is not JSON"),
     (["--field-map", '{"text": "txt"}'], "--sample-type"),
     (["--split-ratio", "1,1", "--split-parts", "train:.*"], "--split-ratio and --split-parts contradict each other"),
@@ -139,8 +139,8 @@ def test_the_console_command_works_as_installed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("verb", "told"),
     [
-        *((verb, "this kind of file is no dataset") for verb in ("check", "repair", "info", "preview")),
-        ("prepare", "notes.md: folders of tar shards, .jsonl files and metadatasets are prepared"),
+        *((verb, "this kind of file is not a dataset") for verb in ("check", "repair", "info", "preview")),
+        ("prepare", "notes.md: unsupported kind of file: expected a folder of tar shards"),
     ],
 )
 def test_a_missing_file_is_called_a_file_and_other_files_by_what_they_are(verb: str, told: str, tmp_path: Path) -> None:

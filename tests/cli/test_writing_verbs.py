@@ -30,7 +30,7 @@ def run(*words: str, status: int = 0) -> str:
 def test_reshard(root: Path) -> None:
     assert "shards   5" in run("reshard", "d", "e", "--samples", "6", "--workers", "1")
     assert len(fm.open("e")) == 30
-    assert "there is a dataset here" in run("reshard", "d", "e", "--samples", "6", status=1)
+    assert "a dataset already exists here" in run("reshard", "d", "e", "--samples", "6", status=1)
     found = json.loads(run("reshard", "d", "e", "--size", "10kB", "--overwrite", "--json", "--workers", "1"))
     assert found["samples"] == 30
     assert "limit" in run("reshard", "d", "f", status=1)

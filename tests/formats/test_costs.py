@@ -125,7 +125,7 @@ def test_large_datasets_keep_their_costs(
     for damage in (bytes(data), b"", data[:100]):
         kept.write_bytes(damage)
         assert np.array_equal(known(open_dataset(root), "pixels"), first)
-    assert caplog.text.count("found again:") == 3
+    assert caplog.text.count("are computed again:") == 3
     execute(root, """UPDATE media_metadata SET metadata_json = '{"width":10,"height":10}'""")
     again = open_dataset(root).costs("pixels")
     assert again is not None and not np.array_equal(again, first) and set((again % 100).tolist()) == {0}
@@ -133,7 +133,7 @@ def test_large_datasets_keep_their_costs(
     blocked.write_bytes(b"")
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(blocked))
     assert np.array_equal(known(open_dataset(root), "pixels"), again)
-    assert "each start finds them again" in caplog.text
+    assert "each start computes them again" in caplog.text
 
 
 def test_metadata_that_does_not_say_it_is_an_error_that_names_the_sample(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_a_bad_value_is_named(tmp_path: Path, values: list[object], sample: int,
 def test_values_are_whole_numbers_and_fractions_round_up(tmp_path: Path) -> None:
     costs = open_dataset(column(tmp_path, [0.0, 12.5, 100.0, 99.25])).costs("v")
     assert costs is not None and costs.tolist() == [0, 13, 100, 100]
-    with pytest.raises(ConfigError, match=r"'v' up changes its sum by 100%.*milliseconds") as caught:
+    with pytest.raises(ConfigError, match=r"'v' are too small for costs.*by 100%.*milliseconds") as caught:
         open_dataset(column(tmp_path, [0.5, 0.5])).costs("v")
     assert caught.value.kind == "coarse-costs"
     for type in (pa.int8(), pa.uint64(), pa.float16(), pa.float32()):
@@ -264,7 +264,7 @@ def test_a_join_costs_what_its_parts_do(tmp_path: Path) -> None:
 
 def test_what_is_no_list_of_costs_is_refused() -> None:
     for values in (np.zeros(3, np.int64), np.zeros(2), np.zeros((2, 1), np.int64)):
-        with pytest.raises(DataError, match="there are 2 samples, and tokens of shape"):
+        with pytest.raises(DataError, match="expected 2 integers, found shape"):
             checked_costs(values, "tokens", file="docs", count=2)
     assert field_costs(np.zeros(0), None, "v", file="docs").dtype == np.int64
 
@@ -306,7 +306,7 @@ def test_a_field_of_json_lines_is_read_once(tmp_path: Path, monkeypatch: pytest.
         ('{"v": 99999999999999999999}', "99999999999999999999|1e\\+20"),
         ('{"v": 1e300}', "1e\\+300"),
         ('{"v": 4611686018427387904}', "4611686018427387904"),
-        ('{"v": }', "in a line that is no JSON .*"),
+        ('{"v": }', "in a line that is not JSON .*"),
     ],
 )
 def test_a_bad_value_in_json_lines_is_named(tmp_path: Path, odd: str, said: str) -> None:

@@ -69,7 +69,7 @@ def test_an_excluded_sample_that_is_not_there_is_refused(folder: Path, entry: st
     """Else the sample that is meant would be trained on: the first lies in another shard than its entry says."""
     excluding(folder, entry)
     for split in (None, "train"):
-        with pytest.raises(ConfigError, match="is excluded, and this shard has no such sample") as caught:
+        with pytest.raises(ConfigError, match="is excluded, but this shard has no such sample") as caught:
             open_dataset(folder, split=split, raw=True)
         assert caught.value.file == str(folder / ".nv-meta/split.yaml") and entry in str(caught.value)
     assert [finding.kind for finding in check(str(folder), progress=False).findings] == ["unknown-exclude"]
@@ -80,7 +80,7 @@ def test_check_notes_excluded_shards_that_are_none(folder: Path) -> None:
     report = check(str(folder), progress=False)
     assert not report.findings
     assert [note.partition(": ")[2] for note in report.notes] == [
-        f"'exclude' names 'shards/shard_00{number}.tar', which is no shard of the index" for number in (7, 8)
+        f"'exclude' names 'shards/shard_00{number}.tar', which is not in the index" for number in (7, 8)
     ]
 
 

@@ -82,7 +82,7 @@ def test_what_is_in_no_sample_is_named(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=np.arange(3), version=np.float32(7))
     with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
         archive.writestr("notes.txt", "about")
-    remarks = ["a.npz: the array 'version' is in no sample", "a.npz: 'notes.txt' is no array"]
+    remarks = ["a.npz: the array 'version' is not part of any sample", "a.npz: 'notes.txt' is not an array"]
     assert fm.open(tmp_path).describe()["remarks"] == remarks
     assert fm.check(str(tmp_path), progress=False).notes == remarks
     report = fm.convert(tmp_path, tmp_path.parent / "tars", "wds", progress=False)
@@ -170,7 +170,7 @@ def backwards(folder: Path) -> None:
 
 
 BAD: dict[Any, tuple[type[FeedmillError], str]] = {
-    objects: (TrustError, "holds Python objects"),
+    objects: (TrustError, "contains Python objects"),
     lengths: (DataError, "different numbers of rows"),
     columns: (DataError, "'a' is missing here and int64 there"),
     types: (DataError, "'a' is float64 here and int64 there"),
@@ -178,9 +178,9 @@ BAD: dict[Any, tuple[type[FeedmillError], str]] = {
     twofold: (DataError, "two arrays have one name"),
     endless: (DataError, "needs [0-9]{20,} bytes"),
     empty: (DataError, "its 0 bytes are no zip archive"),
-    scalars: (DataError, "no array with an axis of samples"),
+    scalars: (DataError, "no array has an axis of samples"),
     moments: (DataError, "are not supported"),
-    text: (DataError, "no .npy file"),
+    text: (DataError, "not an .npy file"),
     cut: (DataError, "cannot be read"),
     offsets: (DataError, "offsets are missing"),
     listed: (DataError, "it is missing"),
@@ -206,6 +206,6 @@ def test_what_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest
 
 
 def test_two_arrays_of_one_name_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"two arrays would be called 'a\.offsets'"):
+    with pytest.raises(DataError, match=r"two arrays would have the name 'a\.offsets'"):
         WRITER.write(LocalStore(tmp_path), "0.npz", {"a": "text", "a.offsets": "int"}, [[b"x", 1]])
     assert not list(tmp_path.iterdir())

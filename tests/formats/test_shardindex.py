@@ -134,7 +134,7 @@ def test_nowhere_to_keep_it_is_said(
     (tmp_path / "blocked").write_text("")
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "blocked"))
     assert len(open_dataset(root)) == 9
-    assert "could not be kept" in caplog.text
+    assert "cannot be written" in caplog.text
 
 
 def test_a_damaged_shard_is_named(root: Path) -> None:

@@ -50,16 +50,16 @@ def test_token_data_is_recognised(root: Path, path: str, kind: str) -> None:
     dataset = open_dataset(root / path)
     assert (dataset.format, len(dataset)) == (kind, 2)
     assert dataset[1]["input_ids"].tolist() == [3, 4, 5]
-    with pytest.raises(NotFound, match="token files have none"):
+    with pytest.raises(NotFound, match="token files have no splits"):
         open_dataset(root / path, split="train")
 
 
 def test_where_there_is_no_split_the_advice_can_be_followed(tmp_path: Path) -> None:
     root = make_shards(tmp_path / "d", [2, 2])
     tar = root / "shards/shard_000.tar"
-    with pytest.raises(NotFound, match=rf"Open it without one, or run 'feedmill prepare {tar.parent}'"):
+    with pytest.raises(NotFound, match=rf"Open it without a split, or run 'feedmill prepare {tar.parent}'"):
         open_dataset(tar, split="train")
-    with pytest.raises(NotFound, match=r"divided into splits\. Open it without one\.$"):
+    with pytest.raises(NotFound, match=r"can have splits\. Open it without a split\.$"):
         open_dataset(f"{root}/shards/*.tar", split="train")
     with pytest.raises(NotFound, match=f"the folder is not prepared. Run 'feedmill prepare {root}'"):
         open_dataset(root, split="train")
@@ -105,13 +105,13 @@ def test_a_folder_of_several_files_names_one(root: Path) -> None:
 
 def test_the_index_of_lines_is_no_token_data(tmp_path: Path) -> None:
     (tmp_path / "raw.idx").write_bytes(pickle.dumps([(0, 5)]))
-    with pytest.raises(ConfigError, match="belongs to the file of lines"):
+    with pytest.raises(ConfigError, match="but of lines or shards"):
         sniff(str(tmp_path / "raw.idx"))
 
 
 def test_an_empty_manifest_is_told(tmp_path: Path) -> None:
     (tmp_path / "manifest.jsonl").touch()
-    with pytest.raises(NotFound, match="it names no shard") as caught:
+    with pytest.raises(NotFound, match="it lists no shards") as caught:
         sniff(str(tmp_path))
     assert caught.value.kind == "empty-manifest"
 
@@ -119,12 +119,12 @@ def test_an_empty_manifest_is_told(tmp_path: Path) -> None:
 def test_a_file_of_another_kind_is_told_as_such(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x")
     (tmp_path / "docs.jsonl.gz").write_bytes(b"x")
-    with pytest.raises(NotFound, match=r"notes\.txt: this kind of file is no dataset\. Known are"):
+    with pytest.raises(NotFound, match=r"notes\.txt: this kind of file is not a dataset\. Supported are"):
         sniff(str(tmp_path / "notes.txt"))
-    with pytest.raises(NotFound, match="reads packed lines: convert, tokenize"):
+    with pytest.raises(NotFound, match="reads compressed lines: convert, tokenize"):
         sniff(str(tmp_path / "docs.jsonl.gz"))
     (tmp_path / "recipe.yaml").write_text("source: x")
-    with pytest.raises(ConfigError, match="'feedmill plan' shows"):
+    with pytest.raises(ConfigError, match="'feedmill plan', or load"):
         sniff(str(tmp_path / "recipe.yaml"))
     with pytest.raises(NotFound, match=r"none\.yaml: there is no such file"):
         sniff(str(tmp_path / "none.yaml"))
@@ -135,7 +135,7 @@ def test_a_folder_of_packed_lines_names_the_verbs_that_read_them(tmp_path: Path)
     (tmp_path / "documents").mkdir()
     (tmp_path / "documents" / "0.jsonl.gz").write_bytes(b"")
     verbs = "convert, tokenize, tag, dedupe, neardedupe, filter, stat"
-    with pytest.raises(NotFound, match=f"Packed lines are read by {verbs}"):
+    with pytest.raises(NotFound, match=f"For compressed lines, use {verbs}"):
         sniff(str(tmp_path))
 
 
@@ -144,5 +144,5 @@ def test_robot_data_that_is_not_read_names_a_way(tmp_path: Path, name: str) -> N
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_bytes(b"data")
     for place in (tmp_path, tmp_path / name):
-        with pytest.raises(NotFound, match=r"is not read\. LeRobot's converters make"):
+        with pytest.raises(NotFound, match=r"is not supported\. Convert it to a LeRobot dataset"):
             sniff(str(place))

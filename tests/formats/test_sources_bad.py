@@ -55,7 +55,7 @@ def mds(root: Path) -> Path:
 
 def test_mds_without_a_shard(tmp_path: Path) -> None:
     (mds(tmp_path) / "shard.00001.mds").unlink()
-    assert isinstance(refused(tmp_path, "missing-shard", "shard.00001.mds", "gone"), NotFound)
+    assert isinstance(refused(tmp_path, "missing-shard", "shard.00001.mds", "it is missing"), NotFound)
 
 
 def test_mds_with_a_cut_shard(tmp_path: Path) -> None:
@@ -66,10 +66,10 @@ def test_mds_with_a_cut_shard(tmp_path: Path) -> None:
 def test_mds_with_wrong_counts(tmp_path: Path) -> None:
     edit(mds(tmp_path) / "index.json", lambda c: c["shards"][1].update(samples=9))
     dataset = open_dataset(tmp_path)
-    with pytest.raises(DataError, match=r"shard.00001.mds: the shard says that it holds 4 samples, index.json says 9"):
+    with pytest.raises(DataError, match=r"shard.00001.mds: the shard has 4 samples, but index.json has 9"):
         dataset[5]
     found = CliRunner().invoke(app, ["check", str(tmp_path)])
-    assert found.exit_code == 1 and "index.json says 9" in found.output
+    assert found.exit_code == 1 and "index.json has 9" in found.output
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../other.mds"])
@@ -101,7 +101,7 @@ def test_mds_with_damaged_bytes(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[8] ^= 0xFF
     path.write_bytes(data)
-    with pytest.raises(DataError, match="offsets in its head are invalid"):
+    with pytest.raises(DataError, match="invalid offsets in the shard's header"):
         open_dataset(tmp_path)[6]
     data = bytearray((tmp_path / "shard.00000.mds").read_bytes())
     data[-20:-18] = b"\xff\xff"  # in the text of the last sample
@@ -134,7 +134,7 @@ def test_mds_in_folders_by_split_names_one(tmp_path: Path) -> None:
 def test_mds_hashes_are_compared(tmp_path: Path) -> None:
     edit(mds(tmp_path) / "index.json", lambda c: c["shards"][2]["raw_data"].update(hashes={"sha1": "00", "odd": "x"}))
     found = CliRunner().invoke(app, ["check", str(tmp_path)])
-    assert found.exit_code == 1 and "its sha1 is not the one in index.json" in found.output
+    assert found.exit_code == 1 and "its sha1 differs from index.json" in found.output
 
 
 def test_mds_with_a_damaged_compressed_shard(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_files_that_are_only_named(tmp_path: Path) -> None:
     pq.write_table(pa.table({"image": images}), tmp_path / "0.parquet")
     dataset = open_dataset(tmp_path)
     assert dataset[1]["image"] is None
-    with pytest.raises(DataError, match="no bytes for this file, only its path '/etc/passwd'"):
+    with pytest.raises(DataError, match="does not contain the bytes of this file, only its path '/etc/passwd'"):
         dataset[0]["image"]
 
 
@@ -260,7 +260,7 @@ def robot(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def test_lerobot_with_wrong_totals(robot: Path) -> None:
     edit(robot / "meta/info.json", lambda c: c.update(total_frames=99))
-    refused(robot, "wrong-count", "meta/info.json", "'total_frames' is 99, but the episodes say 12")
+    refused(robot, "wrong-count", "meta/info.json", "'total_frames' is 99, but the episodes have 12")
 
 
 def test_a_template_is_not_filled_to_any_width(tmp_path: Path) -> None:
@@ -281,7 +281,7 @@ def test_lerobot_without_a_data_file(robot: Path) -> None:
 def test_lerobot_with_frames_missing(robot: Path) -> None:
     last = sorted(robot.glob("data/**/*.parquet"))[-1]
     pq.write_table(pq.read_table(last).slice(0, 1), last)
-    with pytest.raises(DataError, match="holds 1 frames, its episodes have 3"):
+    with pytest.raises(DataError, match="has 1 frames, but its episodes have 3"):
         open_dataset(robot)[11]
 
 
@@ -313,7 +313,7 @@ def test_lerobot_with_bad_facts(robot: Path, change: dict[str, Any], kind: str, 
 def test_downloads_with_wrong_counts(tmp_path: Path, kind: str) -> None:
     sourcedata.images(tmp_path, COUNTS, kind)
     edit(tmp_path / "00001_stats.json", lambda c: c.update(successes=8))
-    refused(tmp_path, "wrong-count", "00001", "holds 4 images, 00001_stats.json says 8")
+    refused(tmp_path, "wrong-count", "00001", "has 4 images, but 00001_stats.json has 8")
 
 
 @pytest.mark.parametrize("kind", ["webdataset", "files", "parquet"])
@@ -322,10 +322,10 @@ def test_unfinished_downloads_are_left_out_and_said(tmp_path: Path, kind: str) -
     (tmp_path / "00002_stats.json").unlink()
     dataset = open_dataset(tmp_path)
     assert len(dataset) == 9
-    assert dataset.describe()["remarks"] == ["00002: left out, its download was not finished"]
-    assert "left out" in CliRunner().invoke(app, ["info", str(tmp_path)]).output
+    assert dataset.describe()["remarks"] == ["00002: skipped, its download is incomplete"]
+    assert "skipped" in CliRunner().invoke(app, ["info", str(tmp_path)]).output
     checked = CliRunner().invoke(app, ["check", str(tmp_path)])
-    assert checked.exit_code == 0 and "left out" in checked.output
+    assert checked.exit_code == 0 and "skipped" in checked.output
 
 
 def test_a_status_that_is_no_text(tmp_path: Path) -> None:
@@ -350,7 +350,7 @@ def test_downloads_without_a_shard_or_a_column(tmp_path: Path) -> None:
 
 def test_config_errors_are_config_errors(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("{}")
-    with pytest.raises(NotFound, match="no index of shards"):
+    with pytest.raises(NotFound, match="not an index of shards"):
         open_dataset(tmp_path / "x.json")
-    with pytest.raises(ConfigError, match=r"only files of one of \.tar, \.pbin"):
+    with pytest.raises(ConfigError, match=r"expected one of \.tar, \.pbin"):
         open_dataset([tmp_path / "a.tar", tmp_path / "b.parquet"])

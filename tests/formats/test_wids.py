@@ -74,15 +74,15 @@ def test_nested_lists_and_bases(root: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "kind", "word"),
     [
-        (lambda c: c["shardlist"][1].update(nsamples=7), "wrong-count", "'nsamples', the shard has 2"),
+        (lambda c: c["shardlist"][1].update(nsamples=7), "wrong-count", "'nsamples', but the shard has 2"),
         (lambda c: c["shardlist"][1].update(filesize=7), "wrong-count", "'filesize'"),
         (lambda c: c["shardlist"][1].update(url="../x.tar"), "path-escapes", "leads out"),
         (lambda c: c["shardlist"][1].update(url="/x.tar"), "path-escapes", "leads out"),
         (lambda c: c["shardlist"][1].update(url="pipe:touch x"), "refused-url", "must not run programs"),
-        (lambda c: c["shardlist"][1].update(url="x.tar.gz"), "bad-index", "no .tar"),
+        (lambda c: c["shardlist"][1].update(url="x.tar.gz"), "bad-index", "not a .tar"),
         (lambda c: c["shardlist"][1].update(url="shards/gone.tar"), "not-found", "gone.tar"),
         (lambda c: c["shardlist"][1].pop("url"), "bad-index", "url"),
-        (lambda c: c.update(shardlist=[]), "bad-index", "names no shards"),
+        (lambda c: c.update(shardlist=[]), "bad-index", "lists no shards"),
         (lambda c: c.update(wids_version=2), "unknown-format", "version 1"),
     ],
 )
@@ -105,7 +105,7 @@ def test_check_walks_the_shards(root: Path) -> None:
 
 
 def test_writing_refuses_what_cannot_be_indexed(root: Path) -> None:
-    with pytest.raises(ConfigError, match="beside its shards"):
+    with pytest.raises(ConfigError, match="in the top folder of its shards"):
         write_wids(LocalStore(root), SHARDS, "other/index.json")
     (root / SHARDS[0]).write_bytes(b"x" * 600)
     with pytest.raises(DataError, match=r"shard_000.tar"):

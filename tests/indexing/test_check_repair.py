@@ -296,7 +296,7 @@ def test_token_files_have_the_sizes_that_their_manifest_says(tmp_path: Path) -> 
     (tmp_path / "b.pbin.feedmill.json").rename(tmp_path / "d.pbin.feedmill.json")
     (tmp_path / "c.pbin.feedmill.json").write_text("{")
     notes = check(str(tmp_path / "d.pbin")).notes + check(str(tmp_path / "c.pbin")).notes
-    assert "of another name" in notes[0] and "no manifest" in notes[1]
+    assert "other file names" in notes[0] and "not a manifest" in notes[1]
 
 
 def test_token_files_of_two_parts_have_one_manifest(tmp_path: Path) -> None:
@@ -313,7 +313,9 @@ def test_token_files_are_not_for_repair(tmp_path: Path, name: str) -> None:
     for one in ("a.pbin", "a.ds", "a.npy") if name != "." else ("a.pbin",):
         (tmp_path / one).write_bytes(bytes(20))
     path = str(tmp_path / name)
-    with pytest.raises(ConfigError, match=r"these are tokens .*'feedmill check'.*'feedmill tokenize'") as caught:
+    with pytest.raises(
+        ConfigError, match=r"token files .* cannot be repaired.*'feedmill check'.*'feedmill tokenize'"
+    ) as caught:
         repair(path, progress=False)
     assert (caught.value.kind, caught.value.file) == ("not-repairable", path)
 
@@ -322,7 +324,7 @@ def test_repair_without_any_shard_of_the_index(tmp_path: Path) -> None:
     root = make_shards(tmp_path, [2])
     prepare(str(root), progress=False)
     shard(root, 0).rename(shard(root, 7))
-    with pytest.raises(NotFound, match="none of the shards that the index lists"):
+    with pytest.raises(NotFound, match="all shards that the index lists are missing"):
         repair(str(root), progress=False)
 
 
@@ -407,5 +409,5 @@ def test_two_tars_in_one_file_do_not_pass_in_silence(
     (tmp_path / "0.tar").write_bytes(tar_bytes([("a.txt", b"1")]) + tar_bytes([("b.txt", b"2")]))
     report = prepare(str(tmp_path), progress=False)
     assert report.samples == 1
-    assert any("0.tar: data follows the end of the archive" in warning for warning in report.warnings)
+    assert any("0.tar: data follows the end-of-archive marker" in warning for warning in report.warnings)
     assert kinds(tmp_path) == ["data-after-end"]

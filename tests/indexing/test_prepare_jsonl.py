@@ -70,7 +70,7 @@ def test_fingerprints_tell_splits_apart_and_know_what_grew(file: Path) -> None:
     old = {name: open_dataset(file, split=name) for name in ("train", "val", "test", None)}
     assert len({dataset.fingerprint() for dataset in old.values()}) == 4
     lines(file, 5, first=20)
-    with pytest.raises(DataError, match="the index is for a file of"):
+    with pytest.raises(DataError, match="the index does not match the file: expected"):
         open_dataset(file)
     prepare(str(file), progress=False)
     assert seen(file, "train") == [*range(16), *range(20, 25)] and seen(file, "val") == [16, 17]
@@ -87,7 +87,7 @@ def test_a_file_that_changed_is_not_read_by_its_old_splits(file: Path) -> None:
     with pytest.raises(DataError, match="divide the file again"):
         prepare(str(file), progress=False)
     Path(f"{file}.idx").unlink()  # as if Energon had prepared it
-    with pytest.raises(DataError, match="the splits are of 20 records"):
+    with pytest.raises(DataError, match="the splits do not match the file: expected 20 records"):
         open_dataset(file, split="train")
     prepare(str(file), split_ratio="1,1", progress=False)
     assert seen(file, "val") == [*range(11, 20), 100] and check(str(file)).findings == []
@@ -145,20 +145,20 @@ def test_every_record_is_in_one_split(count: int, ratio: list[int], shuffle: boo
     ],
 )
 def test_options_for_shards_are_refused(file: Path, options: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="cannot be used for a JSONL file"):
+    with pytest.raises(ConfigError, match="cannot be used with a JSONL file"):
         prepare(str(file), progress=False, **options)
     assert not Path(f"{file}.idx").exists()
 
 
 def test_a_ratio_is_judged_before_the_file_is_read(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("feedmill.formats.jsonl.dataset.index_file")
-    with pytest.raises(ConfigError, match="not a split ratio"):
+    with pytest.raises(ConfigError, match="invalid split ratio"):
         prepare(str(file), split_ratio="8,-1", progress=False)
 
 
 def test_as_energon_does_it_there_are_no_splits(file: Path) -> None:
     report = prepare(str(file), split_ratio="8,1,1", sample_type="TextSample", energon_exact=True, progress=False)
-    assert "left aside" in report.warnings[0] and not Path(f"{file}.split.yaml").exists()
+    assert "was ignored" in report.warnings[0] and not Path(f"{file}.split.yaml").exists()
     prepare(str(file), sample_type="CrudeWebdataset", progress=False)
 
 

@@ -170,7 +170,7 @@ def test_one_bad_image_does_not_hide_the_rest_of_its_shard(tmp_path: Path) -> No
 
 def test_what_is_no_place_for_media_metadata_is_refused(tmp_path: Path) -> None:
     for name in ("x.jsonl", "x.yaml", "x.tar"):
-        with pytest.raises(ConfigError, match="belongs to a folder"):
+        with pytest.raises(ConfigError, match="expected a folder"):
             prepare_media(str(tmp_path / name), EXTENSION)
     with pytest.raises(NotFound, match="the folder is empty"):
         prepare_media(str(tmp_path), EXTENSION)
@@ -191,7 +191,7 @@ def test_an_index_without_parts_is_completed_by_a_scan(tmp_path: Path) -> None:
     shutil.copytree(GOLDEN / "legacy_layouts/v6", root)
     report = prepare_media(str(root), MediaFilter.parse(glob="*.txt"), progress=False)
     assert (report.files, report.media, report.broken) == (6, 0, [])
-    assert "no file is a media file" in report.warnings[0]
+    assert "no media files match" in report.warnings[0]
 
 
 def test_a_missing_shard_and_a_shard_that_shrank(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_a_missing_shard_and_a_shard_that_shrank(tmp_path: Path) -> None:
     report = prepare_media(str(root), EXTENSION, progress=False)
     assert report.media == 3 and {error.kind for error in report.broken} == {"truncated"}
     (root / "p/m-1.tar").unlink()
-    with pytest.raises(NotFound, match="it is gone"):
+    with pytest.raises(NotFound, match="file is missing"):
         prepare_media(str(root), EXTENSION, progress=False)
 
 

@@ -57,7 +57,7 @@ def test_ratios_are_exact(text: str) -> None:
     ],
 )
 def test_what_divides_nothing_is_no_ratio(text: str) -> None:
-    with pytest.raises(ConfigError, match="is not a split ratio") as caught:
+    with pytest.raises(ConfigError, match="invalid split ratio") as caught:
         splitting.parse_ratio(text)
     assert "finite numbers" in str(caught.value)
 
@@ -70,7 +70,7 @@ def test_patterns_match_from_the_start_and_may_overlap() -> None:
     with pytest.raises(ConfigError, match="matches none"):
         splitting.by_pattern(shards, ["x:q_.*"])
     named = ["train_0.tar", "train_1.tar", "trains.tar"]
-    with pytest.raises(ConfigError, match=r"matches 3 shards, as a file name pattern it would be 2.* 'train_\.\*'"):
+    with pytest.raises(ConfigError, match=r"matches 3 shards, as a glob pattern it would match 2.* 'train_\.\*'"):
         splitting.by_pattern(named, ["train:train_*"])
 
 
@@ -88,8 +88,8 @@ def test_later_shards_join_the_first_split_only() -> None:
 def test_shards_that_leave_another_split_than_the_first_are_told() -> None:
     parts = {"train": ["0.tar", "1.tar"], "val": ["2.tar", "3.tar"], "test": ["4.tar"]}
     assert splitting.leaving(parts, ["0.tar", "2.tar", "4.tar"]) == [
-        "the split 'val' loses 1 of its 2 shards ('3.tar' first); if they come back, they join 'train' unless"
-        " --split-parts says otherwise"
+        "the split 'val' loses 1 of its 2 shards (the first is '3.tar'). If they are restored, they join"
+        " 'train' unless you use --split-parts."
     ]
     assert splitting.leaving(parts, ["2.tar", "3.tar", "4.tar"]) == []
 

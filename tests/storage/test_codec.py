@@ -116,5 +116,5 @@ def test_a_killed_writer_leaves_no_file(tmp_path: Path) -> None:
 def test_attributes_mirror_documents() -> None:
     assert attribute_path("v1/documents/documents/x.gz", "n") == "v1/attributes/n/documents/x.gz"
     for wrong in ("x.gz", "docs/x.gz", "documents"):
-        with pytest.raises(ConfigError, match="no folder of the path is called 'documents'"):
+        with pytest.raises(ConfigError, match="no folder of the path is named 'documents'"):
             attribute_path(wrong, "n")

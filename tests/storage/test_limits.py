@@ -145,4 +145,4 @@ def test_a_line_of_a_gigabyte_in_thirty_kilobytes_takes_no_gigabyte(tmp_path: Pa
     command = [sys.executable, "-c", main, "tag", str(tmp_path / "documents"), "--tagger", "char_length_v1"]
     done = subprocess.run(command, capture_output=True, text=True, preexec_fn=bound, timeout=120)
     assert done.returncode == 1
-    assert "x.jsonl.zst 'the line at byte 0 of the unpacked text': it unpacks to more than" in done.stderr
+    assert "x.jsonl.zst 'the line at byte 0 of the decompressed text': it unpacks to more than" in done.stderr

@@ -331,7 +331,7 @@ class TestAddParts:
         add_parts(str(copy), lengths, workers=2)
         assert fm.open(root, raw=True)["s00003"]["len.json"] == 111
         assert files(root) == files(copy)
-        with pytest.raises(DataError, match="of 20"):
+        with pytest.raises(DataError, match="for 20 samples"):
             add_parts(str(root), too_few, workers=1)
 
     def test_a_data_set_of_its_own(self, root: Path, tmp_path: Path) -> None:

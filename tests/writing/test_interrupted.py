@@ -232,7 +232,7 @@ def test_a_damaged_job_file_is_a_message(start: Path, job: bytes) -> None:
 
 def test_deleting_again_says_that_it_may_be_done(start: Path) -> None:
     run("delete", start)
-    with pytest.raises(FeedmillError, match="if this command ran before") as caught:
+    with pytest.raises(FeedmillError, match="If this command ran before") as caught:
         run("delete", start)
     assert caught.value.kind == "no-such-key"
     with contextlib.chdir(start), pytest.raises(FeedmillError, match="Nothing was deleted"):

@@ -1,6 +1,6 @@
 """The `Dataset` contract, and the `Sample` that every format returns.
 
-A dataset is opened through an index that says where each sample lies; no sample is read before it is requested. A
+A dataset is opened through an index with the location of each sample; no sample is read before it is requested. A
 format implements `read_raw`, `locate`, `find` and `__len__`; this module has the rest, once for all formats.
 
 The formats room handles bytes only. `feedmill.samples` adds their meaning (decoders, sample types) through two
@@ -76,7 +76,7 @@ class Source:
 
 
 class Sample(Mapping[str, Any]):
-    """One record: a key, a source, and named parts that are decoded on access.
+    """One sample: a key, a source, and named parts that are decoded on access.
 
     ``sample["jpg"]`` decodes by the part's extension; ``sample.raw("jpg")`` returns the bytes.
 
@@ -151,7 +151,7 @@ class Sample(Mapping[str, Any]):
             came_from(source.where, source.offset, f"{self.key}.{name}")
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
-        # A handle holds the bytes of its part, which the sample has anyway: it is created again on access.
+        # A handle duplicates bytes that the sample already has, so it is created again on access.
         state = {name: getattr(self, name) for name in self.__slots__}
         values = state["_values"] or {}
         kept = {name: value for name, value in values.items() if not hasattr(value, "came_from")}
@@ -279,7 +279,7 @@ class Dataset(ABC):
         reopen = self._opened.reopen
         if reopen is not None:
             changes = {"reopen": partial(_changed, reopen, changes), **changes}
-        other = object.__new__(type(self))  # copy.copy would pickle, and so open the data again
+        other = object.__new__(type(self))  # copy.copy would pickle, which opens the data again
         other.__dict__.update(self.__dict__)
         other._opened = replace(self._opened, **changes)
         return other
@@ -344,9 +344,9 @@ class Dataset(ABC):
         return None
 
     def costs(self, by: str) -> npt.NDArray[np.int64] | None:
-        """Return what each sample costs, from the index alone: no sample is read.
+        """Return the cost of each sample from the index, without reading samples.
 
-        The array is kept for later calls, and read-only. Samples that the split excludes are not in it.
+        The array is read-only and cached for later calls. It does not contain samples that the split excludes.
 
         Args:
             by: ``tokens``, ``bytes`` (of the sample as stored), ``pixels``, ``frames`` (both summed over the sample's
@@ -360,7 +360,7 @@ class Dataset(ABC):
             ConfigError: a field's values are too small to be rounded to whole numbers.
         """
         known: dict[str, npt.NDArray[np.int64]] = self.__dict__.setdefault("_costs", {})
-        if by not in known:  # two threads may both find them: they find the same
+        if by not in known:  # two threads may both compute them, with the same result
             values = self.lengths if by == "tokens" else None
             values = self._find_costs(by) if values is None else values
             if values is None:
@@ -380,8 +380,8 @@ class Dataset(ABC):
     def costs_advice(self, by: str) -> str:
         """Return a sentence that explains how to make an unavailable cost available to `costs`."""
         if by == "tokens":
-            return f"'feedmill tokenize {self.url}' makes token files, whose index has the length of each document."
-        return f"Datasets of the format {self.format!r} have no index of it."
+            return f"Run 'feedmill tokenize {self.url}' to write token files, which index the length of each document."
+        return f"The index of the format {self.format!r} does not have it."
 
     def read(self, indices: Indices) -> list[Any]:
         """Return samples in bulk, converted by this dataset's view (`Sample`, or the declared sample type)."""
@@ -458,7 +458,7 @@ def _reopened(reopen: Callable[[], Dataset], fingerprint: str) -> Dataset:
             "the dataset has changed since it was opened in the main process",
             file=dataset.url,
             kind="changed",
-            fix="Open it again, in a new run.",
+            fix="Open the dataset again in a new run.",
         )
     return dataset
 
@@ -489,7 +489,7 @@ def number_of(key: str, count: int) -> int | None:
 
 
 def locate(error: FeedmillError, source: Source, record: str | None = None) -> FeedmillError:
-    """Return the same error with the sample that it is about, unless it names one already."""
+    """Return the same error with the location of the sample, unless it already has one."""
     if error.file is None:
         error.file, error.offset = source.where, source.offset
         error.record = record or source.key

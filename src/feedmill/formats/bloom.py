@@ -29,7 +29,7 @@ from feedmill.storage import Store
 
 MAGIC, VERSION = 0x81F0F117, 1
 MOST_HASHES = 24
-"""Hashes of filters that we size: more than this make a filter slower and no better than 10^-7 asks for."""
+"""Maximum number of hashes of filters sized here. More make a filter slower, and 24 suffice for a rate of 10^-7."""
 _HEAD = struct.Struct("<III")
 
 
@@ -55,8 +55,8 @@ def read_bloom(store: Store, path: str) -> BloomFilter:
     """Read a filter.
 
     Raises:
-        NotFound, StorageError: it cannot be read.
-        DataError: it is not a Bloom filter file, or it is corrupt.
+        NotFound, StorageError: the file cannot be read.
+        DataError: the file is not a Bloom filter, or it is corrupt.
     """
     with store.local_copy(path) as local, open(local, "rb", buffering=0) as raw:
         size = local.stat().st_size
@@ -64,10 +64,10 @@ def read_bloom(store: Store, path: str) -> BloomFilter:
         where = store.locate(path)
         if magic != MAGIC or version != VERSION or not k:
             raise DataError(
-                f"this is no Bloom filter of version 1 (it begins {magic:#x}, {version}, {k})",
+                f"not a Bloom filter of version 1: the header is {magic:#x}, {version}, {k}",
                 file=where,
                 kind="bad-bloom-filter",
-                fix="Give the file that an earlier run wrote, or a name that is free.",
+                fix="Give a file that an earlier run wrote, or the name of a new file.",
             )
         head = _HEAD.size + 32 * k + 8
         if size < head:
@@ -81,7 +81,7 @@ def read_bloom(store: Store, path: str) -> BloomFilter:
 
 
 def write_bloom(store: Store, path: str, bloom: BloomFilter) -> None:
-    """Write a filter; it appears under its name when it is complete."""
+    """Write a filter. The file is published when it is complete."""
     with store.write(path) as f:
         f.write(_HEAD.pack(MAGIC, VERSION, len(bloom.seeds)))
         f.write(bloom.seeds.astype("<u8").tobytes())
@@ -100,27 +100,27 @@ def new_bloom(
     """Return an empty filter, sized by Dolma's rules.
 
     Args:
-        size: bytes; 0 for the first of 1 MiB, 2 MiB, 4 MiB, ... whose estimate reaches `false_positives`.
-        items: keys expected.
-        most: at most this many hashes; None for as many as Dolma would use (thousands, for few items).
-        seed: makes the hashes' seeds reproducible; by default they are random.
+        size: bytes; 0 for the first of 1 MiB, 2 MiB, 4 MiB, ... whose estimated rate reaches `false_positives`.
+        items: expected number of keys.
+        most: maximum number of hashes; None for as many as Dolma would use (thousands, for few items).
+        seed: makes the seeds of the hashes reproducible; by default they are random.
 
     Raises:
         ConfigError: no size is given, and no size reaches `false_positives`.
     """
     if items <= 0:
         raise ConfigError(
-            "a new Bloom filter needs the number of items that it will hold",
+            "a new Bloom filter needs the expected number of items",
             kind="bad-bloom-size",
-            fix="Give --items, or in a configuration bloom_filter.estimated_doc_count.",
+            fix="Set --items, or bloom_filter.estimated_doc_count in a configuration.",
         )
     if size <= 0:
         if not 0 < false_positives < 1:
             raise ConfigError(
-                f"a Bloom filter with {false_positives} false positives cannot be made",
+                f"invalid false positive rate of a Bloom filter: {false_positives}",
                 kind="bad-bloom-size",
-                fix="Give --false-positives between 0 and 1, or in a configuration bloom_filter.size_in_bytes or"
-                " .desired_false_positive_rate.",
+                fix="Set --false-positives between 0 and 1, or bloom_filter.size_in_bytes or"
+                " .desired_false_positive_rate in a configuration.",
             )
         size = 1 << 20
         while _rate(size, items, most) > false_positives:
@@ -131,7 +131,7 @@ def new_bloom(
         raise ConfigError(
             f"a Bloom filter of {size:,} bytes does not fit into memory",
             kind="bad-bloom-size",
-            fix="Take fewer items or more false positives, or compare without a filter.",
+            fix="Use fewer items or a higher false positive rate, or deduplicate without a filter.",
         ) from None
     k = hashes(size, items, most)
     if seed is None:
@@ -154,8 +154,8 @@ def _rate(size: int, items: int, most: int | None) -> float:
 
 def _wrong_size(file: str, expected: int, found: int) -> DataError:
     return DataError(
-        f"the Bloom filter is damaged (expected {expected} bytes, found {found})",
+        f"the Bloom filter is corrupt: expected {expected} bytes, found {found}",
         file=file,
         kind="bad-bloom-filter",
-        fix="Copy it again, or delete it and run again.",
+        fix="Copy it again, or delete it and run the command again.",
     )

@@ -18,12 +18,12 @@ def expand(pattern: str) -> list[str]:
     A brace without a comma or a range, or without its counterpart, is taken literally.
 
     Raises:
-        ConfigError: it stands for more than `MAX_EXPANSION` names, or has more braces or digits than make sense.
+        ConfigError: it expands to more than `MAX_EXPANSION` names, or has too many braces or digits.
     """
     try:
         return _expanded(pattern)
     except (RecursionError, ValueError):  # Python refuses numbers of thousands of digits
-        raise ConfigError(f"the pattern {pattern[:80]!r}... has more braces or digits than make sense") from None
+        raise ConfigError(f"the pattern {pattern[:80]!r}... has too many braces or digits") from None
 
 
 def _expanded(pattern: str) -> list[str]:
@@ -39,7 +39,7 @@ def _expanded(pattern: str) -> list[str]:
         choices = ["{" + inner + "}" for inner in _expanded(body)]
     tails = _expanded(pattern[closing + 1 :])
     if len(choices) * len(tails) > MAX_EXPANSION:
-        raise ConfigError(f"the pattern {pattern!r} stands for more than {MAX_EXPANSION:,} names")
+        raise ConfigError(f"the pattern {pattern!r} expands to more than {MAX_EXPANSION:,} names")
     return [head + choice + tail for choice in choices for tail in tails]
 
 
@@ -75,7 +75,7 @@ def _range(match: re.Match[str]) -> list[str]:
         return [chr(c) for c in range(a, b + (1 if a <= b else -1), stride if a <= b else -stride)]
     a, b = int(first), int(last)
     if abs(b - a) // stride >= MAX_EXPANSION:
-        raise ConfigError(f"the range {match.group()!r} stands for more than {MAX_EXPANSION:,} names")
+        raise ConfigError(f"the range {match.group()!r} expands to more than {MAX_EXPANSION:,} names")
     padded = any(len(t.lstrip("-")) > 1 and t.lstrip("-").startswith("0") for t in (first, last))
     width = max(len(first), len(last)) if padded else 0
     return [f"{n:0{width}d}" for n in range(a, b + (1 if a <= b else -1), stride if a <= b else -stride)]

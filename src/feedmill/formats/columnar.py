@@ -1,6 +1,6 @@
-"""The interface for writing a format of shards with typed columns: a `ColumnWriter`, named by its `Target`.
+"""The interface for writing a format of shards with typed columns: a `ColumnWriter`, named by its `TargetFormat`.
 
-`feedmill.converting` surveys the values of all samples, asks the writer which form each column gets, and gives it one
+`feedmill.converting` surveys the values of all samples, asks the writer for the form of each column, and passes it one
 shard of rows at a time.
 """
 
@@ -13,15 +13,15 @@ from typing import Any, ClassVar
 from feedmill.storage import Store
 
 JSON = "json"
-"""The form of columns that hold any value of JSON, and none where a sample lacks it. Every format has it."""
+"""Form of columns that hold any JSON value, including missing ones. Every format supports it."""
 
 
 class ColumnWriter:
-    """Writes samples as shards of columns.
+    """Writer of samples as shards of columns.
 
     Attributes:
         exact: forms whose values are bytes and are stored unchanged.
-        index: name of the file beside the shards; empty if there is none.
+        index: name of the index file in the folder of the shards; empty if there is none.
     """
 
     exact: ClassVar[AbstractSet[str]]
@@ -57,4 +57,4 @@ class ColumnWriter:
         raise NotImplementedError
 
     def finish(self, store: Store, shards: Sequence[Any]) -> None:
-        """Write what the shards need to be a dataset, such as an index. `shards` has the result of each `write`."""
+        """Complete the dataset, for example by writing its index. `shards` has the result of each `write`."""

@@ -1,7 +1,7 @@
-"""Columns: Parquet files and Arrow files, read block by block. The one reader of both, for tables and for documents.
+"""Read Parquet and Arrow files block by block, for tables and for documents.
 
-A block is what can be read alone: a row group of a Parquet file, a record batch of an Arrow file (stream or file
-form). Opening reads footers and messages' headers, never the data. pyarrow is needed (`feedmill[arrow]`).
+A block is the smallest unit that can be read alone: a row group of a Parquet file, or a record batch of an Arrow file
+(stream or file form). Opening reads footers and message headers, never data. Requires pyarrow (`feedmill[arrow]`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from feedmill.storage.window import Window
 
 _ARROW_MAGIC = b"ARROW1"
 _MAPPED = 4096
-"""What a mapped block counts as in a cache: its pages belong to the system."""
+"""Size in bytes that a mapped block counts in a cache: its pages belong to the operating system."""
 
 
 def load_pyarrow() -> Any:
@@ -35,7 +35,7 @@ def load_pyarrow() -> Any:
         import pyarrow
         import pyarrow.ipc
     except ImportError:
-        raise MissingExtra("Parquet and Arrow files need pyarrow", "arrow") from None
+        raise MissingExtra("Parquet and Arrow files require pyarrow", "arrow") from None
     return pyarrow
 
 
@@ -47,7 +47,7 @@ def damaged(where: str, error: BaseException, **fields: Any) -> DataError:
 
 @contextmanager
 def opened(store: Store, path: str, kind: str) -> Iterator[tuple[list[str], Any]]:
-    """Names of the columns, and a `ParquetFile` or the reader of an Arrow stream or file, to be read in order.
+    """Open a file to be read in order: yield the column names, and a `ParquetFile` or pyarrow's Arrow reader.
 
     Args:
         kind: ``"parquet"`` or ``"arrow"``.
@@ -78,8 +78,8 @@ class ColumnFile(ABC):
 
     Attributes:
         schema: the `pyarrow.Schema`.
-        ends: int64[blocks], rows up to the end of each block.
-        word: changes when the content does, as far as the file's own index tells.
+        ends: int64[blocks], number of rows up to the end of each block.
+        word: hash of the file's own index, which changes with the content as far as that index shows.
     """
 
     schema: Any
@@ -92,15 +92,15 @@ class ColumnFile(ABC):
     @property
     @abstractmethod
     def extents(self) -> Int64s:
-        """int64[blocks, 2]: offset and length of each block in the file. Raises `DataError`."""
+        """Return the offset and length of each block in bytes, int64[blocks, 2]. Raises `DataError`."""
 
     @abstractmethod
     def read(self, block: int, columns: Sequence[str] | None = None) -> tuple[Any, int]:
-        """Return a block as `pyarrow.Table` or `RecordBatch`, and the bytes that it takes. Raises `DataError`."""
+        """Return a block as `pyarrow.Table` or `RecordBatch`, and its size in bytes. Raises `DataError`."""
 
 
 class ParquetFile(ColumnFile):
-    """A Parquet file. Remote ones are read by ranges; a row group is read whole, as the format has it."""
+    """A Parquet file. Remote files are read by ranges; a row group is always read as a whole."""
 
     def __init__(self, store: Store, path: str) -> None:
         self.store, self.path = store, path
@@ -111,7 +111,7 @@ class ParquetFile(ColumnFile):
 
                 opened_file = pq.ParquetFile(source)
                 self._metadata, self.schema = opened_file.metadata, opened_file.schema_arrow
-                _ = self.schema.names  # damaged ones are no text
+                _ = self.schema.names  # raises if they are not text
             except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
                 raise damaged(store.locate(path), error) from None
         of = self._metadata
@@ -119,7 +119,7 @@ class ParquetFile(ColumnFile):
         self.ends = np.cumsum([group.num_rows for group in groups], dtype=np.int64)
         if len(self) != of.num_rows:
             raise damaged(
-                store.locate(path), ValueError(f"its footer says {of.num_rows} rows, its row groups {len(self)}")
+                store.locate(path), ValueError(f"the footer has {of.num_rows} rows, the row groups have {len(self)}")
             )
         self.word = _hash(self._footer())  # sizes, offsets and statistics of every column
 
@@ -131,7 +131,7 @@ class ParquetFile(ColumnFile):
 
     @cached_property
     def extents(self) -> Int64s:
-        """int64[row groups, 2]: offset and length of each in the file. Raises `DataError`."""
+        """Return the offset and length of each row group in bytes, int64[row groups, 2]. Raises `DataError`."""
         try:
             return parquet_footer.extents(self._footer())
         except ValueError as error:
@@ -141,7 +141,7 @@ class ParquetFile(ColumnFile):
     def _source(self) -> Iterator[Any]:
         if self.store.is_local:
             with self.store.local_copy(self.path) as local:
-                yield str(local)  # read without Python's help: a thread may be in it when the interpreter ends
+                yield str(local)  # no Python file object: a thread may still read when the interpreter exits
         else:
             yield io.BufferedReader(Window(self.store, self.path, 0, self.store.stat(self.path).size), 1 << 20)
 
@@ -164,8 +164,7 @@ class ParquetFile(ColumnFile):
 
 
 class ArrowFile(ColumnFile):
-    """An Arrow file in either form, memory-mapped: a block is read when it is looked at. Remote files are kept as local
-    copies."""
+    """A memory-mapped Arrow file in either form: data is read on access. Remote files are copied to the cache."""
 
     def __init__(self, store: Store, path: str) -> None:
         self._where = store.locate(path)
@@ -183,19 +182,19 @@ class ArrowFile(ColumnFile):
 
     @property
     def extents(self) -> Int64s:
-        """int64[batches, 2]: offset and length of each in the file."""
+        """Return the offset and length of each record batch in bytes, int64[batches, 2]."""
         return self._extents
 
     def _scan(self, pyarrow: Any) -> bytes:
-        """Walk the messages: the schema, and where each record batch lies. Gives what the messages' headers say."""
+        """Read the schema and the location of each record batch. Return the headers of all messages."""
         source = pyarrow.BufferReader(self._data)
         form = source.read(6) == _ARROW_MAGIC
         source.seek(8 if form else 0)
         self.schema = pyarrow.ipc.read_schema(source)
-        _ = self.schema.names  # damaged ones are no text
+        _ = self.schema.names  # raises if they are not text
         counts, extents, heads = [], [], []
         if any(pyarrow.types.is_dictionary(field.type) for field in self.schema):
-            source.seek(0)  # a dictionary belongs to all batches after it: such files are read from the beginning
+            source.seek(0)  # a dictionary applies to all later batches, so such files are read from the beginning
             reader = pyarrow.ipc.open_file(source) if form else pyarrow.ipc.open_stream(source)
             self._whole = [reader.get_batch(i) for i in range(reader.num_record_batches)] if form else list(reader)
             for batch in self._whole:
@@ -227,7 +226,7 @@ class ArrowFile(ColumnFile):
                 batch = pyarrow.ipc.read_record_batch(self._data.slice(begin, length), self.schema)
             if columns is not None:
                 batch = batch.select(list(columns))
-            batch.validate(full=True)  # or reading its values would follow damaged offsets anywhere in memory
+            batch.validate(full=True)  # otherwise corrupt offsets could read arbitrary memory
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             raise damaged(self._where, error, offset=begin, record=f"record batch {block}") from None
         return batch, _MAPPED
@@ -245,14 +244,16 @@ def is_media(pyarrow: Any, kind: Any) -> bool:
 
 
 def suffixes_of(schema: Any) -> dict[str, str]:
-    """Return which columns hold files, for `RowsDataset.suffixes`."""
+    """Return the suffixes of columns that hold files, for `RowsDataset.suffixes`."""
     pyarrow = load_pyarrow()
     return {field.name: ANY for field in schema if is_media(pyarrow, field.type)}
 
 
 def values(column: Any) -> list[Any]:
-    """The values of an array or chunked array: lists of numbers as numpy arrays, files as their bytes, all else as
-    Python has it."""
+    """Return the values of an array or chunked array as Python objects.
+
+    Lists of numbers become numpy arrays, files become bytes.
+    """
     pyarrow = load_pyarrow()
     if isinstance(column, pyarrow.ChunkedArray):
         column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
@@ -280,7 +281,7 @@ def filled(column: Any) -> npt.NDArray[Any]:
 
 
 def _arrays(column: Any) -> list[Any] | None:
-    """Lists of numbers as arrays, null lists as None; None if a list holds nulls."""
+    """Return lists of numbers as arrays, with None for null lists; None if a list contains nulls."""
     flat = column.flatten()
     if flat.null_count:
         return None
@@ -293,7 +294,7 @@ def _arrays(column: Any) -> list[Any] | None:
 
 
 def _files(found: list[Any]) -> list[Any]:
-    """Return the bytes of files. Those that are only named are not looked for: they may lie anywhere."""
+    """Return the bytes of files. Files given only by path are not read: they may be anywhere."""
     return [None if value is None else _missing(value) if value["bytes"] is None else value["bytes"] for value in found]
 
 
@@ -304,9 +305,9 @@ def _missing(value: dict[str, Any]) -> Lazy | None:
 
     def refuse() -> Any:
         raise DataError(
-            f"the dataset holds no bytes for this file, only its path {path!r}",
+            f"the dataset does not contain the bytes of this file, only its path {path!r}",
             kind="outside-file",
-            fix="Save the dataset again with its files inside (embed_external_files=True).",
+            fix="Save the dataset again with embedded files (embed_external_files=True).",
         )
 
     return Lazy(refuse, refuse)

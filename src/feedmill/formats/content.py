@@ -1,9 +1,9 @@
-"""What tells the content of a file from another one's of the same size, at a cost that does not grow with the file.
+"""Hash samples of a file's content, at a cost that does not grow with the file.
 
-A file's word is a hash of its size and of ten blocks of 32 KiB: the first, the last, and eight evenly between; of the
-whole file where it has no more than that. A copy, wherever it lies, has the same word. Of more than `MOST` files, as
-many are read, evenly spaced. So a change that lies between the blocks, or in a file between those, is not seen; what
-`feedmill prepare` writes has a hash of all bytes.
+The hash of a file covers its size and ten blocks of 32 KiB: the first, the last, and eight evenly spaced between them
+(smaller files are hashed whole). Copies have the same hash. Of more than `MOST` files, `MOST` are read, evenly spaced.
+A change between the blocks, or in a file that is not read, is not detected; the index that `feedmill prepare` writes
+has hashes of all bytes.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from feedmill.storage import Store
 
 BLOCK, BLOCKS = 32 << 10, 10
 MOST = 1024
-"""Files that are read of a dataset."""
+"""Maximum number of files of a dataset that are read."""
 _THREADS = 16
-"""Reading small blocks is waiting, and little else."""
+"""Number of threads; reading small blocks is mostly waiting."""
 
 
 def content_word(store: Store, path: str, size: int, start: int = 0) -> str:
-    """The word of a file, or of the `size` bytes of it from `start` on, 32 digits. Raises as `Store.read` does."""
+    """Return the hash of `size` bytes of a file from offset `start`, 32 hex digits. Raises as `Store.read`."""
     if size <= BLOCK * BLOCKS:
         blocks = [store.read(path, start, size)]
     else:
@@ -38,7 +38,7 @@ def content_word(store: Store, path: str, size: int, start: int = 0) -> str:
 
 
 def content_of_files(store: Store, paths: Sequence[str]) -> str:
-    """One word for the content of files that belong together. Raises as `Store.stat` and `Store.read` do."""
+    """Return one hash for the content of several files. Raises as `Store.stat` and `Store.read`."""
     chosen = paths
     if len(paths) > MOST:
         chosen = [paths[int(number)] for number in np.linspace(0, len(paths) - 1, MOST)]

@@ -1,13 +1,13 @@
-"""Costs of large datasets in the cache folder, so that not every process of every run finds them again.
+"""Cache the costs of large datasets, so that not every process of every run computes them again.
 
-``$FEEDMILL_CACHE_DIR/costs/<hash>`` is an array file (see `feedmill.formats.signatures`), named after the file that the
-costs were found in, that file's version and size, and which costs these are:
+``$FEEDMILL_CACHE_DIR/costs/<hash>`` is an array file (see `feedmill.formats.signatures`). Its name is a hash of the
+source file, that file's version and size, and the kind of costs:
 
     costs    int64[samples]
     digest   uint8[16]       xxh3-128 of them
 
-It may be deleted at any time; one that is damaged is made again. A file that changed has another version, so its costs
-have another name.
+It may be deleted at any time; a corrupt file is computed again. A changed source file has another version, so its costs
+get another name.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from feedmill.storage.cache import cache_folder
 logger = logging.getLogger("feedmill")
 
 KEPT_FROM = 100_000
-"""Samples from which costs are kept: those of fewer are found in some tenths of a second."""
+"""Number of samples from which costs are cached; computing fewer takes only tenths of a second."""
 _VERSION = 1
 
 
 def kept_costs(
     store: Store, path: str, what: str, count: int, find: Callable[[], Int64s | None], *, keep: bool = False
 ) -> Int64s | None:
-    """Return costs from the cache folder, or find them and keep them there.
+    """Return costs from the cache folder, or compute and cache them.
 
     Args:
-        store, path: the file that they are found in.
-        what: which costs of it, and of which samples: with where they lie, so that a dataset that was opened before
-            the file changed keeps nothing under the new version's name.
-        count: samples.
-        find: gives int64[count], or None if the file does not know them.
-        keep: whatever `count` is; else from `KEPT_FROM` samples on.
+        store, path: the file that the costs are read from.
+        what: kind of costs and samples, with their locations, so that a dataset opened before the file changed does
+            not cache its costs under the name of the new version.
+        count: number of samples.
+        find: computes int64[count], or None if the file does not have them.
+        keep: cache the costs even if there are fewer than `KEPT_FROM` samples.
 
     Raises:
         FeedmillError: whatever `find` raises. A cache that cannot be read or written is only logged.
@@ -63,22 +63,22 @@ def kept_costs(
 
 
 def digest_of(*arrays: Int64s) -> str:
-    """Return a hash of arrays, int64[n] each: of where samples lie, to tell what an open dataset took them for."""
+    """Return a hash of arrays of sample locations, int64[n] each, which identifies the state of an open dataset."""
     return hash_words([xxhash.xxh3_128_hexdigest(np.ascontiguousarray(array, "<i8").data) for array in arrays])
 
 
 def _read(cache: Store, name: str, count: int) -> Int64s | None:
-    """int64[count]; None if they do not exist, or damaged."""
+    """Return cached costs, int64[count]; None if they do not exist or are corrupt."""
     try:
         if not cache.exists(name):
             return None
         arrays = read_arrays(cache, name)
         costs, digest = arrays["costs"], arrays["digest"].tobytes()
     except (FeedmillError, KeyError, OSError) as error:
-        logger.warning("the costs of samples are found again: %s", error)
+        logger.warning("the cached costs of samples cannot be read and are computed again: %s", error)
         return None
     if costs.shape != (count,) or digest != xxhash.xxh3_128_digest(costs.data):
-        logger.warning("the costs of samples are found again: %s is damaged", cache.locate(name))
+        logger.warning("the cached costs of samples are corrupt and are computed again: %s", cache.locate(name))
         return None
     return costs
 
@@ -88,4 +88,4 @@ def _write(cache: Store, name: str, costs: Int64s) -> None:
     try:
         write_arrays(cache, name, {"costs": costs, "digest": digest})
     except (FeedmillError, OSError) as error:
-        logger.warning("the costs of samples cannot be kept, so each start finds them again: %s", error)
+        logger.warning("the costs of samples cannot be cached, so each start computes them again: %s", error)

@@ -1,6 +1,6 @@
-"""What samples cost, as indexes know it: the names of costs, and columns of numbers as costs.
+"""Costs of samples from indices: the names of costs, and numeric columns as costs.
 
-A cost is a whole number from 0 to `LARGEST`, int64. `Dataset.costs` gives an array of them, one for each sample:
+A cost is a whole number from 0 to `LARGEST`, int64. `Dataset.costs` returns one per sample:
 
     tokens   tokens of the sample
     bytes    bytes of the sample as it is stored
@@ -21,7 +21,7 @@ from feedmill.errors import ConfigError, DataError
 Int64s = npt.NDArray[np.int64]
 
 INDEXED = ("tokens", "bytes", "pixels", "frames")
-"""The costs with a name of their own; every other name is that of a field."""
+"""Names of predefined costs; any other name is a field."""
 LARGEST = (1 << 62) - 1
 """The largest cost: the sum of two still fits into an int64."""
 _COARSEST = 0.1
@@ -29,20 +29,20 @@ _COARSEST = 0.1
 
 
 def checked_costs(values: npt.NDArray[Any], by: str, *, file: str, count: int) -> Int64s:
-    """Costs as a format gives them, read-only.
+    """Return the costs that a format computed as a read-only array, int64[count].
 
     Args:
         values: integers[count].
         by: the cost's name.
         file: path or URL of the dataset, for errors.
-        count: its samples.
+        count: number of samples.
 
     Raises:
-        DataError: another shape or type.
+        DataError: the values have another shape or type.
     """
     if values.shape != (count,) or values.dtype.kind not in "iu":
         raise DataError(
-            f"there are {count:,} samples, and {by} of shape {values.shape} and type {values.dtype}",
+            f"invalid costs {by}: expected {count:,} integers, found shape {values.shape} of type {values.dtype}",
             file=file,
             kind="bad-costs",
         )
@@ -77,20 +77,20 @@ def field_costs(values: npt.NDArray[Any], present: npt.NDArray[np.bool_] | None,
     total, change = float(wide.sum()), float((whole - wide).sum())
     if change > _COARSEST * total:
         raise ConfigError(
-            f"costs are whole numbers, and rounding {by!r} up changes its sum by {change / total:.0%}",
+            f"the values of {by!r} are too small for costs: rounding them up changes their sum by {change / total:.0%}",
             file=file,
             kind="coarse-costs",
-            fix="Store it in a smaller unit, such as milliseconds instead of seconds.",
+            fix="Store them in a smaller unit, such as milliseconds instead of seconds.",
         )
     return np.asarray(whole, np.int64)
 
 
 def bad_cost(by: str, number: int, value: object, *, file: str, fix: str | None = None) -> DataError:
-    """Return the error for a sample whose cost is no cost."""
+    """Return the error for a sample with an invalid cost."""
     return DataError(
         f"{by!r} of this sample is {value}, expected a number from 0 to 2^62 - 1",
         file=file,
         record=f"sample {number}",
         kind="bad-cost",
-        fix=fix or "Correct the value, leave the sample out, or choose another cost.",
+        fix=fix or "Correct the value, exclude the sample, or choose another cost.",
     )

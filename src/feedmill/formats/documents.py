@@ -1,8 +1,8 @@
-"""Files of documents: JSON lines, plain or compressed, and the trees in which Dolma keeps them.
+"""Read and write files of documents: JSON lines, plain or compressed, in the folder layout of Dolma.
 
 Layout: ``<dataset>/documents/<any tree>/*.jsonl.gz`` and, for each attribute set, the same tree below
-``<dataset>/attributes/<name>/``: row n of an attribute file belongs to row n of the document file. A row ends with the
-byte 0x0A and with nothing else (U+2028 and carriage returns occur inside of rows); the last one may lack it.
+``<dataset>/attributes/<name>/``: row n of an attribute file belongs to row n of the document file. Only the byte 0x0A
+ends a row (U+2028 and carriage returns occur inside rows); the last row may lack it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BLOCK = 1 << 20
 DOCUMENTS, ATTRIBUTES = "documents", "attributes"
 PACKED_ENDS = ("", ".gz", ".gzip", ".zst", ".zstd", ".bz2", ".xz")
 LINE_SUFFIXES = tuple(name + end for name in (".jsonl", ".json", ".ndjson") for end in PACKED_ENDS)
-"""Ends of names of files of JSON lines."""
+"""File name suffixes of JSON lines."""
 _ESCAPES = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
 """An escape of JSON: a surrogate pair, a lone surrogate (the group), or any other."""
 
@@ -36,7 +36,7 @@ def read_rows(
 ) -> Iterator[list[bytes]]:
     """Return the rows of a file without their line ends, about a megabyte at a time.
 
-    Args and errors are those of `read_lines`.
+    Arguments and errors are those of `read_lines`.
     """
     return map(rows_of, read_lines(store, path, kind=kind, advance=advance, json=True))
 
@@ -50,17 +50,17 @@ def read_lines(
     hashed: Callable[[str], None] | None = None,
     json: bool = False,
 ) -> Generator[bytes, None, None]:
-    """Yield the rows of a file with their line ends, about a megabyte at a time; only the last one may lack it.
+    """Yield the rows of a file with their line ends, about a megabyte at a time; the last row may lack its line end.
 
     Args:
-        kind: the compression (``"gz"``, ``"zst"``, ``""``); by default what the name says.
-        advance: called with how many stored bytes were read.
+        kind: the compression (``"gz"``, ``"zst"``, ``""``); by default, that of the file's suffix.
+        advance: called with the number of stored bytes read.
         hashed: called at the end with the 128-bit xxh3 of the stored bytes.
-        json: refuse a file that does not begin as JSON lines do, and name what it is.
+        json: reject a file that does not begin like JSON lines, with an error that names its format.
 
     Raises:
         NotFound, StorageError: the file does not exist or cannot be read.
-        DataError: its compression is damaged, or a row unpacks to more than the limit.
+        DataError: the compressed data is corrupt, or a row decompresses to more than the limit.
     """
     kind = compression(path) if kind is None else kind
     with (
@@ -87,24 +87,24 @@ def _chunks(lines: Iterator[bytes], raw: BinaryIO, advance: Callable[[int], None
 
 
 def whole_lines(stream: BinaryIO, limit: int | None = None, file: str | None = None) -> Iterator[bytes]:
-    """Lines of a stream with their ends, block by block; memory holds a block, or the longest line.
+    """Yield blocks of whole lines of a stream. Memory is limited by a block, or by the longest line.
 
     Args:
-        limit: the most bytes of a line (see `feedmill.storage.limits`); None for a stream that is not unpacked.
-        file: named in errors.
+        limit: maximum bytes of a line (see `feedmill.storage.limits`); None for a stream that is not compressed.
+        file: path or URL for errors.
 
     Raises:
-        DataError: of kind ``too-large``.
+        DataError: a line is longer than the limit (kind ``too-large``).
     """
     rest: list[bytes] = []
-    begin = size = 0  # of the line that has begun: its place in the stream, and how much of it there is
+    begin = size = 0  # offset of the current line in the stream, and its bytes read so far
     while chunk := stream.read(BLOCK):
         cut = chunk.rfind(b"\n") + 1
         if not cut:
             rest.append(chunk)
             size += len(chunk)
             if limit is not None and size > limit:
-                raise too_large(limit, file=file, record=f"the line at byte {begin:,} of the unpacked text")
+                raise too_large(limit, file=file, record=f"the line at byte {begin:,} of the decompressed text")
             continue
         yield b"".join([*rest, memoryview(chunk)[:cut]])
         rest = [chunk[cut:]]
@@ -115,12 +115,12 @@ def whole_lines(stream: BinaryIO, limit: int | None = None, file: str | None = N
 
 
 def one_a_line(block: bytes | memoryview, count: int) -> bool:
-    """Return whether `count` JSON objects that were decoded from a block stand on a line each.
+    """Return whether each of the `count` JSON objects that were decoded from a block is on a line of its own.
 
-    A decoder of lines takes any white space between values, and line ends inside of them. Where a line end stands
-    between ``}`` and ``{`` it is between two values: inside of one a comma would be needed, or it would be in a string,
-    where it is not allowed. So every line has at least one value, and as many lines as values means one each. Lines
-    that end otherwise (with a carriage return, say) are not looked at: then the answer is no.
+    A decoder of lines accepts any white space between values, and line ends inside them. A line end between ``}`` and
+    ``{`` must be between two values: inside a value, JSON requires a comma there, and strings must not contain line
+    ends. So every line has at least one value, and equal numbers of lines and values mean one value per line. Returns
+    False if lines end differently, for example with a carriage return.
     """
     data = np.frombuffer(block, np.uint8)
     ends = np.flatnonzero(data == 10)
@@ -140,31 +140,31 @@ def rows_of(lines: bytes) -> list[bytes]:
 
 
 def json_fault(data: bytes, why: object) -> str:
-    """Return what is wrong with JSON that a parser refused: in words of our own where the parser's (`why`) mislead.
+    """Return why a parser rejected JSON: the parser's message `why`, or a clearer one where that misleads.
 
-    Of a lone surrogate near the end, msgspec says that the input was truncated.
+    For example, msgspec reports a lone surrogate near the end as truncated input.
     """
     if not data.strip():
-        return "it is blank"
+        return "the line is blank"
     if data.startswith(b"\xef\xbb\xbf"):
-        return "it begins with a byte order mark, which is no part of JSON"
+        return "it begins with a byte order mark, which JSON does not allow"
     if any(word in str(why) for word in ("recursion", "depth limit")):
         return "it is nested too deeply"
     lone = next((found for found in _ESCAPES.finditer(data) if found[1]), None)
     if lone is None:
         return str(why)
-    return f"it has a lone surrogate, which is no character: {lone[0].decode()} at byte {lone.start()}"
+    return f"it has a lone surrogate, which is not a valid character: {lone[0].decode()} at byte {lone.start()}"
 
 
 @contextlib.contextmanager
 def write_rows(
     store: Store, path: str, *, kind: str | None = None, level: int | None = None
 ) -> Iterator[Callable[[Iterable[bytes]], object]]:
-    """A function that appends rows (given without line ends); the file appears when the block ends without an error.
+    """Yield a function that appends rows without line ends. The file is published if the block ends without an error.
 
     Args:
-        kind: the compression; by default what the name says.
-        level: of the compression, see `feedmill.storage.codec.packed`.
+        kind: the compression; by default, that of the file's suffix.
+        level: compression level, see `feedmill.storage.codec.packed`.
     """
     with write_lines(store, path, kind=kind, level=level) as write:
         yield lambda rows: write(b"".join([part for row in rows for part in (row, b"\n")]))
@@ -179,10 +179,10 @@ def write_lines(
     level: int | None = None,
     hashed: Callable[[str], None] | None = None,
 ) -> Iterator[Callable[[bytes], object]]:
-    """As `write_rows`; the function takes any number of rows as one text, each with its line end.
+    """Like `write_rows`, but the function takes any number of rows as one block of bytes with line ends.
 
     Args:
-        hashed: called when all is written with the 128-bit xxh3 of the stored bytes.
+        hashed: called at the end with the 128-bit xxh3 of the stored bytes.
     """
     kind = compression(path) if kind is None else kind
     with store.write(path) as file:
@@ -194,7 +194,7 @@ def write_lines(
 
 
 def attribute_path(path: str, name: str, documents: str = DOCUMENTS) -> str:
-    """Where the attributes `name` of a document file lie: the first folder ``documents`` becomes ``attributes/name``.
+    """Return the path of the attributes `name` of a document file: the first ``documents`` becomes ``attributes/name``.
 
     >>> attribute_path("documents/web/0.jsonl.gz", "lengths")
     'attributes/lengths/web/0.jsonl.gz'
@@ -205,11 +205,11 @@ def attribute_path(path: str, name: str, documents: str = DOCUMENTS) -> str:
     parts = path.split("/")
     if documents not in parts[:-1]:
         raise ConfigError(
-            f"no folder of the path is called {documents!r}, so it is not clear where its attributes belong",
+            f"no folder of the path is named {documents!r}, so the path of its attributes is unknown",
             file=path,
             kind="no-documents-folder",
-            fix=f"Keep documents in a folder {documents!r}, or say where the attributes are to go (--to, or in a"
-            " configuration 'destination').",
+            fix=f"Keep documents in a folder {documents!r}, or set the destination of the attributes (--to, or"
+            " 'destination' in a configuration).",
         )
     at = parts.index(documents)
     return "/".join([*parts[:at], ATTRIBUTES, name, *parts[at + 1 :]])

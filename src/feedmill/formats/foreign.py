@@ -1,4 +1,4 @@
-"""What a file is that was taken for JSON lines and is something else: its format by name, and what to do with it."""
+"""Recognize files that are not JSON lines: name their format, and suggest what to do."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import orjson
 
 from feedmill.errors import DataError
 
-_COLUMNS = "Let its name end with {}."
-_SUFFIX = "Let its name end with {}; if it does already, it was compressed twice."
-_UNPACK = "Unpack it, and compress the JSON lines as .gz or .zst if you like."
-_LEAVE_OUT = "leave the file out with a pattern such as '*.jsonl*'."
+_COLUMNS = "Rename it so that its name ends with {}."
+_SUFFIX = "Rename it so that its name ends with {}. If it already does, the file was compressed twice."
+_UNPACK = "Decompress it; you can compress the JSON lines as .gz or .zst."
+_LEAVE_OUT = "exclude the file with a pattern such as '*.jsonl*'."
 _MAGIC = (
     (b"PAR1", "Parquet", _COLUMNS.format(".parquet")),
     (b"ARROW1", "Arrow", _COLUMNS.format(".arrow")),
@@ -37,11 +37,11 @@ _LONGEST_LINE = 1 << 16
 
 
 def foreign(head: bytes, name: str) -> tuple[str, str] | None:
-    """Name the format of a file that does not begin as JSON lines do, and what to do; None if it does.
+    """Return the format of a file that does not begin like JSON lines, and a suggestion; None if it does.
 
     Args:
-        head: the first bytes, unpacked as the name says; whole lines, or the whole file.
-        name: of the file.
+        head: the first bytes, decompressed by suffix; whole lines, or the whole file.
+        name: name of the file.
 
     >>> foreign(b"PAR1...", "x.parquet")[0], foreign(b"It was a dark night", "x.txt")[0], foreign(b'{"id": "a', "x")
     ('Parquet', 'plain text', None)
@@ -50,7 +50,7 @@ def foreign(head: bytes, name: str) -> tuple[str, str] | None:
         if head.startswith(magic):
             return what, fix
     if head[257:262] == b"ustar":
-        return "a tar file", "Documents are JSON lines; prepare and read datasets of tar files with the other verbs."
+        return "a tar file", "Documents are JSON lines; use the other verbs for datasets of tar files."
     line = head.lstrip(b"\xef\xbb\xbf").partition(b"\n")[0].strip()
     if not line or line.startswith((b"{", b"[")) or _is_json(line[:_LONGEST_LINE]):
         return None
@@ -69,19 +69,17 @@ def _is_json(line: bytes) -> bool:
 
 
 def json_lines(chunks: Iterable[bytes], file: str) -> Generator[bytes, None, None]:
-    """Pass on the chunks of a file of JSON lines.
+    """Yield the chunks of a file of JSON lines unchanged.
 
     Args:
-        file: named in the error.
+        file: path or URL for errors.
 
     Raises:
-        DataError: of kind ``not-json-lines``, the file is something else.
+        DataError: the file is not JSON lines (kind ``not-json-lines``).
     """
     first = True
     for chunk in chunks:
         if first and (found := foreign(chunk, file)) is not None:
-            raise DataError(
-                f"this file is {found[0]}, and JSON lines were expected", file=file, kind="not-json-lines", fix=found[1]
-            )
+            raise DataError(f"expected JSON lines, found {found[0]}", file=file, kind="not-json-lines", fix=found[1])
         first = False
         yield chunk

@@ -1,6 +1,6 @@
-"""The facts about an on-disk format: a `Format`, which the package of the format has.
+"""Describe an on-disk format: the class `Format`, which each format's package instantiates.
 
-Functions are named (``"feedmill.formats.mds.dataset:is_mds"``), so that only the format that is met is imported.
+Functions are given by name (``"feedmill.formats.mds.dataset:is_mds"``), so that only the used format is imported.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from typing import Any, Literal, NamedTuple
 from feedmill.storage import Store
 
 Family = Literal["samples", "rows", "lines", "tokens", "windows"]
-"""What a dataset is made of: samples of parts, rows with columns, lines of several files, documents of tokens, or
-documents of tokens that were cut into windows."""
+"""Content of a dataset: samples of parts, rows with columns, lines of several files, documents of tokens, or documents
+of tokens divided into windows."""
 Form = Literal["prepared", "tars", "manifest", "lines", "table", "shards", "tokens", "sequences"]
-"""How something becomes a format, see `TargetFormat`."""
+"""How data is written in a format, see `TargetFormat`."""
 SAMPLES: tuple[Family, ...] = ("samples", "rows")
 ROWS: tuple[Family, ...] = ("samples", "rows", "lines")
 TOKENS: tuple[Family, ...] = ("tokens", "windows")
 
 
 class Wanted(NamedTuple):
-    """What to open.
+    """A request to open a dataset.
 
     Attributes:
         store: the folder.
-        name: of one file in it, else empty.
-        url: the name that the user gave.
-        names: of several files.
+        name: name of a single file in it, else empty.
+        url: path or URL as the user gave it.
+        names: names of several files.
         split, split_config, files, token_size: as in `feedmill.open`.
-        remarks: what was left aside when it was found.
+        remarks: notes about ignored data from the detection.
     """
 
     store: Store
@@ -46,29 +46,29 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TargetFormat:
-    """A format as it is written.
+    """A format as a target of writing.
 
     Attributes:
-        name: as ``convert --to`` and ``tokenize --to`` call it.
-        writes: what appears at the destination.
-        lacks: what it has no place for.
-        form: how samples, rows or documents become it. ``prepared``: a prepared folder of tars; ``tars``: plain ones;
-            ``manifest``: tars that a manifest lists; ``lines``: lines of JSON; ``table``: Parquet; ``shards``: shards
-            of columns, by `writer`; ``tokens``: token files; ``sequences``: sequences of tokens.
-        takes: families of sources that it can be made of.
+        name: name for ``convert --to`` and ``tokenize --to``.
+        writes: description of the output.
+        lacks: description of data that it cannot store.
+        form: how data is written. ``prepared``: a prepared folder of tars; ``tars``: plain tars; ``manifest``: tars
+            listed by a manifest; ``lines``: lines of JSON; ``table``: Parquet; ``shards``: shards of columns, by
+            `writer`; ``tokens``: token files; ``sequences``: sequences of tokens.
+        takes: families of sources that can be written in it.
         shards: pattern of its files in a folder.
-        beside: names a tuple of the files beside them.
-        writer: of ``shards`` names a `feedmill.formats.columnar.ColumnWriter`, of ``tokens`` a
-            `feedmill.formats.tokens.base.TokenFormat`.
-        shard_size: bytes of the source in a shard, where none are asked for.
-        keeps: facts about a source that it has a place for: ``splits``, ``description`` (the sample type), ``media``
+        beside: name of a tuple of its other files.
+        writer: name of a `feedmill.formats.columnar.ColumnWriter` (for ``shards``) or a
+            `feedmill.formats.tokens.base.TokenFormat` (for ``tokens``).
+        shard_size: default bytes of the source per shard.
+        keeps: facts about a source that it can store: ``splits``, ``description`` (the sample type), ``media``
             (media metadata), ``companions`` (files of VLA Foundry's robotics), ``loss`` (masks of tokens).
-        options: options of a conversion that do something for it.
+        options: options of a conversion that apply to it.
         is_file: whether a destination that ends in its name is one file.
-        surveyed: whether its columns have types, so that all samples are looked at before any is written.
-        ends: of token files: ends of the names of one dataset's files; by the first it is recognised.
-        strip: ends that a path to which `ends` are added may have already.
-        token_sizes: bytes of a token that it can store.
+        surveyed: whether its columns have types, so that all samples are examined before any is written.
+        ends: for token files: suffixes of the files of one dataset; the first identifies it.
+        strip: suffixes to remove from a path before adding `ends`.
+        token_sizes: supported bytes per token.
     """
 
     name: str
@@ -91,30 +91,30 @@ class TargetFormat:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format as it is read, and what it is called where it is written.
+    """A format as a source, and its targets for writing.
 
     Attributes:
         name: its kind, in messages and reports.
-        title: for display.
-        family: what it holds.
-        open: ``(Wanted) -> Dataset``; none for what is no dataset by itself.
-        files: ends of names of files that are of it.
-        is_file: ``(store, name) -> bool``, where other formats have files of these ends.
-        marks: paths of files one of which is in each folder of it.
-        is_folder: ``(store) -> str | None``, the name in the folder that is opened ("" for the folder), where the
-            marks do not tell.
-        folders: ends of files by which a folder without marks of any format is of it.
-        listed: ends of files that can be opened together.
-        splits: whether `open` takes a split.
-        options: which of ``files`` and ``token_size`` it takes.
-        check: how it is checked: ``tars`` are scanned and compared with what an index says, ``lines`` with their
-            offsets, ``manifest`` is followed; all else is opened and asked (``open``).
-        repair: what can be repaired: ``tars`` of a folder, one ``tar``, ``lines``; else why not and what to do.
-        data, beside: kinds of data in a folder that are its own, and ends of names of files beside them, see
+        title: name for display.
+        family: kind of content.
+        open: ``(Wanted) -> Dataset``; none for files that are not a dataset on their own.
+        files: file name suffixes.
+        is_file: ``(store, name) -> bool``, if other formats use the same suffixes.
+        marks: paths of files; each folder of the format contains one of them.
+        is_folder: ``(store) -> str | None``, the name in the folder to open ("" for the folder), if the marks are not
+            sufficient.
+        folders: file suffixes that identify a folder without marks of any format.
+        listed: suffixes of files that can be opened together.
+        splits: whether `open` accepts a split.
+        options: which of ``files`` and ``token_size`` it accepts.
+        check: how `check` works: ``tars`` are scanned and compared with the index, ``lines`` with their offsets,
+            ``manifest`` is followed; others are opened and verified (``open``).
+        repair: what can be repaired: ``tars`` of a folder, one ``tar``, ``lines``; otherwise the reason and a fix.
+        data, beside: its kinds of data in a folder, and suffixes of other files in it, see
             `feedmill.formats.leftovers`.
-        scanned: whether a folder is known by its data files alone, which so must be of one kind.
-        reuses_target: whether its own reader begins a window of tokens with the last token of the one before.
-        targets: as what it is written.
+        scanned: whether a folder is identified only by its data files, which must then be of one kind.
+        reuses_target: whether its own reader begins a window of tokens with the last token of the previous one.
+        targets: its targets for writing.
     """
 
     name: str
@@ -132,7 +132,7 @@ class Format:
     check: Literal["tars", "lines", "manifest", "open"] = "open"
     repair: Literal["tars", "tar", "lines"] | tuple[str, str] = (
         "only folders of .tar shards, a .tar and a .jsonl can be repaired",
-        "Repair the folder of its shards, or bring damaged files back from their origin.",
+        "Repair the folder of its shards, or restore corrupt files from their source.",
     )
     data: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
@@ -142,8 +142,7 @@ class Format:
 
 
 class Found(NamedTuple):
-    """A dataset that is there: its format, its store, for a single file the name in the store, for a list of files
-    their names, and what was left aside."""
+    """A detected dataset: its format and store, the name of a single file or of several files, and remarks."""
 
     format: Format
     store: Store
@@ -153,16 +152,16 @@ class Found(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The name of the format."""
+        """Return the name of the format."""
         return self.format.name
 
     @property
     def path(self) -> str:
-        """The file that it is; empty for a folder or a list."""
+        """Return the path of a single file; empty for a folder or a list."""
         return self.name if self.format.files and not self.format.marks else ""
 
 
 def named(reference: str) -> Any:
-    """Return what ``module:attribute`` names."""
+    """Return the object named ``module:attribute``."""
     module, _, attribute = reference.partition(":")
     return getattr(import_module(module), attribute)

@@ -1,7 +1,7 @@
-"""Frames of video files by time, decoded with PyAV (`feedmill[media]`).
+"""Read frames of video files by time, decoded with PyAV (`feedmill[media]`).
 
-A decoder stays open where it stands, a few per thread: the next frame is decoded on from there, any other is found from
-the key frame before it. Times are seconds of the stream's own clock.
+A few decoders per thread stay open at their position: following frames are decoded from there, others from the previous
+key frame. Times are seconds of the stream's own clock.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from feedmill.storage import Store
 from feedmill.storage.cache import cached_copy
 
 OPEN_VIDEOS = 8
-"""Decoders that a thread keeps open."""
-_AHEAD = 2.0  # seconds: a frame no further ahead than this is reached by decoding on
+"""Number of decoders that a thread keeps open."""
+_AHEAD = 2.0  # seconds: a frame at most this far ahead is reached without seeking
 _CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts"
-"""What a video may be: not a list of other files, which FFmpeg would open in its place."""
+"""Allowed containers. Excludes playlists, for which FFmpeg would open other files."""
 
 Pixels = npt.NDArray[np.uint8]
 
 
 class Frames:
-    """The videos of one dataset. Any thread may use it.
+    """The videos of one dataset. Safe to use from several threads.
 
     Args:
-        tolerance: seconds that the frame found may be away from the time asked for.
+        tolerance: maximum distance in seconds of a frame from the requested time.
     """
 
     def __init__(self, store: Store, tolerance: float) -> None:
@@ -43,7 +43,7 @@ class Frames:
         """Return the frame nearest to a time, uint8[H, W, 3].
 
         Raises:
-            DataError: there is none within the tolerance, or the file cannot be decoded.
+            DataError: there is no frame within the tolerance, or the file cannot be decoded.
             MissingExtra: PyAV is not installed.
         """
         av = _load_av()
@@ -84,7 +84,7 @@ class _Video:
         self._container = av.open(local, options={"format_whitelist": _CONTAINERS})
         self._where = where
         if not self._container.streams.video:
-            raise DataError("the file holds no video", file=where, kind="bad-video", fix="Copy it again.")
+            raise DataError("the file contains no video", file=where, kind="bad-video", fix="Copy it again.")
         self._stream = self._container.streams.video[0]
         self._stream.thread_type = "AUTO"
         self._decoding: Iterator[Any] | None = None
@@ -111,7 +111,7 @@ class _Video:
             f"the video has no frame within {tolerance:g} s of {time:.4f} s",
             file=self._where,
             kind="missing-frame",
-            fix="The video is shorter than its episode, or was cut: copy it again.",
+            fix="The video is shorter than its episode, or was truncated: copy it again.",
         )
 
     def _seek(self, time: float) -> None:
@@ -135,7 +135,7 @@ def as_png(pixels: Pixels) -> bytes:
     try:
         from PIL import Image
     except ImportError:
-        raise MissingExtra("frames of videos as PNG need Pillow", "media") from None
+        raise MissingExtra("video frames as PNG require Pillow", "media") from None
     out = io.BytesIO()
     Image.fromarray(pixels).save(out, "PNG")
     return out.getvalue()
@@ -145,5 +145,5 @@ def _load_av() -> Any:
     try:
         import av
     except ImportError:
-        raise MissingExtra("videos need PyAV", "media") from None
+        raise MissingExtra("videos require PyAV", "media") from None
     return av

@@ -1,7 +1,7 @@
-"""Files of a folder that a reader skips: which of them are data, to be named and counted for display.
+"""Find the files of a folder that a reader skips, and which of them are data, to report them.
 
-A folder often holds more than the one kind of files that a verb reads. What is skipped is reported; where it is data
-of another kind (texts beside JSON lines, say), reading the rest alone would pass for reading all of it.
+A folder often has more than the one kind of files that a verb reads. Skipped files are reported, because data of
+another kind (such as text files next to JSON lines) would otherwise be ignored silently.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _SHOWN = 3
 
 
 class Leftovers(NamedTuple):
-    """Files that are skipped, by path.
+    """Paths of skipped files.
 
     Attributes:
-        data: those that hold data by their names: kind -> paths.
+        data: files that are data by their names: kind -> paths.
         others: all others, such as README files.
     """
 
@@ -52,7 +52,7 @@ class Leftovers(NamedTuple):
 
 
 def data_kind(path: str) -> str | None:
-    """Return the kind of data that a file holds, by its name; None for files about the data.
+    """Return the kind of data of a file, by its name; None for files about the data.
 
     >>> data_kind("raw/a.txt.gz"), data_kind("a.tar"), data_kind("README.md"), data_kind("stats.json")
     ('text', 'tars', None, None)
@@ -67,18 +67,18 @@ def data_kind(path: str) -> str | None:
 
 @cache
 def _all_kinds() -> dict[str, str]:
-    """End of a name -> kind: the table above, and what formats of a kind of their own say."""
+    """Return file name suffix -> kind: the table above and the kinds that formats declare."""
     own = {end: format.data[0] for format in formats() if format.data for end in (*format.files, *format.folders)}
     return {**{end: kind for end, kind in own.items() if kind not in _SUFFIXES}, **_KINDS}
 
 
 def is_about(path: str) -> bool:
-    """Return whether a file is about the others, such as a README, by how its name begins."""
+    """Return whether a file is documentation, such as a README, by the beginning of its name."""
     return path.rpartition("/")[2].lower().startswith(_ABOUT)
 
 
 def leftovers(paths: Iterable[str], is_read: Callable[[str], bool]) -> Leftovers:
-    """What of a folder's files is skipped; hidden files, and what Feedmill says about files, are not counted."""
+    """Return the skipped files of a folder. Hidden files and Feedmill's own files about data are not counted."""
     found = Leftovers({}, [])
     for path in paths:
         if path.endswith(".feedmill.json") or any(part.startswith(".") for part in path.split("/")) or is_read(path):
@@ -89,7 +89,7 @@ def leftovers(paths: Iterable[str], is_read: Callable[[str], bool]) -> Leftovers
 
 
 def listed(paths: list[str], noun: str = "") -> str:
-    """Return how many files, and the first of them.
+    """Return the number of files and the names of the first ones, as text.
 
     >>> listed(["a.txt", "b.txt"], "text")
     '2 files of text (a.txt, b.txt)'

@@ -1,6 +1,6 @@
-"""What the formats share: offset files, and reading records by offset.
+"""Read offset files, and records by offset, for all formats.
 
-An offset file is n + 1 unsigned 64-bit little-endian numbers: where each record begins, then where the last one ends.
+An offset file is n + 1 unsigned 64-bit little-endian numbers: the offset of each record, then the end of the last one.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from feedmill.storage import Store
 from feedmill.storage.local import more_files
 
 MAX_RUN = 4 << 20
-"""Bytes read at once from neighbouring records."""
+"""Maximum bytes read at once from adjacent records."""
 
 _LARGE = 1 << 20
-"""Bytes from which on an index is mapped even where the map's descriptor is one of few."""
+"""Size in bytes from which an index is mapped even if few file descriptors are available."""
 
 Int64s = npt.NDArray[np.int64]
 
 
 def load_offsets(store: Store, path: str, *, fix: str) -> Int64s:
-    """The numbers of an offset file, int64[n + 1]: mapped where the file is local, and large or descriptors plenty.
+    """Load an offset file, int64[n + 1]. A local file is mapped if it is large or enough descriptors are available.
 
     Raises:
         NotFound: there is no such file.
-        DataError: its size is not that of such a file.
+        DataError: its size is not a multiple of 8.
     """
     size = store.stat(path).size
     if size < 8 or size % 8:
         raise DataError(
-            f"the index is damaged ({size} bytes are no list of offsets)",
+            f"the index is corrupt: {size} bytes are not a list of 8-byte offsets",
             file=store.locate(path),
             kind="bad-index",
             fix=fix,
@@ -45,7 +45,7 @@ def load_offsets(store: Store, path: str, *, fix: str) -> Int64s:
 
 
 def read_records(store: Store, path: str, begins: Int64s, ends: Int64s) -> list[bytes]:
-    """Return the bytes of records of one file, in the requested order; neighbours are read together.
+    """Return the bytes of records of one file, in the requested order. Adjacent records are read together.
 
     Args:
         begins, ends: int64[n], offsets of each record.
@@ -74,7 +74,7 @@ def hash_words(words: Sequence[str]) -> str:
 
 
 def fingerprint_of_starts(shards: Iterable[tuple[str, Int64s]]) -> str:
-    """Return a short hash of shard paths and of where their samples begin."""
+    """Return a short hash of shard paths and the offsets of their samples."""
     import xxhash
 
     found = xxhash.xxh3_128()

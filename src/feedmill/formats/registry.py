@@ -1,8 +1,8 @@
-"""All formats: one row for each package, in the order in which a folder is looked at.
+"""The registry of all formats, one row per package, in the order of detection.
 
-A package's ``FORMATS`` are `feedmill.formats.format.Format`: plain data and names of functions. What is done with a
-format elsewhere (opening, checking, repairing, converting, tokenizing) is asked here, by name or by a property.
-Listing all of them imports none of their readers.
+A package's ``FORMATS`` are `feedmill.formats.format.Format`: plain data and names of functions. Other code (opening,
+checking, repairing, converting, tokenizing) looks up formats here, by name or by property. Listing the formats does not
+import their readers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def formats() -> tuple[Format, ...]:
 
 @cache
 def targets() -> dict[str, TargetFormat]:
-    """Everything that can be written, by the name for ``--to``."""
+    """Return all targets for writing, by their names for ``--to``."""
     return {target.name: target for format in formats() for target in format.targets}
 
 
@@ -46,7 +46,7 @@ def families(*wanted: Family) -> Iterator[Format]:
 
 @cache
 def ends(attribute: Literal["files", "listed"]) -> dict[str, Format]:
-    """Ends of names of files -> the first format that has them in this attribute.
+    """Return file name suffix -> the first format that has it in this attribute.
 
     >>> ends("listed")[".parquet"].name
     'parquet'

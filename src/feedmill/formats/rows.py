@@ -1,13 +1,13 @@
 """Datasets whose samples are rows of named values: tables, MDS shards, robot episodes.
 
-A row's parts are its columns. `sample[name]` gives the value: text, numbers, lists and objects as Python or numpy has
-them; bytes through the decoder. `sample.raw(name)` gives the value as bytes, by one rule for all formats:
+A row's parts are its columns. `sample[name]` returns the value: text, numbers, lists and objects as Python or numpy
+values; bytes through the decoder. `sample.raw(name)` returns the value as bytes, by one rule for all formats:
 
-    bytes           as they are
+    bytes           unchanged
     text            UTF-8
     numpy arrays    a .npy file
     null            no bytes
-    all else        JSON; bytes inside of it in base64, moments in ISO 8601, decimals as text, NaN as Python writes it
+    others          JSON, with bytes in base64, times in ISO 8601, decimals as text, NaN as Python writes it
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.storage import Store
 
 ANY = "*"
-"""The suffix of bytes whose own beginning tells what they are."""
+"""Suffix of bytes whose type is detected from their first bytes."""
 
 PICKLED = "pkl"
-"""The suffix of bytes that only become a value where the user trusts them."""
+"""Suffix of bytes that are decoded only if the user trusts the data."""
 
 _MAGIC = (
     (b"\xff\xd8\xff", "jpg"), (b"\x89PNG\r\n", "png"), (b"GIF8", "gif"), (b"BM", "bmp"), (b"II*\0", "tiff"),
@@ -43,7 +43,7 @@ _MAGIC = (
 
 
 class Lazy:
-    """A value that is made when it is first asked for, such as a frame of a video."""
+    """A value that is computed on first access, such as a video frame."""
 
     __slots__ = ("make", "packed")
 
@@ -52,7 +52,7 @@ class Lazy:
 
 
 class RowSample(Sample):
-    """A `Sample` whose parts are values already."""
+    """A `Sample` whose parts are already values."""
 
     __slots__ = ("_row", "_suffixes")
 
@@ -71,11 +71,11 @@ class RowSample(Sample):
 
     @property
     def row(self) -> Mapping[str, Any]:
-        """The values as they are stored: bytes undecoded, what is `Lazy` not made."""
+        """Return the stored values: bytes are not decoded, `Lazy` values are not computed."""
         return self._row
 
     def raw(self, name: str) -> bytes:
-        """Return the value of one part as bytes, see the module. Raises `NotFound`."""
+        """Return the value of one part as bytes, by the rule in the module's docstring. Raises `NotFound`."""
         if name not in self._row:
             raise self._missing(name)
         try:
@@ -111,7 +111,7 @@ class RowSample(Sample):
         made = self._decode(f"{name}.{suffix}" if suffix else name, value)
         if suffix == PICKLED and made is value:
             raise TrustError(
-                f"the part {name!r} is pickled, and reading a pickle runs code",
+                f"the part {name!r} is pickled, and reading a pickle can run code",
                 fix="Open the dataset with trust=True if you trust it, or read the bytes with sample.raw(...).",
             )
         return made
@@ -127,14 +127,14 @@ class RowSample(Sample):
 
 
 def magic_suffix(data: bytes) -> str:
-    """Return the suffix that the first bytes of an image or a sound stand for; empty if they are not known."""
+    """Return the suffix of an image or audio format by its first bytes; empty if unknown."""
     if data[:4] == b"RIFF":
         return "webp" if data[8:12] == b"WEBP" else "wav"
     return next((suffix for magic, suffix in _MAGIC if data.startswith(magic)), "")
 
 
 def to_bytes(value: Any) -> bytes:
-    """Return a value as bytes, by the rule of the module."""
+    """Return a value as bytes, by the rule in the module's docstring."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
@@ -159,17 +159,17 @@ def _plain(value: Any) -> Any:
 
 
 class RowsDataset(Dataset):
-    """Samples that are rows of files, each of which holds consecutive ones.
+    """Dataset whose samples are rows of files; each file has consecutive samples.
 
     Args:
         store: the folder.
         name: path or URL as the user gave it.
-        base: the folder as samples name it, where that is not `name`.
-        files: what holds the rows, paths in the store.
+        base: the folder in sources of samples, if it is not `name`.
+        files: paths of the files in the store.
         counts: int64[files], rows per file.
 
     Attributes:
-        suffixes: part -> the suffix by which its bytes are decoded; `ANY` where they say it themselves.
+        suffixes: part -> the suffix by which its bytes are decoded; `ANY` to detect it from the bytes.
     """
 
     suffixes: Mapping[str, str]
@@ -197,11 +197,11 @@ class RowsDataset(Dataset):
 
     @abstractmethod
     def _rows(self, file: int, local: Int64s) -> list[dict[str, Any]]:
-        """Return the values of rows of one file, in the requested order. int64[n], numbers in that file."""
+        """Return the values of rows of one file, in the requested order. `local`: int64[n], row numbers in the file."""
 
     @abstractmethod
     def _extent(self, file: int, local: int) -> tuple[int, int]:
-        """Offset and length of the smallest run of bytes that is known to hold a row."""
+        """Return offset and length of the smallest known byte range that contains a row."""
 
     def _key(self, file: int, local: int) -> str:
         """Return the key of a row: its number in the dataset, unless the format has a better one."""
@@ -250,7 +250,7 @@ class RowsDataset(Dataset):
     def fingerprint_of_first(self, count: int) -> str | None:
         files = int(np.searchsorted(self._ends, count)) + 1
         if count < 1 or files > len(self.files) or self._ends[files - 1] != count:
-            return None  # it did not grow by whole files
+            return None  # the dataset did not grow by whole files
         return self._fingerprint(files)
 
     def _fingerprint(self, files: int) -> str:
@@ -262,7 +262,7 @@ class RowsDataset(Dataset):
 
     @abstractmethod
     def _word(self, file: int) -> str:
-        """What tells that the content of a file changed, from its index alone: beside some blocks of its bytes."""
+        """Return a hash of a file's index, which the fingerprint combines with hashes of some blocks of its bytes."""
 
     @property
     def splits(self) -> Mapping[str, int]:
@@ -283,9 +283,9 @@ class RowsDataset(Dataset):
 
 
 class BlockCache:
-    """The blocks that were read last, up to a number of bytes; one block may be larger than that.
+    """Cache of the most recently read blocks, up to a number of bytes; a single block may be larger.
 
-    Any thread may use it; of several that want a block, one makes it and the others wait.
+    Safe to use from several threads: if several need the same block, one loads it and the others wait.
     """
 
     def __init__(self, limit: int) -> None:
@@ -296,7 +296,7 @@ class BlockCache:
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, make: Callable[[], tuple[Any, int]]) -> Any:
-        """Return the block of this key; `make` gives it and its bytes where it is not here."""
+        """Return the block of this key. If it is not cached, `make` returns it and its size in bytes."""
         with self._lock:
             if key in self._blocks:
                 self._blocks.move_to_end(key)

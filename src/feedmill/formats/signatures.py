@@ -1,36 +1,36 @@
-"""Signatures of documents, kept so that later documents are compared with earlier ones without reading those again.
+"""Store signatures of documents, so that later documents can be compared without reading earlier ones again.
 
 A folder on a local disk::
 
-    near.json                    {"version": 1, "options": {...}}: what sets, keys and decisions depend on
+    near.json                    {"version": 1, "options": {...}}: options that determine sets, keys and decisions
     dump-00000.json, ...         a run that added documents: its files in order, their segments, its index;
-                                 the fingerprint of the run, and what it found
+                                 the fingerprint of the run, and its results
     segments/<print>-00000       arrays of some documents of a file: sets, keys, ids
     segments/<print>.json        {"rows": ..., "ids": ..., "digest": ..., "segments": [rows, ...],
                                  "empty": ..., "xxh3": ...}
-    dumps/<print>/               what a run found: ``index-BB-RRRR`` and ``clusters``
-    lock                         held by the run that is at work
+    dumps/<print>/               results of a run: ``index-BB-RRRR`` and ``clusters``
+    lock                         locked by the active run
 
-A dump counts from the moment its ``dump-NNNNN.json`` is there; what no dump names is work that was not finished. The
-documents of a store are numbered from 0 in the order in which they were added. A segment holds, of n documents:
+A dump is complete when its ``dump-NNNNN.json`` exists; files that no dump names are unfinished work. The documents of
+a store are numbered from 0 in the order in which they were added. A segment has, for n documents:
 
     keys     uint64[bands, n]    the key of each band; 0 for a document without words
     digests  uint64[n]           equal for equal sets
-    sets     uint64[...]         the distinct shingles of each document, one document after another
-    ends     int64[n]            where each set ends
+    sets     uint64[...]         the distinct shingles of all documents, concatenated
+    ends     int64[n]            end of each set
     lengths  int64[n]            characters of each text
-    ids      uint8[...]          the ids as JSON, one after another
-    id_ends  int64[n]            where each id ends
+    ids      uint8[...]          the ids as JSON, concatenated
+    id_ends  int64[n]            end of each id
 
-`index-BB-RRRR`: the documents of a dump by their keys of band BB, as far as those lie in range RRRR: ``keys``
-uint64[m], sorted, and ``documents`` uint32[m], less the number of the dump's first. Beside them ``edges`` int64[k, 2],
-the similar pairs found there, and ``counts`` int64[2], pairs compared and left out. `clusters`: the ``members``
-int64[m] of clusters among the dump's documents, ascending; of each the ``roots`` int64[m], the first document of its
-cluster, and ``kept`` int64[m], the one that is kept.
+`index-BB-RRRR`: the documents of a dump by their keys of band BB in range RRRR: ``keys`` uint64[m], sorted, and
+``documents`` uint32[m], relative to the dump's first. Also ``edges`` int64[k, 2], the similar pairs found, and
+``counts`` int64[2], the numbers of pairs compared and skipped. `clusters`: the ``members`` int64[m] of clusters among
+the dump's documents, ascending; for each, ``roots`` int64[m], the first document of its cluster, and ``kept``
+int64[m], the document that is kept.
 
 An array file is ``FMARRAY1``, the length of the header (uint64), the header as JSON
 (``{name: [dtype, shape, offset], ..., "": size of the file}``), and the arrays, little-endian, each at a multiple of 64
-bytes. Refused: other types than ``<u8``, ``<i8``, ``<u4`` and ``|u1``, arrays outside of the file, another size.
+bytes. Rejected: types other than ``<u8``, ``<i8``, ``<u4`` and ``|u1``, arrays outside the file, and a wrong file size.
 """
 
 from __future__ import annotations
@@ -61,17 +61,17 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 def dump_name(number: int) -> str:
-    """Return the record of a dump."""
+    """Return the path of a dump's record."""
     return f"dump-{number:05d}.json"
 
 
 def segment_name(fingerprint: str, number: int) -> str:
-    """One segment of a file."""
+    """Return the path of a segment of a file."""
     return f"segments/{fingerprint}-{number:05d}"
 
 
 def write_arrays(store: Store, path: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Write an array file; it appears when it is whole."""
+    """Write an array file. It is published when it is complete."""
     whole = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
     reserved = sum(len(name) + 80 for name in whole) + 40
     header: dict[str, Any] = {}
@@ -91,28 +91,28 @@ def write_arrays(store: Store, path: str, arrays: Mapping[str, npt.NDArray[Any]]
 
 
 def read_arrays(store: Store, path: str) -> Arrays:
-    """Return the arrays of a file, mapped: read-only, read from the disk where they are looked at.
+    """Return the arrays of a file as read-only memory maps.
 
     Raises:
-        DataError: of kind ``bad-signatures``, it is damaged or missing.
+        DataError: the file is corrupt or missing (kind ``bad-signatures``).
     """
     if not store.exists(path):
-        raise damaged(store, path, "it is missing")
+        raise damaged(store, path, "the file is missing")
     with store.local_copy(path) as local, open(local, "rb") as f:
         size = os.fstat(f.fileno()).st_size
         if size < len(MAGIC) + 8:
-            raise damaged(store, path, "it is cut short")
+            raise damaged(store, path, "the file is truncated")
         data = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
     magic, length = data[:8], struct.unpack("<Q", data[8:16])[0]
     if magic != MAGIC or length > _MOST_HEADER or 16 + length > size:
-        raise damaged(store, path, "it is no array file")
+        raise damaged(store, path, "it is not an array file")
     try:
         header = orjson.loads(data[16 : 16 + length])
         if header.pop("") != size:
-            raise damaged(store, path, "it is cut short, or something was added to it")
+            raise damaged(store, path, "its size does not match its header")
         return {name: _view(data, size, *where) for name, where in header.items()}
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise damaged(store, path, f"its header is wrong: {error}") from None
+        raise damaged(store, path, f"its header is invalid: {error}") from None
 
 
 def _view(data: mmap.mmap, size: int, dtype: str, shape: list[int], offset: int) -> npt.NDArray[Any]:
@@ -130,7 +130,7 @@ def read_record(store: Store, path: str) -> dict[str, Any] | None:
     """Return a JSON object of the folder; None if it does not exist.
 
     Raises:
-        DataError: of kind ``bad-signatures``, it is damaged.
+        DataError: the file is corrupt (kind ``bad-signatures``).
     """
     if not store.exists(path):
         return None
@@ -139,7 +139,7 @@ def read_record(store: Store, path: str) -> dict[str, Any] | None:
     except orjson.JSONDecodeError as error:
         raise damaged(store, path, str(error)) from None
     if not isinstance(found, dict):
-        raise damaged(store, path, "it is no JSON object")
+        raise damaged(store, path, "it is not a JSON object")
     return found
 
 
@@ -169,10 +169,10 @@ def _checksum(record: Mapping[str, Any]) -> str:
 def damaged(store: Store, path: str, why: str) -> DataError:
     """Return the error for a folder of signatures that cannot be used."""
     return DataError(
-        f"the signatures are damaged ({why})",
+        f"the signatures are corrupt ({why})",
         file=store.locate(path),
         kind="bad-signatures",
-        fix="Bring the file back, or delete the folder and run again with all documents.",
+        fix="Restore the file, or delete the folder and run again with all documents.",
     )
 
 

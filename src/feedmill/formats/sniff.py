@@ -1,4 +1,4 @@
-"""Which format a path has, and opening it undecoded; what formats there are says `feedmill.formats.registry`."""
+"""Detect the format of a path, and open it without decoding. The formats are in `feedmill.formats.registry`."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _VERBS_OF_LINES = "convert, tokenize, tag, dedupe, neardedupe, filter, stat"
 _ROBOTS = {".hdf5": "HDF5", ".h5": "HDF5", ".tfrecord": "TFRecord (RLDS)", ".zarr": "Zarr"}
 _FILES = tuple(ends("files"))
 SUFFIXES = (*(end for end in _FILES if end != ".json"), *_PACKED_LINES)
-"""Ends of the names of files of samples, to tell them from recipes: those that cannot be opened are among them."""
-_KNOWN = f"Known are: {', '.join(dict.fromkeys(format.title for format in formats() if format.open))}."
+"""Suffixes of data files, including unsupported ones, to distinguish them from recipes."""
+_KNOWN = f"Supported are: {', '.join(dict.fromkeys(format.title for format in formats() if format.open))}."
 
 
 def sniff(url: str) -> Found:
-    """Return the kind of dataset at a path or URL.
+    """Detect the format of the dataset at a path or URL.
 
     Raises:
-        NotFound: nothing is there, or nothing that is known; says what was found.
-        ConfigError: it is something to be opened in another way.
-        DataError: what wrote it was interrupted, and has to be finished first.
+        NotFound: there is nothing, or no supported dataset; the error names the files found.
+        ConfigError: it must be opened in another way, such as a recipe.
+        DataError: the job that wrote it was interrupted and must be finished first.
     """
     folder = is_local_folder(url)
     if url.endswith((".yaml", ".yml")) and not folder:
@@ -41,7 +41,7 @@ def sniff(url: str) -> Found:
             "this is a recipe or metadataset, not a dataset",
             file=url,
             kind="is-recipe",
-            fix="'feedmill plan' shows what it gives; feedmill.Recipe.load(path) loads it.",
+            fix="Inspect it with 'feedmill plan', or load it with feedmill.Recipe.load(path).",
         )
     refuse_commands(url)
     if is_pattern(url):
@@ -54,10 +54,10 @@ def sniff(url: str) -> Found:
     store = open_store(url)
     if is_local_file(url):
         raise NotFound(
-            "this kind of file is no dataset",
+            "this kind of file is not a dataset",
             file=url,
             kind="unknown-format",
-            fix=f"Unpack it, or give it to a verb that reads packed lines: {_VERBS_OF_LINES}."
+            fix=f"Decompress it, or use a verb that reads compressed lines: {_VERBS_OF_LINES}."
             if url.endswith(_PACKED_LINES)
             else _way([url]) or _KNOWN,
         )
@@ -73,21 +73,21 @@ def sniff(url: str) -> Found:
         if format.folders and next(iter(store.files(suffixes=format.folders)), None) is not None:
             return Found(format, store, remarks=_left_aside(store) if ".tar" in format.folders else ())
     for entry in store.files(suffixes=COMPRESSED):
-        return Found(TAR, store, entry.path)  # refused when opened, with what to do
+        return Found(TAR, store, entry.path)  # opening it raises an error with a fix
     if store.exists(MANIFEST) and not store.stat(MANIFEST).size:
         raise NotFound(
-            "the manifest is empty: it names no shard",
+            "the manifest is empty: it lists no shards",
             file=store.locate(MANIFEST),
             kind="empty-manifest",
-            fix="Put the shards there that it is to name, and write it with 'feedmill vla manifest'.",
+            fix="Add shards to the folder, and write the manifest with 'feedmill vla manifest'.",
         )
     inside = [entry.path for entry, _ in zip(store.files(), range(4), strict=False)]
     lines = [name for name in inside if name.endswith((".jsonl", ".bin"))]
     lines += [name.removesuffix("index.json") for name in inside if name.endswith("/index.json")]  # MDS, by split
     packed = any(name.endswith(_PACKED_LINES) for name in inside)  # Dolma's documents, mostly
-    known = f"Packed lines are read by {_VERBS_OF_LINES}: name the files or their folder." if packed else _KNOWN
+    known = f"For compressed lines, use {_VERBS_OF_LINES}, with the files or their folder." if packed else _KNOWN
     raise NotFound(
-        "no dataset was recognised here (" + (f"found {', '.join(inside)} ..." if inside else "it is empty") + ")",
+        "no dataset found here (" + (f"found {', '.join(inside)} ..." if inside else "it is empty") + ")",
         file=url,
         kind="unknown-format",
         fix=f"Open the {'folder' if lines[0].endswith('/') else 'file'} itself, e.g. {url.rstrip('/')}/{lines[0]}."
@@ -97,41 +97,43 @@ def sniff(url: str) -> Found:
 
 
 def _way(paths: Sequence[str]) -> str:
-    """Return how robot data of other formats can be read, where files are of one; else nothing."""
+    """Return a fix for robot data in unsupported formats; empty for other files."""
     for mark, name in _ROBOTS.items():
         if any(mark in path.lower() for path in paths):
-            return f"{name} is not read. LeRobot's converters make a LeRobot dataset of it, which is."
+            return f"{name} is not supported. Convert it to a LeRobot dataset with LeRobot's converters."
     return ""
 
 
 def _left_aside(store: Store) -> tuple[str, ...]:
-    return tuple(f"{entry.path}: left out, compressed tars are not read" for entry in store.files(suffixes=COMPRESSED))
+    return tuple(
+        f"{entry.path}: skipped, compressed tars are not supported" for entry in store.files(suffixes=COMPRESSED)
+    )
 
 
 def _listed(urls: Sequence[str]) -> Found:
-    """Shards that are named one by one or by patterns. Raises `ConfigError`, `NotFound`."""
+    """Return the dataset of shards given one by one or by patterns. Raises `ConfigError`, `NotFound`."""
     files = expand_patterns(urls)
     kinds = sorted({os.path.splitext(url)[1] for url in files})
     known = ends("listed")
     if len(kinds) != 1 or kinds[0] not in known:
         raise ConfigError(
-            f"only files of one of {', '.join(known)} can be opened together, found {', '.join(kinds) or 'none'}",
+            f"files cannot be opened together: expected one of {', '.join(known)}, found {', '.join(kinds) or 'none'}",
             file=urls[0] if len(urls) == 1 else None,
             kind="mixed-list",
-            fix="Name files of one format, or mix datasets with a recipe.",
+            fix="Give files of one format, or blend datasets with a recipe.",
         )
     format = known[kinds[0]]
-    if format.family not in TOKENS:  # documents may be repeated: their keys are numbers
+    if format.family not in TOKENS:  # token files may be repeated: their keys are numbers
         refuse_twice(files)
     top, names = common_top(files)
     return Found(format, open_store(top), names=tuple(names))
 
 
 def _file(store: Store, name: str) -> Found:
-    """Return a file by the end of its name, and where several formats have such files by its content.
+    """Detect the format of a file by its suffix, and by its content if several formats share the suffix.
 
     Raises:
-        ConfigError, NotFound: it is an index file of something else.
+        ConfigError, NotFound: it is the index file of other data, or there is no such file.
     """
     candidates = [format for format in formats() if name.endswith(format.files)]
     candidates.sort(key=lambda format: not format.is_file)
@@ -139,7 +141,7 @@ def _file(store: Store, name: str) -> Found:
         if not format.is_file or named(format.is_file)(store, name):
             return Found(format, store, name)
     raise NotFound(
-        "there is no such file" if not store.exists(name) else "this JSON file is no index of shards",
+        "there is no such file" if not store.exists(name) else "this JSON file is not an index of shards",
         file=store.locate(name),
         kind="unknown-format",
         fix="Open the folder that it describes, or check the path.",
@@ -154,7 +156,7 @@ def open_raw(
     files: str | None = None,
     token_size: int | None = None,
 ) -> tuple[Dataset, Found]:
-    """Return a dataset without decoding: parts are bytes. Raises as `sniff` and the format's own opening do.
+    """Open a dataset without decoding: parts are bytes. Raises as `sniff` and the format's own `open`.
 
     Args:
         split, split_config: for prepared folders.
@@ -173,12 +175,12 @@ def open_found(
     files: str | None = None,
     token_size: int | None = None,
 ) -> Dataset:
-    """Return what `sniff` found at a URL, opened as by `open_raw`."""
+    """Open the dataset that `sniff` detected at a URL, like `open_raw`."""
     found.store.pin_files()
     for option, value in (("files", files), ("token_size", token_size)):
         if value is not None and option not in found.format.options:
             raise ConfigError(
-                f"'files' and 'token_size' are for .ds files, this is {found.kind}", file=url, fix="Leave them out."
+                f"'files' and 'token_size' are only for .ds files, this is {found.kind}", file=url, fix="Remove them."
             )
     if split is not None and not found.format.splits:
         raise _no_split(found, url, split)
@@ -188,29 +190,31 @@ def open_found(
 
 
 def _no_split(found: Found, url: str, split: str) -> NotFound:
-    """The error for a split of what has none; 'prepare' divides the tars of a folder, and no single tar or list."""
-    what, fix = "only folders of tars and .jsonl files are divided into splits", "Open it without one."
+    """Return the error for a split of data without splits. 'prepare' only divides the tars of a folder."""
+    what, fix = "only folders of tars and .jsonl files can have splits", "Open it without a split."
     if found.format.family in TOKENS:
-        what = "token files have none"
+        what = "token files have no splits"
     elif found.format is TAR and url.endswith(".tar") and not is_local_folder(url):
-        what = "a single tar has none, but the folder that it lies in can"
-        fix = f"Open it without one, or run 'feedmill prepare {split_url(url)[0]}' and open that folder."
+        what = "a single tar has no splits, but its folder can have some"
+        fix = f"Open it without a split, or run 'feedmill prepare {split_url(url)[0]}' and open that folder."
     elif (
         not found.names
         and (is_local_folder(url) or not url.endswith(_FILES))
         and next(found.store.files(suffixes=(".tar",)), None)
     ):
         what = "the folder is not prepared"
-        fix = f"Run 'feedmill prepare {url}' to divide it into splits, or open it without one."
+        fix = f"Run 'feedmill prepare {url}' to divide it into splits, or open it without a split."
     return NotFound(f"there is no split {split!r}: {what}", file=url, kind="no-such-split", fix=fix)
 
 
 def open_together(urls: Sequence[str], *, files: str | None = None, token_size: int | None = None) -> Dataset:
-    """Several files of one format as one dataset, in the order given: ``.tar``, ``.parquet``, or token files (what
-    Modalities calls combined), named one by one or by patterns.
+    """Open several files of one format as one dataset, in the given order.
+
+    Supported are ``.tar``, ``.parquet`` and token files (which Modalities calls combined), given one by one or by
+    patterns.
 
     Raises:
-        ConfigError: none is given, or they are not all of one format.
+        ConfigError: no files are given, or they are not of one format.
     """
     found = _listed(urls)
     return open_found(found, found.store.url, files=files, token_size=token_size)

@@ -1,4 +1,4 @@
-"""YAML as Energon reads it, with line numbers for later complaints.
+"""Parse YAML as Energon does, with line numbers for error messages.
 
 Energon's own scalar rules hold, so a file means the same in both: quoted and block scalars are text; plain ones are
 None (``null``, ``~``, nothing; any case), true (``true``, ``yes``), false (``false``, ``no``), a float where they
@@ -106,7 +106,7 @@ def read_settings(text: str | bytes, where: str) -> Any:
         refuse_twice(compose(text, where), where)
         return yaml.load(text, Loader=_SAFE)
     except UNREADABLE as error:
-        raise ConfigError(f"this is no YAML: {error}", file=where, kind="bad-yaml") from None
+        raise ConfigError(f"not YAML: {error}", file=where, kind="bad-yaml") from None
 
 
 def compose(text: str | bytes, where: str, loader: Any = _SAFE) -> yaml.Node | None:

@@ -1,1 +1,1 @@
-"""Creating and maintaining indices: prepare, check, repair."""
+"""Create, check and repair indices: the verbs `prepare`, `check` and `repair`."""

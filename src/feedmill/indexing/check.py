@@ -1,7 +1,8 @@
-"""Comparing a dataset with its index, and with itself: what `feedmill check` reports.
+"""Check a dataset against its index and for internal consistency: the work of `feedmill check`.
 
-Every shard is walked from header to header with its checksums, hashed, and compared with the offset file, the database
-and the sidecar. Findings are the same error objects that other verbs raise; the check continues after each.
+Every shard is scanned header by header, its checksums are verified, and it is hashed and compared with the offset
+file, the database and the sidecar. Findings are the same error objects that other verbs raise; the check continues
+after each finding.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class CheckReport:
     """The result of `check`.
 
     Attributes:
-        path: the dataset.
+        path: URL of the dataset.
         samples, shards, bytes: totals of the checked data.
         findings: problems with the data.
         notes: unusual but valid data.
@@ -82,7 +83,7 @@ def check(
         dataset_config, split_config, trust: as in `feedmill.open`; used with `samples`.
 
     Raises:
-        NotFound: there is no dataset.
+        NotFound: there is no dataset at `url`.
     """
     found = sniff(url)
     report = CheckReport(url)
@@ -132,7 +133,7 @@ def _entries(found: Found, url: str, report: CheckReport) -> tuple[Store, list[E
 
 
 def _check_source(url: str, report: CheckReport) -> None:
-    """Check token files, or a dataset of another tool, by opening it and by its format's `verify`."""
+    """Check token files, or a dataset of another tool, by opening it and calling its format's `verify`."""
     try:
         dataset = open_dataset(url)
     except MissingExtra:
@@ -148,7 +149,7 @@ def _check_source(url: str, report: CheckReport) -> None:
         shown = f"{mask['tokens_in_loss']:,} of {facts['tokens']:,} tokens"
         report.notes.append(f"loss masks of {mask['files']} of {facts['shards']} files: {shown} in the loss")
     if isinstance(dataset, TarDataset):
-        return  # its tars are walked one by one
+        return  # `_check_shards` scans its tars
     report.findings += dataset.verify()
 
 
@@ -164,9 +165,9 @@ def _check_token_files(found: Found, report: CheckReport, progress: bool) -> Non
     for path in described:
         manifest = read_manifest(store, path)
         if manifest is None:
-            report.notes.append(f"{store.locate(manifest_path(path))}: no manifest that this release understands")
+            report.notes.append(f"{store.locate(manifest_path(path))}: not a manifest that this release can read")
         elif manifest.sizes and path.rpartition("/")[2] not in manifest.sizes and store.exists(path):
-            report.notes.append(f"{store.locate(path)}: its manifest is of a file of another name; nothing compared")
+            report.notes.append(f"{store.locate(path)}: its manifest lists other file names; nothing was compared")
         else:
             manifests[path] = manifest
     hashed = {name for manifest in manifests.values() for name in manifest.hashes}
@@ -197,7 +198,7 @@ def _check_shards(
     with Progress("checking", sum(entry.size for entry in entries), "B", enabled=progress) as bar:
         for found in scan_all(store, entries, workers=workers, rescan=True, advance=bar.advance):
             if index is not None and index.counts and found.shard not in index.counts:
-                report.notes.append(f"{store.locate(found.shard)}: not in the index; 'feedmill prepare' adds it")
+                report.notes.append(f"{store.locate(found.shard)}: not in the index. Run 'feedmill prepare' to add it.")
                 continue
             report.shards += 1
             report.bytes += found.record.size
@@ -220,7 +221,7 @@ def _check_shards(
             if shard not in present:
                 report.findings.append(
                     DataError(
-                        "the index lists this shard, but it is gone",
+                        "the index lists this shard, but the file is missing",
                         file=store.locate(shard),
                         kind="missing-shard",
                         fix="Restore it, or run 'feedmill prepare' to index the folder without it.",
@@ -229,8 +230,10 @@ def _check_shards(
 
 
 def _declared(store: Store) -> tuple[dict[str, str], set[str]]:
-    """Return the field map and the keys of samples that the split file excludes; unreadable files are reported
-    elsewhere."""
+    """Return the field map and the keys of samples that the split file excludes.
+
+    Both are empty if a file cannot be read; `_check_description` reports that.
+    """
     with suppress(FeedmillError):
         splits = energon.read_splits(store)
         return declared_map(store), {key for _, key in splits.samples_out} if splits else set()
@@ -239,11 +242,11 @@ def _declared(store: Store) -> tuple[dict[str, str], set[str]]:
 
 def _trailing(store: Store, found: Scanned) -> DataError:
     return DataError(
-        "data follows the end of the archive, and no tar reader looks there",
+        "data follows the end-of-archive marker, where tar readers stop",
         file=store.locate(found.shard),
         offset=int(found.scan.starts[-1]),
         kind="data-after-end",
-        fix="Two tars may have been written into one file: divide it again, or write the samples again into one tar.",
+        fix="Two tars may have been concatenated: split the file again, or rewrite all samples into one tar.",
     )
 
 
@@ -253,17 +256,17 @@ def _duplicates(store: Store, found: Scanned, seen: dict[str, str]) -> Iterator[
         other = seen.setdefault(key, found.shard)
         if len(seen) == here:
             yield DataError(
-                f"the key occurs in {other!r} too" if other != found.shard else "the key occurs twice in this shard",
+                f"the key also occurs in {other!r}" if other != found.shard else "the key occurs twice in this shard",
                 file=store.locate(found.shard),
                 offset=int(found.scan.starts[number]),
                 record=key,
                 kind="duplicate-key",
-                fix="Keys must be unique in a dataset: rename the members of one of the two.",
+                fix="Keys must be unique in a dataset. Rename the members of one of the two samples.",
             )
 
 
 class _Index:
-    """The index of a prepared folder, for comparison with its shards."""
+    """Index of a prepared folder, to compare with its shards."""
 
     def __init__(self, store: Store, report: CheckReport) -> None:
         self.store = store
@@ -294,7 +297,7 @@ class _Index:
                 DataError(f"the database is damaged ({said})", file=where, kind="bad-index", fix=AGAIN)
             )
             self.connection.close()
-            self.connection = None  # its rows are unreliable: skip the comparison
+            self.connection = None  # its rows are unreliable, so they are not compared
 
     def compare(self, found: Scanned) -> Iterator[DataError]:
         """Yield the differences between the index and a shard."""
@@ -309,7 +312,7 @@ class _Index:
         if self.connection is not None:
             try:
                 yield from self._compare_rows(found)
-            except sqlite3.DatabaseError as error:  # such as a text that is none, which is no damage to SQLite
+            except sqlite3.DatabaseError as error:  # e.g. a text that is not UTF-8, which quick_check accepts
                 yield self._stale(found.shard, f"its rows in the database cannot be read ({error})", "bad-index")
 
     def _compare_offsets(self, found: Scanned) -> Iterator[DataError]:
@@ -321,11 +324,11 @@ class _Index:
             return
         if len(found.scan.keys) != self.counts[found.shard] or len(offsets) != len(found.scan.starts):
             said = f"{self.counts[found.shard]} in .info.json and {len(offsets) - 1} in {path}"
-            yield self._stale(found.shard, f"it has {len(found.scan.keys)} samples, the index says {said}")
-        elif not np.array_equal(offsets[1:], found.scan.starts[1:]):  # readers may take 0 for the first
+            yield self._stale(found.shard, f"it has {len(found.scan.keys)} samples, but the index has {said}")
+        elif not np.array_equal(offsets[1:], found.scan.starts[1:]):  # readers may assume 0 for the first
             wrong = int(np.flatnonzero(offsets[1:] != found.scan.starts[1:])[0]) + 1
             yield self._stale(
-                found.shard, f"{path} says {offsets[wrong]} for entry {wrong}, the shard {found.scan.starts[wrong]}"
+                found.shard, f"entry {wrong} of {path} is {offsets[wrong]}, in the shard {found.scan.starts[wrong]}"
             )
 
     def _compare_rows(self, found: Scanned) -> Iterator[DataError]:
@@ -334,7 +337,7 @@ class _Index:
         sql = "SELECT sample_key, byte_offset FROM samples WHERE tar_file_id = ? ORDER BY sample_index"
         rows = self.connection.execute(sql, (number,)).fetchall()
         if rows != list(zip(found.scan.keys, found.scan.starts[:-1].tolist(), strict=True)):
-            yield self._stale(found.shard, f"its {len(rows)} rows in the database are not its samples")
+            yield self._stale(found.shard, f"its {len(rows)} rows in the database do not match its samples")
         elif self.has_parts:
             sql = (
                 "SELECT sample_index, part_name, content_byte_offset, content_byte_size FROM sample_parts"
@@ -343,7 +346,7 @@ class _Index:
             scan = found.scan
             parts = list(zip(scan.sample.tolist(), scan.parts, scan.data.tolist(), scan.sizes.tolist(), strict=True))
             if self.connection.execute(sql, (number,)).fetchall() != parts:
-                yield self._stale(found.shard, "the parts in the database are not those of the shard")
+                yield self._stale(found.shard, "its parts in the database do not match those in the shard")
 
     def _stale(self, shard: str, what: str, kind: str = "stale-index") -> DataError:
         return DataError(what, file=self.store.locate(shard), kind=kind, fix=AGAIN)
@@ -358,7 +361,7 @@ def _check_description(
             info = energon.read_info(index.store)
             named = sorted({*splits.shards_out, *(shard for shard, _ in splits.samples_out)} - set(info))
             where = index.store.locate(f"{database.META}/{split_config or 'split.yaml'}")
-            report.notes += [f"{where}: 'exclude' names {entry!r}, which is no shard of the index" for entry in named]
+            report.notes += [f"{where}: 'exclude' names {entry!r}, which is not in the index" for entry in named]
         for split in splits.parts if splits else {}:
             open_dataset(url, split=split, split_config=split_config, raw=True)
         open_dataset(url, dataset_config=dataset_config, split_config=split_config, trust=trust)
@@ -402,7 +405,7 @@ def _check_jsonl(store: Store, name: str, report: CheckReport) -> None:
     report.findings += jsonl.bad_records(store, name, starts)
     idx = jsonl.idx_name(name)
     if not store.exists(idx):
-        report.notes.append(f"{store.locate(name)}: not indexed; 'feedmill prepare' makes it open at once")
+        report.notes.append(f"{store.locate(name)}: not indexed. Run 'feedmill prepare' to make it open faster.")
         return
     try:
         known = load_offsets(store, idx, fix=AGAIN)
@@ -412,10 +415,10 @@ def _check_jsonl(store: Store, name: str, report: CheckReport) -> None:
     if not np.array_equal(known, starts):
         where = store.locate(idx)
         report.findings.append(
-            DataError("the index is not that of this file", file=where, kind="stale-index", fix=AGAIN)
+            DataError("the index does not match the file", file=where, kind="stale-index", fix=AGAIN)
         )
         return
     try:
-        jsonl.open_jsonl(store, name, report.path)  # which looks at the splits
+        jsonl.open_jsonl(store, name, report.path)  # validates the splits
     except FeedmillError as error:
         report.findings.append(error)

@@ -1,4 +1,4 @@
-"""Manifests of tars: written from the existing shards, and compared with them."""
+"""Write a manifest of tar shards, and check a manifest against its shards."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from feedmill.indexing.check import CheckReport
 
 _MOST_ALIKE = 0.9
-"""Where this many of the samples have a part, one without it is a finding."""
+"""If at least this fraction of samples has a part, a sample without it is a finding."""
 _MOST_NAMED = 20
 
 
 @dataclass(slots=True)
 class ManifestReport:
-    """The result of `write_manifest`: its path, its rows, and skipped files."""
+    """The result of `write_manifest`: the manifest's path, its rows, and notes about shards."""
 
     path: str
     rows: list[Row] = field(default_factory=list)
@@ -60,10 +60,10 @@ def write_manifest(
     workers: int | None = None,
     progress: bool = True,
 ) -> ManifestReport:
-    """Write the manifest of all tars in a folder and those below it, by their paths.
+    """Write the manifest of all tars in a folder and its subfolders, sorted by path.
 
     Args:
-        form: ``documented`` writes names with ``.tar``, ``code`` without, as VLA Foundry's code expects.
+        form: ``documented`` writes names with ``.tar``; ``code`` omits it, as VLA Foundry's code expects.
         overwrite: replace a manifest with different content.
 
     Raises:
@@ -74,7 +74,7 @@ def write_manifest(
     store = open_store(folder)
     entries = list(store.files(suffixes=(".tar",)))
     if not entries:
-        raise NotFound("there are no .tar files", file=folder, kind="no-shards", fix="Name the folder of the shards.")
+        raise NotFound("there are no .tar files", file=folder, kind="no-shards", fix="Give the folder of the shards.")
     report = ManifestReport(store.locate(name))
     with Progress("counting", sum(entry.size for entry in entries), "B", enabled=progress) as bar:
         for found in scan_all(store, entries, workers=workers, digest=False, rescan=True, advance=bar.advance):
@@ -86,10 +86,10 @@ def write_manifest(
     text = manifest_text(report.rows, form)
     if store.exists(name) and store.read(name) != text and not overwrite:
         raise ConfigError(
-            "there is another manifest already",
+            "a manifest with different content already exists",
             file=report.path,
             kind="exists",
-            fix="Look at it with 'feedmill check', and say --overwrite to replace it.",
+            fix="Inspect it with 'feedmill check', or pass --overwrite to replace it.",
         )
     store.write_bytes(name, text)
     return report
@@ -124,7 +124,7 @@ def check_manifest(
             parts.add(store, found)
             keys = set(map(hash, found.scan.keys))
             if keys & seen:
-                report.notes.append(f"{store.locate(found.shard)}: {len(keys & seen)} keys occur in other shards too")
+                report.notes.append(f"{store.locate(found.shard)}: {len(keys & seen)} keys also occur in other shards")
             seen |= keys
     report.findings += parts.findings()
 
@@ -153,38 +153,39 @@ def _problems(store: Store, manifest: str, number: int, row: Row, found: Scanned
         yield wrong_count(store, manifest, number, found.shard, row.samples, len(scan.keys))
     elif not scan.closed and scan.problem is None:
         yield DataError(
-            "the archive has no end marker: it may have been cut between two samples",
+            "no end-of-archive marker: the file may have been truncated between two samples",
             file=store.locate(found.shard),
             kind="no-end-marker",
-            fix="Compare it with its origin; its samples are as many as the manifest says.",
+            fix="Compare it with its source. Its number of samples matches the manifest.",
         )
     if scan.trailing:
         yield DataError(
-            "data follows the end of the archive, and no tar reader looks there",
+            "data follows the end-of-archive marker, where tar readers stop",
             file=store.locate(found.shard),
             offset=int(scan.starts[-1]),
             kind="data-after-end",
-            fix="Two tars may have been written into one file: divide it again.",
+            fix="Two tars may have been concatenated: split the file again.",
         )
     for key, times in Counter(scan.keys).items():
         if times > 1:
             yield DataError(
-                f"{times} samples of this shard have one key: its members do not follow one another",
+                f"{times} samples of this shard have the same key: its members are not consecutive",
                 file=store.locate(found.shard),
                 record=key,
                 kind="duplicate-key",
-                fix="Write the shard again, with the members of each sample side by side.",
+                fix="Rewrite the shard with the members of each sample next to each other.",
             )
 
 
 class _Parts:
-    """Statistics of parts, to find samples that lack a part that nearly all others have."""
+    """Counts of part combinations, to find samples that lack a part that nearly all others have."""
 
     def __init__(self) -> None:
         self.sets: dict[frozenset[str], list[tuple[str, str, int]]] = {}
         self.counts: Counter[frozenset[str]] = Counter()
 
     def add(self, store: Store, found: Scanned) -> None:
+        """Count the parts of each sample of a shard."""
         scan = found.scan
         ends = np.searchsorted(scan.sample, np.arange(len(scan.keys)), side="right").tolist()
         begin = 0
@@ -197,6 +198,7 @@ class _Parts:
                 some.append((store.locate(found.shard), scan.keys[number], int(scan.starts[number])))
 
     def findings(self) -> Iterator[DataError]:
+        """Yield an error for each sample that lacks a common part, at most 20 per combination of parts."""
         total = sum(self.counts.values())
         having: Counter[str] = Counter()
         for kinds, count in self.counts.items():
@@ -212,10 +214,10 @@ class _Parts:
                     offset=offset,
                     record=key,
                     kind="missing-part",
-                    fix="Fix the sample or leave it out; a run that needs the part will leave it out and count it.",
+                    fix="Fix or remove the sample. A run that needs the part skips the sample and counts it.",
                 )
 
 
 def _kind(part: str) -> str:
-    """Return a part's name; plain images of any kind have one name."""
+    """Return a part's name, or ``image`` for an image of any format."""
     return "image" if part.lower() in IMAGE_SUFFIXES else part

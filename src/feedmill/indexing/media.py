@@ -1,8 +1,8 @@
-"""Collecting media metadata: sizes of images, durations of audio and video, of a dataset's parts or a folder's files.
+"""Collect media metadata: image sizes and audio and video durations, of a dataset's parts or a folder's files.
 
-The work is cut into pieces of a few hundred files, which are read in bulk, looked at on several threads, and noted when
-they are done (see `feedmill.indexing.media_journal`). A file that cannot be understood is an error in the result and
-spoils nothing else.
+The work is divided into units of a few hundred files. Each unit is read in bulk, probed on one of several threads, and
+recorded in a journal when it is done (see `feedmill.indexing.media_journal`). A file that cannot be decoded is reported
+as an error in the result and does not affect other files.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from feedmill.storage import Entry, Store
 from feedmill.storage.window import Window
 
 AT_ONCE = 256
-"""Files in a piece of work."""
+"""Number of files in a unit of work."""
 _MOST_BYTES = 32 << 20
-"""Bytes in a piece of work, unless one file has more."""
+"""Bytes in a unit of work, unless a single file is larger."""
 LARGE = 16 << 20
-"""Bytes from which a file of audio or video is read as it is used, and not loaded."""
+"""Size in bytes from which audio and video files are read through a window instead of loaded whole."""
 
 Filters = tuple[MediaFilter, ...]
 
 
 class Piece(NamedTuple):
-    """Some files to look at.
+    """A unit of work: files to probe.
 
     Attributes:
-        file: the shard that holds them; None if each is a file of its own.
-        stamp: changes when what holds them does.
+        file: the shard that contains them; None if each is a separate file.
+        stamp: changes when the shard or the files change.
         names: full member names, or paths in the folder.
-        starts, sizes: int64[n], bytes in the shard or file.
-        filters: what makes a file a media file; one is enough.
+        starts, sizes: int64[n], byte offsets and sizes in the shard or file.
+        filters: a file is a media file if at least one of them matches.
     """
 
     file: str | None
@@ -60,7 +60,7 @@ class Piece(NamedTuple):
 
     @property
     def word(self) -> bytes:
-        """Names this piece of work and all that its result depends on."""
+        """Return the hash of everything that the result of this unit depends on."""
         rows = [one.row for one in self.filters]
         head = msgspec.msgpack.encode([self.file or "", self.stamp, rows])
         names = "\0".join(self.names).encode("utf-8", "surrogateescape")
@@ -69,7 +69,7 @@ class Piece(NamedTuple):
 
 @dataclass(slots=True)
 class Gathered:
-    """Media metadata that was collected: by which filters, the rows, and the media files that could not be read."""
+    """Collected media metadata: filters, rows, unreadable media files, and the tables of the present index."""
 
     filters: list[MediaFilter] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
@@ -78,12 +78,12 @@ class Gathered:
 
     @property
     def created(self) -> dict[tuple[str, str], str | None]:
-        """The filters as `write_tables` takes them: with the time of those that already exist."""
+        """Return the filters for `write_tables`: filter -> time of its creation, None for new ones."""
         return {one.row: self.present.filters.get(one.row) for one in self.filters}
 
 
 def pieces_of_shard(found: Scanned, filters: Filters) -> Iterator[Piece]:
-    """Yield the parts of one shard that may be media."""
+    """Yield units with the parts of one shard that may be media."""
     scan = found.scan
     may = {part: any(one.part_may_hold(part) for one in filters) for part in set(scan.parts)}
     chosen = [i for i, part in enumerate(scan.parts) if may[part]]
@@ -98,7 +98,7 @@ def pieces_of_shard(found: Scanned, filters: Filters) -> Iterator[Piece]:
 
 
 def pieces_of_folder(entries: Iterable[Entry], filters: Filters) -> Iterator[Piece]:
-    """Yield those files of a folder that may be media."""
+    """Yield units with the files of a folder that may be media."""
     chosen = [entry for entry in entries if any(one.may_hold(entry.path) for one in filters)]
     sizes = np.asarray([entry.size for entry in chosen], np.int64)
     versions = {entry.path: entry.version for entry in chosen}
@@ -109,7 +109,7 @@ def pieces_of_folder(entries: Iterable[Entry], filters: Filters) -> Iterator[Pie
 def _cut(
     file: str | None, stamp: str, names: list[str], starts: Int64s, sizes: Int64s, filters: Filters
 ) -> Iterator[Piece]:
-    """Pieces of this many files and bytes, whatever the size of the machine, so that another run has the same ones."""
+    """Yield units of limited size. The limits are the same on all machines, so a retry finds a killed run's units."""
     low, held = 0, 0
     for i, size in enumerate(sizes.tolist()):
         if i > low and (i - low == AT_ONCE or held + size > _MOST_BYTES):
@@ -128,11 +128,11 @@ def collect(
     workers: int | None = None,
     progress: bool = False,
 ) -> tuple[list[Row], list[DataError]]:
-    """Metadata of all media files in the pieces, in their order, and the media files that could not be read.
+    """Return the metadata of all media files, in the order of `pieces`, and errors for those that cannot be read.
 
     Args:
-        notes: where finished pieces are noted, and found again after a kill.
-        workers: threads.
+        notes: journal of finished units; a retry after a kill reuses them.
+        workers: number of threads.
         progress: show a bar on a terminal.
 
     Raises:
@@ -142,7 +142,7 @@ def collect(
     rows: list[Row] = []
     broken: list[DataError] = []
     if not pieces:
-        return rows, broken  # without a bar over nothing
+        return rows, broken  # no progress bar
     threads = workers or available_cores()
 
     def work(piece: Piece) -> tuple[bytes, list[Row], list[DataError], bool]:
@@ -151,7 +151,7 @@ def collect(
         return (word, *known, True) if known is not None else (word, *look(store, piece), False)
 
     if notes is not None:
-        notes.get(b"")  # read here, not on several threads at once
+        notes.get(b"")  # loads the journal once, before the threads start
     with Progress("media metadata", sum(len(piece.names) for piece in pieces), "files", enabled=progress) as bar:
         results = ordered_map(work, pieces, workers=threads, in_flight=4 * threads)
         with closing(results):
@@ -165,7 +165,7 @@ def collect(
 
 
 def look(store: Store, piece: Piece) -> tuple[list[Row], list[DataError]]:
-    """Rows of one piece's media files, and the errors of those that could not be read."""
+    """Return the rows of one unit's media files, and errors for those that cannot be read."""
     rows: list[Row] = []
     broken: list[DataError] = []
     for i, (name, data) in enumerate(_contents(store, piece)):
@@ -188,14 +188,14 @@ def look(store: Store, piece: Piece) -> tuple[list[Row], list[DataError]]:
 
 
 def _contents(store: Store, piece: Piece) -> Iterator[tuple[str, bytes | io.BufferedReader | FeedmillError]]:
-    """Each file of a piece: its bytes, or where it is large a reader, or why it cannot be read."""
+    """Yield the name of each file with its bytes, a reader if it is large, or the error that reading raised."""
     large = (piece.sizes >= LARGE).tolist()
     blocks: Sequence[bytes] | None = None
     if piece.file is not None and not any(large):
         try:
             blocks = read_records(store, piece.file, piece.starts, piece.starts + piece.sizes)
         except (DataError, NotFound):
-            blocks = None  # one by one: only those that are not there are lost
+            blocks = None  # read them one by one, so that only missing ones are lost
     for i, name in enumerate(piece.names):
         file, start, size = piece.file or name, int(piece.starts[i]), int(piece.sizes[i])
         if blocks is not None:
@@ -218,9 +218,9 @@ def gather(
     workers: int | None = None,
     progress: bool = False,
 ) -> Gathered:
-    """What a new index is to hold: for the union of the present index's filters and `wanted`, as Energon defines it.
+    """Return the media metadata of a new index: for the present index's filters and `wanted`, as Energon defines it.
 
-    Shards that were taken over unread keep the rows they had.
+    Shards that were reused from the present index without reading keep their rows.
     """
     try:
         out = Gathered(present=read_tables(store))
@@ -237,5 +237,5 @@ def gather(
         if filters:
             pieces += pieces_of_shard(found, filters)
     rows, out.broken = collect(store, pieces, notes=notes, workers=workers, progress=progress)
-    out.rows = list({row[0]: row for row in (*kept, *rows)}.values())  # of two parts with one name the last one counts
+    out.rows = list({row[0]: row for row in (*kept, *rows)}.values())  # the last of two parts with one name wins
     return out

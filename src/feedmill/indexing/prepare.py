@@ -1,4 +1,4 @@
-"""Preparing: creates the index of a dataset, by its kind."""
+"""Create the index of a dataset: the verb `prepare`, which dispatches by the kind of data."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ def prepare(
     workers: int | None = None,
     progress: bool = True,
 ) -> PrepareReport:
-    """Index a folder of tar shards (or one JSONL file) so that it opens at once and can be read at random.
+    """Index a folder of tar shards (or one JSONL file) so that it opens fast and supports random access.
 
-    Of a metadataset or recipe (``.yaml``) the joins are prepared; the datasets it names must be prepared before.
+    For a metadataset or recipe (``.yaml``), prepare its joins. Its datasets must be prepared first.
 
     Args:
         url: folder, ``.jsonl`` file, or metadataset, local or remote.
         split_ratio: numbers for train, val, test. Without it and `split_parts`, the present splits are kept and new
             shards go to the first of them; a new dataset becomes one split, train.
         split_parts: ``NAME:REGEX`` on shard paths, instead of a ratio.
-        exclude: shards whose path matches this regular expression anywhere are not indexed.
-        shuffle_tars: shuffle the shard list (``random.Random(42)``) before a ratio split; of a JSONL file, blocks of
-            lines.
-        tar_index_only: index the shards already listed again; splits and description stay.
+        exclude: regular expression; shards whose path contains a match are not indexed.
+        shuffle_tars: shuffle the shard list (``random.Random(42)``) before dividing it by a ratio; for a JSONL file,
+            shuffle blocks of lines.
+        tar_index_only: rebuild the index of the shards that it lists; keep splits and description.
         sample_type, field_map: content of ``dataset.yaml``; nothing is written without a sample type.
         media: parts whose media metadata is added to the index.
         shards: index only these (paths in the folder), instead of all.
-        on_error: ``"raise"`` at a shard that cannot be read, or ``"skip"`` it: index the others, and report it.
-        rescan: read all shards again, unchanged ones too.
+        on_error: ``"raise"`` for a shard that cannot be read, or ``"skip"``: report it and index the others.
+        rescan: read all shards again, including unchanged ones.
         digest: hash each shard, so that `check` can tell whether it changed.
         energon_exact: order and cut shards as Energon does, instead of keeping the numbers of known shards.
         workers: threads for scanning.
@@ -85,10 +85,10 @@ def prepare(
         report.joins, report.samples, report.warnings = prepare_joins(url)
     elif is_local_file(url):
         raise ConfigError(
-            "folders of tar shards, .jsonl files and metadatasets are prepared, this is another file",
+            "unsupported kind of file: expected a folder of tar shards, a .jsonl file or a metadataset (.yaml)",
             file=url,
             kind="unknown-format",
-            fix="Give the folder that a tar lies in; token files and data of other tools open as they are.",
+            fix="For a tar, give its folder. Token files and datasets of other tools need no preparation.",
         )
     else:
         report = prepare_tars(

@@ -1,8 +1,8 @@
-"""Preparing a metadataset: compute the rows of its joins once, so that opening it need not.
+"""Prepare a metadataset: compute the rows of its joins once, so that opening it is fast.
 
-Each join is written twice: under Feedmill's name, which no other join can have, and under Energon's, so that Energon
-reads it as well. Where Energon's name is ambiguous (two joins that differ in the split only, or excludes whose order
-Energon leaves to chance) a warning says so, and of two joins with one name neither is written under it.
+Each join is written twice: under Feedmill's name, which is unique, and under Energon's, so that Energon can read it.
+Energon's name is ambiguous for two joins that differ only in the split, and for joins with several excludes, whose
+order Energon does not define. Both cases cause a warning. If two joins share a name, neither is written under it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def prepare_joins(url: str) -> tuple[dict[str, int], int, list[str]]:
     """Write the join indices of every split of a metadataset, or of a recipe.
 
     Returns:
-        Rows of each join by where it stands, their sum, and warnings.
+        Number of rows of each join by its place in the file, their sum, and warnings.
 
     Raises:
-        ConfigError: a key is missing where it must not be, a join has no rows, or the file is invalid.
+        ConfigError: a required key is missing, a join has no rows, or the file is invalid.
         NotFound: a dataset or split that a join names is missing.
     """
     rows: dict[str, int] = {}
@@ -40,7 +40,7 @@ def prepare_joins(url: str) -> tuple[dict[str, int], int, list[str]]:
     warnings: list[str] = []
     for label, recipe in _recipes(url):
         for where, folder, parts in joins(recipe, partial(open_dataset, raw=True)):
-            assert folder is not None  # it was read from a file
+            assert folder is not None  # the recipe was read from a file
             try:
                 join = prepare_join(parts, open_store(folder)).places
             except ConfigError as error:
@@ -50,10 +50,10 @@ def prepare_joins(url: str) -> tuple[dict[str, int], int, list[str]]:
             name = (folder, energon_name(parts))
             if name in theirs and not np.array_equal(theirs[name], join):
                 ambiguous.add(name)
-                warnings.append(f"{where}: Energon would read another join's rows here (the same name, another split)")
+                warnings.append(f"{where}: Energon would read the rows of another join (same name, different split)")
             theirs.setdefault(name, join)
             if any(len(part.table.excludes) > 1 for part in parts):
-                warnings.append(f"{where}: with several excludes Energon finds this only under some hash seeds")
+                warnings.append(f"{where}: Energon finds a join with several excludes only under some hash seeds")
     for (place, file), join in theirs.items():
         cache = open_store(place)
         if (place, file) not in ambiguous:
@@ -64,7 +64,7 @@ def prepare_joins(url: str) -> tuple[dict[str, int], int, list[str]]:
 
 
 def _recipes(url: str) -> Iterator[tuple[str, Recipe]]:
-    """Yield a metadataset's splits one by one, each with a label; any other recipe as it is."""
+    """Yield one labeled recipe per split of a metadataset; yield any other recipe unchanged, with an empty label."""
     folder, name = split_url(url)
     if dialects.recognise(open_store(folder).read(name)) != dialects.METADATASET:
         yield "", Recipe.load(url)

@@ -1,4 +1,4 @@
-"""Making a JSONL file ready: find its records, and divide them into splits where that is asked for."""
+"""Prepare a JSONL file: index its lines, and divide them into splits if requested."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from feedmill.jobs.work import alone
 from feedmill.storage import Store, open_store, split_url
 
 BLOCKS = 1000
-"""Into how many runs of neighbouring records a file is cut to be shuffled before it is divided."""
+"""Number of blocks of consecutive lines that are shuffled before the file is divided."""
 CRUDE = "CrudeWebdataset"
 
 
@@ -31,16 +31,16 @@ def prepare_jsonl(
     energon_exact: bool = False,
     **others: Any,
 ) -> PrepareReport:
-    """Write ``<file>.jsonl.idx``, and ``<file>.jsonl.split.yaml`` where a ratio is given or there is one already.
+    """Write ``<file>.jsonl.idx``, and ``<file>.jsonl.split.yaml`` if a ratio is given or the file exists already.
 
     Args:
-        split_ratio: numbers for train, val, test. Without it present splits stay, and new records join the first.
-        shuffle: divide blocks of records in a random order, instead of the file's (``random.Random(42)``).
-        energon_exact: leave the ratio aside, as Energon does, with a warning.
-        others: options that are for shards; any that is set is refused (but with `energon_exact`).
+        split_ratio: numbers for train, val, test. Without it, present splits stay and new lines join the first.
+        shuffle: divide blocks of lines in a random order (``random.Random(42)``) instead of file order.
+        energon_exact: ignore the ratio with a warning, as Energon does.
+        others: options for tar shards; rejected if set, unless `energon_exact` is set.
 
     Raises:
-        DataError: a line is not an object; or lines changed that were divided into splits, and no ratio is given.
+        DataError: a line is not an object, or lines that belong to splits changed and no ratio is given.
         ConfigError: an option is not for JSONL, or the ratio is invalid.
     """
     if not energon_exact:
@@ -51,14 +51,14 @@ def prepare_jsonl(
     if energon_exact and split_ratio is not None:
         split_ratio = None
         report.warnings.append(
-            f"{url}: the split ratio was left aside, as Energon has no splits of JSONL files; 'feedmill prepare'"
-            " makes some"
+            f"{url}: the split ratio was ignored, because Energon does not support splits of JSONL files."
+            " Use 'feedmill prepare' to write splits."
         )
-    numbers = None if split_ratio is None else splitting.ratio_of(split_ratio)  # refused before the file is read
+    numbers = None if split_ratio is None else splitting.ratio_of(split_ratio)  # fails before the file is read
     with alone(store, name):
         offsets = jsonl.index_file(store, name)
         splits = _splits(store, name, offsets, numbers, shuffle)
-        if splits is not None:  # before the index: with that the file counts as prepared
+        if splits is not None:  # before the index, which marks the file as prepared
             jsonl_splits.write_splits(store, name, splits)
             report.splits = {split: len(pieces) for split, pieces in splits.parts.items()}
             if numbers is not None:
@@ -82,17 +82,17 @@ def _splits(
 
 
 def divide(offsets: Int64s, ratio: Sequence[Fraction], *, shuffle: bool) -> LineSplits:
-    """Splits of the records at these offsets, int64[n + 1], sizes nearest to the ratio.
+    """Return splits of the lines at `offsets`, int64[n + 1], with sizes nearest to the ratio.
 
-    With `shuffle` neighbours stay together in at most 1,000 blocks (of one record each in a file of up to 1,000), so
-    that the pieces stay few whatever the file's size.
+    With `shuffle`, consecutive lines stay together in at most 1,000 blocks (single lines in a file of up to 1,000), so
+    that the number of ranges does not grow with the file.
     """
     count = len(offsets) - 1
     edges = [count * i // BLOCKS for i in range(BLOCKS + 1)] if count > BLOCKS else list(range(count + 1))
     blocks = list(pairwise(edges))
     if shuffle:
         Random(42).shuffle(blocks)
-    parts, at, taken = {}, 0, 0  # the block that is being handed out, and how much of it is gone
+    parts, at, taken = {}, 0, 0  # current block, and number of lines of it already assigned
     for name, wanted in splitting.sizes_by_ratio(count, ratio).items():
         ranges = []
         while wanted:
@@ -112,8 +112,8 @@ def _refuse(url: str, options: dict[str, Any]) -> None:
     given = [name for name, value in options.items() if value]
     if given:
         raise ConfigError(
-            f"{', '.join(given)} cannot be used for a JSONL file: its samples are lines of one part, json",
+            f"{', '.join(given)} cannot be used with a JSONL file: each of its samples has one part, json",
             file=url,
             kind="not-for-jsonl",
-            fix="Leave it out; --split-ratio divides the lines into splits.",
+            fix="Remove the option. To divide the lines into splits, use --split-ratio.",
         )

@@ -1,9 +1,9 @@
-"""Adding media metadata to what is there already: a prepared dataset, or a plain folder of files.
+"""Add media metadata to a prepared dataset or a plain folder of files.
 
-A prepared dataset keeps its index and gets two tables more; its parts are found through the index, the shards are not
-scanned again. A plain folder gets an ``.nv-meta/index.sqlite`` that holds nothing else, with paths relative to the
-folder as keys. The new database appears when it is whole; a killed run leaves the old one, and the next run takes up
-its work.
+A prepared dataset keeps its index, which gets two more tables. Parts are located through the index, without scanning
+the shards again. A plain folder gets an ``.nv-meta/index.sqlite`` with only these tables; its keys are paths relative
+to the folder. The new database is published when it is complete. A killed run leaves the old database, and the next
+run resumes its work.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ WEBDATASET, FOLDER = "webdataset", "folder"
 
 @dataclass(slots=True)
 class MediaReport:
-    """What `prepare_media` did.
+    """The result of `prepare_media`.
 
     Attributes:
         path: the dataset or folder.
         kind: ``webdataset`` or ``folder``.
-        files: files that were looked at.
-        media: files whose metadata the index now holds, with those of earlier runs.
-        images, av: files of this run, by kind.
-        gone: files of earlier runs that are no longer there; their metadata was dropped.
+        files: number of files examined.
+        media: number of files with metadata in the index, including those of earlier runs.
+        images, av: number of images, and of audio and video files, of this run.
+        gone: number of files of earlier runs that no longer exist; their metadata was dropped.
         broken: media files that could not be read.
-        warnings: what is odd but harmless.
+        warnings: unusual but harmless data.
         seconds: wall time.
     """
 
@@ -72,26 +72,26 @@ class MediaReport:
 
 
 def prepare_media(url: str, media: MediaFilter, *, workers: int | None = None, progress: bool = True) -> MediaReport:
-    """Collect media metadata of a prepared dataset or of a plain folder, into its index.
+    """Collect media metadata of a prepared dataset or a plain folder into its index.
 
-    Run again it looks at all files again; metadata of other choices stays. What earlier runs chose in a plain folder
-    is brought up to date too.
+    Each run examines all files again. Metadata collected with other filters is kept; in a plain folder, it is updated
+    too.
 
     Args:
         url: a folder, local or remote.
-        media: which files are media.
-        workers: threads.
+        media: filter that selects the media files.
+        workers: number of threads.
 
     Raises:
-        ConfigError: this is no place for media metadata.
-        NotFound: the folder is missing, or holds no file that is media by this choice.
+        ConfigError: `url` is a file, or the index has no database.
+        NotFound: the folder is missing, or contains no file that the filter may select.
         DataError: the index is damaged.
         MissingExtra: a library for a kind of media is not installed.
         StorageError: reading or writing failed.
     """
     began = time.perf_counter()
     if url.endswith((".jsonl", ".yaml", ".yml", ".tar")) and not is_local_folder(url):
-        raise ConfigError("media metadata belongs to a folder, this is a file", file=url, fix="Give its folder.")
+        raise ConfigError("expected a folder for media metadata, found a file", file=url, fix="Give its folder.")
     store = open_store(url)
     prepared = store.exists(INFO) or store.exists(INFO_YAML)
     report = MediaReport(url, WEBDATASET if prepared else FOLDER)
@@ -104,7 +104,7 @@ def prepare_media(url: str, media: MediaFilter, *, workers: int | None = None, p
             notes.units.close()
         notes.units.clear()
     if not report.images + report.av and not report.broken:
-        report.warnings.append("no file is a media file by this choice")
+        report.warnings.append("no media files match the filter")
     report.seconds = time.perf_counter() - began
     return report
 
@@ -114,7 +114,7 @@ def _add_to_index(
 ) -> None:
     if not store.exists(INDEX):
         raise ConfigError(
-            "the index is that of an old release, without a database",
+            "the index has no database: it was written by an old release",
             file=store.url,
             kind="old-index",
             fix=f"Run 'feedmill prepare --tar-index-only {store.url}' first.",
@@ -127,7 +127,7 @@ def _add_to_index(
     there = {row[0] for row in present.rows}
     report.media = len(there - set(lost) | {row[0] for row in out.rows})
     if media.row in present.filters and there.isdisjoint(lost) and set(out.rows) <= set(present.rows):
-        return  # the index has all of it: it stays as it is, with the time at which it was chosen first
+        return  # nothing changed: keep the index and the filter's original time of creation
     index = cached_copy(store, INDEX)
     with store.build(INDEX) as path:
         try:
@@ -149,12 +149,12 @@ def _index_folder(
     if not any(media.may_hold(entry.path) for entry in entries):
         tars = sum(entry.path.endswith(".tar") for entry in entries)
         raise NotFound(
-            f"none of {len(entries)} files is a media file by this choice" if entries else "the folder is empty",
+            f"no media files: none of {len(entries)} files matches the filter" if entries else "the folder is empty",
             file=store.url,
             kind="no-media",
-            fix=f"The media in its {tars} tar files is indexed by 'feedmill prepare --media-metadata {store.url}'."
+            fix=f"To index the media in its {tars} tar files, run 'feedmill prepare --media-metadata {store.url}'."
             if tars
-            else "Choose them by --media-by-glob or --media-by-header."
+            else "Select files with --media-by-glob or --media-by-header."
             if entries
             else "Check the path.",
         )
@@ -187,7 +187,7 @@ def _collected(
 
 
 def indexed_shards(store: Store) -> Iterator[Scanned]:
-    """Yield the shards of a prepared dataset, as its index knows them; those of old layouts without parts are scanned.
+    """Yield the shards of a prepared dataset from its index. Old indices without parts cause a scan of each shard.
 
     Raises:
         NotFound: a shard is missing.
@@ -216,7 +216,7 @@ def _listed(store: Store, shard: str) -> Any:
         return store.stat(shard)
     except NotFound:
         raise NotFound(
-            "the index lists this shard, but it is gone",
+            "the index lists this shard, but the file is missing",
             file=store.locate(shard),
             kind="missing-shard",
             fix="Restore it, or run 'feedmill prepare' again.",
@@ -224,7 +224,7 @@ def _listed(store: Store, shard: str) -> Any:
 
 
 def _known(connection: sqlite3.Connection, number: int) -> ShardScan:
-    """Keys and parts of one shard, by their number in it; offsets of samples are not looked up."""
+    """Return the keys and parts of one shard from the index; the offsets of samples are left at zero."""
     keys = connection.execute(
         "SELECT sample_key FROM samples WHERE tar_file_id = ? ORDER BY sample_index", (number,)
     ).fetchall()

@@ -1,8 +1,8 @@
-"""Making a dataset ready: index every sample, divide shards into splits, say how samples are read.
+"""Prepare a folder of tar shards: index every sample, divide shards into splits, write the dataset description.
 
-Nothing is written before every shard has been scanned, and each file appears whole, so a run that is refused, killed
-or out of disk leaves the old index as it was. The same command run again takes over
-what a killed one has scanned.
+Nothing is written before every shard has been scanned, and each file is published as a whole. A run that fails, is
+killed or runs out of disk space leaves the old index unchanged. Running the same command again reuses the scans of a
+killed run.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from feedmill.storage import Entry, Store, open_store
 
 SUFFIXES = (".tar", ".tgz", ".tar.gz", ".tar.zst")
 MAX_PARTS = 50
-"""Distinct part names that the report keeps."""
+"""Maximum number of distinct part names in the report."""
 
 
 def prepare_tars(
@@ -74,7 +74,7 @@ def prepare_tars(
             _splits, store, ratio=split_ratio, patterns=split_parts, shuffle=shuffle_tars, exact=energon_exact
         )
         if not tar_index_only:
-            dividing([entry.path for entry in entries])  # nonsense is refused now, not after the scan
+            dividing([entry.path for entry in entries])  # reject invalid options before the scan
         description = describe_type(sample_type, field_map) if sample_type is not None else None
         shard_units, notes = Units(place, SHARDS), MediaNotes(Units(place, MEDIA))
         try:
@@ -89,7 +89,7 @@ def prepare_tars(
                 report.warnings += splitting.empty_splits(sizes, numbers, "shards", cumulative=energon_exact)
             if field_map and len(report.parts) < MAX_PARTS:
                 check_parts(field_map, report.parts)
-            shard_units.sync()  # what tells that the index is not complete must not be lost before it is
+            shard_units.sync()  # marks the index as incomplete, so it must be durable before the index is written
             write_all(store, scanned, splits, _media(store, scanned, media, notes, workers, report, progress))
             if description is not None:
                 write_description(store, description, dataset_yaml_name, report.parts)
@@ -107,7 +107,7 @@ def prepare_tars(
 def _chosen(
     store: Store, exclude: str | None, shards: Sequence[str] | None, *, listed: bool, exact: bool
 ) -> list[Entry]:
-    """Return the shards to be indexed, in the order of the index. Raises `NotFound` if none is left."""
+    """Return the shards to index, in the order of the index. Raises `NotFound` if none is left."""
     old = _old_info(store, required=listed)
     entries = find_shards(store, exclude, order=list(old) if listed or not exact else ())
     if listed:
@@ -117,10 +117,10 @@ def _chosen(
         entries = [entry for entry in entries if entry.path in wanted]
     if not entries:
         raise NotFound(
-            "none of the shards that the index lists is there",
+            "all shards that the index lists are missing",
             file=store.url,
             kind="no-shards",
-            fix="Bring them back, or index what is there with 'feedmill prepare'.",
+            fix="Restore them, or run 'feedmill prepare' to index the shards that exist.",
         )
     return entries
 
@@ -138,16 +138,18 @@ def _old_info(store: Store, *, required: bool) -> dict[str, int]:
 
 
 def _listed(store: Store, entries: Sequence[Entry], old: Iterable[str]) -> list[Entry]:
-    """Return those of the shards that the index lists, in its order. Raises `NotFound` if one is missing."""
+    """Return the shards that the index lists, in its order. Raises `NotFound` if one is missing."""
     found = {entry.path: entry for entry in entries}
     for shard in old:
         if shard not in found:
-            raise NotFound("the index lists this shard, but it is gone", file=store.locate(shard), kind="missing-shard")
+            raise NotFound(
+                "the index lists this shard, but the file is missing", file=store.locate(shard), kind="missing-shard"
+            )
     return [found[shard] for shard in old]
 
 
 def write_description(store: Store, description: Mapping[str, Any], name: str, parts: Sequence[str]) -> None:
-    """Write the description file, and the ``sample_loader.py`` that it names where that is missing."""
+    """Write the description file, and the ``sample_loader.py`` that it names unless that exists."""
     loader = f"{database.META}/sample_loader.py"
     if "sample_loader" in description and not store.exists(loader):
         template = loader_template(description["sample_type"]["__class__"], parts)
@@ -156,10 +158,10 @@ def write_description(store: Store, description: Mapping[str, Any], name: str, p
 
 
 def find_shards(store: Store, exclude: str | None = None, order: Sequence[str] = ()) -> list[Entry]:
-    """Return the tar shards of a folder: those of `order` first and in that order, then the others by path.
+    """Return the tar shards of a folder: those of `order` first, in that order, then the others sorted by path.
 
     Raises:
-        NotFound: there is none.
+        NotFound: there are none.
         ConfigError: `exclude` is not a regular expression.
     """
     try:
@@ -169,7 +171,7 @@ def find_shards(store: Store, exclude: str | None = None, order: Sequence[str] =
     found = {e.path: e for e in store.files(suffixes=SUFFIXES) if not (unwanted and unwanted.search(e.path))}
     if not found:
         raise NotFound(
-            "there are no tar files in this folder" + (f" but those that {exclude!r} excludes" if unwanted else ""),
+            "no tar files in this folder" + (f" except those excluded by {exclude!r}" if unwanted else ""),
             file=store.url,
             kind="no-shards",
             fix="Check the path; shards must end in .tar.",
@@ -179,24 +181,24 @@ def find_shards(store: Store, exclude: str | None = None, order: Sequence[str] =
 
 
 def _check_names(store: Store, entries: Sequence[Entry], *, divided: bool) -> None:
-    """Refuse shards that the index, or the split file if one is written, could not name."""
+    """Raise `ConfigError` for a shard name that the index, or the split file if one is written, cannot represent."""
     for entry in entries:
         if not entry.path.isascii() and entry.path.encode(errors="replace").decode() != entry.path:
             why = "is not valid UTF-8"
         elif divided and expand(entry.path) != [entry.path]:
-            why = "has braces that stand for other names in a split file"
+            why = "contains braces, which a split file would expand to other names"
         else:
             continue
         raise ConfigError(
-            f"the name of this shard {why}",
+            f"invalid shard name: it {why}",
             file=store.locate(entry.path),
             kind="bad-name",
-            fix="Rename it, or leave it out with --exclude.",
+            fix="Rename it, or skip it with --exclude.",
         )
 
 
 def _check_writable(store: Store) -> None:
-    """Fail now, not after hours of scanning."""
+    """Write and delete a probe file, to fail before hours of scanning."""
     probe = f"{database.META}/.feedmill-write-test"
     store.write_bytes(probe, b"")
     store.delete(probe)
@@ -231,7 +233,7 @@ def _scan(
                 report.warnings.append(f"{store.locate(found.shard)}: no end-of-archive marker; it may lack samples")
             if found.scan.trailing:
                 where = store.locate(found.shard)
-                report.warnings.append(f"{where}: data follows the end of the archive; its samples are not indexed")
+                report.warnings.append(f"{where}: data follows the end-of-archive marker; its samples are not indexed")
             report.samples += len(found.scan.keys)
             report.bytes += found.record.size
             report.scanned += found.origin == "scanned"
@@ -288,7 +290,7 @@ def _media(
     gathered = gather(store, scanned, wanted, notes=notes, workers=workers, progress=progress)
     report.media = len(gathered.rows)
     if wanted is not None and not gathered.rows and not gathered.broken:
-        report.warnings.append("no part is a media file by this choice: the media metadata is empty")
+        report.warnings.append("no media parts match the filter: the media metadata is empty")
     report.warnings += [f"no media metadata: {error}" for error in gathered.broken]
     return gathered
 
@@ -299,13 +301,13 @@ def write_all(
     splits: Mapping[str, Sequence[str]] | None,
     media: Gathered | None = None,
 ) -> None:
-    """Write the whole index, in an order in which every intermediate state can be read (see `energon_write`)."""
+    """Write the whole index, in an order that keeps every intermediate state readable (see `energon_write`)."""
     for found in scanned:
         check_names(store, found)
     rows = energon_index.IndexRows.of((number, found.scan) for number, found in enumerate(scanned))
     _name_duplicates(store, scanned, energon_index.duplicate_keys(rows), rows)
     new = [found for found in scanned if found.origin != "index"]
-    for _ in ordered_map(  # each file is synced by itself; in threads the waits overlap
+    for _ in ordered_map(  # each file is synced separately; threads overlap the waits
         lambda found: energon_write.write_idx(store, found.shard, found.scan.starts), new, workers=16, in_flight=32
     ):
         pass
@@ -332,13 +334,13 @@ def _name_duplicates(
 ) -> None:
     for key, places in duplicates:
         first, second = (scanned[int(rows.tar_file_id[place])].shard for place in list(places)[:2])
-        where = "twice in it, with other samples between" if first == second else f"in {first!r} too"
+        where = "twice in this shard, with other samples between" if first == second else f"also in {first!r}"
         raise DataError(
-            f"the key occurs {where}; keys must be unique in a dataset",
+            f"the key occurs {where}: keys must be unique in a dataset",
             file=store.locate(second),
             offset=int(rows.byte_offset[list(places)[1]]),
             record=key,
             kind="duplicate-key",
-            fix="Rename the members in one of the shards (members of one sample must follow each other), or leave a"
-            " shard out with --exclude. No index was written.",
+            fix="Rename the members in one of the shards (members of one sample must be consecutive), or skip a shard"
+            " with --exclude. No index was written.",
         )

@@ -1,8 +1,8 @@
-"""Repair: truncates incomplete tails, removes invalid lines, and rebuilds the index.
+"""Repair a dataset: truncate incomplete tails, remove invalid lines, and rebuild the index.
 
-No data is lost: removed bytes go to ``.nv-meta/repair/`` (or ``<file>.repair/``), with a report that describes them. A
-shard is replaced as a whole, so a killed repair leaves the old file or the fixed one. Removals are first recorded in
-``journal.json`` beside it: the next repair finishes a killed one, with the same report.
+No data is lost: removed bytes are saved in ``.nv-meta/repair/`` (or ``<file>.repair/``), with a report that describes
+them. A shard is replaced as a whole, so a killed repair leaves either the old file or the fixed one. Each removal is
+first recorded in ``journal.json`` in that folder: the next repair finishes a killed one and completes the same report.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from feedmill.kernels.jsonl.lines import index_lines
 from feedmill.storage import Store
 
 CUT = ("truncated-member", "truncated-header", "bad-header")
-"""Kinds of damage after which the samples before it can be kept."""
+"""Kinds of damage that allow to keep the samples before the damage."""
 _STEP = 16 << 20
 
 
 @dataclass(slots=True)
 class Dropped:
-    """Removed bytes: their file, offset, reason and keys, and where they are kept."""
+    """Removed bytes: their file, offset, size, reason and keys, and where they are saved."""
 
     file: str
     offset: int
@@ -85,15 +85,15 @@ def repair(url: str, *, workers: int | None = None, progress: bool = True) -> Re
     """Truncate incomplete tails of tar shards (or remove invalid lines of a JSONL file) and index the rest.
 
     Raises:
-        NotFound: there is no dataset.
-        ConfigError: it is neither tars nor JSONL, or VLA Foundry's.
+        NotFound: there is no dataset at `url`.
+        ConfigError: the dataset is not tars or JSONL, or it is VLA Foundry's.
         DataError: no complete sample is left.
         StorageError: the files cannot be written.
     """
     found = sniff(url)
     how = found.format.repair
     if found.names and isinstance(how, str):
-        how = by_name()["wids"].repair  # a list of files is no dataset of its own
+        how = by_name()["wids"].repair  # a list of shards is rejected like a list of WIDS
     if not isinstance(how, str):
         what, fix = how
         folder = found.store.locate(found.name).rpartition("/")[0]
@@ -107,7 +107,7 @@ def _repair(found: Found, url: str, workers: int | None, progress: bool) -> Repa
     listed: list[str] | None = None
     excluded: set[tuple[str, str]] = set()
     if found.format is ENERGON:
-        with suppress(FeedmillError):  # an index that cannot be read says nothing of what is lost
+        with suppress(FeedmillError):  # an unreadable index cannot show which excluded samples are lost
             excluded = _excluded(found.store)
     folder = f"{found.path}.repair" if found.path else ".nv-meta/repair"
     journal = _Journal(found.store, folder, excluded)
@@ -134,7 +134,7 @@ def _repair(found: Found, url: str, workers: int | None, progress: bool) -> Repa
 
 
 class _Taken(msgspec.Struct):
-    """As `Dropped`, with paths in the store."""
+    """Like `Dropped`, with paths relative to the store."""
 
     file: str
     offset: int
@@ -145,6 +145,8 @@ class _Taken(msgspec.Struct):
 
 
 class _State(msgspec.Struct):
+    """Content of ``journal.json``."""
+
     report: str
     excluded: list[tuple[str, str]]
     taken: list[_Taken] = []
@@ -154,15 +156,15 @@ class _Journal:
     """The journal of a repair, written before each removal, so that the next repair finishes a killed one.
 
     Args:
-        folder: its folder, which also holds the removed bytes.
+        folder: folder of the journal and of the removed bytes.
         excluded: samples of the index that the split file excludes.
 
     Attributes:
         report: path of the report.
-        excluded: as given, with those of the killed run, whose index may be gone.
+        excluded: the given samples and those of the killed run, whose index may no longer exist.
 
     Raises:
-        DataError: that of a killed repair cannot be read.
+        DataError: the journal of a killed repair cannot be read.
     """
 
     def __init__(self, store: Store, folder: str, excluded: set[tuple[str, str]]) -> None:
@@ -179,14 +181,14 @@ class _Journal:
             return msgspec.json.decode(self._store.read(self._path), type=_State)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             raise DataError(
-                "this should say what an interrupted repair took out, and does not",
+                "invalid repair journal: expected the record of an interrupted repair",
                 file=self._store.locate(self._path),
                 kind="bad-journal",
-                fix="Look at what is saved beside it, then remove it.",
+                fix="Inspect the removed bytes saved in the same folder, then delete this file.",
             ) from None
 
     def saved(self, file: str, offset: int, stem: str, suffix: str = "") -> str:
-        """Return the path for removed bytes: the one that a killed run used, or else a new one."""
+        """Return the path for removed bytes: the one that a killed run used, or a new one."""
         known = [taken.saved for taken in self._state.taken if (taken.file, taken.offset) == (file, offset)]
         return known[0] if known else _unused(self._store, stem, suffix)
 
@@ -203,12 +205,12 @@ class _Journal:
         return [Dropped(where(t.file), t.offset, t.bytes, t.why, t.keys, where(t.saved)) for t in self._state.taken]
 
     def finish(self) -> None:
-        """Delete the journal, once the report is written."""
+        """Delete the journal. Call this after the report is written."""
         self._store.delete(self._path)
 
 
 def _excluded(store: Store) -> set[tuple[str, str]]:
-    """Return samples that the split file excludes and the index has. Raises `FeedmillError` if either is unreadable."""
+    """Return the excluded samples that the index contains. Raises `FeedmillError` if index or splits are unreadable."""
     splits, info = read_splits(store), read_info(store)
     if splits is None or not splits.samples_out:
         return set()
@@ -225,7 +227,7 @@ def _has(table: PreparedShards, key: str) -> bool:
 
 
 def _forget_excluded(store: Store, gone: set[tuple[str, str]]) -> None:
-    """Remove lost samples from the exclusions of the split file: the dataset could not be opened with them."""
+    """Remove lost samples from the exclusions of the split file, because they would prevent opening the dataset."""
     splits = read_splits(store) if gone else None
     if splits is not None:
         kept = [f"{shard}/{key}" for shard, key in splits.samples_out if (shard, key) not in gone]
@@ -266,7 +268,7 @@ def _keys_from(scan: tar.ShardScan, whole: int) -> list[str]:
 
 
 def _whole_by_index(store: Store, scanned: Scanned) -> int:
-    """Return how many samples end before the damage, by an earlier offset file; 0 if none matches."""
+    """Return the number of samples that end before the damage by an earlier offset file; 0 if none matches."""
     problem, starts = scanned.scan.problem, scanned.scan.starts
     try:
         known = load_offsets(store, idx_name(scanned.shard), fix="")
@@ -279,10 +281,10 @@ def _whole_by_index(store: Store, scanned: Scanned) -> int:
 
 
 def whole_samples(scan: tar.ShardScan) -> int:
-    """Return how many samples of a corrupt shard are certainly complete.
+    """Return the number of samples of a corrupt shard that are certainly complete.
 
-    The last one is not, if the corrupt member belongs to it, or if the damage hides the next member and the sample
-    lacks a part that every sample before it has.
+    The last sample is incomplete if the corrupt member belongs to it, or if the damage hides the next member and the
+    sample lacks a part that every earlier sample has.
     """
     count = len(scan.keys)
     if scan.problem is None or not count:
@@ -306,7 +308,7 @@ def _copy(store: Store, path: str, begin: int, end: int, out: BinaryIO) -> None:
 
 
 def _unused(store: Store, stem: str, suffix: str) -> str:
-    """Return an unused path, so that bytes removed by earlier repairs are kept."""
+    """Return an unused path, so that bytes saved by earlier repairs are kept."""
     path, number = f"{stem}{suffix}", 1
     while store.exists(path):
         number += 1
@@ -324,10 +326,10 @@ def _repair_lines(store: Store, name: str, journal: _Journal) -> None:
         return
     if len(bad) == len(found.starts) - 1:
         raise DataError(
-            "no line of it is a JSON object, so nothing would be left",
+            "cannot repair: no line is a JSON object, so nothing would be left",
             file=store.locate(name),
             kind="bad-line",
-            fix="Look whether it is the right file; it was left as it is.",
+            fix="Check that it is the right file. It was not changed.",
         )
     first = int(found.starts[min(bad)])
     saved = journal.saved(name, first, f"{name}.repair/bad-lines", ".jsonl")
@@ -342,5 +344,5 @@ def _repair_lines(store: Store, name: str, journal: _Journal) -> None:
             ends = found.starts[low + 1 : low + 1 + len(begins)]
             for i, line in enumerate(read_records(store, name, begins, ends)):
                 (out if low + i in bad else kept).write(line)
-        if splits is not None and splits.fits(found.starts):  # else they are those of the repaired file already
+        if splits is not None and splits.fits(found.starts):  # otherwise a killed run already updated them
             jsonl_splits.write_splits(store, name, splits.without(sorted(bad), found.starts))

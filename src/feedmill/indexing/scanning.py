@@ -1,6 +1,6 @@
-"""Scanning many shards: on all cores, in order, with what is already known taken over.
+"""Scan many shards in parallel, in order, reusing the index of unchanged shards.
 
-The compiled kernel and the hash run without the GIL, so threads are enough, and their results need no copying.
+The compiled kernel and the hash release the GIL, so threads are enough and results need no copying.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from feedmill.storage import Entry, Store
 from feedmill.storage.cache import cached_copy
 
 COMPILED_FROM = 48 << 20
-"""Bytes of shards from which loading the compiled kernel (a quarter of a second) pays."""
+"""Total bytes of shards from which the compiled kernel is worth its loading time (a quarter of a second)."""
 
 
 class Scanned(NamedTuple):
@@ -43,7 +43,7 @@ class Scanned(NamedTuple):
 
 
 def shard_digest(store: Store, shard: str) -> str:
-    """xxh3-128 of a whole shard, hexadecimal."""
+    """Return the hexadecimal xxh3-128 hash of a whole shard."""
     import xxhash
 
     with store.local_copy(shard) as local:
@@ -53,7 +53,7 @@ def shard_digest(store: Store, shard: str) -> str:
 
 
 def repeated_parts(store: Store, found: Scanned) -> Iterator[DataError]:
-    """Yield samples with two members of one name: readers disagree on which of them counts."""
+    """Yield an error for each sample with two members of one name: readers disagree on which one to use."""
     scan = found.scan
     for number, part in {
         pair for pair, times in Counter(zip(scan.sample.tolist(), scan.parts, strict=True)).items() if times > 1
@@ -64,12 +64,12 @@ def repeated_parts(store: Store, found: Scanned) -> Iterator[DataError]:
             offset=int(scan.starts[number]),
             record=scan.keys[number],
             kind="duplicate-part",
-            fix="Rename one of them, or write the shard again.",
+            fix="Rename one of them, or rewrite the shard.",
         )
 
 
 def check_names(store: Store, found: Scanned) -> None:
-    """Refuse names that a database cannot hold. Raises `DataError`."""
+    """Raise `DataError` if a member's name is not valid UTF-8, which a database cannot store."""
     scan = found.scan
     try:
         "".join([*scan.keys, *set(scan.parts)]).encode()
@@ -83,22 +83,22 @@ def check_names(store: Store, found: Scanned) -> None:
             offset=int(scan.starts[scan.sample[place]]),
             record=shown[place],
             kind="name-not-utf8",
-            fix="The tar was probably written with another encoding: rename the member and write the tar again, for"
-            " example with 'tar --format=pax' under a UTF-8 locale.",
+            fix="The tar was probably written with another encoding: rename the member and rewrite the tar, for example"
+            " with 'tar --format=pax' in a UTF-8 locale.",
         ) from None
 
 
 def load_kernel() -> None:
-    """Load the compiled scan, by using it once on an empty archive."""
+    """Load the compiled kernel by scanning an empty archive."""
     from feedmill.kernels.files.tar import scan
 
     scan(np.zeros(1024, np.uint8), compiled=True)
 
 
 def scan_one(store: Store, entry: Entry, *, digest: bool, compiled: bool) -> Scanned:
-    """Scan and hash one shard. Problems are in the result, with the file named, never raised."""
+    """Scan and hash one shard. Problems are returned in the result with the file named, never raised."""
     try:
-        hashed = shard_digest(store, entry.path) if digest else None  # first: it runs while the kernel is loaded
+        hashed = shard_digest(store, entry.path) if digest else None  # first, because it can run while the kernel loads
         scan = scan_shard(store, entry.path, compiled=compiled)
     except FeedmillError as error:
         problem = DataError(error.what, kind=error.kind, fix=error.fix)
@@ -106,9 +106,9 @@ def scan_one(store: Store, entry: Entry, *, digest: bool, compiled: bool) -> Sca
         scan, hashed = ShardScan([], np.zeros(1, np.int64), none.astype(np.int32), [], none, none, problem), None
     if scan.problem is None and not scan.keys:
         scan.problem = DataError(
-            "the shard holds no sample (no regular file with a dot in its name)",
+            "the shard has no samples: no regular file has a dot in its name",
             kind="no-samples",
-            fix="Remove it, or leave it out with --exclude.",
+            fix="Remove it, or skip it with --exclude.",
         )
     if scan.problem is not None:
         in_file(scan.problem, store.locate(entry.path))
@@ -125,19 +125,19 @@ def scan_all(
     units: Units | None = None,
     advance: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Scanned]:
-    """Yield every shard's samples, in the order of `entries`.
+    """Yield the scan of every shard, in the order of `entries`.
 
     Args:
-        workers: threads; by default four a core.
+        workers: number of threads; by default four per core.
         digest: hash each shard.
-        rescan: read every tar again, whatever the present index says.
-        units: where finished scans are noted, and found again after a kill.
-        advance: called with the bytes of each finished shard.
+        rescan: read every tar again instead of reusing the present index.
+        units: journal of finished scans; a retry after a kill reuses them.
+        advance: called with the size in bytes of each finished shard.
     """
     known = {} if rescan else _Known.load(store, digest)
     noted = {} if units is None or rescan else finished_shards(units.read())
     compiled = sum(entry.size for entry in entries) >= COMPILED_FROM
-    threads = workers or 4 * available_cores()  # they wait for storage more than they compute
+    threads = workers or 4 * available_cores()  # storage is the bottleneck
     if compiled:
         Thread(target=load_kernel, name="feedmill-load", daemon=True).start()
 
@@ -179,7 +179,7 @@ class _Known:
 
     @classmethod
     def load(cls, store: Store, digest: bool) -> _Known | dict[str, ShardRecord]:  # noqa: ARG003
-        """Return the present index; an empty mapping where there is none that can be trusted."""
+        """Return the present index, or an empty mapping if there is none or it cannot be read."""
         records = sidecar.read(store)
         if not records or not store.exists(INDEX):
             return {}
@@ -189,7 +189,7 @@ class _Known:
             return {}
 
     def take(self, shard: str) -> ShardScan | None:
-        """Return the scan of an unchanged shard; None if the index is not in step with the sidecar."""
+        """Return the scan of an unchanged shard; None if the index does not match the sidecar."""
         number = self.numbers.get(shard)
         if number is None:
             return None
@@ -201,7 +201,7 @@ class _Known:
         try:
             scan = read_scan(connection, number, starts)
         except sqlite3.DatabaseError:
-            return None  # damaged: the shard itself says what it holds
+            return None  # damaged: the shard is scanned instead
         finally:
             connection.close()
         return scan if scan is not None and len(scan.keys) == self.records[shard].samples else None

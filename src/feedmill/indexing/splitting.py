@@ -1,4 +1,4 @@
-"""Dividing shards into train, val and test."""
+"""Divide shards into train, val and test."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ def parse_ratio(text: str) -> list[Fraction]:
     """Parse ``"8,1,1"`` or ``"0.5, 0.2, 0.3"`` as exact fractions for train, val, test.
 
     Raises:
-        ConfigError: not one to three finite numbers, a negative one, or all zero.
+        ConfigError: not one to three finite numbers, a number is negative, or all are zero.
     """
     try:
-        # By way of a float, as exact fractions of 1e400 or 1e20000000 are valid, but senseless or take minutes.
+        # Parse as float first: Fraction also accepts 1e400, or 1e20000000, which takes minutes.
         ratio = [Fraction(word if "/" in word else repr(float(word))) for word in text.split(",")]
     except (ValueError, ZeroDivisionError):
         ratio = []
     if not 1 <= len(ratio) <= 3 or min(ratio) < 0 or not sum(ratio):
         raise ConfigError(
-            f"{text!r} is not a split ratio",
+            f"invalid split ratio {text!r}",
             kind="bad-ratio",
-            fix="Give one to three finite numbers for train, val and test, none below 0 and not all 0, e.g. 8,1,1.",
+            fix="Give one to three finite numbers for train, val and test, none negative and not all 0, e.g. 8,1,1.",
         )
     return ratio
 
 
 def ratio_of(given: Sequence[float | Fraction] | str) -> list[Fraction]:
-    """Return a ratio given as text or numbers, see `parse_ratio`."""
+    """Return a ratio given as text or numbers as exact fractions, see `parse_ratio`."""
     return parse_ratio(given if isinstance(given, str) else ",".join(map(str, given)))
 
 
@@ -44,8 +44,8 @@ def by_ratio(shards: Sequence[str], ratio: Sequence[Fraction], *, cumulative: bo
     """Divide the shard list into consecutive runs by a ratio; every shard is in exactly one.
 
     Args:
-        cumulative: cut at the floor of the exact running sum, as Energon does (but for its float sums, which lose
-            shards). Otherwise sizes come from the largest remainder, nearest to the ratio asked.
+        cumulative: cut at the floor of the running sum, as Energon does, but with exact sums (Energon's float sums
+            lose shards). Otherwise sizes are nearest to the ratio, by largest remainder.
     """
     cuts = list(accumulate(_sizes(len(shards), ratio, cumulative=cumulative)))
     begins = [0, *cuts[:-1]]
@@ -75,7 +75,7 @@ def sizes_by_ratio(whole: int, ratio: Sequence[Fraction]) -> dict[str, int]:
 def empty_splits(
     splits: Mapping[str, int], ratio: Sequence[Fraction], noun: str, *, cumulative: bool = False
 ) -> list[str]:
-    """Return warnings about empty splits of a ratio, with a sufficient number of `noun`.
+    """Return warnings about empty splits of a ratio, with the number of `noun` that would be enough.
 
     >>> empty_splits({"train": 5, "val": 1, "test": 0}, parse_ratio("8,1,1"), "shards")
     ["the split 'test' is empty: 6 shards are too few for this ratio, 7 are enough"]
@@ -94,14 +94,14 @@ def empty_splits(
 
 
 def by_pattern(shards: Sequence[str], patterns: Sequence[str], *, strict: bool = True) -> dict[str, list[str]]:
-    """Return splits by ``NAME:REGEX`` patterns (braces are expanded first; the regex is matched from the path's start).
+    """Return splits by ``NAME:REGEX`` patterns. Braces are expanded first; the regex is matched from the path's start.
 
-    A shard may be in several splits or in none. Several patterns of one name make one split, in
-    the order of the shards.
+    A shard may be in several splits or in none. Several patterns with the same name form one split, in the order of
+    the shards.
 
     Raises:
-        ConfigError: not of that form, not a regular expression, or (`strict`) it matches no shard, or other shards
-            than it would as a file name pattern, which it looks like.
+        ConfigError: a pattern does not have that form or is not a regular expression. With `strict`, also if it matches
+            no shard, or looks like a glob pattern that would match other shards.
     """
     out: dict[str, list[str]] = {}
     for text in patterns:
@@ -118,18 +118,18 @@ def by_pattern(shards: Sequence[str], patterns: Sequence[str], *, strict: bool =
         as_glob = [shard for shard in shards if "*" in pattern and fnmatchcase(shard, pattern)]
         if strict and as_glob and as_glob != found:
             raise ConfigError(
-                f"as a regular expression {pattern!r} matches {len(found)} shards, as a file name pattern it would be"
-                f" {len(as_glob)}",
+                f"the regular expression {pattern!r} looks like a glob pattern: it matches {len(found)} shards, as a"
+                f" glob pattern it would match {len(as_glob)}",
                 kind="glob-like-pattern",
-                fix=f"It is a regular expression: write '{pattern.replace('.', chr(92) + '.').replace('*', '.*')}'.",
+                fix=f"Write a regular expression: '{pattern.replace('.', chr(92) + '.').replace('*', '.*')}'.",
             )
         if strict and not found:
             raise ConfigError(
                 f"the pattern {pattern!r} of the split {name!r} matches none of {len(shards)} shards"
                 f" (the first is {shards[0]!r})",
                 kind="empty-split",
-                fix="It is a regular expression on the path relative to the dataset: '*' alone repeats the character"
-                " before it, write '.*' for 'anything'.",
+                fix="The pattern is a regular expression on the path relative to the dataset. Write '.*' to match any"
+                " text; a single '*' repeats the preceding character.",
             )
         both = {*out.get(name, ()), *found}
         out[name] = [shard for shard in shards if shard in both]
@@ -137,7 +137,7 @@ def by_pattern(shards: Sequence[str], patterns: Sequence[str], *, strict: bool =
 
 
 def extended(parts: Mapping[str, Sequence[str]], shards: Sequence[str]) -> dict[str, list[str]]:
-    """Return the splits with new shards added to the first: a later run never moves a shard from val to train."""
+    """Return the splits with new shards added to the first, so that no shard ever moves from val to train."""
     known = {shard for names in parts.values() for shard in names}
     new = [shard for shard in shards if shard not in known]
     present = set(shards)
@@ -147,12 +147,12 @@ def extended(parts: Mapping[str, Sequence[str]], shards: Sequence[str]) -> dict[
 
 
 def leaving(parts: Mapping[str, Sequence[str]], shards: Sequence[str]) -> list[str]:
-    """Return warnings about lost shards of splits but the first: `extended` adds them to the first if they return."""
+    """Return warnings about lost shards of all splits except the first, which `extended` would add to the first."""
     present, first = set(shards), next(iter(parts), "train")
     gone = {name: [s for s in names if s not in present] for name, names in parts.items() if name != first}
     return [
-        f"the split {name!r} loses {len(names)} of its {len(parts[name])} shards ({names[0]!r} first); if they come"
-        f" back, they join {first!r} unless --split-parts says otherwise"
+        f"the split {name!r} loses {len(names)} of its {len(parts[name])} shards (the first is {names[0]!r}). If they"
+        f" are restored, they join {first!r} unless you use --split-parts."
         for name, names in gone.items()
         if names
     ]

@@ -1,1 +1,1 @@
-"""Writing datasets: samples to shards with their index, and changing shards that are there."""
+"""Write samples into shards with their index, and change existing datasets."""

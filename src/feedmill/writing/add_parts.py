@@ -1,4 +1,4 @@
-"""Adding parts to existing samples, from another dataset with the same keys or from a function."""
+"""Add parts to existing samples, from another dataset with the same keys or from a function."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ON_MISSING = ("error", "skip")
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """The source of new parts, which is sent to other processes."""
+    """Source of new parts. It is sent to worker processes."""
 
     source: Dataset | Make
     parts: tuple[str, ...] | None
@@ -55,9 +55,9 @@ class _Column:
         made = list(self.source(samples))
         if len(made) != len(samples):
             raise DataError(
-                f"the function gave parts for {len(made)} of {len(samples)} samples",
+                f"the function returned {len(made)} mappings of parts for {len(samples)} samples",
                 kind="bad-parts",
-                fix="Give one mapping for each sample, in their order.",
+                fix="Return one mapping for each sample, in the same order.",
             )
         for sample, parts in zip(samples, made, strict=True):
             yield sample, {name: value for name, value in parts.items() if not is_about(name)}
@@ -88,7 +88,7 @@ class _Column:
                     file=source.url,
                     record=key,
                     kind="no-such-key",
-                    fix="Leave such samples as they are with missing='skip' (--missing skip).",
+                    fix="To leave such samples unchanged, pass missing='skip' (--missing skip).",
                 ) from None
             return None
 
@@ -108,18 +108,18 @@ def add_parts(
 ) -> RewriteReport:
     """Add parts to samples.
 
-    Without `into` every shard is rewritten with the new parts, and all are published at once. This needs free space of
-    the dataset's size, and joins must be prepared again. With `into` the dataset is not changed; a new one is written
-    that has the new parts under the same keys, shard by shard, for use as auxiliary data.
+    Without `into`, every shard is rewritten with the new parts, and all shards are published at once. This needs free
+    disk space of the dataset's size, and joins must be prepared again. With `into`, the dataset is not changed. The new
+    parts are written to a new dataset with the same keys and one shard per old shard, for use as auxiliary data.
 
     Args:
         url: a prepared dataset.
-        source: a dataset with the same keys, or a function at the top level of a module: a list of samples -> for each
-            a mapping of its new parts (values as for `write`).
-        parts: which parts of the source; all by default.
-        into: the new dataset.
+        source: a dataset with the same keys, or a function at the top level of a module that takes a list of samples
+            and returns one mapping of new parts for each (values as for `write`).
+        parts: names of the source's parts to add; all by default.
+        into: URL of the new dataset.
         missing: handling of keys that the source lacks: ``error``, or ``skip`` to leave those samples unchanged.
-        replace: overwrite existing parts of the same name, which is an error otherwise.
+        replace: overwrite existing parts of the same name instead of raising an error.
         allow_empty: accept a source that has none of the keys.
         encode: suffix or part name -> function that returns bytes.
         workers: processes; by default one per core.
@@ -127,13 +127,13 @@ def add_parts(
     Raises:
         EmptyResult: no sample would get a part.
         NotFound: the source lacks a key or part.
-        DataError: a sample has such a part already, or a value cannot be stored.
+        DataError: a sample already has such a part, or a value cannot be stored.
         ConfigError: options are invalid, or shards in an object store would change.
-        StorageError: it cannot be written.
+        StorageError: the dataset cannot be written.
     """
     began = time.perf_counter()
     if missing not in _ON_MISSING:
-        raise ConfigError(f"missing={missing!r} is not known", fix=f"Use {' or '.join(_ON_MISSING)}.")
+        raise ConfigError(f"invalid value missing={missing!r}", fix=f"Use {' or '.join(_ON_MISSING)}.")
     store = open_store(url)
     need_prepared(store, url)
     dataset = open_source(source) if isinstance(source, str) else source
@@ -177,7 +177,7 @@ def _in_place(
 
 
 def _refuse_strangers(shards: Sequence[Shard], url: str, column: _Column) -> None:
-    """Raise `EmptyResult` if the source has no key of the dataset: rewriting the shards would change nothing."""
+    """Raise `EmptyResult` if the source has none of the dataset's keys: rewriting the shards would change nothing."""
     if isinstance(column.source, Dataset):
         keys = [key for shard in shards for key in shard.scan.keys]
         if not any(column.has(key) for key in keys):
@@ -187,7 +187,7 @@ def _refuse_strangers(shards: Sequence[Shard], url: str, column: _Column) -> Non
 
 @dataclass(frozen=True, slots=True)
 class _Adder:
-    """A function that writes a shard with the new parts in it."""
+    """Function that rewrites a shard with the new parts added."""
 
     column: _Column
 
@@ -209,11 +209,11 @@ class _Adder:
         both = [name for name in added if name in sample]
         if both and not self.column.replace:
             raise DataError(
-                f"the sample has a part {both[0]!r} already",
+                f"the sample already has a part {both[0]!r}",
                 file=sample.source.where,
                 record=sample.key,
                 kind="part-exists",
-                fix="Leave the part out, or replace it with replace=True (--replace).",
+                fix="Do not add this part, or replace it with replace=True (--replace).",
             )
         return {name: sample.raw(name) for name in sample} | dict(added)
 
@@ -241,7 +241,7 @@ def one_shard(dataset: TarDataset, path: str) -> TarDataset:
 
 @dataclass(frozen=True, slots=True)
 class _New:
-    """Piece -> the new parts alone, under the old keys."""
+    """Function that yields samples with only the new parts, under the old keys."""
 
     dataset: Dataset
     column: _Column

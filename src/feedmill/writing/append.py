@@ -1,4 +1,4 @@
-"""Appending the samples of other datasets to an existing dataset."""
+"""Append the samples of other datasets to an existing dataset."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from feedmill.writing.writer import WriteReport
 
 @dataclass(frozen=True, slots=True)
 class _Copies:
-    """(source, piece) -> its samples."""
+    """Function that yields the samples of a unit: source number and piece."""
 
     copies: list[Copy]
 
@@ -45,22 +45,23 @@ def append(
     """Append the samples of other datasets as new shards after the last one; existing shards are not changed.
 
     Args:
-        url: the prepared dataset that grows.
+        url: the prepared dataset to append to.
         sources: datasets whose samples have parts. Their splits are not kept.
         split: the split that the new shards join; the first one by default.
-        samples, size: limits of a shard.
-        pattern: path of a shard, with ``%06d`` for its number; by default as the last shard is named.
-        prefix: put before every new key.
-        workers: processes; by default one per core.
+        samples, size: maximum number of samples and bytes per shard.
+        pattern: path of a shard, with ``%06d`` for its number; by default, the pattern of the last shard's name.
+        prefix: text added before every new key.
+        workers: number of processes; by default one per core.
 
     Raises:
-        DataError: a key exists already, or a source is corrupt.
-        ConfigError: there is no prepared dataset.
-        StorageError: it cannot be written.
+        DataError: a key already exists, or a source is corrupt.
+        NotFound: there is no prepared dataset at `url`.
+        ConfigError: no sources are given, or an option is invalid.
+        StorageError: the dataset cannot be written.
     """
     began = time.perf_counter()
     if not sources:
-        raise ConfigError("there is nothing to append", file=url, fix="Name at least one dataset.")
+        raise ConfigError("nothing to append: no sources were given", file=url, fix="Give at least one dataset.")
     store = open_store(url)
     need_prepared(store, url)
     layout = Layout(pattern or _pattern(list(energon.read_info(store))), samples, parse_size(size))
@@ -78,7 +79,7 @@ def append(
         try:
             report = write_shards(target, work, copies, workers=workers, progress=progress)
         except DataError as error:
-            if error.kind == "duplicate-key":  # the same command would find it again
+            if error.kind == "duplicate-key":  # running the command again would fail again
                 target.drop()
             raise
     report.seconds = round(time.perf_counter() - began, 3)
@@ -86,7 +87,7 @@ def append(
 
 
 def _pattern(shards: Sequence[str]) -> str:
-    """Return the pattern of the last shard's name; the default one if it has no number."""
+    """Return the pattern of the last shard's name, or the default pattern if that name has no number."""
     import re
 
     match = re.fullmatch(r"([^%]*?)(\d+)([^\d%/]*\.tar)", shards[-1]) if shards else None

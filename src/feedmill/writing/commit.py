@@ -1,7 +1,7 @@
-"""Writing ``.nv-meta`` for finished shards, in an order that is safe for concurrent readers.
+"""Write ``.nv-meta`` for finished shards, in an order that is safe for concurrent readers.
 
-A new dataset appears with its last file, ``.info.json``. A dataset that grows has the new shards in the database
-first, then in ``.info.json``, then in its splits. One that loses shards loses them from its splits first.
+A new dataset becomes visible with its last file, ``.info.json``. When a dataset grows, new shards are added to the
+database first, then to ``.info.json``, then to the splits. When it shrinks, shards are removed from the splits first.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TABLES = (
 
 
 class Media(NamedTuple):
-    """An index with media metadata, and a prefix for its member names."""
+    """Index with media metadata to copy, and a prefix for its member names."""
 
     database: Path
     prefix: str = ""
@@ -46,15 +46,15 @@ def commit(
     media: Media | None = None,
     out: Store | None = None,
 ) -> None:
-    """Write the index of all shards, in this order.
+    """Write the index of all shards, in the given order.
 
     Args:
-        shards: whole shards with their offset files beside them.
+        shards: complete shards whose offset files are already written.
         splits: split -> shards; None leaves the split file unchanged.
-        exclude: the exclusions in the split file.
-        description: content of ``dataset.yaml``; None leaves it as it is.
-        removed: deleted member names, whose media metadata is deleted too.
-        media: another dataset's index, whose media metadata is copied.
+        exclude: exclusions of the split file.
+        description: content of ``dataset.yaml``; None leaves the file unchanged.
+        removed: names of deleted members, whose media metadata is deleted too.
+        media: index of another dataset, whose media metadata is copied into a new dataset.
         out: folder to write to instead of the dataset itself.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Samples of datasets that are there, as the samples of new shards: which go where, and how they get there."""
+"""Copy samples of existing datasets into new shards: plan which samples form a shard, and read them."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from feedmill.writing.fields import Taker
 from feedmill.writing.layout import Layout
 
 READ_SAMPLES, READ_BYTES = 256, 64 << 20
-"""Most samples that are read at once, and most bytes unless one sample alone has more."""
+"""Maximum number of samples read at once, and maximum bytes unless a single sample is larger."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Samples of a dataset in the order in which they are written.
+    """Sample numbers of a dataset in the order in which they are written.
 
     Attributes:
-        begins, ends: int64[k], ranges of sample numbers, one after the other.
-        key: shuffles them; None for the order of the ranges.
+        begins, ends: int64[k], consecutive ranges of sample numbers.
+        key: seed of a permutation of all samples; None keeps the order of the ranges.
     """
 
     begins: Int64s
@@ -45,7 +45,7 @@ class Order:
         return int((self.ends - self.begins).sum())
 
     def numbers(self, first: int, last: int) -> Int64s:
-        """int64[last - first], the samples at these places."""
+        """Return the sample numbers at positions ``[first, last)``, int64[last - first]."""
         places = np.arange(first, last, dtype=np.int64)
         if self.key is not None:
             places = permute(places, len(self), self.key)
@@ -56,14 +56,14 @@ class Order:
 
 
 class Group(NamedTuple):
-    """Samples that must not be mixed with others: those of the same splits."""
+    """Samples that belong to the same splits; shards contain samples of one group only."""
 
     splits: tuple[str, ...]
     order: Order
 
 
 class Piece(NamedTuple):
-    """What becomes one shard: places in the order of a group."""
+    """Samples of one new shard: positions ``[first, last)`` in the order of a group."""
 
     group: int
     first: int
@@ -71,17 +71,21 @@ class Piece(NamedTuple):
 
 
 def open_source(url: str) -> Dataset:
-    """Return a dataset whose samples have parts, as bytes. Raises as `feedmill.open`, and `ConfigError` for tokens."""
+    """Open a dataset whose samples have parts, as bytes. Raises as `feedmill.open`, and `ConfigError` for tokens."""
     dataset = open_dataset(url, raw=True, decode=None)
     if not hasattr(dataset, "read_tokens"):
         return dataset
     raise ConfigError(
-        "token files have no parts that could go into shards", file=url, kind="no-parts", fix="Give samples with parts."
+        "token files have no parts to write to shards", file=url, kind="no-parts", fix="Give a dataset with parts."
     )
 
 
 def groups_of(dataset: Dataset, shuffle: int | None = None) -> list[Group]:
-    """Return the samples of a dataset by the splits they are in, in the order in which those come first."""
+    """Return the samples of a dataset grouped by the splits they are in, in order of first occurrence.
+
+    Args:
+        shuffle: seed of a random order within each group; None keeps the dataset's order.
+    """
     found: dict[tuple[str, ...], list[tuple[int, int]]] = {}
     for begin, end, splits in runs_of_splits(dataset):
         found.setdefault(splits, []).append((begin, end))
@@ -94,9 +98,10 @@ def groups_of(dataset: Dataset, shuffle: int | None = None) -> list[Group]:
 
 
 def runs_of_splits(dataset: Dataset) -> list[tuple[int, int, tuple[str, ...]]]:
-    """Return all samples of a dataset that is opened whole, as runs ``[begin, end)`` of those in the same splits.
+    """Return the samples of a dataset opened without a split, as ``(begin, end, splits)`` of runs in the same splits.
 
-    They are in ``train`` where there are no splits, and in none where the format does not say which it has in one.
+    A dataset without splits is in ``train``. If the format has splits but does not reveal their samples, they are in
+    none.
     """
     if isinstance(dataset, JsonlDataset) and dataset.line_splits is not None:
         return dataset.line_splits.runs()
@@ -108,7 +113,7 @@ def runs_of_splits(dataset: Dataset) -> list[tuple[int, int, tuple[str, ...]]]:
 
 
 def _of_shards(dataset: TarDataset) -> list[tuple[str, ...]]:
-    """Of each shard, the splits it is in."""
+    """Return the names of the splits of each shard."""
     splits = None
     if sniff(dataset.url).format is ENERGON:
         splits = energon.read_splits(dataset.store)
@@ -122,10 +127,10 @@ def _of_shards(dataset: TarDataset) -> list[tuple[str, ...]]:
 
 
 def pieces_of(dataset: Dataset, groups: Sequence[Group], layout: Layout) -> list[Piece]:
-    """Cuts every group into shards within the limits; bytes count as they are stored now.
+    """Divide every group into shards within the limits of `layout`; sizes are those of the source.
 
     Raises:
-        ConfigError: a limit in bytes, and a dataset that does not know the sizes of its samples.
+        ConfigError: the limit is in bytes, but the dataset does not know the sizes of its samples.
     """
     out: list[Piece] = []
     for number, group in enumerate(groups):
@@ -141,7 +146,7 @@ def _cuts(dataset: Dataset, order: Order, layout: Layout) -> list[int]:
         return [*range(0, count, most), count]
     if not isinstance(dataset, TarDataset):
         raise ConfigError(
-            f"shards of {dataset.format} cannot be limited in bytes before they are written",
+            f"shards cannot be limited in bytes: {dataset.format} data does not store the sizes of samples",
             file=dataset.url,
             kind="bad-limit",
             fix="Limit the number of samples instead (--samples).",
@@ -158,7 +163,7 @@ def _cuts(dataset: Dataset, order: Order, layout: Layout) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Piece -> its samples, read in bulk. Sent to other processes."""
+    """Function that yields the samples of a piece, read in bulk. It is sent to worker processes."""
 
     dataset: Dataset
     groups: list[Group]
@@ -178,11 +183,14 @@ class Copy:
 
 
 Bounded = Callable[[Int64s], Iterator[slice]]
-"""Numbers of samples, int64[n] -> slices of them, one after another, of samples that may be read at once."""
+"""Function that divides sample numbers, int64[n], into consecutive slices that can be read at once."""
 
 
 def bounded(dataset: Dataset) -> Bounded:
-    """Cuts rows of samples into runs of bounded size: by their stored bytes, by the mean where these are not known."""
+    """Return a function that divides sample numbers into slices of bounded size.
+
+    It uses the stored size of each sample, or the mean size if the format does not know them.
+    """
     known = dataset if isinstance(dataset, TarDataset | JsonlDataset) else None
     mean = _mean_size(dataset) if known is None else 0
 
@@ -201,17 +209,17 @@ def bounded(dataset: Dataset) -> Bounded:
 def _mean_size(dataset: Dataset) -> int:
     try:
         return int(dataset.describe().get("bytes") or 0) // max(1, len(dataset))
-    except NotFound:  # a file is gone, which reading will tell
+    except NotFound:  # a file is missing; reading it will raise
         return 0
 
 
 def refuse_twofold(sample: Sample) -> None:
-    """Refuse a sample with two parts of one name: only one of them could be read, and the other would be lost."""
+    """Raise `DataError` for a sample with two parts of the same name: one of them would be lost."""
     source = sample.source
     if len(source.names) > len(sample):
         twice = next(name for name in source.names if source.names.count(name) > 1)
         raise DataError(
-            "the sample has this part twice, and only one of them could be kept",
+            "the sample has this part twice: only one of them can be kept",
             file=source.where,
             offset=source.offset,
             record=twice,
@@ -221,5 +229,5 @@ def refuse_twofold(sample: Sample) -> None:
 
 
 def facts(dataset: Dataset, **options: Any) -> dict[str, Any]:
-    """Return what tells the copying of this dataset from other work."""
+    """Return the identity of a job that copies this dataset with these options."""
     return {"source": dataset.url, "fingerprint": dataset.fingerprint(), **options}

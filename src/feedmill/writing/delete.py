@@ -1,7 +1,7 @@
-"""Deletion of samples from a prepared dataset, by key.
+"""Delete samples from a prepared dataset by key.
 
-Only the shards that hold them are rewritten, by copying the remaining samples byte for byte; an empty shard is
-removed. Excluding samples in ``split.yaml`` is cheaper; use this for data that must be removed from the disk.
+Only the shards that contain them are rewritten: the remaining samples are copied byte for byte, and an empty shard is
+removed. Excluding samples in ``split.yaml`` is cheaper; delete data that must be removed from the disk.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ def delete(
     workers: int | None = None,
     progress: bool = True,
 ) -> RewriteReport:
-    """Delete samples.
+    """Delete samples by key.
 
-    All other samples keep their shards and order. The cost is writing every shard that holds one of the keys, which
-    the report says; with `dry_run` it is only counted. The numbers of later samples change, and with them plans and
-    states of runs on this dataset; joins have to be prepared again.
+    All other samples keep their shards and order. Every shard that contains one of the keys is rewritten; the report
+    has the number of bytes, also with `dry_run`. Deletion changes the numbers of later samples and invalidates plans
+    and saved states of runs on this dataset. Joins must be prepared again.
 
     Args:
         url: a prepared dataset on a local disk.
-        keys: keys of samples, excluded ones too.
+        keys: keys of samples, including excluded ones.
         ignore_missing: report unknown keys instead of raising an error.
         dry_run: change nothing.
-        workers: processes; by default one per core.
+        workers: number of processes; by default one per core.
 
     Raises:
         NotFound: a key or the prepared dataset does not exist.
-        ConfigError: nothing would be left, or the dataset is in an object store.
-        StorageError: it cannot be written.
+        ConfigError: no samples would be left, or the dataset is in an object store.
+        StorageError: the dataset cannot be written.
     """
     began = time.perf_counter()
     store = open_store(url)
@@ -62,7 +62,7 @@ def delete(
     wanted = set(keys)
     report = RewriteReport(url)
     if not wanted:
-        raise ConfigError("there is nothing to delete", file=url, fix="Name at least one key.")
+        raise ConfigError("nothing to delete: no keys were given", file=url, fix="Give at least one key.")
     with Rewrite(url, "delete", {"keys": hash_words(sorted(wanted))}) as change:
         if change.swapping:
             _fill(report, change.finish())
@@ -91,12 +91,12 @@ def delete(
 
 def _check(report: RewriteReport, url: str, names: set[str], ignore_missing: bool, total: int) -> None:
     if report.missing and not ignore_missing:
-        more = f" (and {len(report.missing) - 1} more of those given)" if len(report.missing) > 1 else ""
+        more = f" (and with {len(report.missing) - 1} more given keys)" if len(report.missing) > 1 else ""
         fix = "Nothing was deleted. Correct the keys, or allow missing ones (--ignore-missing)."
         if not names:
             fix = (
-                "None of the keys is there, and nothing was deleted: if this command ran before, even if it was killed"
-                " in its last moment, it has done its work. Otherwise correct the keys."
+                "None of the keys exists, and nothing was deleted. If this command ran before, even if it was killed"
+                " at the very end, the samples are already deleted. Otherwise correct the keys."
             )
         raise NotFound(
             f"there is no sample with this key{more}",
@@ -106,7 +106,7 @@ def _check(report: RewriteReport, url: str, names: set[str], ignore_missing: boo
             fix=fix,
         )
     if len(names) == total:
-        raise ConfigError("no sample would be left", file=url, kind="empty", fix="Remove the folder instead.")
+        raise ConfigError("no samples would be left", file=url, kind="empty", fix="Delete the folder instead.")
 
 
 def _fill(report: RewriteReport, facts: dict[str, object]) -> None:
@@ -123,7 +123,7 @@ def _places(shard: Shard, wanted: set[str]) -> Int64s:
 
 
 def _members(shard: Shard, places: Int64s) -> list[str]:
-    """Return the names of the members of some samples."""
+    """Return the member names of the samples numbered `places`."""
     gone = np.isin(shard.scan.sample, places)
     owners = shard.scan.sample[gone].tolist()
     parts = (shard.scan.parts[i] for i in np.flatnonzero(gone).tolist())
@@ -184,7 +184,7 @@ def _put(out: BinaryIO, data: bytes, file: str) -> None:
 
 def _stale(where: str) -> DataError:
     return DataError(
-        "the index does not fit the shard",
+        "the index does not match the shard",
         file=where,
         kind="stale-index",
         fix="The shard changed after it was indexed: run 'feedmill prepare' again. Nothing was deleted.",

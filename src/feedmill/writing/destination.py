@@ -1,8 +1,7 @@
-"""The dataset that shards are written to: a new one, one that grows, or one that replaces another.
+"""Destination of written shards: a new dataset, a dataset that is appended to, or one that replaces another.
 
-What replaces a local dataset is written whole in ``.feedmill-work/new/`` first, and then renamed into its
-place: until that moment the old dataset can be read. In an object store, where nothing can be renamed, the old one is
-deleted first.
+The replacement of a local dataset is staged in ``.feedmill-work/new/`` and published by renaming, so the old dataset
+can be read until then. Object stores cannot rename, so there the old dataset is deleted first.
 """
 
 from __future__ import annotations
@@ -28,26 +27,27 @@ from feedmill.writing.work import NEW, ShardWork, begin, below, in_job, job_of
 
 
 class Destination:
-    """Where new shards go. Killed at any moment, the same target opened again knows the shards that are done.
+    """Destination of new shards. After a kill, opening it again finds the finished shards.
 
     Args:
         url: the folder.
         layout: names and limits of the shards.
-        job: plain data that tells this work from other work.
-        split: what split the new shards join; None for the first that there is (``train`` in a new dataset).
+        job: plain data that identifies this work.
+        split: the split that new shards join; None for the first existing split (``train`` in a new dataset).
         description: content of ``dataset.yaml``.
-        append: add to the prepared dataset that is there.
-        overwrite: replace the dataset that is there.
-        media: an index whose media metadata a new dataset takes over.
+        append: add to the existing prepared dataset.
+        overwrite: replace the existing dataset.
+        media: an index whose media metadata is copied into a new dataset.
 
     Attributes:
         home: the dataset's folder.
-        store: where shards are written: `home`, or the folder of those that replace a dataset.
-        done: shards that an interrupted run of the same work has finished, by path.
+        store: where shards are written: `home`, or the staging folder if a dataset is replaced.
+        done: shards that an interrupted run of the same work finished, by path.
 
     Raises:
-        ConfigError: there is a dataset, or there are tars of unknown origin; or there is none to append to.
-        StorageError: another process writes to it, or it cannot be written.
+        ConfigError: a dataset or tars of unknown origin exist already.
+        NotFound: there is no prepared dataset to append to.
+        StorageError: another process writes to the folder, or it cannot be written.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Destination:
             raise
 
     def _refuse_present(self, job: Mapping[str, Any]) -> None:
-        """Refuse a folder with data that no unfinished writing has left, before anything is made in it."""
+        """Raise `ConfigError` if the folder has data that was not left by unfinished writing, before changing it."""
         left = job_of(self.home)
         placed = left is not None and (left.get("half") or left.get("published"))
         kept = left is not None and left.get("staged") and not placed  # the old dataset is untouched
@@ -97,17 +97,17 @@ class Destination:
         if self._prepared:
             tidy(self.home)
             raise ConfigError(
-                "there is a dataset here",
+                "a dataset already exists here",
                 file=self.url,
                 kind="exists",
-                fix="Write to another folder, append to it, or replace it with overwrite (--overwrite).",
+                fix="Write to another folder, append to the dataset, or replace it with overwrite (--overwrite).",
             )
         tars = [path for path in _tars(self.home) if not (left is not None and self.layout.number(path) is not None)]
         if tars:
             raise _foreign(self.url, tars[0], "Write to another folder, or index them with 'feedmill prepare'.")
 
     def _replaceable(self) -> list[str]:
-        """Return the shards of the dataset that is there, and those whose names the new ones may get."""
+        """Return the shards of the existing dataset, and other tars whose names new shards may get."""
         listed = set(energon.read_info(self.home)) if self._prepared else set()
         tars = _tars(self.home)
         others = [path for path in tars if path not in listed and self.layout.number(path) is None]
@@ -120,20 +120,20 @@ class Destination:
         return self.home.exists(energon.INFO) or self.home.exists(energon.INFO_YAML)
 
     def _replace(self) -> None:
-        """Remove what is replaced; where new shards are staged, continue in their folder, or put them in place."""
+        """Delete the replaced dataset. If new shards are staged, use their folder or finish publishing instead."""
         job = self.work.noted
         if self.work.roll_forward():
-            pass  # it is in place
+            pass  # now published
         elif job.get("staged"):
             assert isinstance(self.home, LocalStore)
             self.store = self.home.below(NEW)
         elif job.get("replaced"):
             for path in _of_dataset(job["replaced"]):
-                self.home.delete(path)  # the dataset is gone with the first of them
+                self.home.delete(path)  # the first one is `.info.json`, without which there is no dataset
             self.work.note(replaced=[])
 
     def _publish(self) -> None:
-        """Put the staged dataset in place of the old one."""
+        """Replace the old dataset with the staged one."""
         assert isinstance(self.home, LocalStore)
         moved = sorted(below(self.home.below(NEW)))
         deletes = sorted(set(_of_dataset(self.work.noted["replaced"])) - set(moved))
@@ -141,7 +141,7 @@ class Destination:
         self.store = self.home
 
     def _grow(self) -> None:
-        """Number new shards behind those that are there."""
+        """Load the existing shards, and number new shards after them."""
         present = present_shards(self.home)
         base = self.work.noted.get("base") if self.work.resumed else None
         if base is None:
@@ -160,15 +160,13 @@ class Destination:
         self.layout = replace(self.layout, first=self.work.noted["first"])
 
     def finish(self, shards: Sequence[Shard], splits: Mapping[str, Sequence[str]] | None = None) -> None:
-        """Make the new shards part of the dataset; of a new one, with the media metadata of `self.media`.
+        """Add the new shards to the dataset and write its index. A new dataset gets the media metadata of `self.media`.
 
         Args:
             splits: split -> new shards; by default all are in the target's split.
         """
         if not shards:
-            raise DataError(
-                "there are no samples to write", file=self.url, kind="no-samples", fix="Give at least one sample."
-            )
+            raise DataError("no samples to write", file=self.url, kind="no-samples", fix="Give at least one sample.")
         if self.append:
             self._refuse_unreadable(shards)
         paths = [shard.path for shard in shards]
@@ -177,7 +175,7 @@ class Destination:
         if splits is None:
             splits = {self.split or next(iter(present.parts), "train"): paths}
         parts, exclude = _joined(present, splits)
-        if self.append:  # other work that comes after a kill can then tell where the new shards belong
+        if self.append:  # after a kill, other work can then add the new shards to their splits
             self.work.note(joins={name: list(names) for name, names in splits.items()})
         whole = [*self.base, *shards]
         commit(self.store, whole, parts, exclude=exclude, description=self.description, media=self.media)
@@ -186,41 +184,44 @@ class Destination:
         self.work.finish()
 
     def _refuse_unreadable(self, shards: Sequence[Shard]) -> None:
-        """Refuse new samples that the declared sample type could not read, and remove them."""
+        """Remove the new shards and raise if the declared sample type cannot read one of their samples."""
         field_map = declared_map(self.home)
         for shard in shards if field_map else ():
             problem = unreadable(field_map, shard.scan, self.store.locate(shard.path))
             if problem is not None:
-                self.drop()  # the same command would find it again
+                self.drop()  # running the command again would fail again
                 problem.file = self.url
                 problem.offset = None
                 problem.fix = f"Nothing was appended. {problem.fix}"
                 raise problem
 
     def drop(self) -> None:
-        """Remove what was written, as if nothing had been begun."""
+        """Delete everything that was written and end the job."""
         clear_left(self.home, self.work.noted)
         self.work.finish()
 
     def close(self) -> None:
-        """Release the lock; unfinished work stays for the next run."""
+        """Release the lock. Unfinished work is kept for the next run."""
         self.work.close()
 
 
 def _foreign(url: str, path: str, fix: str) -> ConfigError:
     return ConfigError(
-        f"the folder has tar files that are of no dataset, such as {path!r}", file=url, kind="exists", fix=fix
+        f"the folder contains tar files that are not part of a dataset, such as {path!r}",
+        file=url,
+        kind="exists",
+        fix=fix,
     )
 
 
 def _present_splits(store: Store, base: Sequence[str]) -> energon.Splits:
-    """The splits that are there. Without any, what is there is in no split, and would be passed over once there is
-    one."""
+    """Return the splits of the dataset. Without a split file, all its shards count as ``train``: once a split file
+    lists the new shards only, the old ones would be skipped."""
     return energon.read_splits(store) or energon.Splits({"train": list(base)})
 
 
 def _joined(present: energon.Splits, joins: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[str]], list[str]]:
-    """Splits and exclusions once these shards have joined these splits."""
+    """Return the splits and exclusions after the shards of `joins` have joined their splits."""
     new = {shard for names in joins.values() for shard in names}
     parts = {name: [s for s in names if s not in new] for name, names in present.parts.items()}
     for name, names in joins.items():
@@ -229,8 +230,8 @@ def _joined(present: energon.Splits, joins: Mapping[str, Sequence[str]]) -> tupl
 
 
 def clear_left(store: Store, left: Mapping[str, Any]) -> None:
-    """Remove the unlisted shards that unfinished work has left; those that it had listed join their splits."""
-    if left.get("staged"):  # all that it has written
+    """Delete unlisted shards that unfinished work left, and add those that the index lists to their splits."""
+    if left.get("staged"):  # all it wrote is in the staging folder
         return
     _join_left(store, left)
     listed = set(energon.read_info(store)) if store.exists(energon.INFO) else set()
@@ -246,7 +247,7 @@ def clear_left(store: Store, left: Mapping[str, Any]) -> None:
 
 
 def _join_left(store: Store, left: Mapping[str, Any]) -> None:
-    """Where a dataset was killed when it had grown but for its split file: its new shards would be in no split."""
+    """Add new shards to their splits, if an append was killed after writing the index but before the split file."""
     joins = left.get("joins")
     if not isinstance(joins, dict) or not store.exists(energon.INFO):
         return
@@ -258,7 +259,7 @@ def _join_left(store: Store, left: Mapping[str, Any]) -> None:
 
 
 def _of_dataset(shards: Sequence[str]) -> list[str]:
-    """Return all files of a dataset, the one without which there is none first."""
+    """Return all files of a dataset, beginning with ``.info.json``, without which it is no dataset."""
     index = [energon.INFO, energon.INFO_YAML, database.INDEX, energon.UUID, energon_members.PATH, sidecar.PATH]
     described = [f"{database.META}/{name}" for name in ("split.yaml", "split.json", "dataset.yaml")]
     return [*index, *described, *(path for shard in shards for path in (shard, idx_name(shard)))]

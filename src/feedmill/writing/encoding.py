@@ -1,8 +1,8 @@
-"""Samples as members of a tar: names checked, values encoded.
+"""Encode samples as members of a tar: check names and encode values.
 
-A key and a part make the member ``key.part``, which readers cut at the first dot after the last slash. So a key has no
-dot in its last component, and a part no slash; keys that would leave the folder when unpacked, or that readers skip,
-are refused too.
+A key and a part form the member ``key.part``, which readers divide at the first dot after the last slash. A key must
+not have a dot in its last component, and a part must not have a slash. Keys that would lead outside the folder when
+unpacked, and keys that readers skip, are rejected too.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ _LONG = 100
 
 
 class Encoded(NamedTuple):
-    """A sample ready to be written: its key, parts and their contents, member names, and the bytes it takes in a tar
-    (at most, where names are long)."""
+    """A sample ready to be written: key, parts, member names, contents, and its size in a tar in bytes.
+
+    If names are long, the size is an upper bound.
+    """
 
     key: str
     parts: list[str]
@@ -33,10 +35,10 @@ class Encoded(NamedTuple):
 
 
 class Encoding:
-    """Sample -> `Encoded`. Pure but for a cache; called from several threads at once.
+    """Callable that encodes a sample as `Encoded`. It is safe to call from several threads at once.
 
     Raises (when called):
-        DataError: ``no-key``, ``bad-key``, ``bad-part-name``, ``no-parts``, ``not-encodable``; names the sample.
+        DataError: ``no-key``, ``bad-key``, ``bad-part-name``, ``no-parts``, ``not-encodable``; it names the sample.
     """
 
     def __init__(self, encoder: Encoder, taker: Taker) -> None:
@@ -53,7 +55,7 @@ class Encoding:
         return self.of(key, parts)
 
     def of(self, key: str, given: Parts) -> Encoded:
-        """Return a key and all its parts, those too that a mapping would have to say something about the sample."""
+        """Encode a key and all given parts, including those whose names begin with ``__``."""
         base = encode_name(check_key(key))
         parts: list[str] = []
         names: list[bytes] = []
@@ -65,7 +67,7 @@ class Encoding:
                 name = base + (suffixes.get(part) or self._suffix(part))
                 content = value if type(value) is bytes else encoder(part, value)
                 if base[:2] == b"__" and _SKIPPED.match(f"{key}.{part}"):
-                    raise _bad_part(part, "readers skip members whose names begin with '__' and end with it")
+                    raise _bad_part(part, "readers skip members whose names begin and end with '__'")
                 parts.append(part)
                 names.append(name)
                 contents.append(content)
@@ -77,37 +79,35 @@ class Encoding:
             error.record = key if error.record is None else error.record
             raise
         if not parts:
-            raise DataError("the sample has no parts", record=key, kind="no-parts", fix="Give it at least one.")
+            raise DataError("the sample has no parts", record=key, kind="no-parts", fix="Give it at least one part.")
         return Encoded(key, parts, names, contents, size)
 
     def batch(self, samples: Sequence[Any]) -> list[Encoded]:
-        """Return many samples."""
+        """Encode several samples."""
         return [self(sample) for sample in samples]
 
     def _suffix(self, part: Any) -> bytes:
         if not isinstance(part, str) or not part or "/" in part or "\0" in part:
-            raise _bad_part(part, "a part is named like a file's extension, without a slash ('jpg', 'detail.json')")
+            raise _bad_part(part, "expected text like a file extension, without a slash ('jpg', 'detail.json')")
         self._suffixes[part] = encode_name(f".{part}")
         return self._suffixes[part]
 
 
 def _bad_part(part: Any, why: str) -> DataError:
-    return DataError(
-        f"there can be no part named {part!r}: {why}", kind="bad-part-name", fix="Rename it, or leave it out."
-    )
+    return DataError(f"invalid part name {part!r}: {why}", kind="bad-part-name", fix="Rename the part, or remove it.")
 
 
 def check_key(key: str) -> str:
-    """Return the key itself. Raises `DataError` if readers would see another key, or none."""
+    """Return the key unchanged. Raises `DataError` if readers would see a different key or none."""
     if _KEY.fullmatch(key) and not (key.startswith("__") and _SKIPPED.match(key)):
         return key
     last = key.rpartition("/")[2]
     if "." in last:
-        why, fix = "it has a dot, at which readers would cut it", "Replace the dots (a folder's name may have some)."
+        why, fix = "readers would end it at the dot", "Replace the dots (folder names may contain dots)."
     elif key.startswith("__"):
-        why, fix = "readers skip members whose names begin like this", "Let it begin with something else."
+        why, fix = "readers skip members whose names begin like this", "Use another beginning."
     else:
         why = "it is not a relative path of plain names" if key else "it is empty"
         fix = "Use a key without '..', empty components and NUL characters, such as 'folder/000001'."
     shown = key if len(key) <= 80 else f"{key[:60]}..."
-    raise DataError(f"this cannot be a key: {why}", record=shown, kind="bad-key", fix=fix)
+    raise DataError(f"invalid key: {why}", record=shown, kind="bad-key", fix=fix)

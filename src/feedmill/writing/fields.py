@@ -1,4 +1,4 @@
-"""Any kind of sample as a key and named parts."""
+"""Convert samples of any kind to a key and named parts."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ Parts = Iterable[tuple[str, Any]]
 
 
 class Taker:
-    """Takes a sample apart: a mapping with ``__key__``, a `Sample`, or a dataclass with ``__key__``.
+    """Converter of samples to parts: of a mapping with ``__key__``, a `Sample`, or a dataclass with ``__key__``.
 
     Args:
-        field_map: field of a dataclass -> where its value goes: a part (``"jpg"``), or an entry in one
-            (``"json[caption]"``; all entries of a part are written together). Fields without one are skipped only
-            where they are None.
+        field_map: field of a dataclass -> target of its value: a part (``"jpg"``), or an entry of a part
+            (``"json[caption]"``; all entries of a part are written together). A field without a target must be None
+            and is skipped.
 
     Raises (when called):
-        DataError: ``no-key``, ``no-parts``, or something that is no sample.
-        ConfigError: a dataclass, and no field map or one that lacks a field.
+        DataError: ``no-key``, ``no-parts``, or the value is not a sample.
+        ConfigError: the field map lacks a field of a dataclass.
     """
 
     def __init__(self, field_map: Mapping[str, str] | None = None) -> None:
@@ -31,7 +31,7 @@ class Taker:
         self._fields: dict[type, tuple[str, ...]] = {}
 
     def key(self, sample: Any) -> str:
-        """Return the sample's key, as it is."""
+        """Return the sample's key, unchecked."""
         if type(sample) is dict:
             found = sample.get("__key__")
             if type(found) is str:
@@ -44,8 +44,8 @@ class Taker:
         return found
 
     def parts(self, sample: Any) -> Parts:
-        """Names and values of its parts; entries that begin with ``__`` say something about the sample and are none."""
-        if type(sample) is dict:  # the usual case; asking for abstract classes takes longer
+        """Return names and values of the sample's parts. Entries that begin with ``__`` are metadata, not parts."""
+        if type(sample) is dict:  # the usual case; checking abstract classes takes longer
             return [item for item in sample.items() if not is_about(item[0])]
         if isinstance(sample, Sample):
             return [(name, sample.raw(name)) for name in sample]
@@ -54,9 +54,9 @@ class Taker:
         if dataclasses.is_dataclass(sample) and not isinstance(sample, type):
             return self._of_dataclass(sample)
         raise DataError(
-            f"a sample is a mapping or a dataclass, not a {type(sample).__name__}",
+            f"invalid sample: expected a mapping or a dataclass, found a {type(sample).__name__}",
             kind="no-sample",
-            fix='Give for example {"__key__": "000001", "jpg": data, "json": {"caption": "a cat"}}.',
+            fix='Pass for example {"__key__": "000001", "jpg": data, "json": {"caption": "a cat"}}.',
         )
 
     def _of_dataclass(self, sample: Any) -> Parts:
@@ -73,9 +73,9 @@ class Taker:
             target = self._targets.get(name)
             if target is None:
                 raise ConfigError(
-                    f"nothing says which part the field {name!r} of {kind.__name__} goes to",
+                    f"the field map has no part for the field {name!r} of {kind.__name__}",
                     kind="bad-field-map",
-                    fix='Give a field map, for example {"image": "jpg", "caption": "json[caption]"}.',
+                    fix='Pass a field map such as {"image": "jpg", "caption": "json[caption]"}.',
                 )
             if target.keys:
                 out.setdefault(target.part, {})[target.keys[0]] = value
@@ -85,18 +85,18 @@ class Taker:
 
 
 def is_about(name: Any) -> bool:
-    """Return whether an entry of a mapping says something about the sample and is no part of it."""
+    """Return whether an entry of a mapping is metadata of the sample and not a part."""
     return isinstance(name, str) and name.startswith("__")
 
 
 def _target(field: str, text: str) -> Option:
-    """Return where a field goes: the first of the places that it would be read from."""
+    """Return the target of a field: the first alternative of its expression."""
     option = parse_expression(text)[0]
     if len(option.keys) > 1:
         raise ConfigError(
-            f"the field {field!r} cannot be written to {text!r}: only one level inside a part is possible",
+            f"the field {field!r} cannot be written to {text!r}: only one level inside a part is supported",
             kind="bad-field-map",
-            fix=f"Write for example {option.part}[{option.keys[0]}].",
+            fix=f"Use for example {option.part}[{option.keys[0]}].",
         )
     return option
 
@@ -107,5 +107,5 @@ def _no_key(sample: Any, found: Any) -> DataError:
     return DataError(
         what + (f" (it has {', '.join(map(repr, names))})" if names else f" (it is a {type(sample).__name__})"),
         kind="no-key",
-        fix="Give each sample a key: text that no other sample of the dataset has.",
+        fix="Give each sample a key: text that is unique in the dataset.",
     )

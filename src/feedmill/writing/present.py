@@ -1,4 +1,4 @@
-"""What a prepared dataset holds now, as the shards that work on it begins with."""
+"""Load the present shards of a prepared dataset, on which changes are based."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from feedmill.writing.shard import Shard
 
 
 def present_shards(store: Store, *, trust: bool = True, leave_out: Collection[str] = ()) -> list[Shard]:
-    """Return the shards of a prepared folder with their samples, from the index; where it does not say, from the tars.
+    """Return the shards of a prepared folder with their samples, from the index or, if it is stale, from the tars.
 
     Args:
-        trust: take what the index says; False if a change was interrupted, and it may be of another state.
-        leave_out: shards that are not asked for.
+        trust: use the index. Pass False after an interrupted change, when it may be of another state.
+        leave_out: shards to skip.
 
     Raises:
         NotFound: the folder is not prepared, or a shard is missing.
@@ -63,10 +63,10 @@ def _from_index(store: Store, index: sqlite3.Connection | None, number: int, sha
 
 
 def need_prepared(store: Store, url: str) -> None:
-    """Refuse what is no prepared folder."""
+    """Raise `NotFound` if the folder is not prepared."""
     if not store.exists(energon.INFO) and not store.exists(energon.INFO_YAML):
         raise NotFound(
-            "there is no prepared dataset here",
+            "no prepared dataset here",
             file=url,
             kind="not-prepared",
             fix="Run 'feedmill prepare' on the folder first, or write a new dataset.",
@@ -74,10 +74,10 @@ def need_prepared(store: Store, url: str) -> None:
 
 
 def need_local(store: Store, url: str, verb: str) -> None:
-    """Refuse to change shards of an object store in their place."""
+    """Raise `ConfigError` if shards would be changed in place in an object store."""
     if not store.is_local:
         raise ConfigError(
-            f"{verb} changes shards in their place, which an object store cannot do without a moment of half-changed"
+            f"{verb} changes shards in place, which is not supported in an object store: readers could see half-changed"
             " data",
             file=url,
             kind="not-local",

@@ -1,4 +1,4 @@
-"""Re-sharding: the same samples in other shards."""
+"""Reshard a dataset: write its samples into shards of another size or order."""
 
 from __future__ import annotations
 
@@ -42,29 +42,29 @@ def reshard(
 ) -> WriteReport:
     """Write the samples of a dataset into shards of another size or order.
 
-    Splits stay apart and keep their names; the description is taken over. Excluded shards and samples are skipped
-    and reported. The bytes do not depend on `workers`. After a kill the same call finishes the job.
+    No shard mixes splits; splits keep their names, and the description is copied. Excluded shards and samples are
+    skipped and reported. The output does not depend on `workers`. After a kill, the same call finishes the job.
 
     Args:
-        source: a dataset whose samples have parts: WebDatasets, prepared or not, a tar, a JSONL file.
-        url: the new dataset, a folder.
-        samples: samples per shard.
-        size: most bytes per shard, or text such as ``"1G"``.
+        source: a dataset whose samples have parts: a WebDataset (prepared or not), a tar, a JSONL file.
+        url: folder of the new dataset.
+        samples: maximum number of samples per shard.
+        size: maximum bytes per shard, or text such as ``"1G"``.
         shuffle: seed of a random order of the samples within each split.
         pattern: path of a shard, with ``%06d`` for its number.
-        prefix: put before every key, e.g. to merge datasets whose keys are the same.
+        prefix: text added before every key, e.g. to merge datasets with the same keys.
         overwrite: replace an existing dataset.
-        workers: processes; by default one per core.
+        workers: number of processes; by default one per core.
 
     Raises:
-        ConfigError: neither a number nor a size, a folder in the source, or there is a dataset already.
-        DataError: the source is damaged, or a key occurs twice.
-        StorageError: it cannot be written.
+        ConfigError: neither `samples` nor `size` is given, `url` is inside the source, or a dataset exists already.
+        DataError: the source is corrupt, or a key occurs twice.
+        StorageError: the dataset cannot be written.
     """
     began = time.perf_counter()
     if samples is None and size is None:
         raise ConfigError(
-            "the shards have no limit", kind="bad-limit", fix="Give samples (--samples) or size (--size)."
+            "no shard limit was given", kind="bad-limit", fix="Pass samples (--samples) or size (--size)."
         )
     if f"{real_place(url)}/".startswith(f"{real_place(source)}/"):
         raise ConfigError("a dataset cannot be re-sharded into itself", file=url, fix="Write to another folder.")
@@ -115,7 +115,7 @@ def _keep_source(dataset: Dataset, url: str) -> None:
         place = dataset.store.locate(shard)
         if real_place(place).startswith(f"{folder}/"):
             raise ConfigError(
-                "this shard would be read, and is of the dataset that would be replaced",
+                "this shard of the source is part of the dataset to be replaced",
                 file=place,
                 kind="same-place",
                 fix="Write to another folder.",
@@ -125,7 +125,7 @@ def _keep_source(dataset: Dataset, url: str) -> None:
 def _splits(
     dataset: Dataset, groups: Sequence[Group], pieces: Sequence[Piece], layout: Layout, shards: Sequence[Shard]
 ) -> dict[str, list[str]]:
-    """Split -> new shards; a split that is empty is kept as an empty one."""
+    """Return split -> new shards; empty splits are kept."""
     written = {shard.path for shard in shards}
     out: dict[str, list[str]] = {name: [] for name in (*dataset.splits, *(n for g in groups for n in g.splits))}
     for number, piece in enumerate(pieces):
@@ -154,14 +154,14 @@ def _copy_description(source: str, store: Store) -> None:
 
 
 def _left_out(dataset: Dataset) -> list[str]:
-    """Return messages about data of the source that is not written."""
+    """Return warnings about excluded data of the source that was not written."""
     if not isinstance(dataset, TarDataset) or sniff(dataset.url).format is not ENERGON:
         return []
     splits = energon.read_splits(dataset.store) or energon.Splits()
     out = []
     if splits.shards_out:
-        out.append(f"the split file excludes {len(splits.shards_out)} shards: they were left out")
+        out.append(f"{len(splits.shards_out)} shards excluded by the split file were skipped")
     excluded = int(dataset.table.counts.sum()) - len(dataset)
     if excluded:
-        out.append(f"the split file excludes {excluded} samples: they were left out")
+        out.append(f"{excluded} samples excluded by the split file were skipped")
     return out

@@ -1,9 +1,9 @@
-"""Shards changed in their place, all of them in one moment.
+"""Rewrite shards of a local dataset in place, and publish all changes at once.
 
-The new shards are written beside the dataset first, in ``.feedmill-work/new/``, by several processes; until
-then nothing has changed. Then they are put in place, which is only renaming, and the index is rewritten. A run that
-is killed before that moment leaves the dataset as it was; one that is killed in it is finished by the same command,
-and until then opening the dataset raises an error.
+New shards are first staged in ``.feedmill-work/new/`` by several processes, which does not change the dataset. Then
+they are published by renaming, together with the new index. A run killed before publication leaves the dataset
+unchanged. A run killed during publication is finished by the same command; until then, opening the dataset raises an
+error.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from feedmill.writing.shard import Shard
 from feedmill.writing.work import NEW, ShardWork, begin, below, in_job
 
 Make = Callable[["Change"], Shard]
-"""Writes the new form of a shard at `Change.new`. Runs in other processes."""
+"""Function that writes the new version of a shard to `Change.new`. It runs in worker processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One shard to be rewritten.
+    """One shard to rewrite.
 
     Attributes:
         url: the dataset.
-        shard: the shard as it is.
-        new: path in the dataset where its new form is written.
+        shard: the present version.
+        new: path in the dataset where the new version is staged.
         what: the change, for the function that makes it.
     """
 
@@ -51,14 +51,14 @@ class Change:
 
 @dataclass(slots=True)
 class RewriteReport:
-    """What a change cost.
+    """The result of `delete` and `add_parts`.
 
     Attributes:
         path: the dataset.
-        samples: samples that were changed or deleted.
-        rewritten, removed, shards: shards rewritten, shards that are missing, shards that are there now.
-        bytes: bytes written for it.
-        missing: keys that were asked for and do not exist.
+        samples: number of samples changed or deleted.
+        rewritten, removed, shards: number of shards rewritten, removed, and present after the change.
+        bytes: bytes written.
+        missing: requested keys that do not exist.
         seconds: wall time.
     """
 
@@ -78,15 +78,15 @@ class RewriteReport:
 
 
 class Rewrite:
-    """A change of some shards of a local prepared dataset. A context manager; killed, it is taken up again.
+    """Context manager that changes shards of a local prepared dataset. A killed change is resumed.
 
     Args:
         url: the dataset.
-        verb, job: plain data that tells this change from others.
+        verb, job: plain data that identifies this change.
 
     Attributes:
-        shards: the shards as they are; empty if `swapping`.
-        swapping: whether it is in place already, and only has to be finished.
+        shards: the present shards; empty if `swapping`.
+        swapping: whether a killed run had begun to publish the change, which only needs `finish`.
     """
 
     def __init__(self, url: str, verb: str, job: Mapping[str, Any]) -> None:
@@ -106,7 +106,7 @@ class Rewrite:
     def make(
         self, changes: Mapping[str, Any], function: Make, *, workers: int | None, progress: bool, label: str
     ) -> list[Shard]:
-        """Write the new form of some shards; their new forms, in the order of the dataset.
+        """Write the new versions of the shards in `changes` and return them, in the order of the dataset.
 
         Args:
             changes: shard path -> the change.
@@ -140,13 +140,14 @@ class Rewrite:
         members_out: Sequence[str] = (),
         facts: Mapping[str, Any] | None = None,
     ) -> None:
-        """Put the new shards in place and write the index.
+        """Write the index and publish it with the new shards.
 
         Args:
-            changed: shard path -> path of its new form.
-            removed: shards that go.
-            samples_out: keys that were deleted; `members_out` their member names.
-            facts: what the report says, kept in case this is interrupted.
+            changed: shard path -> path of its new version.
+            removed: shards to delete.
+            samples_out: keys of deleted samples.
+            members_out: member names of deleted samples.
+            facts: content of the report, recorded in case publication is interrupted.
         """
         new = self.store.below(NEW)
         made = self.work.shards()
@@ -165,7 +166,7 @@ class Rewrite:
         self.finish()
 
     def finish(self) -> dict[str, Any]:
-        """Put in place what is noted, where that is left to do; the facts of the report."""
+        """Finish publication and end the job. Return the content of the report."""
         self.work.roll_forward()
         energon_write.match_modes(self.store, list(energon.read_info(self.store)))
         facts: dict[str, Any] = self.work.noted["facts"]
@@ -173,7 +174,7 @@ class Rewrite:
         return facts
 
     def _splits(self, removed: Sequence[str], samples_out: set[str]) -> tuple[dict[str, list[str]] | None, list[str]]:
-        """Return the split file without shards and samples that are missing; None if it needs no change."""
+        """Return splits and exclusions without removed shards and samples; None if the split file does not change."""
         present = energon.read_splits(self.store)
         if present is None:
             return None, []
@@ -186,10 +187,10 @@ class Rewrite:
         return parts, [*sorted(present.shards_out - gone), *samples]
 
     def close(self) -> None:
-        """Release the lock; unfinished work stays for the next run."""
+        """Release the lock. Unfinished work is kept for the next run."""
         if self.work.noted.get("published") or self.work.units.exist:
             self.work.close()
-        else:  # nothing was made
+        else:  # there is nothing to keep
             self.work.finish()
 
     def __enter__(self) -> Rewrite:
@@ -200,7 +201,7 @@ class Rewrite:
 
 
 def _new_path(shard: Shard) -> str:
-    """Return where the new form of a shard is written: that of a shard which has changed since is not taken for it."""
+    """Return the staging path of a shard. It depends on the shard's version, so stale staged files are not reused."""
     word = hash_words([shard.path, str(shard.record.size), shard.record.version])
     return f"{NEW}/{word}.tar"
 

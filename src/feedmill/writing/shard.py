@@ -1,4 +1,4 @@
-"""One shard being written: members in bulk, hashed and indexed while they are written."""
+"""Write a shard: members are written in bulk, and hashed and indexed on the way."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from feedmill.storage.local import is_disk_trouble, storage_error
 from feedmill.writing.encoding import Encoded
 
 _JOINED = 1 << 20
-"""Contents from here on are written as they are; smaller ones are put together first."""
+"""Contents of at least this many bytes are written directly; smaller ones are joined first."""
 
 
 class Shard(NamedTuple):
-    """A finished shard: path, its entry in the sidecar, its samples."""
+    """A finished shard: its path, sidecar entry and samples."""
 
     path: str
     record: ShardRecord
@@ -32,7 +32,7 @@ class Shard(NamedTuple):
 
 
 class ShardFile:
-    """A shard that is published, with its ``.tar.idx``, only when it is closed."""
+    """A shard being written. `close` publishes it with its ``.tar.idx``."""
 
     def __init__(self, store: Store, path: str) -> None:
         self.store, self.path = store, path
@@ -80,7 +80,7 @@ class ShardFile:
             raise
 
     def close(self) -> Shard:
-        """Publish it. Raises `StorageError`."""
+        """Publish the shard. Raises `StorageError`."""
         self._put(END)
         self._stack.close()
         starts, owner, data, sizes = (np.concatenate(column) for column in zip(*self._columns, strict=True))
@@ -97,4 +97,4 @@ class ShardFile:
 
 
 class _Aborted(FeedmillError):
-    """Raised inside `Store.write` so that the store discards the file."""
+    """Passed to `Store.write` so that it discards the file."""

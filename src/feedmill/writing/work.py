@@ -1,4 +1,4 @@
-"""The job of writing or changing a dataset: its finished shards, and the names of functions in its identity."""
+"""The job of writing or changing a dataset: its finished shards, and the identity of its functions."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from feedmill.writing.layout import Layout
 from feedmill.writing.shard import Shard
 
 NEW = f"{FOLDER}/new"
-"""Folder of shards that will replace others."""
+"""Staging folder of shards that replace others."""
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 class ShardWork(Work):
-    """A job whose units are shards. Raises as `Work`, and `DataError` where `job.json` cannot be acted upon."""
+    """A job whose units are shards. Raises as `Work`, and `DataError` if `job.json` is invalid."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
@@ -41,11 +41,15 @@ class ShardWork(Work):
             raise
 
     def shards(self) -> dict[str, tuple[ShardRecord, ShardScan]]:
-        """Record and scan of each finished shard by its path."""
+        """Return the record and scan of each finished shard, by path."""
         return finished_shards(self.units.read())
 
     def finished(self, store: Store | None = None) -> dict[str, Shard]:
-        """The shards that are finished, and unchanged since; `store` is where they lie, the dataset by default."""
+        """Return the finished shards that have not changed since, by path.
+
+        Args:
+            store: where they are; the dataset by default.
+        """
         store = store or self.target
         out = {}
         for path, (record, scan) in self.shards().items():
@@ -56,20 +60,20 @@ class ShardWork(Work):
         return out
 
     def add(self, shard: Shard) -> None:
-        """Note a finished shard."""
+        """Record a finished shard in the journal."""
         add_shard(self.units, *shard)
 
 
 def begin(work: ShardWork, identity: Mapping[str, Any], clear_left: Callable[[Store, Mapping[str, Any]], None]) -> None:
-    """Continue with a job or begin it, after removing with `clear_left` what another one has left in the dataset.
+    """Resume a job or begin it, after removing with `clear_left` what another unfinished job left in the dataset.
 
     Raises:
-        ConfigError: it is a conversion.
+        ConfigError: the other job is a conversion.
     """
     left = work.job
     if left is not None and not work.is_of(identity):
         if work.roll_forward():
-            left = {**work.noted, "staged": True}  # nothing is left to clear
+            left = {**work.noted, "staged": True}  # so that `clear_left` removes nothing
         if left["identity"].get("verb") == "convert":
             raise unfinished_job(work.target.url)
         clear_left(work.target, left)
@@ -79,7 +83,7 @@ def begin(work: ShardWork, identity: Mapping[str, Any], clear_left: Callable[[St
 
 
 def job_of(store: Store) -> dict[str, Any] | None:
-    """Return the unfinished job on a dataset. Raises `DataError` if it has not what such a job acts upon."""
+    """Return the unfinished job on a dataset, or None. Raises `DataError` if `job.json` is invalid."""
     job = unfinished(store)
     if job is None:
         return None
@@ -92,7 +96,7 @@ def job_of(store: Store) -> dict[str, Any] | None:
 
 
 def in_job(path: str) -> str:
-    """Return the name in the folder of a job of a file in its dataset.
+    """Return a path in the job's folder from the same path in the dataset.
 
     >>> in_job(".feedmill-work/new/0.tar")
     'new/0.tar'
@@ -101,13 +105,13 @@ def in_job(path: str) -> str:
 
 
 def below(store: LocalStore) -> list[str]:
-    """Return every file of a folder, hidden ones too, but for the temporary ones of dead processes."""
+    """Return every file of a folder, including hidden ones, except temporary files of dead processes."""
     found = (os.path.join(folder, name) for folder, _, names in os.walk(store.root) for name in names)
     return [os.path.relpath(path, store.root) for path in found if not path.endswith(TEMPORARY_SUFFIX)]
 
 
 class _Job(msgspec.Struct):
-    """What `job.json` may hold that is acted upon; the rest only tells one job from another."""
+    """The fields of `job.json` that are used; others only contribute to the identity."""
 
     identity: dict[str, Any]
     staged: bool = False
@@ -120,14 +124,16 @@ class _Job(msgspec.Struct):
 
 
 def identity(function: Callable[..., Any]) -> str:
-    """Names a function, its text, and the plain values that go with it, so that work begun with another is not gone on
-    with. The same in every process: no addresses."""
+    """Return a hash of a function's name, source and plain values, so that a job is not resumed with another function.
+
+    It is the same in every process, because it contains no addresses.
+    """
     if isinstance(function, partial):
         words = [identity(function.func), repr(function.args), repr(sorted(function.keywords.items()))]
         return f"partial {xxhash.xxh3_64_hexdigest(_ADDRESS.sub('', ' '.join(words)).encode())}"
     try:
         text = inspect.getsource(function)
-    except (OSError, TypeError):  # made at run time, built in, or an object that is called
+    except (OSError, TypeError):  # defined at run time, built in, or a callable object
         text = repr(function)
         with contextlib.suppress(OSError, TypeError):
             text += inspect.getsource(type(function))
@@ -137,10 +143,10 @@ def identity(function: Callable[..., Any]) -> str:
 
 
 def _carried(function: Callable[..., Any]) -> list[str]:
-    """Plain values that a function's text does not show: of its defaults, its closure and, of an object, its own."""
+    """Return the plain values of a function's defaults, closure and attributes, which its source does not show."""
     found = [*(getattr(function, "__defaults__", None) or ()), *getattr(function, "__dict__", {}).values()]
     found += (getattr(function, "__kwdefaults__", None) or {}).values()
     for cell in getattr(function, "__closure__", None) or ():
-        with contextlib.suppress(ValueError):  # nothing is in it yet
+        with contextlib.suppress(ValueError):  # the cell is still empty
             found.append(cell.cell_contents)
     return [repr(value) for value in found if isinstance(value, bool | int | float | str | bytes | None)]

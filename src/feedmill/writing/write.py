@@ -1,4 +1,4 @@
-"""`feedmill.write`: writes samples, or the results of a function for each shard, as a prepared dataset."""
+"""Write samples, or the results of a function per shard, as a prepared dataset: `feedmill.write`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from feedmill.writing.writer import BATCH_BYTES, BATCH_SAMPLES, Keys, Writer, Wr
 _ENCODED_AT_ONCE = 32
 
 Produce = Callable[[Any], Iterable[Any]]
-"""item -> the samples of one shard."""
+"""Function that returns the samples of one shard for an item."""
 
 
 def write(
@@ -49,28 +49,29 @@ def write(
 ) -> WriteReport:
     """Write a prepared dataset: shards with their index.
 
-    The bytes do not depend on `workers`. After a kill the same call finishes the job and keeps finished shards.
+    The output does not depend on `workers`. After a kill, the same call finishes the job and keeps finished shards.
 
     Args:
-        url: a folder: path or URL.
+        url: folder, as path or URL.
         samples: mappings with ``__key__``, `Sample`, or dataclasses; with `produce`, its items.
-        produce: a function of an item at the top level of a module; each item becomes one shard (or none, where there
-            are no samples), and several processes share the items. The limits have no effect then.
+        produce: function at the top level of a module that returns the samples of an item. Each item becomes one shard
+            (none if it has no samples), and several processes share the items. The limits have no effect.
         pattern: path of a shard, with ``%06d`` for its number; ``shards/%06d.tar`` by default.
-        samples_per_shard, shard_size: a shard ends before it would have more; bytes, or text such as ``"1G"``.
+        samples_per_shard, shard_size: maximum number of samples per shard, and maximum size in bytes or as text such as
+            ``"1G"``.
         split: the split of the samples; by default ``train`` in a new dataset, the first one with `append`.
         sample_type, field_map: content of ``dataset.yaml``; the field map also maps fields of dataclasses to parts.
         encode: suffix or part name -> function that returns bytes.
         append: append to the existing prepared dataset, after its last shard.
         overwrite: replace an existing dataset.
-        workers: without `produce`, threads that encode (none by default; useful for images); with it, processes
-            (by default one per core).
-        progress: show a bar on a terminal.
+        workers: without `produce`, number of encoding threads (none by default; useful for images); with it, number of
+            processes (by default one per core).
+        progress: show a progress bar on a terminal.
 
     Raises:
         DataError: a sample cannot be stored, or a key occurs twice.
         ConfigError: a dataset exists already, or options are invalid.
-        StorageError: it cannot be written.
+        StorageError: the dataset cannot be written.
     """
     began = time.perf_counter()
     if produce is not None:
@@ -102,7 +103,7 @@ def write(
 
 
 def write_samples(writer: Writer, samples: Iterable[Any], *, workers: int, progress: bool) -> WriteReport:
-    """Write all samples and finish the dataset; on an error finished shards are kept."""
+    """Write all samples and finish the dataset. Finished shards are kept after an error."""
     total = len(samples) if isinstance(samples, Sequence) else None
     try:
         with Progress("writing", total, "samples", enabled=progress) as bar:
@@ -124,7 +125,7 @@ def write_samples(writer: Writer, samples: Iterable[Any], *, workers: int, progr
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """The data that every process needs to write shards."""
+    """Data that every worker process needs to write shards."""
 
     url: str
     produce: Produce
@@ -141,11 +142,12 @@ def write_shards(
     workers: int | None = None,
     progress: bool = True,
 ) -> WriteReport:
-    """Write one shard per item, on several processes, and finish the dataset.
+    """Write one shard per item in several processes, and finish the dataset.
 
     Args:
-        produce: item -> samples; ones that are `Encoded` are written as they are.
-        splits: the written shards -> split -> shard paths; by default all are in the target's split.
+        produce: function that returns the samples of an item; `Encoded` ones are written unchanged.
+        splits: function of the written shards that returns split -> shard paths; by default all shards are in the
+            target's split.
     """
     encoding = encoding or Encoding(Encoder(), Taker())
     keys = Keys(target.url, target.base)

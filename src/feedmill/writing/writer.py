@@ -1,7 +1,7 @@
-"""`Writer`, which writes samples as a prepared dataset.
+"""Write samples one by one as a prepared dataset: the class `Writer`.
 
-The caller's thread encodes samples and divides them into shards; a second thread makes headers, hashes and writes; a
-third publishes finished shards. The content of a shard depends on the samples and the limits alone.
+The caller's thread encodes samples and divides them into shards. A second thread creates headers, hashes and writes. A
+third publishes finished shards. The content of a shard depends only on the samples and the limits.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class WriteReport:
 
     Attributes:
         path: the dataset.
-        samples, shards, bytes: totals of this run and of an interrupted one before.
-        reused: shards that an interrupted run had finished.
+        samples, shards, bytes: totals of this run and of an earlier interrupted run.
+        reused: number of shards that an interrupted run finished.
         seconds: wall time.
     """
 
@@ -50,6 +50,7 @@ class WriteReport:
 
     @classmethod
     def of(cls, path: str, shards: Sequence[Shard], reused: int, seconds: float) -> WriteReport:
+        """Return the report of a dataset with these shards."""
         samples = sum(len(shard.scan.keys) for shard in shards)
         return cls(path, samples, len(shards), sum(s.record.size for s in shards), reused, round(seconds, 3))
 
@@ -77,11 +78,11 @@ class Keys:
         """Add a key."""
         if key in self._seen:
             raise DataError(
-                "the key occurs twice; keys must be unique in a dataset",
+                "the key occurs twice: keys must be unique in a dataset",
                 file=self.url,
                 record=key,
                 kind="duplicate-key",
-                fix="Rename the sample, for example by putting its source's name before the key.",
+                fix="Rename the sample, for example by adding the name of its source before the key.",
             )
         self._seen.add(key)
 
@@ -90,11 +91,11 @@ class Keys:
         before = len(self._seen)
         if not self._seen.isdisjoint(shard.scan.keys):
             raise DataError(
-                "the key occurs in an earlier shard too; keys must be unique in a dataset",
+                "the key also occurs in an earlier shard: keys must be unique in a dataset",
                 file=self.url,
                 record=next(key for key in shard.scan.keys if key in self._seen),
                 kind="duplicate-key",
-                fix="Rename the samples, for example by putting their source's name before the key (--prefix).",
+                fix="Rename the samples, for example by adding the name of their source before the key (--prefix).",
             )
         self._seen.update(shard.scan.keys)
         if len(self._seen) != before + len(shard.scan.keys):
@@ -104,15 +105,16 @@ class Keys:
 
 
 class Writer:
-    """A context manager that writes samples into shards, and completes the dataset at its end.
+    """Context manager that writes samples into shards and completes the dataset at its end.
 
-    If the block ends with an error, or the process is killed, finished shards are kept; writing the same samples again
-    continues after them.
+    If the block ends with an error, or the process is killed, finished shards are kept. Writing the same samples again
+    resumes after them.
 
     Args:
-        url: the dataset, a folder: path or URL.
+        url: folder of the dataset, as path or URL.
         pattern: path of a shard in it, with ``%06d`` for its number.
-        samples_per_shard, shard_size: a shard ends before it would have more; bytes, or text such as ``"1G"``.
+        samples_per_shard, shard_size: maximum number of samples per shard, and maximum size in bytes or as text such as
+            ``"1G"``.
         split: the split of the samples.
         sample_type, field_map: content of ``dataset.yaml``; the field map also maps fields of dataclasses to parts.
         encode: suffix or part name -> function that returns bytes.
@@ -121,11 +123,11 @@ class Writer:
 
     Attributes:
         samples: number of samples passed so far.
-        report: the result, once the block has ended.
+        report: the result; None until the block has ended.
 
     Raises:
         ConfigError: a dataset exists already, or options are invalid.
-        StorageError: it cannot be written.
+        StorageError: the dataset cannot be written.
     """
 
     def __init__(
@@ -143,7 +145,7 @@ class Writer:
         overwrite: bool = False,
     ) -> None:
         if append and overwrite:
-            raise ConfigError("a dataset can be replaced or appended to, not both", fix="Leave out one of them.")
+            raise ConfigError("append and overwrite cannot be used together", fix="Remove one of them.")
         layout = Layout(pattern or PATTERN, samples_per_shard, parse_size(shard_size))
         description = describe_type(sample_type, field_map) if sample_type is not None else None
         self.url = url
@@ -181,7 +183,7 @@ class Writer:
         self._closed = self._failed = False
 
     def _take_done(self) -> None:
-        """Take over the first shards that an interrupted run finished: their samples are not written again."""
+        """Reuse the first shards that an interrupted run finished; their samples are not written again."""
         while (shard := self.target.done.get(self.layout.shard(len(self.shards)))) is not None:
             self.shards.append(shard)
             self._keys.add_shard(shard)
@@ -190,20 +192,20 @@ class Writer:
 
     @property
     def skipping(self) -> bool:
-        """Return whether an interrupted run has written the next sample."""
+        """Return whether an interrupted run already wrote the next sample."""
         return bool(self._skip)
 
     def skip(self, sample: Any) -> None:
-        """Skip a sample that is written already. Raises `DataError` if it differs from the one that was written."""
+        """Skip a sample that is already written. Raises `DataError` if its key differs from the written one."""
         key = self.encoding.taker.key(sample)
         wanted = self._skip.popleft()
         if key != wanted:
             raise DataError(
-                f"an interrupted run wrote the sample {wanted!r} at this place: the samples are not the same",
+                f"the samples changed since an interrupted run, which wrote the sample {wanted!r} at this position",
                 file=self.url,
                 record=key,
                 kind="changed",
-                fix="Give the same samples in the same order, or begin again with overwrite=True.",
+                fix="Pass the same samples in the same order, or restart with overwrite=True.",
             )
         self.samples += 1
 
@@ -211,7 +213,7 @@ class Writer:
         """Write one sample: a mapping with ``__key__`` and parts, a `Sample`, or a dataclass.
 
         Raises:
-            DataError: its key or a part cannot be stored; the sample is not written, others are.
+            DataError: its key or a part cannot be stored. Only this sample is not written.
             StorageError: the disk is full or cannot be written.
         """
         if self._skip:
@@ -220,7 +222,7 @@ class Writer:
             self.add(self.encoding(sample))
 
     def write_samples(self, samples: Iterable[Any]) -> None:
-        """Write many samples."""
+        """Write several samples."""
         for sample in samples:
             self.write(sample)
 
@@ -288,14 +290,16 @@ class Writer:
         self._placed.popleft()
 
     def close(self) -> WriteReport:
-        """Finish the dataset. Raises as `write` does, and `DataError` if there was no sample, or fewer samples than an
-        interrupted run has written."""
+        """Finish the dataset and return the report.
+
+        Raises as `write`, and `DataError` if there were no samples, or fewer than an interrupted run wrote.
+        """
         if self._skip:
             raise DataError(
-                f"the samples end before those that an interrupted run has written (next: {self._skip[0]!r})",
+                f"fewer samples than an interrupted run wrote (the next one was {self._skip[0]!r})",
                 file=self.url,
                 kind="changed",
-                fix="Give the same samples in the same order, or begin again with overwrite=True.",
+                fix="Pass the same samples in the same order, or restart with overwrite=True.",
             )
         if self._in_shard:
             self._end_shard()
@@ -308,14 +312,14 @@ class Writer:
         return self.report
 
     def abort(self) -> None:
-        """Stop writing; finished shards are kept for the next run."""
+        """Stop writing. Finished shards are kept for the next run."""
         self._stop()
 
     def _stop(self) -> None:
         if self._closed:
             return
         self._closed = True
-        self._writing.shutdown()  # what is queued is written: it may complete a shard
+        self._writing.shutdown()  # queued batches are still written: they may complete a shard
         self._placing.shutdown()
         if self._file is not None:
             self._file.abort()

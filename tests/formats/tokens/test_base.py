@@ -64,7 +64,7 @@ def test_documents_and_spans(
 @pytest.mark.parametrize(("start", "length"), [(0, 4), (3, 1), (-1, 1), (1, -1), (2, 2)])
 def test_spans_outside_of_a_document_are_refused(start: int, length: int, tmp_path: Path) -> None:
     dataset = make(tmp_path, [[[1, 2, 3], [4, 5, 6, 7]]])
-    with pytest.raises(DataError, match=r"'0'.* the document has 3 tokens"):
+    with pytest.raises(DataError, match=r"'0'.* outside the document's 3 tokens"):
         dataset.read_tokens(np.array([1, 0]), np.array([0, start]), np.array([4, length]))
 
 

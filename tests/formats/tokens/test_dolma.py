@@ -52,7 +52,7 @@ def test_golden_folders(tmp_path: Path) -> None:
     whole = open_dolma(LocalStore(TOKENS), "eos_ordered/part-0-00000.npy", "u")
     assert [shard.path.rpartition("/")[2] for shard in dataset.shards] == [f"part-0-0000{n}.npy" for n in range(4)]
     assert (len(dataset), dataset.tokens) == (len(whole), whole.tokens)
-    with pytest.raises(NotFound, match=r"no '\.npy' file"):
+    with pytest.raises(NotFound, match=r"no '\.npy' files"):
         open_dolma(LocalStore(tmp_path), "", "u")
 
 
@@ -144,9 +144,9 @@ def test_rows_without_a_last_newline_and_with_quotes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tokens", "rows", "message"),
     [
-        (b"\0" * 9, "0,2,a,f,1\n2,5,b,f,2\n", "it has 9 bytes, which does not fit the 5 tokens"),
-        (b"\0" * 15, "0,2,a,f,1\n2,5,b,f,2\n", "does not fit"),
-        (b"\0" * 100, "", "does not fit the 0 tokens"),
+        (b"\0" * 9, "0,2,a,f,1\n2,5,b,f,2\n", "its 9 bytes do not match the 5 tokens"),
+        (b"\0" * 15, "0,2,a,f,1\n2,5,b,f,2\n", "do not match"),
+        (b"\0" * 100, "", "do not match the 0 tokens"),
         (b"\0" * 10, "0,2,a,f,1\n3,5,b,f,2\n", "'row 2': its tokens are 3 to 5, expected from 2 on"),
         (b"\0" * 10, "1,2,a,f,1\n2,5,b,f,2\n", "'row 1': its tokens are 1 to 2, expected from 0 on"),
         (b"\0" * 10, "0,5,a,f,1\n5,3,b,f,2\n", "'row 2': its tokens are 5 to 3"),
@@ -164,7 +164,7 @@ def test_damaged_files_are_refused(tmp_path: Path, tokens: bytes, rows: str, mes
 
 def test_other_things_that_are_refused(tmp_path: Path) -> None:
     store = put(tmp_path, bytes(10), "0,5,a,f,1\n")
-    with pytest.raises(DataError, match="does not fit"):
+    with pytest.raises(DataError, match="do not match"):
         open_dolma(store, "x.npy", "u", dtype="u4")
     assert open_dolma(store, "x.npy", "u", dtype="u2").tokens == 5
     (tmp_path / "x.csv.gz").write_bytes((tmp_path / "x.csv.gz").read_bytes()[:-9])
@@ -176,20 +176,20 @@ def test_other_things_that_are_refused(tmp_path: Path) -> None:
     array = io.BytesIO()
     np.save(array, np.zeros(3))
     (tmp_path / "x.npy").write_bytes(array.getvalue())
-    with pytest.raises(ConfigError, match="numpy saved"):
+    with pytest.raises(ConfigError, match="saved by numpy"):
         open_dolma(store, "x.npy", "u")
     (tmp_path / "x.csv.gz").unlink()
     (tmp_path / "x.npy").write_bytes(bytes(4))
-    with pytest.raises(NotFound, match=r"x\.npy: 'x\.csv\.gz' is not beside it"):
+    with pytest.raises(NotFound, match=r"x\.npy: its file 'x\.csv\.gz' .* is missing"):
         open_dolma(store, "x.npy", "u")
 
 
 def test_writing_wrongly(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
-    with pytest.raises(ConfigError, match="no tokens of type int32"), write_dolma(store, "x.npy", "i4"):
+    with pytest.raises(ConfigError, match="not support tokens of type int32"), write_dolma(store, "x.npy", "i4"):
         pass
     with write_dolma(store, "x.npy", "u2") as writer:
-        with pytest.raises(ConfigError, match="no place for the loss mask"):
+        with pytest.raises(ConfigError, match="cannot store a loss mask"):
             writer.add(*documents([1]), np.array([True]))
         with pytest.raises(ValueError, match="1 origins for 2 documents"):
             writer.add(*documents([1, 1]), origins=[("a", "f", 1)])

@@ -62,9 +62,9 @@ def test_recipes_take_patterns_and_lists_differ_in_their_fingerprint(suffix: str
 
 
 def test_what_does_not_belong_together_is_refused(folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"files of one of .*\.ds.* can be opened together, found \.ds, \.pbin"):
+    with pytest.raises(ConfigError, match=r"cannot be opened together: expected one of .*\.ds.*, found \.ds, \.pbin"):
         fm.open([folder / "x/a.ds", folder / "y/b.pbin"])
     with pytest.raises(NotFound):
         fm.open([folder / "x/a.ds", folder / "y/none.ds"])
-    with pytest.raises(ConfigError, match="'files' orders the files of a folder"):
+    with pytest.raises(ConfigError, match="'files' is only for folders"):
         fm.open([folder / "x/a.ds", folder / "y/b.ds"], files="nanotron")

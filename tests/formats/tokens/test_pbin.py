@@ -178,11 +178,11 @@ def damaged() -> dict[str, tuple[bytes, str]]:
     return {
         "empty": (b"", "0 bytes, which is less than the header"),
         "short": (good[:9], "9 bytes, which is less than the header"),
-        "killed": (bytes(8) + good[8:22], "length field is 0, although there is data.*stopped"),
+        "killed": (bytes(8) + good[8:22], "length field is 0 although there is data.*did not finish"),
         "killed early": (bytes(12), "length field is 0"),
         "tokens cut": (good[:18], "cut short .the header promises 10 bytes"),
         "index gone": (data, "cut short .the header promises"),
-        "index cut": (good[:-4], "list of documents at byte 22 is cut short"),
+        "index cut": (good[:-4], "list of documents at byte 22 is truncated"),
         "index cut at a stop": (good[:-4] + b".", "opcode|cut short|frame"),
         "token size": (struct.pack("<QI", 10, 3) + good[12:], "names tokens of 3 bytes"),
         "odd size": (struct.pack("<QI", 9, 2) + good[12:], "no whole number of tokens"),
@@ -350,7 +350,7 @@ class TestSidecar:
         with open(bounds_path(str(path)), "r+b") as f:
             f.seek(64 + 8 * 5)
             f.write(struct.pack("<Q", end))
-        with pytest.raises(DataError, match=r"x.pbin: documents end before they begin, or behind the last token"):
+        with pytest.raises(DataError, match=r"x.pbin: documents end before they begin, or after the last token"):
             open_one(path).read_raw([4, 5])
 
 

@@ -44,7 +44,7 @@ def test_a_file_of_any_format_is_a_recipe_of_one_source(folder: Path) -> None:
     with pytest.raises(FeedmillError, match=r"cut\.pbin: the file has 3 bytes, which is less than the header"):
         Recipe.load(folder / "cut.pbin").plan()
     (folder / "packed.jsonl.gz").write_bytes(b"\x1f\x8b")
-    with pytest.raises(NotFound, match="this kind of file is no dataset"):
+    with pytest.raises(NotFound, match="this kind of file is not a dataset"):
         Recipe.load(folder / "packed.jsonl.gz").plan()
 
 

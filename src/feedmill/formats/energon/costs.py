@@ -1,8 +1,8 @@
-"""What samples cost by the media metadata of an ``index.sqlite``: pixels and frames, in one query.
+"""Costs of samples from the media metadata of an ``index.sqlite``: pixels and frames, in one query.
 
-SQLite parses the metadata and finds the sample of each media file; Python sees two numbers a file. That takes 2 to 3 s
-of one core for 10^6 files, so the costs of large datasets are kept (see `feedmill.formats.cost_cache`), and found again
-in some milliseconds.
+SQLite parses the metadata and finds the sample of each media file; Python receives two numbers per file. This takes 2
+to 3 s of one core for 10^6 files, so the costs of large datasets are cached (see `feedmill.formats.cost_cache`) and
+loaded in milliseconds.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from feedmill.storage import Store
 from feedmill.storage.cache import cached_copy
 
 UNKNOWN = -1
-"""In place of a cost: the metadata does not say it."""
+"""Placeholder for a cost that the metadata does not have."""
 MEDIA_COSTS = ("pixels", "frames")
 _MOST = 1 << 50
-"""Of one file; more is damage. So the sum over a sample's files stays below 2^62."""
+"""Maximum cost of one file; more means corrupt metadata. It keeps the sum over a sample's files below 2^62."""
 
 
 def _number(name: str) -> str:
@@ -51,16 +51,16 @@ _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name IN ('med
 
 
 def _cost(by: str) -> str:
-    """SQL for the cost of one media file: 0 for sound alone, `UNKNOWN` where the metadata does not say it."""
+    """Return the SQL for the cost of one media file: 0 for audio only, `UNKNOWN` if the metadata lacks it."""
     return f"CAST(coalesce({_VALUES[by]}, CASE WHEN {_HAS_VIDEO} THEN {UNKNOWN} ELSE 0 END) AS INTEGER)"
 
 
 def media_costs(store: Store, counts: Int64s, by: str) -> Int64s | None:
-    """Costs of all samples of a prepared folder by their media; `UNKNOWN` where a media file's cost is not known.
+    """Return the costs of all samples of a prepared folder; `UNKNOWN` if the cost of a media file is unknown.
 
     Args:
         store: the folder.
-        counts: int64[shards], samples of each shard, in the order that numbers the shards.
+        counts: int64[shards], number of samples of each shard, by shard number.
         by: one of `MEDIA_COSTS`.
 
     Returns:
@@ -76,8 +76,8 @@ def media_costs(store: Store, counts: Int64s, by: str) -> Int64s | None:
 
 
 def _queried(store: Store, counts: Int64s, by: str) -> Int64s | None:
-    """`media_costs` from the index itself."""
-    # CROSS JOIN makes SQLite look up the sample of each media file, and not the other way round.
+    """Compute `media_costs` from the index."""
+    # CROSS JOIN makes SQLite look up the sample of each media file instead of the reverse.
     query = (
         f"SELECT tar_file_id * {MAX_SAMPLES} + sample_index, {_cost(by)}"
         f" FROM media_metadata CROSS JOIN samples ON sample_key = {_KEY}"
@@ -97,7 +97,7 @@ def _queried(store: Store, counts: Int64s, by: str) -> Int64s | None:
 
 
 def file_costs(store: Store, by: str) -> dict[str, int] | None:
-    """Path -> cost of each media file of a plain folder, `UNKNOWN` among them; None if there is no media metadata.
+    """Return path -> cost (or `UNKNOWN`) of each media file of a plain folder; None without media metadata.
 
     Raises:
         DataError: the index is damaged.
@@ -114,7 +114,7 @@ def file_costs(store: Store, by: str) -> dict[str, int] | None:
 
 
 def _has_rows(store: Store, connection: sqlite3.Connection, tables: int) -> bool:
-    """Return whether the index has the tables that are needed, and metadata of any file."""
+    """Return whether the index has the required tables and metadata of at least one file."""
     try:
         names = {name for (name,) in connection.execute(_TABLES)}
         if "media_metadata" not in names or len(names) < tables:
@@ -125,7 +125,7 @@ def _has_rows(store: Store, connection: sqlite3.Connection, tables: int) -> bool
 
 
 def _summed(number: Int64s, costs: Int64s, count: int) -> Int64s:
-    """Return the sum over each sample's media; a sample of which one cost is not known is `UNKNOWN`."""
+    """Return the sum over each sample's media; `UNKNOWN` for samples with an unknown cost."""
     unknown = (costs < 0) | (costs > _MOST)
     out = np.zeros(count, np.int64)
     np.add.at(out, number[~unknown], costs[~unknown])
@@ -134,13 +134,13 @@ def _summed(number: Int64s, costs: Int64s, count: int) -> Int64s:
 
 
 def _damaged(store: Store, connection: sqlite3.Connection, error: Exception) -> DataError:
-    """Return the error for metadata that SQLite cannot evaluate; names the entry whose JSON is invalid, if one is."""
+    """Return the error for metadata that SQLite cannot evaluate, naming an entry with invalid JSON if there is one."""
     entry = None
     try:
         query = "SELECT entry_key FROM media_metadata WHERE NOT json_valid(metadata_json) LIMIT 1"
         entry = (connection.execute(query).fetchone() or (None,))[0]
     except sqlite3.DatabaseError:
-        pass  # the database itself is damaged
+        pass  # the database itself is corrupt
     damaged = bad_index(store.locate(INDEX), f"media metadata: {error}")
     damaged.record = entry
     return damaged

@@ -1,4 +1,4 @@
-"""``index.sqlite``: opening it safely."""
+"""Open ``index.sqlite`` safely."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from feedmill.errors import DataError
 META = ".nv-meta"
 INDEX = f"{META}/index.sqlite"
 MAX_SAMPLES = 1 << 40
-"""Of one shard: each takes 512 bytes at least. So no sum of counts goes beyond an int64."""
+"""Maximum number of samples of a shard (each takes at least 512 bytes). It keeps sums of counts within an int64."""
 _NO_TABLES = (
     "SELECT name, CASE type WHEN 'table' THEN 'virtual table' ELSE type END FROM sqlite_master"
     " WHERE type NOT IN ('table', 'index') OR sql LIKE 'CREATE VIRTUAL %'"
@@ -20,17 +20,20 @@ _LONGEST_VALUE = 64 << 20
 
 
 def open_index(path: Path) -> sqlite3.Connection:
-    """Return a read-only connection that takes no locks: the index is only ever replaced as a whole.
+    """Return a read-only connection without locks, because the index is only ever replaced as a whole.
 
-    Views, triggers and virtual tables compute what they give, without end if their author likes: an index that has any
-    is refused (`DataError`), and so is a value that is longer than any name is.
+    Views, triggers and virtual tables can run arbitrary, even endless, queries: an index that has any is rejected
+    (`DataError`). Values much longer than any name are rejected too.
     """
     connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True, check_same_thread=False)
     try:
         connection.execute(f"PRAGMA mmap_size = {1 << 40}")
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
         odd = connection.execute(_NO_TABLES).fetchone()
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the second: of sqlite's own words about damaged text
+    except (
+        sqlite3.DatabaseError,
+        UnicodeDecodeError,
+    ) as error:  # the latter: in a message with corrupt text
         connection.close()
         raise bad_index(str(path), str(error)) from None
     if odd is not None:
@@ -40,7 +43,7 @@ def open_index(path: Path) -> sqlite3.Connection:
 
 
 def bad_index(where: str, reason: str) -> DataError:
-    """Return the error for an ``index.sqlite`` that is damaged."""
+    """Return the error for a corrupt ``index.sqlite``."""
     return DataError(
         f"the index cannot be read ({reason})", file=where, kind="bad-index", fix="Run 'feedmill prepare' again."
     )

@@ -1,13 +1,13 @@
-"""Writing Energon's ``index.sqlite``: which samples and parts a prepared folder has, and where they lie.
+"""Write Energon's ``index.sqlite``: the samples and parts of a prepared folder, and their locations.
 
-Two tables and four indexes, as Energon 7.4 makes them (docs/formats/energon.md): `samples` with one row per sample
-(shard number, key, number in the shard, offset and size of its piece of the tar), `sample_parts` with one row per part
+Two tables and four indexes, as Energon 7.4 writes them (docs/formats/energon.md): `samples` with one row per sample
+(shard number, key, number in the shard, offset and size in the tar), `sample_parts` with one row per part
 (shard number, number in the shard, part name, offset and size of the content). Keys are unique in the whole folder.
 
-Inserting rows and making four indexes is most of the time that preparing a folder takes. As all rows are known before
-the first is written, `write_index` instead writes SQLite's b-trees directly, page by page
-(`feedmill.kernels.files.btree`); SQLite makes the empty database, so that schema and header are its own. The same
-through SQLite alone is the reference, and the way for few rows and for whatever does not fit the fast one.
+Inserting rows and creating four indexes through SQLite takes most of the time of preparing a folder. All rows are known
+in advance, so `write_index` writes SQLite's b-trees directly, page by page (`feedmill.kernels.files.btree`). SQLite
+creates the empty database with its schema and header. Writing through SQLite alone is the reference; it is used for few
+rows and for data that the fast writer does not support.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ INDEXES = (
     "(tar_file_id, sample_index, part_name, content_byte_offset, content_byte_size)",
 )
 COMPILED_FROM = 30_000
-"""Rows from which the compiled writer pays, where numba is loaded already: its code loads in 0.03 s, and SQLite takes
-more than a microsecond a row."""
+"""Number of rows from which the compiled writer is faster if numba is already loaded: its code loads in 0.03 s, and
+SQLite needs more than a microsecond per row."""
 COMPILED_FROM_COLD = 300_000
-"""The same where numba has to be loaded too, in 0.3 s."""
+"""The same if numba must be loaded first, which takes 0.3 s."""
 _BATCH = 65_536
 
 
 @dataclass(slots=True)
 class IndexRows:
-    """What goes into the two tables, as columns.
+    """Content of the two tables, as columns.
 
     Attributes:
         tar_file_id, sample_index, byte_offset, byte_size: int64[n]; shard number, number in the shard, bytes.
         keys: n sample keys.
         part_tar_file_id, part_sample_index: int64[m], the sample that each part belongs to.
-        content_byte_offset, content_byte_size: int64[m], where the part's content lies, in bytes.
+        content_byte_offset, content_byte_size: int64[m], offset and size of the part's content in bytes.
         part_names: m part names.
     """
 
@@ -112,17 +112,16 @@ class IndexRows:
 
 
 def write_index(path: Path, rows: IndexRows, *, compiled: bool | None = None) -> None:
-    """Writes a whole ``index.sqlite``.
+    """Write a whole ``index.sqlite``.
 
     Args:
-        path: where; a file that is there is replaced. The caller gives a temporary name, syncs and renames.
-        rows: what to write, in this order.
-        compiled: write the b-trees with the numba kernel; by default where there are rows enough to pay for that. Rows
-            that it cannot take (a name above 900 bytes or with a NUL, more rows than fit into memory twice) go through
-            SQLite in any case.
+        path: temporary path; an existing file is replaced. The caller syncs and renames it.
+        rows: content, written in this order.
+        compiled: write the b-trees with the numba kernel; by default if there are enough rows. Unsupported rows (a name
+            above 900 bytes or with a NUL, more rows than fit into memory twice) are always written through SQLite.
 
     Raises:
-        DataError: ``duplicate-key``, or ``name-not-utf8`` where a name in a tar is not valid UTF-8.
+        DataError: ``duplicate-key``, or ``name-not-utf8`` if a name in a tar is not valid UTF-8.
         StorageError: the disk is full, the folder is read-only, and similar.
     """
     try:
@@ -138,17 +137,17 @@ def write_index(path: Path, rows: IndexRows, *, compiled: bool | None = None) ->
         if isinstance(error, OSError):
             raise storage_error(error, str(path)) from None
         if isinstance(error, sqlite3.OperationalError):
-            fix = "Check that the folder is writable and the disk has room, and run the same command again."
+            fix = "Check that the folder is writable and has free disk space, then run the command again."
             raise StorageError(f"the index cannot be written ({error})", file=str(path), fix=fix) from None
         raise
 
 
 def read_scan(connection: sqlite3.Connection, number: int, starts: Int64s) -> ShardScan | None:
-    """Return the samples of one shard as the index has them; None if it does not fit the shard's offset file.
+    """Return the samples of one shard from the index; None if they do not match the shard's offset file.
 
     Args:
-        connection: to the index, whose tables are those of 7.0 or later.
-        number: of the shard.
+        connection: connection to an index of release 7.0 or later.
+        number: shard number.
         starts: int64[n + 1], the content of the offset file.
     """
     from feedmill.kernels.files.tar import ShardScan
@@ -175,7 +174,7 @@ def read_scan(connection: sqlite3.Connection, number: int, starts: Int64s) -> Sh
 
 
 def duplicate_keys(rows: IndexRows, limit: int = 100) -> list[tuple[str, list[int]]]:
-    """Keys that occur more than once, each with its row numbers, in the order of their first rows."""
+    """Return keys that occur more than once with their row numbers, in the order of their first rows."""
     if len(set(rows.keys)) == len(rows.keys):
         return []
     seen: set[str] = set()
@@ -195,7 +194,7 @@ def _create(path: Path) -> sqlite3.Connection:
     """Return a new database with the two tables."""
     path.unlink(missing_ok=True)
     connection = sqlite3.connect(path, isolation_level=None)
-    # A failed write leaves no file behind, so that neither a journal nor syncing has a use here.
+    # A failed write leaves no file behind, so neither a journal nor syncing is needed.
     for pragma in ("page_size = 4096", "encoding = 'UTF-8'", "auto_vacuum = 0", "journal_mode = OFF"):
         connection.execute(f"PRAGMA {pragma}")
     connection.execute("PRAGMA synchronous = OFF")
@@ -206,7 +205,7 @@ def _create(path: Path) -> sqlite3.Connection:
 
 
 def _write_rows(path: Path, rows: IndexRows) -> None:
-    """`write_index` through SQLite alone: the reference of the compiled writer."""
+    """Write the index through SQLite alone: the reference of the compiled writer."""
     with contextlib.closing(_create(path)) as connection:
         connection.execute("PRAGMA cache_size = -65536")
         tar, index, offset, size = rows.sample_columns()
@@ -221,14 +220,14 @@ def _write_rows(path: Path, rows: IndexRows) -> None:
 
 
 def _batches(*columns: Int64s | list[str]) -> Iterator[tuple[int | str, ...]]:
-    """Rows as tuples of Python values, with no more of those at a time than a batch."""
+    """Yield rows as tuples of Python values, converted one batch at a time to save memory."""
     for low in range(0, len(columns[0]), _BATCH):
         pieces = [column[low : low + _BATCH] for column in columns]
         yield from zip(*(p if isinstance(p, list) else p.tolist() for p in pieces), strict=True)
 
 
 def _write_compiled(path: Path, rows: IndexRows) -> bool:
-    """`write_index` page by page. False, with nothing written, where the rows have to go through SQLite."""
+    """Write the index page by page. Return False without writing anything if the rows require SQLite."""
     if not _fits_memory(rows):
         return False
     from feedmill.kernels.files import btree
@@ -260,7 +259,7 @@ def _write_compiled(path: Path, rows: IndexRows) -> bool:
 
 
 def _fits_memory(rows: IndexRows) -> bool:
-    """Return whether the columns once more, with text and orders, stay below a quarter of the machine's memory."""
+    """Return whether a copy of the columns with text and orders fits into a quarter of the machine's memory."""
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
@@ -269,7 +268,7 @@ def _fits_memory(rows: IndexRows) -> bool:
 
 
 def _columns(ints: Sequence[Int64s], names: list[str]) -> Columns | None:
-    """Return a table for the kernel, or None if a name does not suit it."""
+    """Return a table for the kernel, or None if it does not support a name."""
     from feedmill.kernels.files.btree import LONGEST_TEXT, Columns
 
     data = ("\0".join(names) + "\0").encode() if names else b""
@@ -281,8 +280,10 @@ def _columns(ints: Sequence[Int64s], names: list[str]) -> Columns | None:
 
 
 def _empty_database(path: Path) -> dict[str, int] | None:
-    """SQLite's own empty database at `path`; the root page of each of its b-trees. None if SQLite was built to make
-    something other than six empty root pages after the first page."""
+    """Create an empty database with SQLite; return the root page of each b-tree.
+
+    Returns None if this build of SQLite does not create six empty root pages after the first page.
+    """
     with contextlib.closing(_create(path)) as connection:
         for statement in INDEXES:
             connection.execute(statement)
@@ -295,8 +296,11 @@ def _empty_database(path: Path) -> dict[str, int] | None:
 
 
 def _fill(path: Path, trees: list[Tree]) -> None:
-    """Writes the b-trees, then the number of pages into the header (SQLite wrote the rest of it; its change counter
-    still equals the counter that says for which version the number of pages holds)."""
+    """Write the b-trees, then the number of pages into the header.
+
+    SQLite wrote the rest of the header. Its change counter still equals the "version-valid-for" counter, so the number
+    of pages is valid.
+    """
     from feedmill.kernels.files.btree import write_trees
 
     file = os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
@@ -314,8 +318,8 @@ def _duplicate(rows: IndexRows) -> DataError:
         f"the key occurs {len(found)} times ({'; '.join(places)}{'; ...' if len(found) > 3 else ''})",
         record=key,
         kind="duplicate-key",
-        fix="Keys must be unique in the whole dataset, and the parts of a sample must follow one another: rename the"
-        " members, for example by putting the shard's name before the key.",
+        fix="Keys must be unique in the dataset, and the parts of a sample must be consecutive. Rename the members, for"
+        " example by adding the shard's name before the key.",
     )
 
 
@@ -333,8 +337,8 @@ def _not_utf8(rows: IndexRows) -> DataError:
         f"the member's name is not valid UTF-8 (shard {shard}, sample {sample})",
         record=name.encode("utf-8", "backslashreplace").decode(),
         kind="name-not-utf8",
-        fix="The tar was probably written with another encoding: rename the member and write the tar again, for"
-        " example with 'tar --format=pax' under a UTF-8 locale.",
+        fix="The tar was probably written with another encoding: rename the member and rewrite the tar, for example"
+        " with 'tar --format=pax' in a UTF-8 locale.",
     )
 
 

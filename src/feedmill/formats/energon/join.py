@@ -1,15 +1,15 @@
-"""Energon's join index: which samples of several prepared datasets belong together, by key.
+"""Energon's join index: samples of several prepared datasets with the same key.
 
 Layout of ``<metadataset>.yaml.cache/join_index_<sha256>.bin``: 8 bytes ``JIDX0001``; one i64, the number of datasets
 c; then rows of c times three i64, little endian: (shard, byte offset, byte size). The shard counts through the
 dataset's own shard list of the split used, excluded shards included; ``(-1, -1, -1)`` is a missing partner. Rows
 follow the first dataset's split and, within a shard, the samples.
 
-Energon names the file by a hash over each dataset's uuid, its excludes and its `nonmatch`. Two joins that differ in
-the split part alone get one name, and with two excludes the name depends on Python's hash seed, so a file of that name
-may hold the rows of another join. `own_name` hashes the split's shard list and the sorted excludes too: the same rows
-and the same name belong together, in every process. A file under Energon's name is read only where its rows can be
-proven to be the wanted ones (`_proven`); else the rows are computed from the SQLite indices.
+Energon names the file by a hash of each dataset's uuid, excludes and `nonmatch`. Two joins that differ only in the
+split get the same name, and with two excludes the name depends on Python's hash seed, so a file of that name may hold
+the rows of another join. `own_name` also hashes the split's shard list and the sorted excludes, so each name stands for
+the same rows in every process. A file under Energon's name is read only if its rows are provably correct (`_proven`);
+otherwise the rows are computed from the SQLite indices.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MISSING = -1
 
 ERROR, SKIP, NONE = "error", "skip", "none"
 NONMATCH = (ERROR, SKIP, NONE)
-"""What a missing partner does: is refused, leaves the row out, or leaves a gap in the row."""
+"""Handling of a missing partner: raise an error, skip the row, or leave a gap in the row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Part:
 
     Attributes:
         dataset: opened with the split to join.
-        nonmatch: what happens where it lacks a key of the first dataset; ``error`` for the first itself.
+        nonmatch: handling of keys of the first dataset that it lacks; ``error`` for the first dataset itself.
     """
 
     dataset: TarDataset
@@ -56,19 +56,19 @@ class Part:
 
     @property
     def table(self) -> PreparedShards:
-        """The dataset's shards."""
+        """Return the dataset's shards."""
         assert isinstance(self.dataset.table, PreparedShards)
         return self.dataset.table
 
     @classmethod
     def of(cls, dataset: Dataset, nonmatch: str = ERROR) -> Part:
-        """Raises `ConfigError` if the dataset has no index by key."""
+        """Return a part. Raises `ConfigError` if the dataset has no index by key."""
         prepared = isinstance(dataset, TarDataset) and isinstance(dataset.table, PreparedShards)
         if not isinstance(dataset, TarDataset) or not prepared or not dataset.store.exists(INDEX):
             raise ConfigError(
                 f"{dataset.url} cannot be joined: it has no index of its keys",
                 kind="not-prepared",
-                fix=f"Joins need folders of tar shards; run 'feedmill prepare {dataset.url}' on them.",
+                fix=f"Joins require folders of tar shards. Run 'feedmill prepare {dataset.url}' first.",
             )
         return cls(dataset, nonmatch)
 
@@ -78,8 +78,8 @@ class Join:
     """Rows of a join of c datasets.
 
     Attributes:
-        samples: int64[n, c], the sample's number in each opened dataset, -1 where it is missing.
-        places: int64[n, c, 3], the same as the file has it.
+        samples: int64[n, c], the sample's number in each opened dataset, -1 if missing.
+        places: int64[n, c, 3], the same rows in the file's form: (shard, byte offset, byte size).
     """
 
     samples: Int64s
@@ -87,12 +87,12 @@ class Join:
 
 
 def read_join_index(store: Store, name: str) -> Int64s:
-    """The rows of a file: int64[n, c, 3]. Raises `NotFound`, and `DataError` where it is cut or no join index."""
+    """Read the rows of a file, int64[n, c, 3]. Raises `NotFound`, and `DataError` if the file is invalid."""
     data = store.read(name)
     columns = int.from_bytes(data[8:16], "little", signed=True)
     if data[:8] != MAGIC or len(data) < 16 or columns < 1 or (len(data) - 16) % (24 * columns):
         raise DataError(
-            f"this is no whole join index ({len(data):,} bytes)",
+            f"not a complete join index ({len(data):,} bytes)",
             file=store.locate(name),
             kind="bad-join-index",
             fix="Delete it and run 'feedmill prepare' on the metadataset.",
@@ -101,18 +101,18 @@ def read_join_index(store: Store, name: str) -> Int64s:
 
 
 def write_join_index(store: Store, name: str, places: Int64s) -> None:
-    """Write rows int64[n, c, 3]; the file appears whole."""
+    """Write rows, int64[n, c, 3]. The file is published as a whole."""
     head = MAGIC + places.shape[1].to_bytes(8, "little")
     store.write_bytes(name, head + np.ascontiguousarray(places, "<i8").tobytes())
 
 
 def energon_name(parts: Sequence[Part]) -> str:
-    """The file name that Energon gives this join; where a dataset has several excludes, one of those it may give."""
+    """Return Energon's file name for this join; if a dataset has several excludes, one of the possible names."""
     return _file_name(b"".join(_identity(part) for part in parts))
 
 
 def own_name(parts: Sequence[Part]) -> str:
-    """Return the file name that stands for these rows and no others."""
+    """Return Feedmill's file name, which is unique for these rows."""
     shards = (f"\0shards={len(part.table.listed)}\0" + "\0".join(part.table.listed) for part in parts)
     listed = "".join(shards).encode("utf-8", "surrogateescape")
     return _file_name(b"feedmill" + b"".join(_identity(part) for part in parts) + listed)
@@ -130,15 +130,15 @@ def _file_name(words: bytes) -> str:
 
 
 def joined_samples(parts: Sequence[Part], cache: Store | None = None) -> Int64s:
-    """The rows of a join, int64[n, c]: sample numbers, -1 where one is missing; prepared ones where there are any.
+    """Return the rows of a join, int64[n, c], from a prepared file or computed: sample numbers, -1 if missing.
 
     Args:
         parts: the datasets, each opened with its split.
         cache: the folder of prepared rows.
 
     Raises:
-        ConfigError: no key is in all datasets, or a key is missing where it must not be.
-        DataError: a prepared file is damaged.
+        ConfigError: no key is in all datasets, or a required key is missing.
+        DataError: a prepared file is corrupt.
     """
     if cache is not None:
         own, theirs = own_name(parts), energon_name(parts)
@@ -152,7 +152,7 @@ def joined_samples(parts: Sequence[Part], cache: Store | None = None) -> Int64s:
 
 
 def prepare_join(parts: Sequence[Part], cache: Store) -> Join:
-    """Compute the rows and write them under `own_name`. Raises as `compute` does."""
+    """Compute the rows and write them under `own_name`. Raises as `compute`."""
     join = compute(parts)
     write_join_index(cache, own_name(parts), join.places)
     return join
@@ -182,7 +182,7 @@ def compute(parts: Sequence[Part]) -> Join:
 
 
 def _columns(first: Part, part: Part) -> tuple[Int64s, Int64s]:
-    """For each sample of the first dataset, in the order of its index: its partner's number and place."""
+    """Return the partner's number and place for each sample of the first dataset, in the order of its index."""
     connection = open_index(cached_copy(first.dataset.store, INDEX))
     partner = cached_copy(part.dataset.store, INDEX)
     try:
@@ -196,7 +196,7 @@ def _columns(first: Part, part: Part) -> tuple[Int64s, Int64s]:
                 (orjson.dumps(first.table.file_ids()),),
             )
             found = np.fromiter(chain.from_iterable(rows), np.int64).reshape(-1, 4)
-    except (sqlite3.DatabaseError, TypeError, ValueError) as error:  # SQLite keeps text in columns of integers too
+    except (sqlite3.DatabaseError, TypeError, ValueError) as error:  # SQLite allows text in integer columns
         raise bad_index(f"{partner} or {first.dataset.store.locate(INDEX)}", str(error)) from None
     ids = np.asarray(first.table.file_ids(), np.int64)
     if len(found) != first.table.counts[first.table.numbers(ids)].sum():
@@ -214,9 +214,9 @@ def _columns(first: Part, part: Part) -> tuple[Int64s, Int64s]:
 
 
 def samples_at(parts: Sequence[Part], places: Int64s, where: str) -> Int64s:
-    """Sample numbers int64[n, c] of rows as the file has them, int64[n, c, 3]. Raises `DataError` for other data."""
+    """Convert rows of a file, int64[n, c, 3], to sample numbers, int64[n, c]. Raises `DataError` for stale rows."""
     if places.shape[1] != len(parts):
-        raise _stale(where, f"it joins {places.shape[1]} datasets, {len(parts)} were expected")
+        raise _stale(where, f"expected {len(parts)} datasets, found {places.shape[1]}")
     return np.stack([_column(part, places[:, i], where) for i, part in enumerate(parts)], axis=1)
 
 
@@ -234,7 +234,7 @@ def _column(part: Part, places: Int64s, where: str) -> Int64s:
         starts, wanted = part.table.offsets(shard)[:-1], places[rows, 1]
         local = np.minimum(np.searchsorted(starts, wanted), len(starts) - 1)
         if not len(starts) or (starts[local] != wanted).any():
-            raise _stale(where, f"no sample of {part.dataset.url}/{name} begins where it says")
+            raise _stale(where, f"no sample of {part.dataset.url}/{name} begins at one of its offsets")
         samples[rows] = part.dataset.numbers(np.full(len(rows), shard), local)
         if (samples[rows] == MISSING).any():
             raise _stale(where, f"it has samples of {part.dataset.url} that the split excludes")
@@ -244,8 +244,8 @@ def _column(part: Part, places: Int64s, where: str) -> Int64s:
 def _proven(parts: Sequence[Part], places: Int64s, where: str) -> Int64s | None:
     """Return the rows of a file under Energon's name, or None if they may belong to another split.
 
-    A left join has one row for each sample of the first dataset, in order; that can be seen without the keys. Which
-    rows an inner join ought to have cannot.
+    A left join has one row for each sample of the first dataset, in order, which can be checked without the keys. The
+    rows of an inner join cannot be checked this way.
     """
     if any(part.nonmatch == SKIP for part in parts[1:]):
         return None
@@ -276,9 +276,9 @@ def _missing(first: Part, part: Part, samples: Int64s) -> ConfigError:
     except NotFound as error:
         elsewhere = f"; {error.what}" if error.kind == "other-split" else ""
     return ConfigError(
-        f"{_named(first)} has the key {key!r}{more}, {_named(part)} has not{elsewhere}",
+        f"missing key in a join: {_named(first)} has the key {key!r}{more}, {_named(part)} does not{elsewhere}",
         kind="join-missing",
-        fix="Add the samples, or say 'nonmatch: skip' (leave such rows out) or 'nonmatch: none' (leave a gap).",
+        fix="Add the samples, or set 'nonmatch: skip' (skip such rows) or 'nonmatch: none' (leave a gap).",
     )
 
 
@@ -286,7 +286,7 @@ def _nothing(parts: Sequence[Part]) -> ConfigError:
     return ConfigError(
         f"the join has no rows: no key of {_named(parts[0])} is in {' and in '.join(map(_named, parts[1:]))}",
         kind="empty-join",
-        fix="Join splits that hold the same keys; rows never reach across splits.",
+        fix="Join splits that contain the same keys; a join does not combine samples of different splits.",
     )
 
 

@@ -1,10 +1,10 @@
-"""The two media tables of Energon's ``index.sqlite``: metadata of media files, and by which choice they were collected.
+"""The two media tables of Energon's ``index.sqlite``: metadata of media files, and the filters that selected them.
 
 ``media_metadata`` has a row ``entry_key, metadata_type, metadata_json`` for each media file. The key is the full member
 name (``KEY.PART``) in a prepared dataset and the path relative to the folder, with ``/``, in a plain folder, whose
-``index.sqlite`` holds nothing but these tables. The type is ``image`` or ``av``, the JSON is compact.
-``media_filters`` has a row ``filter_id, strategy, patterns, created_at_utc`` for each choice; the metadata is that of
-their union.
+``index.sqlite`` has only these tables. The type is ``image`` or ``av``, the JSON is compact.
+``media_filters`` has a row ``filter_id, strategy, patterns, created_at_utc`` for each filter; the metadata covers the
+union of the filters.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _HAS_TABLES = "SELECT count(*) FROM sqlite_master WHERE name IN ('media_metadata
 
 @dataclass(slots=True)
 class MediaTables:
-    """What the two tables hold.
+    """Content of the two tables.
 
     Attributes:
         filters: (strategy, patterns) -> time of creation, in order of their ids.
@@ -45,10 +45,10 @@ class MediaTables:
 
 
 def read_tables(store: Store) -> MediaTables:
-    """Return the tables of a dataset or folder; empty if there is no index, or one without them.
+    """Return the tables of a dataset or folder; empty if there is no index, or it does not have them.
 
     Raises:
-        DataError: there is an index, and it cannot be read.
+        DataError: the index cannot be read.
     """
     found = MediaTables()
     if not store.exists(INDEX):
@@ -70,21 +70,22 @@ def read_tables(store: Store) -> MediaTables:
 def write_tables(
     path: Path, rows: Iterable[Row], filters: Mapping[tuple[str, str], str | None], without: Iterable[str] = ()
 ) -> None:
-    """Put rows and filters into a database that is being built, beside what it has.
+    """Add rows and filters to a database that is being built.
 
-    Rows replace those of the same key; a filter is added once. Of two rows with one key the last one counts.
+    Rows replace existing rows with the same key, and the last of several rows with one key wins. A filter that already
+    exists is not added again.
 
     Args:
         filters: (strategy, patterns) -> time of creation; None for now.
-        without: keys whose rows go.
+        without: keys of rows to delete.
 
     Raises:
-        DataError: the database that they are put into is damaged.
+        DataError: the database is corrupt.
         StorageError: the disk is full, and similar.
     """
     connection = sqlite3.connect(path)
     try:
-        # The file gets its name when it is whole: until then neither a journal nor syncing has a use.
+        # The file is renamed when it is complete, so neither a journal nor syncing is needed.
         connection.execute("PRAGMA journal_mode = OFF")
         connection.execute("PRAGMA synchronous = OFF")
         with connection:
@@ -98,7 +99,7 @@ def write_tables(
                 [(*one, created) for one, created in filters.items()],
             )
     except sqlite3.OperationalError as error:
-        fix = "Check that the folder is writable and the disk has room, and run the same command again."
+        fix = "Check that the folder is writable and has free disk space, then run the command again."
         raise StorageError(f"the media metadata cannot be written ({error})", file=str(path), fix=fix) from None
     except sqlite3.DatabaseError as error:
         raise bad_index(str(path), str(error)) from None

@@ -1,16 +1,17 @@
-"""Our own index of member names beside Energon's database: from a file name to its bytes in one probe.
+"""Feedmill's index of member names, in addition to Energon's database: find the bytes of a file name in one probe.
 
 ``.nv-meta/feedmill.members``, all numbers u64 little endian::
 
     64 bytes    "FMMEMBR1", slots, 36 bytes of index.uuid, zeros
     slots x 16  offset << 24 | shard, then size << 24 | low 24 bits of the name's CRC-32; all zero if empty
 
-A member named `name` (``key.part``) is looked for from slot ``crc * homes >> 32`` on, up to the first empty slot;
-`homes` is slots less the 4,096 at the end, which take what runs over. `offset` is that of the content in the tar, below
-2^40 like `size`; shards are numbered as in the database, below 2^24; members beyond these limits are skipped.
+The search for a member named `name` (``key.part``) begins at slot ``crc * homes >> 32`` and ends at the first empty
+slot; `homes` is the number of slots without the last 4,096, which take the overflow. `offset` is that of the content in
+the tar, below 2^40 like `size`; shards are numbered as in the database, below 2^24. Members beyond these limits are not
+in the index.
 
-It is a hint and nothing more: whoever uses it compares the tar header that stands before the content with the name, and
-asks the database where they differ. So a CRC that two names share costs time and never gives wrong bytes.
+A result is only a hint: the caller must compare the tar header before the content with the name, and query the database
+if they differ. So two names with the same CRC cost time but never return wrong bytes.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ _TAG = (1 << 24) - 1
 
 
 def write_members(path: Path, rows: IndexRows, uuid: str) -> None:
-    """Write the index of these rows to a file of this name. `uuid` ties it to the state of the database.
+    """Write the index of these rows to `path`. `uuid` identifies the state of the database.
 
     Raises:
-        UnicodeEncodeError: a name is not valid Unicode (the database has refused it before).
+        UnicodeEncodeError: a name is not valid Unicode (writing the database fails first).
     """
     slots = _slots(rows)
     header = _MAGIC + len(slots).to_bytes(8, "little") + uuid.encode("ascii", "replace")[:36].ljust(36, b"\0")
@@ -46,7 +47,10 @@ def write_members(path: Path, rows: IndexRows, uuid: str) -> None:
 
 
 def _slots(rows: IndexRows) -> np.ndarray[tuple[int, int], np.dtype[np.uint64]]:
-    """uint64[slots, 2], at most 7 of 10 in use: linear probing, of names with one CRC the first row first."""
+    """Return the hash table, uint64[slots, 2], at most 70% full, with linear probing.
+
+    Names with the same CRC are in the order of their rows.
+    """
     owners = np.searchsorted(rows.tar_file_id, rows.part_tar_file_id) + rows.part_sample_index
     begun = [zlib.crc32(f"{key}.".encode()) for key in rows.keys]  # a kernel would take longer to load than this takes
     encoded = {part: part.encode() for part in set(rows.part_names)}
@@ -61,7 +65,7 @@ def _slots(rows: IndexRows) -> np.ndarray[tuple[int, int], np.dtype[np.uint64]]:
     order = np.argsort(home, kind="stable")
     rank = np.arange(len(order))
     place = np.maximum.accumulate(home[order].astype(np.int64) - rank) + rank
-    keep = place < homes + _OVERFLOW - 1  # the last slot stays empty, so that every search ends
+    keep = place < homes + _OVERFLOW - 1  # keep the last slot empty, so that every search ends
     place, chosen = place[keep], fits[order[keep]]
     slots = np.zeros((homes + _OVERFLOW, 2), np.uint64)
     slots[place, 0] = offset[chosen] << np.uint64(24) | shard[chosen]
@@ -92,7 +96,7 @@ class Members:
         self._homes = slots - _OVERFLOW
 
     def find(self, name: str) -> tuple[int, int, int] | None:
-        """Shard number, offset and size of the content that is probably the member's; None if none is known."""
+        """Return shard number, offset and size of the content that is probably the member's; None if there is none."""
         crc = zlib.crc32(name.encode("utf-8", "surrogateescape"))
         words = self._words
         at = (crc * self._homes >> 32) * 2 + 8
@@ -103,6 +107,6 @@ class Members:
                 if size & _TAG == tag:
                     return place & _TAG, place >> 24, size >> 24
                 at += 2
-        except IndexError:  # a damaged file without the empty slot at its end
+        except IndexError:  # a corrupt file without the empty slot at its end
             pass
         return None

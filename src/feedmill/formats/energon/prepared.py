@@ -6,11 +6,11 @@ Layout (docs/formats/energon.md has it to the byte)::
     .nv-meta/split.yaml     split -> shard patterns; excluded shards and samples
     .nv-meta/dataset.yaml   sample type and field map (read by feedmill.samples)
     .nv-meta/index.sqlite   key -> shard, number, offset, size (since 6.0); parts (since 7.0); media metadata
-    .nv-meta/index.uuid     names this state of the index
+    .nv-meta/index.uuid     identifies this state of the index
     <shard>.tar.idx         u64 little endian: offset of each sample, then the end of the last one
 
-`PreparedShards` reads offsets from ``.tar.idx``, which every release wrote, and keys from SQLite where there is one.
-Opening costs the two small text files; an index file is mapped when its shard is first read.
+`PreparedShards` reads offsets from ``.tar.idx``, which every release wrote, and keys from SQLite if it exists. Opening
+reads only the two small text files; an offset file is mapped when its shard is first read.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Splits:
     samples_out: list[tuple[str, str]] = field(default_factory=list)
 
     def shards(self, split: str) -> list[str]:
-        """Shards of one split, without excluded ones."""
+        """Return the shards of one split, without excluded ones."""
         return [shard for shard in self.parts[split] if shard not in self.shards_out]
 
 
@@ -82,11 +82,11 @@ def idx_name(shard: str) -> str:
 
 
 def read_info(store: Store) -> dict[str, int]:
-    """Shard -> number of samples, in the order that numbers the shards.
+    """Return shard -> number of samples, by shard number.
 
     Raises:
         NotFound: the folder is not prepared.
-        DataError: the file cannot be understood.
+        DataError: the file is invalid.
     """
     if store.exists(INFO):
         where = store.locate(INFO)
@@ -99,7 +99,7 @@ def read_info(store: Store) -> dict[str, int]:
         content = yamls.read_yaml(store.read(INFO_YAML), where).value
     else:
         raise NotFound(
-            "the folder is not prepared (it has no .nv-meta/.info.json)",
+            "the folder is not prepared: it has no .nv-meta/.info.json",
             file=store.url,
             kind="not-prepared",
             fix="Run 'feedmill prepare' on it.",
@@ -111,13 +111,11 @@ def read_info(store: Store) -> dict[str, int]:
 
 
 def _bad_info(where: str, reason: str) -> DataError:
-    return DataError(
-        f"the file cannot be understood ({reason})", file=where, kind="bad-info", fix="Run 'feedmill prepare' again."
-    )
+    return DataError(f"invalid file ({reason})", file=where, kind="bad-info", fix="Run 'feedmill prepare' again.")
 
 
 def meta_file(store: Store, name: str) -> str:
-    """Return the path of a file in ``.nv-meta``. Raises `NotFound` naming the files that are there."""
+    """Return the path of a file in ``.nv-meta``. Raises `NotFound`, which names the existing files."""
     path = f"{META}/{name}"
     if not store.exists(path):
         have = sorted(e.path.removeprefix(f"{META}/") for e in store.files(META, suffixes=(".yaml", ".yml", ".json")))
@@ -131,7 +129,7 @@ def meta_file(store: Store, name: str) -> str:
 
 
 def read_splits(store: Store, name: str | None = None) -> Splits | None:
-    """Return the split file `name` (``split.yaml``, or ``split.json`` where that is missing); None if there is none."""
+    """Read the split file `name` (default ``split.yaml``, else ``split.json``); None if there is none."""
     if name is None:
         name = next((n for n in ("split.yaml", "split.json") if store.exists(f"{META}/{n}")), None)
         if name is None:
@@ -140,10 +138,10 @@ def read_splits(store: Store, name: str | None = None) -> Splits | None:
     where = store.locate(path)
     content = yamls.read_config(store.read(path), where).value
     if not isinstance(content, dict) or not isinstance(content.get("split_parts"), dict):
-        raise ConfigError("'split_parts' is missing", file=where, fix="Run 'feedmill prepare' to write a split file.")
+        raise ConfigError("'split_parts' is missing", file=where, fix="Write a split file with 'feedmill prepare'.")
     unknown = set(content) - {"split_parts", "exclude"}
     if unknown:
-        raise ConfigError(f"unknown entry {sorted(unknown)[0]!r}; only split_parts and exclude are known", file=where)
+        raise ConfigError(f"unknown entry {sorted(unknown)[0]!r}: expected split_parts and exclude", file=where)
     out = Splits()
     for split, patterns in content["split_parts"].items():
         out.parts[str(split)] = [shard for pattern in _strings(patterns, where) for shard in expand(pattern)]
@@ -160,7 +158,7 @@ def _strings(value: Any, where: str) -> list[str]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise ConfigError(f"a list of patterns was expected, found {value!r}", file=where)
+        raise ConfigError(f"expected a list of patterns, found {value!r}", file=where)
     return [str(item) for item in value]
 
 
@@ -168,7 +166,7 @@ class PreparedShards(ShardTable):
     """Shards of a prepared folder, in the order of a split.
 
     Attributes:
-        listed: the split's shards, excluded ones among them; join indices count in this list.
+        listed: the split's shards, including excluded ones; shard numbers of join indices refer to this list.
         excludes: excluded shards, and samples as ``shard/key``.
     """
 
@@ -211,7 +209,7 @@ class PreparedShards(ShardTable):
             raise NotFound("the shard's index is missing", file=where, kind="no-index", fix=again) from None
         if len(offsets) != self.counts[shard] + 1:
             raise DataError(
-                f"the index has {len(offsets) - 1} samples, .info.json says {self.counts[shard]}",
+                f"the index has {len(offsets) - 1} samples, but .info.json has {self.counts[shard]}",
                 file=self.store.locate(path),
                 kind="bad-index",
                 fix=again,
@@ -221,14 +219,14 @@ class PreparedShards(ShardTable):
         return offsets
 
     def _stands(self, key: str, shard: int, local: int) -> bool:
-        """Return whether the database, where it is at hand, has this key at this place."""
+        """Return whether the database has this key at this place; True if it is not available."""
         connection = self._connection() if self.store.is_local else None
         if connection is None:
             return True
         try:
             rows = connection.execute(_SAMPLE, (key,)).fetchall()
         except (sqlite3.DatabaseError, UnicodeEncodeError):
-            return True  # who looks for keys says so
+            return True  # looking up a key reports this
         return (self._number[self.shards[shard]], local) in rows
 
     def media_costs(self, by: str) -> Int64s | None:
@@ -246,7 +244,7 @@ class PreparedShards(ShardTable):
         return list(self._place)
 
     def numbers(self, file_ids: Int64s) -> Int64s:
-        """Shard numbers, int64[n], of numbers in the database, int64[n]; -1 for shards of other splits."""
+        """Return shard numbers for numbers of the database, int64[n]; -1 for shards of other splits."""
         known = np.full(len(self._names) + 1, -1, np.int64)  # the last entry is for -1: no shard
         known[list(self._place)] = list(self._place.values())
         if len(file_ids) and not -1 <= file_ids.min() <= file_ids.max() < len(self._names):
@@ -264,13 +262,13 @@ class PreparedShards(ShardTable):
         return self._place[row[0]], row[1], row[2]
 
     def _open_members(self) -> Members | None:
-        """Our own index of names; None if there is none for this state of the dataset."""
+        """Return Feedmill's index of names; None if there is none for this state of the dataset."""
         if not (self.store.exists(energon_members.PATH) and self.store.exists(UUID)):
             return None
         try:
             return Members(cached_copy(self.store, energon_members.PATH), sidecar.read_uuid(self.store))
         except (OSError, ValueError):
-            return None  # the database knows everything that it does
+            return None  # the database has the same information
 
     def _find_in_database(self, name: str) -> tuple[int, int, int] | None:
         try:
@@ -284,7 +282,7 @@ class PreparedShards(ShardTable):
         return row
 
     def _new_part_cursor(self) -> sqlite3.Cursor | None:
-        """One per thread; None if the index has no parts (releases before 7.0)."""
+        """Return a cursor for this thread; None if the index has no parts (releases before 7.0)."""
         connection = self._connection()
         known = connection and connection.execute(_HAS_PARTS).fetchone()
         return connection.cursor() if connection and known else None
@@ -306,7 +304,7 @@ class PreparedShards(ShardTable):
         if place is None:
             name = self._names[row[0]]
             raise NotFound(
-                f"the sample is in {name}, which this split leaves out",
+                f"the sample is in {name}, which is not part of this split",
                 file=self.store.url,
                 record=key,
                 kind="other-split",
@@ -315,7 +313,7 @@ class PreparedShards(ShardTable):
         return place, row[1]
 
     def _connection(self) -> sqlite3.Connection | None:
-        """One read-only connection per thread; None if the index has no keys (releases before 6.0)."""
+        """Return this thread's read-only connection; None if the index has no keys (releases before 6.0)."""
         if not hasattr(self._local, "connection"):
             exists = self.store.exists(INDEX)
             self._local.connection = open_index(cached_copy(self.store, INDEX)) if exists else None
@@ -346,17 +344,17 @@ class PreparedShards(ShardTable):
 
 
 def open_prepared(store: Store, name: str, *, split: str | None = None, split_config: str | None = None) -> TarDataset:
-    """Return a prepared folder, or one split of it.
+    """Open a prepared folder, or one split of it.
 
     Args:
         store: the folder.
         name: the path as the user gave it.
-        split: a name from the split file; None opens every shard (excluded ones left out).
-        split_config: another split file in ``.nv-meta``.
+        split: a name from the split file; None opens all shards except excluded ones.
+        split_config: name of another split file in ``.nv-meta``.
 
     Raises:
-        NotFound: not prepared, or no such split.
-        DataError, ConfigError: the description cannot be understood.
+        NotFound: the folder is not prepared, or there is no such split.
+        DataError, ConfigError: the index or the split file is invalid.
     """
     info = read_info(store)
     splits = read_splits(store, split_config) or Splits()
@@ -379,7 +377,7 @@ def open_prepared(store: Store, name: str, *, split: str | None = None, split_co
     missing = [shard for shard in shards if shard not in info]
     if missing:
         raise ConfigError(
-            f"the split {split!r} names {missing[0]!r}, which the index does not know",
+            f"the split {split!r} names {missing[0]!r}, which is not in the index",
             file=store.locate(f"{META}/{split_config or 'split.yaml'}"),
             kind="unknown-shard",
             fix="Correct the pattern, or run 'feedmill prepare' to index new shards.",

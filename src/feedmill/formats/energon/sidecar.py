@@ -1,15 +1,15 @@
-"""Our own index beside Energon's: what each shard held when it was indexed.
+"""Feedmill's sidecar of Energon's index: sizes and hashes of the shards when they were indexed.
 
 ``.nv-meta/feedmill.shards.json``::
 
     {"version": 1, "uuid": "<that of index.uuid>", "shards":
      {"s/0.tar": {"size": 20480, "version": "17f..-5000", "samples": 4, "digest": "<32 hex>", "word": "<32 hex>"}}}
 
-`size` is in bytes, `version` is the store's word for this state of the file (a new scan is due when it changes),
-`digest` is the xxh3-128 of the whole shard (absent where hashing was switched off) and `word` that of some blocks of it
-(`feedmill.formats.content`). `check` compares the digest with the files, `ShardGuard` the others when a shard is first
-read. A file with another uuid than the index is of an older state of it, and left aside. Energon ignores the file; a
-dataset without it is scanned again by the next `prepare`.
+`size` is in bytes. `version` is the store's version of the file; the shard is scanned again when it changes. `digest`
+is the xxh3-128 of the whole shard (absent if hashing was disabled), and `word` that of some blocks of it
+(`feedmill.formats.content`). `check` compares the digest with the files; `ShardGuard` compares the other fields when a
+shard is first read. A sidecar whose uuid differs from the index belongs to an older state and is ignored. Energon
+ignores the file; a dataset without it is scanned again by the next `prepare`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ VERSION = 1
 
 
 class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One shard as it was indexed: bytes, the store's version word, samples, xxh3-128 of the content."""
+    """One shard when it was indexed: size in bytes, store version, number of samples, and hashes of the content."""
 
     size: int
     version: str
@@ -45,20 +45,23 @@ class _File(msgspec.Struct, omit_defaults=True):
 
 
 def read(store: Store, *, older: bool = False) -> dict[str, ShardRecord]:
-    """Records by shard path; empty if there is no sidecar, or one that this release does not understand, or (unless
-    `older` ones will do, to who looks at sizes and versions) that belongs to an older index."""
+    """Return the records by shard path.
+
+    The result is empty if there is no sidecar, this release cannot read it, or it belongs to an older index. Pass
+    `older` to accept the latter, if only sizes and versions are used.
+    """
     try:
         content = msgspec.json.decode(store.read(PATH), type=_File)
     except NotFound:
         return {}
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return {}  # it only saves work: without it everything is scanned again
+        return {}  # without it, everything is scanned again
     fits = content.version == VERSION and (older or content.uuid in ("", read_uuid(store)))
     return content.shards if fits else {}
 
 
 def read_uuid(store: Store) -> str:
-    """Return names this state of the index; empty if nobody wrote it (releases before 6.0)."""
+    """Return the uuid of this state of the index; empty if there is none (releases before 6.0)."""
     try:
         return store.read(UUID).decode("ascii", "replace")
     except NotFound:
@@ -66,7 +69,7 @@ def read_uuid(store: Store) -> str:
 
 
 def with_words(store: Store, records: Mapping[str, ShardRecord]) -> dict[str, ShardRecord]:
-    """Records of shards in a store, with the words that are missing."""
+    """Return the records with missing content hashes (`word`) added."""
     missing = [shard for shard, record in records.items() if record.word is None]
     words = ordered_map(lambda s: content_word(store, s, records[s].size), missing, workers=16, in_flight=64)
     made = {s: structs.replace(records[s], word=word) for s, word in zip(missing, words, strict=True)}
@@ -74,6 +77,10 @@ def with_words(store: Store, records: Mapping[str, ShardRecord]) -> dict[str, Sh
 
 
 def write(store: Store, records: Mapping[str, ShardRecord], shards: Store | None = None) -> None:
-    """Write the sidecar, atomically; after ``index.uuid`` and the shards, which may be in a store of their own."""
+    """Write the sidecar atomically. Call this after writing ``index.uuid`` and the shards.
+
+    Args:
+        shards: store of the shards, if it is another one.
+    """
     data = msgspec.json.encode(_File(VERSION, with_words(shards or store, records), read_uuid(store)))
     store.write_bytes(PATH, msgspec.json.format(data, indent=1))

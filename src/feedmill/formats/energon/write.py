@@ -1,7 +1,7 @@
-"""Writing Energon's ``.nv-meta``: the small files, byte for byte as Energon 7.4 writes them.
+"""Write the small files of Energon's ``.nv-meta``, byte for byte as Energon 7.4 writes them.
 
-Every file appears whole or not at all. They are written in an order in which each intermediate state is a valid index
-(offset files, database, uuid, members, info, splits, description): a killed run leaves the old index or the new one.
+Every file is published as a whole. The order of writing keeps each intermediate state a valid index (offset files,
+database, uuid, members, info, splits, description): a killed run leaves the old index or the new one.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from feedmill.storage import Store
 ENERGON_VERSION = "7.4.1"
 """The release whose layout is written."""
 BESIDE = (INFO, INDEX, UUID, members.PATH, sidecar.PATH, f"{META}/split.yaml", f"{META}/dataset.yaml")
-"""Files of a prepared folder beside its shards."""
+"""Files of a prepared folder other than its shards."""
 
 
 def write_idx(store: Store, shard: str, starts: Int64s) -> None:
-    """The shard's ``.tar.idx``. `starts`: int64[n + 1], sample offsets and the end of the last sample."""
+    """Write the shard's ``.tar.idx``. `starts`: int64[n + 1], sample offsets and the end of the last sample."""
     store.write_bytes(idx_name(shard), starts.astype("<u8").tobytes())
 
 
 def write_info(store: Store, counts: Mapping[str, int], *, old: bool | None = None) -> None:
-    """``.info.json``; where a ``.info.yaml`` of an older release exists (`old`), it is kept in step."""
+    """Write ``.info.json``, and ``.info.yaml`` too if an older release wrote one (`old`)."""
     content = {"energon_version": ENERGON_VERSION, "shard_counts": dict(counts)}
     store.write_bytes(INFO, json.dumps(content, indent=2).encode())
     if store.exists(INFO_YAML) if old is None else old:
@@ -47,8 +47,8 @@ def write_info(store: Store, counts: Mapping[str, int], *, old: bool | None = No
 def write_uuid(store: Store, records: Mapping[str, ShardRecord]) -> str:
     """Write ``index.uuid`` for shards in this order, and return it.
 
-    It names their content: the same samples in the same shards have the same one. So writing an index again changes
-    nothing, and whatever was derived from the index of other content is out of date.
+    It is a hash of their content: the same samples in the same shards have the same uuid. So rewriting an index changes
+    nothing, and data derived from an index of other content is recognized as stale.
     """
     words = [f"{shard}\0{record.samples}\0{record.digest or record.version}" for shard, record in records.items()]
     word = str(uuid.UUID(bytes=xxhash.xxh3_128_digest("\n".join(words).encode("utf-8", "surrogateescape")), version=4))
@@ -59,30 +59,33 @@ def write_uuid(store: Store, records: Mapping[str, ShardRecord]) -> str:
 def write_splits(
     store: Store, parts: Mapping[str, Sequence[str]], exclude: Sequence[str] = (), name: str = "split.yaml"
 ) -> None:
-    """The split file; runs of numbered shards become brace patterns."""
+    """Write the split file. Runs of numbered shards become brace patterns."""
     content = {"split_parts": {part: collapse(shards) for part, shards in parts.items()}, "exclude": list(exclude)}
     write_yaml(store, name, content)
 
 
 def check_description_name(store: Store, name: str) -> None:
-    """Refuse a name for the description that is none, leads elsewhere, or is that of another file of the index.
+    """Check the file name of the description.
 
     Raises:
-        ConfigError: so it is.
+        ConfigError: the name is empty, leads to another folder, or belongs to another file of the index.
     """
     other = f"{META}/{name}" in (INFO, INFO_YAML, INDEX, UUID, f"{META}/split.yaml")
     if other or ".." in name.split("/") or name.rpartition("/")[2] in ("", "."):
         raise ConfigError(
-            f"the description cannot be named {name!r}",
+            f"invalid name of the description: {name!r}",
             file=store.locate(META),
             kind="bad-name",
-            fix="Give --dataset-yaml-name the name of a file of its own, e.g. dataset.yaml.",
+            fix="Set --dataset-yaml-name to an unused file name, e.g. dataset.yaml.",
         )
 
 
 def match_modes(store: Store, shards: Sequence[str]) -> None:
-    """Let whoever may read the shards read the index: ``.nv-meta`` gets the folder's mode, its files that of the first
-    shard, and offset files that of their own shard, the owner's rights added. Refusals are ignored."""
+    """Give the index the same read permissions as the shards.
+
+    ``.nv-meta`` gets the folder's mode, its files that of the first shard, and offset files that of their shard, plus
+    the owner's permissions. Errors are ignored.
+    """
     if not store.is_local or not shards:
         return
     root = Path(store.locate(""))
@@ -97,7 +100,7 @@ def match_modes(store: Store, shards: Sequence[str]) -> None:
 
 
 def match_folder(store: Store, name: str) -> None:
-    """The same for a plain folder: ``.nv-meta`` gets the folder's mode, the file in it that without execution."""
+    """Do the same for a plain folder: ``.nv-meta`` gets the folder's mode, its file that mode without execution."""
     if not store.is_local:
         return
     root = Path(store.locate(""))
@@ -109,5 +112,5 @@ def match_folder(store: Store, name: str) -> None:
 
 
 def write_yaml(store: Store, name: str, content: Mapping[str, Any]) -> None:
-    """A description file in ``.nv-meta``, keys in the order given."""
+    """Write a description file in ``.nv-meta``, with keys in the given order."""
     store.write_bytes(f"{META}/{name}", yaml.dump(dict(content), sort_keys=False).encode())

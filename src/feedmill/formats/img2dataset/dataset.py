@@ -1,15 +1,15 @@
-"""Folders that img2dataset wrote, in three of its output formats.
+"""Read folders that img2dataset wrote, in three of its output formats.
 
-Layout; ``00000`` numbers the shards, and a shard is whole once its ``_stats.json`` is there::
+Layout; ``00000`` numbers the shards, and a shard is complete once its ``_stats.json`` exists::
 
-    webdataset   00000.tar       000000000.jpg, .txt, .json of each image that was fetched
+    webdataset   00000.tar       000000000.jpg, .txt, .json of each downloaded image
     files        00000/          the same as files
     parquet      00000.parquet   a row for each URL; the image is the column jpg, png or webp, null where it failed
     all          00000_stats.json  {"count": 1000, "successes": 873, ...}
                  00000.parquet   (webdataset, files) one row for each URL, with its status
 
-Only what was fetched is a sample. Shards without ``_stats.json`` were being written when a download stopped: they are
-left out, and `describe` says so under ``remarks``. Refused: a shard that holds another number of images than its
+Only downloaded images are samples. Shards without ``_stats.json`` are incomplete because a download stopped: they are
+skipped, and `describe` reports them under ``remarks``. Rejected: a shard whose number of images differs from its
 ``successes``.
 """
 
@@ -43,7 +43,7 @@ _AGAIN = "Run img2dataset again in incremental mode after removing this shard, o
 
 
 def finished_shards(store: Store) -> dict[str, int]:
-    """Shard -> images in it, of the shards that are whole; empty if this is no folder of img2dataset."""
+    """Return shard -> number of images for complete shards; empty if img2dataset did not write this folder."""
     out = {}
     for entry in store.files(suffixes=("_stats.json",)):
         match = STATS.fullmatch(entry.path)
@@ -57,7 +57,7 @@ def _successes(store: Store, path: str) -> int:
         return int(orjson.loads(store.read(path))["successes"])
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         raise DataError(
-            f"the file cannot be understood ({type(error).__name__} {error})",
+            f"invalid statistics ({type(error).__name__} {error})",
             file=store.locate(path),
             kind="bad-info",
             fix=_AGAIN,
@@ -65,11 +65,14 @@ def _successes(store: Store, path: str) -> int:
 
 
 def open_img2dataset(store: Store, url: str, table: Callable[[list[str]], ShardTable]) -> Dataset:
-    """Return a folder of img2dataset. `table` makes a `ShardTable` of the tars of these paths.
+    """Open a folder of img2dataset.
+
+    Args:
+        table: returns a `ShardTable` for paths of tars.
 
     Raises:
-        DataError: a shard is damaged or holds another number of images than its statistics say.
-        NotFound: no shard is whole.
+        DataError: a shard is corrupt, or its number of images differs from its statistics.
+        NotFound: no shard is complete.
     """
     shards = finished_shards(store)
     files = list(store.files())
@@ -78,13 +81,13 @@ def open_img2dataset(store: Store, url: str, table: Callable[[list[str]], ShardT
     rows = {e.path.removesuffix(".parquet") for e in files if re.fullmatch(r"\d{5,}\.parquet", e.path)}
     kind, there = next(((k, t) for k, t in (("tar", tars), ("files", folders), ("parquet", rows)) if t), ("", set()))
     whole = {name: count for name, count in shards.items() if count}
-    remarks = [f"{name}: left out, its download was not finished" for name in sorted(there - set(shards))]
+    remarks = [f"{name}: skipped, its download is incomplete" for name in sorted(there - set(shards))]
     for name in whole:
         if name not in there:
             path = {"tar": f"{name}.tar", "files": name}.get(kind, f"{name}.parquet")
-            raise NotFound("this shard is gone", file=store.locate(path), kind="missing-shard", fix=_AGAIN)
+            raise NotFound("this shard is missing", file=store.locate(path), kind="missing-shard", fix=_AGAIN)
     if not whole:
-        raise NotFound("no shard of this download is finished", file=url, kind="no-samples", fix=_AGAIN)
+        raise NotFound("no shard of this download is complete", file=url, kind="no-samples", fix=_AGAIN)
     dataset: Dataset
     if kind == "tar":
         dataset = DownloadedTars(store, table([f"{name}.tar" for name in whole]), name=url)
@@ -103,7 +106,7 @@ def _check_counts(store: Store, shards: Mapping[str, int], counts: Int64s) -> No
     for (name, said), found in zip(shards.items(), counts.tolist(), strict=True):
         if said != found:
             raise DataError(
-                f"the shard holds {found} images, {name}_stats.json says {said}",
+                f"the shard has {found} images, but {name}_stats.json has {said}",
                 file=store.locate(name),
                 kind="wrong-count",
                 fix=_AGAIN,
@@ -117,7 +120,7 @@ class DownloadedTars(TarDataset):
 
 
 class DownloadedRows(TableDataset):
-    """The parquet output: rows whose image is there."""
+    """The parquet output: rows with a downloaded image."""
 
     format: ClassVar[str] = "img2dataset"
 
@@ -127,7 +130,7 @@ class DownloadedRows(TableDataset):
         image = next((word for word in IMAGES if word in names), None)
         if image is None or "key" not in names:
             raise DataError(
-                f"it has no column {' or '.join(IMAGES)} beside 'key' (it has: {', '.join(names)})",
+                f"missing column: expected 'key' and {' or '.join(IMAGES)}, found {', '.join(names)}",
                 file=store.locate(files[0]),
                 kind="no-column",
                 fix="Open the file itself to read it as a table.",
@@ -145,7 +148,7 @@ class DownloadedRows(TableDataset):
         return self._present[file][local]
 
     def _find_costs(self, by: str) -> Int64s | None:
-        """Pixels from the columns that img2dataset writes; an image is one frame."""
+        """Return pixels from the columns that img2dataset writes; an image is one frame."""
         if by == "frames":
             return np.broadcast_to(np.int64(1), (len(self),))
         if by == "pixels" and {"width", "height"} <= set(self.cost_fields):
@@ -159,7 +162,7 @@ class DownloadedRows(TableDataset):
 
 
 def _present(file: Any, column: str, where: str) -> Int64s:
-    """Return numbers of the rows that were fetched. Raises `DataError`."""
+    """Return the numbers of rows with a downloaded image. Raises `DataError`."""
     found: list[bool] = []
     for block in range(len(file.ends)):
         try:
@@ -171,7 +174,7 @@ def _present(file: Any, column: str, where: str) -> Int64s:
 
 
 class DownloadedFiles(Dataset):
-    """The files output: files of one name with different endings are a sample."""
+    """The files output: files with the same stem and different suffixes are a sample."""
 
     format: ClassVar[str] = "img2dataset"
 

@@ -1,4 +1,4 @@
-"""What marks a folder of img2dataset."""
+"""Detect folders of img2dataset."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ STATS = re.compile(r"(\d{5,})_stats\.json")
 
 
 def is_img2dataset(store: Store) -> str | None:
-    """None unless img2dataset wrote this folder. A remote one is not listed: its first shards identify it."""
+    """Return a mark if img2dataset wrote this folder, else None. Remote folders are not listed, only probed."""
     if not store.is_local:
         found = any(store.exists(f"{number:05d}_stats.json") for number in range(2))
     else:

@@ -1,4 +1,4 @@
-"""A numeric field of JSON lines as costs: the one cost that takes reading a file once, see `kept_costs`."""
+"""Costs from a numeric field of JSON lines. This is the only cost that requires reading the file, see `kept_costs`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _AT_ONCE = 4096
 
 
 def numeric_fields(line: bytes) -> list[str]:
-    """Return the fields of a record whose value is a number; none where the line is no JSON object."""
+    """Return the fields of a record whose value is a number; empty if the line is not a JSON object."""
     try:
         record = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -35,7 +35,7 @@ def line_costs(store: Store, path: str, begins: Int64s, ends: Int64s, by: str, *
         file: path or URL of the dataset, for errors.
 
     Raises:
-        DataError, ConfigError: as `field_costs`, and for a value that is no number or a line that is no JSON.
+        DataError, ConfigError: as `field_costs`, and if a value is not a number or a line is not JSON.
     """
     decoder = _decoder(by)
     pieces = [np.zeros(0, np.int64)]
@@ -44,7 +44,7 @@ def line_costs(store: Store, path: str, begins: Int64s, ends: Int64s, by: str, *
         lines = read_records(store, path, begins[part], ends[part])
         try:
             found = [record.value for record in decoder.decode(b"[" + b",".join(lines) + b"]")]
-        except (msgspec.MsgspecError, RecursionError):  # NaN, or a value that is no number: line by line it shows
+        except (msgspec.MsgspecError, RecursionError):  # NaN or not a number: parse line by line to find it
             found = [_value(line, by, low + number, file) for number, line in enumerate(lines)]
         pieces.append(_array(found, by, low, file))
     return field_costs(np.concatenate(pieces), None, by, file=file)
@@ -56,7 +56,7 @@ def _decoder(by: str) -> msgspec.json.Decoder[Any]:
 
 
 def _array(found: list[Any], by: str, first: int, file: str) -> npt.NDArray[Any]:
-    """Return numbers as an array of their common type; the first one that is missing or too large is named."""
+    """Return numbers as an array of their common type. Raises `DataError` for the first missing or too large one."""
     number = next((n for n, value in enumerate(found) if value is None or not -(2.0**63) < value < 2.0**63), None)
     if number is not None and found[number] == found[number]:  # what follows names NaN
         said = "missing" if found[number] is None else found[number]
@@ -68,7 +68,7 @@ def _value(line: bytes, by: str, number: int, file: str) -> Any:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise bad_cost(by, number, f"in a line that is no JSON ({error})", file=file) from None
+        raise bad_cost(by, number, f"in a line that is not JSON ({error})", file=file) from None
     value = record.get(by)
     if value is not None and not _is_number(value):
         raise bad_cost(by, number, json.dumps(value)[:80], file=file)

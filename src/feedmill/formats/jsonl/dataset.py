@@ -1,10 +1,10 @@
-"""JSONL: one JSON object a line, with Energon's ``.jsonl.idx`` beside it.
+"""Read JSONL files: one JSON object per line, with Energon's index ``.jsonl.idx``.
 
-Layout of the index: ``n + 1`` u64 little endian; entry i is the byte where record i begins (0 for the first), the last
-is the file's size. Blank lines belong to the record before them. Each other line must run from ``{`` to ``}``.
+Layout of the index: ``n + 1`` u64 little endian; entry i is the offset of record i (0 for the first), the last is the
+file's size. Blank lines belong to the previous record. Every other line must begin with ``{`` and end with ``}``.
 
-A record's key is its number as text, its only part is ``json``. Without an index the lines are found at opening.
-Splits, where there are some, stand in a file of their own (`jsonl_splits`); a record keeps its key in them.
+A record's key is its number as text, its only part is ``json``. Without an index, the lines are scanned at opening.
+Splits are stored in a separate file (`jsonl_splits`); a record has the same key in every split.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from feedmill.kernels.jsonl.lines import index_lines
 from feedmill.storage import Store
 
 _LARGE = 64 << 20
-"""Bytes from which reading a file once is work enough to keep what it gave."""
+"""Size in bytes from which results of reading a file are cached."""
 
 
 def idx_name(path: str) -> str:
@@ -38,22 +38,22 @@ def idx_name(path: str) -> str:
 
 
 def index_file(store: Store, path: str) -> Int64s:
-    """int64[n + 1]: where each record of a JSONL file begins, and the file's size.
+    """Return the offset of each record of a JSONL file, and the file's size, int64[n + 1].
 
     Raises:
-        DataError: the file is empty or blank, or a line is not an object; names the line's byte.
+        DataError: the file is empty or blank, or a line is not an object; it names the offset of the line.
     """
     where = store.locate(path)
     with store.local_copy(path) as local:
         size = local.stat().st_size
         if not size:
-            raise DataError("the file is empty", file=where, kind="empty-file", fix="It needs one JSON object a line.")
+            raise DataError("the file is empty", file=where, kind="empty-file", fix="Write one JSON object per line.")
         found = index_lines(np.asarray(np.memmap(local, np.uint8, "r")))
     if len(found.bad):
         raise bad_line(store, path, int(found.bad[0]))
     if len(found.starts) < 2:
         raise DataError(
-            "the file has only blank lines", file=where, kind="empty-file", fix="It needs one JSON object a line."
+            "the file has only blank lines", file=where, kind="empty-file", fix="Write one JSON object per line."
         )
     return found.starts
 
@@ -67,7 +67,7 @@ def bad_line(store: Store, path: str, offset: int) -> DataError:
         offset=offset,
         record=text.decode("utf-8", "replace"),
         kind="bad-line",
-        fix="Correct the line (each must hold one whole object), or run 'feedmill repair' to take it out.",
+        fix="Correct the line (each must have one complete object), or run 'feedmill repair' to remove it.",
     )
 
 
@@ -87,7 +87,7 @@ def bad_records(store: Store, path: str, starts: Int64s) -> Iterator[DataError]:
 
 
 def _odd_but_json(line: bytes) -> bool:
-    """Return whether Python's own parser takes it: NaN, Infinity and huge integers are not JSON, but common."""
+    """Return whether Python's parser accepts the line: NaN, Infinity and huge integers are not JSON, but common."""
     try:
         json.loads(line)
     except (ValueError, RecursionError):
@@ -96,14 +96,22 @@ def _odd_but_json(line: bytes) -> bool:
 
 
 def write_index(store: Store, path: str, starts: Int64s | None = None) -> Int64s:
-    """Write ``<path>.idx``; gives the offsets, int64[n + 1], which are found where they are not given."""
+    """Write ``<path>.idx`` and return the offsets, int64[n + 1].
+
+    Args:
+        starts: the offsets; by default, the file is scanned.
+    """
     found = index_file(store, path) if starts is None else starts
     store.write_bytes(idx_name(path), found.astype("<u8").tobytes())
     return found
 
 
 class JsonlDataset(Dataset):
-    """The records of one JSONL file, or of one of its splits; `line_splits` is its split file, None without one."""
+    """The records of one JSONL file, or of one of its splits.
+
+    Attributes:
+        line_splits: content of its split file; None without one.
+    """
 
     format = "jsonl"
 
@@ -122,7 +130,7 @@ class JsonlDataset(Dataset):
         size = self.store.stat(self.path).size
         if offsets[-1] != size:
             raise DataError(
-                f"the index is for a file of {offsets[-1]} bytes, this one has {size}",
+                f"the index does not match the file: expected {offsets[-1]} bytes, found {size}",
                 file=self.store.locate(idx),
                 kind="stale-index",
                 fix=again,
@@ -136,7 +144,7 @@ class JsonlDataset(Dataset):
         return splits
 
     def _chosen(self, split: str | None) -> Pieces | None:
-        """Return the records of a split; None for all. Where the file has no splits, each name means all of it."""
+        """Return the records of a split; None for all. If the file has no splits, any name selects all records."""
         if split is None or self.line_splits is None:
             return None
         return self.line_splits.part(split, self.store.locate(self.path))
@@ -160,15 +168,15 @@ class JsonlDataset(Dataset):
         ]
 
     def _whole(self, record: int, line: bytes) -> bytes:
-        """Return the line, as it was when it was indexed: one object."""
+        """Return the line. Raises `DataError` if it is not one object, as it was when it was indexed."""
         if line[:1] != b"{" or line[-1:] != b"}" or b"\n" in line:
             raise DataError(
-                "this record is not one line from '{' to '}', as it was when the file was indexed",
+                "the file changed after it was indexed: this record is not one line from '{' to '}'",
                 file=self.store.locate(self.path),
                 offset=int(self._offsets[record]),
                 record=str(record),
                 kind="stale-index",
-                fix=f"Run 'feedmill prepare {self.url}' again; without an index, open the file again.",
+                fix=f"Run 'feedmill prepare {self.url}' again. If the file has no index, open it again.",
             )
         return line
 
@@ -186,7 +194,7 @@ class JsonlDataset(Dataset):
         return self._source(checked, int(self._records(np.asarray([checked], np.int64))[0]))
 
     def stored_sizes(self, indices: Indices) -> Int64s:
-        """int64[n], the bytes of these lines."""
+        """Return the sizes of these lines in bytes, int64[n]."""
         records = self._records(np.asarray(indices, np.int64))
         sizes: Int64s = (self._offsets[records + 1] - self._offsets[records]).astype(np.int64)
         return sizes
@@ -211,7 +219,7 @@ class JsonlDataset(Dataset):
 
     @property
     def cost_fields(self) -> Sequence[str]:
-        """The numeric fields of the first record."""
+        """Return the numeric fields of the first record."""
         return numeric_fields(self.read_raw([0])[0].raw("json")) if len(self) else ()
 
     def costs_advice(self, by: str) -> str:
@@ -241,8 +249,8 @@ class JsonlDataset(Dataset):
         return known
 
     def _words(self, count: int) -> list[str]:
-        """Return what the fingerprint of the first records is made of."""
-        step = max(1, count // 1000)  # cheap for any size, and it notices an edited middle
+        """Return the strings that the fingerprint of the first `count` records hashes."""
+        step = max(1, count // 1000)  # cheap for any size, and detects most edits
         if self._pieces is None:
             some = self._offsets[: count + 1 : step]
             end = int(self._offsets[count])
@@ -278,11 +286,11 @@ class JsonlDataset(Dataset):
 
 
 def open_jsonl(store: Store, path: str, name: str, split: str | None = None) -> JsonlDataset:
-    """Return a JSONL file. Where nobody divided it into splits, any split name opens all of it.
+    """Open a JSONL file. If it has no splits, any split name opens all of it.
 
     Raises:
         NotFound: there is no such file or split.
-        DataError: a line is not an object, or index or splits are of another state of the file.
+        DataError: a line is not an object, or the index or splits do not match the file.
         ConfigError: the split file is invalid.
     """
     if not store.exists(path):

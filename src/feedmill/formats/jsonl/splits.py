@@ -1,15 +1,15 @@
-"""Splits of a JSONL file, in a file of Feedmill's own beside it: ``qa.jsonl.split.yaml``. Energon does not look at it.
+"""Splits of a JSONL file, in Feedmill's file ``qa.jsonl.split.yaml``. Energon does not read it.
 
 .. code-block:: yaml
 
-    samples: 60              # the records that were divided
-    last_at: 2441            # the byte where the last of them begins
-    split_parts:             # records by number: from, and up to but without
+    samples: 60              # number of records that were divided
+    last_at: 2441            # offset of the last of them
+    split_parts:             # record numbers: begin (inclusive), end (exclusive)
       train: [[0, 48]]
       val: [[48, 54]]
       test: [[54, 60]]
 
-A record may be in several splits or in none, but not twice in one; the pieces of a split stand in the file's order.
+A record may be in several splits or in none, but not twice in one. The ranges of a split are in ascending order.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _KEYS = ("samples", "last_at", "split_parts")
 
 
 class Pieces:
-    """The records of one split: ``[begin, end)`` of each piece, in ascending order, neighbours joined."""
+    """The records of one split as ranges ``[begin, end)``, in ascending order, with adjacent ranges merged."""
 
     def __init__(self, ranges: Sequence[tuple[int, int]]) -> None:
         joined: list[tuple[int, int]] = []
@@ -50,21 +50,21 @@ class Pieces:
         return int(self._before[-1])
 
     def records(self, indices: Int64s) -> Int64s:
-        """Return numbers in the file, int64[n], of samples of the split, int64[n] in ``[0, len)``."""
+        """Return the record numbers in the file of samples of the split, int64[n] in ``[0, len)``."""
         if not len(indices):
             return np.zeros(0, np.int64)
         piece = np.searchsorted(self._before, indices, side="right") - 1
         return np.asarray(self._begins[piece] + indices - self._before[piece], np.int64)
 
     def index(self, record: int) -> int | None:
-        """Return the sample of the split that is this record of the file; None if it is not in the split."""
+        """Return the number in the split of a record of the file; None if it is not in the split."""
         piece = int(np.searchsorted(self._begins, record, side="right")) - 1
         if piece < 0 or record >= self.ranges[piece][1]:
             return None
         return int(self._before[piece]) + record - self.ranges[piece][0]
 
     def first(self, count: int) -> list[tuple[int, int]]:
-        """Return the pieces of the first `count` samples."""
+        """Return the ranges of the first `count` samples."""
         out = []
         for (begin, end), before in zip(self.ranges, self._before.tolist(), strict=False):
             if before < count:
@@ -74,12 +74,11 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True)
 class LineSplits:
-    """What a split file says.
+    """Content of a split file.
 
     Attributes:
-        samples: how many records were divided.
-        last_at: the byte where the last of them begins. (Its end moves when lines are added behind a last line that had
-            no line break.)
+        samples: number of records that were divided.
+        last_at: offset of the last of them. (Its end moves if lines are added after a last line without a line break.)
         parts: split name -> its records.
     """
 
@@ -99,11 +98,11 @@ class LineSplits:
         return self.parts[name]
 
     def fits(self, offsets: Int64s) -> bool:
-        """Whether a file with records at these offsets, int64[n + 1], begins with the records that were divided."""
+        """Return whether a file with records at `offsets`, int64[n + 1], begins with the divided records."""
         return 0 < self.samples < len(offsets) and int(offsets[self.samples - 1]) == self.last_at
 
     def extended(self, offsets: Int64s) -> LineSplits:
-        """Return the same for a file that has grown: new records are in the first split, none moves to another."""
+        """Return the splits of a grown file: new records join the first split, and no record moves."""
         count = len(offsets) - 1
         first = next(iter(self.parts), "train")
         old = self.parts[first].ranges if first in self.parts else []
@@ -111,7 +110,7 @@ class LineSplits:
         return LineSplits(count, int(offsets[-2]), parts)
 
     def runs(self) -> list[tuple[int, int, tuple[str, ...]]]:
-        """Return all records, as runs ``[begin, end)`` that are in the same splits."""
+        """Return all records as ``(begin, end, splits)`` of runs in the same splits."""
         edges = {
             0,
             self.samples,
@@ -123,11 +122,16 @@ class LineSplits:
         ]
 
     def moved(self, offsets: Int64s) -> LineSplits:
-        """Return the same for another file of as many records, which begin at these offsets, int64[n + 1]."""
+        """Return the splits for another file with the same number of records, at `offsets`, int64[n + 1]."""
         return LineSplits(self.samples, int(offsets[self.samples - 1]), self.parts)
 
     def without(self, removed: Sequence[int], offsets: Int64s) -> LineSplits:
-        """The same for the file without some records: `removed`, ascending; `offsets`, int64[n + 1], with them."""
+        """Return the splits of the file without some records.
+
+        Args:
+            removed: record numbers, ascending.
+            offsets: int64[n + 1], record offsets before the removal.
+        """
         gone = np.asarray(removed, np.int64)
         gone = gone[gone < self.samples]
 
@@ -147,7 +151,7 @@ class LineSplits:
 
 
 def splits_name(path: str) -> str:
-    """Return the split file of a JSONL file."""
+    """Return the path of the split file of a JSONL file."""
     return f"{path}.split.yaml"
 
 
@@ -166,11 +170,11 @@ def read_splits(store: Store, path: str) -> LineSplits | None:
     document = yamls.read_yaml(store.read(name), store.locate(name))
     content = document.value
     if not isinstance(content, dict) or set(content) != set(_KEYS) or not isinstance(content["split_parts"], dict):
-        raise _wrong(document, (), "a split file has 'samples', 'last_at' and 'split_parts'")
+        raise _wrong(document, (), "invalid split file: expected 'samples', 'last_at' and 'split_parts'")
     samples, last_at = content["samples"], content["last_at"]
     for key, value in (("samples", samples), ("last_at", last_at)):
         if type(value) is not int or value < 0:
-            raise _wrong(document, (key,), f"{key!r} is a number, not {value!r}")
+            raise _wrong(document, (key,), f"{key!r} must be a number, found {value!r}")
     parts = {}
     for split, ranges in content["split_parts"].items():
         parts[split] = Pieces(_ranges(document, split, ranges, samples))
@@ -180,17 +184,17 @@ def read_splits(store: Store, path: str) -> LineSplits | None:
 def _ranges(document: yamls.Document, split: str, value: Any, samples: int) -> list[tuple[int, int]]:
     place = ("split_parts", split)
     if not isinstance(value, list):
-        raise _wrong(document, place, f"the split {split!r} is a list of pieces such as [0, 48]")
+        raise _wrong(document, place, f"the split {split!r} must be a list of ranges such as [0, 48]")
     out: list[tuple[int, int]] = []
     for number, piece in enumerate(value):
         where = (*place, number)
         if not (isinstance(piece, list) and len(piece) == 2 and all(type(edge) is int for edge in piece)):
-            raise _wrong(document, where, f"a piece is two record numbers such as [0, 48], not {piece!r}")
+            raise _wrong(document, where, f"a range must be two record numbers such as [0, 48], found {piece!r}")
         begin, end = piece
         if not 0 <= begin <= end <= samples:
-            raise _wrong(document, where, f"the piece {piece} is not within the {samples} records")
+            raise _wrong(document, where, f"the range {piece} is not within the {samples} records")
         if out and begin < out[-1][1]:
-            raise _wrong(document, where, f"the piece {piece} begins before the end of the one before it")
+            raise _wrong(document, where, f"the range {piece} begins before the end of the previous one")
         out.append((begin, end))
     return out
 
@@ -207,10 +211,10 @@ def _wrong(document: yamls.Document, place: tuple[str | int, ...], what: str) ->
 def unfitting(store: Store, path: str, splits: LineSplits, offsets: Int64s) -> DataError:
     """Return the error for splits of another state of the file."""
     return DataError(
-        f"the splits are of {splits.samples:,} records, the last of which begins at byte {splits.last_at:,}; this file"
-        f" has {len(offsets) - 1:,} records, the last at byte {int(offsets[-2]):,}",
+        f"the splits do not match the file: expected {splits.samples:,} records, the last at byte {splits.last_at:,};"
+        f" found {len(offsets) - 1:,} records, the last at byte {int(offsets[-2]):,}",
         file=store.locate(splits_name(path)),
         kind="stale-index",
-        fix="Where lines were only added, run 'feedmill prepare' again. Where others changed, divide the file again:"
+        fix="If lines were only added, run 'feedmill prepare' again. If other lines changed, divide the file again:"
         " 'feedmill prepare FILE --split-ratio 8,1,1'.",
     )

@@ -1,4 +1,4 @@
-"""LeRobot datasets: `dataset.py`, and what ``meta/`` says (`meta.py`)."""
+"""LeRobot datasets: `dataset.py`, and reading ``meta/`` (`meta.py`)."""
 
 from feedmill.formats.format import Format
 

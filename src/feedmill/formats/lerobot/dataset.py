@@ -1,4 +1,4 @@
-"""LeRobot datasets on disk, versions 2.x and 3.x: robot episodes, one sample a frame.
+"""Read LeRobot datasets, versions 2.x and 3.x: robot episodes, one sample per frame.
 
 Layout::
 
@@ -11,15 +11,15 @@ Layout::
     v3: meta/episodes/chunk-000/file-000.parquet    also: data/file_index, dataset_from_index,
                                                     videos/<camera>/file_index and from_timestamp, ...
         meta/tasks.parquet
-        data/chunk-000/file-000.parquet             several episodes a file
+        data/chunk-000/file-000.parquet             several episodes per file
         videos/<camera>/chunk-000/file-000.mp4
 
-A sample's parts are the columns of the frame, ``task`` (the words of its ``task_index``), and one part a camera: images
-stored in the columns are decoded as such; of videos, the frame at the sample's time is decoded when it is asked for,
-uint8[H, W, 3] (`raw` gives it as PNG). The key is ``EPISODE/FRAME``, six digits each. Splits are ranges of episodes.
+A sample's parts are the columns of the frame, ``task`` (the text of its ``task_index``), and one part per camera.
+Images stored in columns are decoded as images. From videos, the frame at the sample's time is decoded on access,
+uint8[H, W, 3] (`raw` returns it as PNG). The key is ``EPISODE/FRAME``, six digits each. Splits are ranges of episodes.
 
-Refused: templates that lead out of the folder, numbers of frames that differ between files and ``meta``, features that
-have no column.
+Rejected: path templates that lead out of the folder, numbers of frames that differ between files and ``meta``, and
+features without a column.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from feedmill.formats.tables.dataset import TableDataset
 from feedmill.storage import Store
 
 MOST_OPEN = 4096
-"""Data files that stay open."""
+"""Maximum number of data files kept open."""
 
 
 class LeRobotDataset(TableDataset):
@@ -79,7 +79,7 @@ class LeRobotDataset(TableDataset):
     ) -> None:
         self.info, self.episodes, self.tasks = info, episodes, tasks
         length = episodes.length
-        rows = np.bincount(episodes.file, length, len(episodes.files)).astype(np.int64)  # of each whole file
+        rows = np.bincount(episodes.file, length, len(episodes.files)).astype(np.int64)  # per complete file
         wanted = np.zeros(len(length), bool)
         wanted[chosen.start : chosen.stop] = True
         counts = np.bincount(episodes.file[wanted], length[wanted], len(episodes.files)).astype(np.int64)
@@ -89,7 +89,7 @@ class LeRobotDataset(TableDataset):
         self._chosen = np.flatnonzero(wanted)
         kept = np.flatnonzero(counts)
         first = int(starts[wanted][0]) if wanted.any() else 0
-        self._skipped = np.maximum(first - file_starts[kept], 0)  # rows of the first file that lie before the split
+        self._skipped = np.maximum(first - file_starts[kept], 0)  # rows of the first file before the split
         self._sample_counts = counts[kept]
         files = [episodes.files[n] for n in kept.tolist()]
         features = [name for name, feature in info["features"].items() if feature.get("dtype") != "video"]
@@ -107,7 +107,7 @@ class LeRobotDataset(TableDataset):
         return np.asarray(local + self._skipped[file], np.int64)
 
     def _episode(self, index: int) -> tuple[int, int]:
-        """Place among the episodes, and number of the frame in it, of a sample."""
+        """Return the position of a sample's episode in the dataset, and the frame's number in it."""
         at = int(np.searchsorted(self._episode_starts, index, side="right")) - 1
         return int(self._chosen[at]), index - int(self._episode_starts[at])
 
@@ -128,7 +128,7 @@ class LeRobotDataset(TableDataset):
         return out
 
     def _find_costs(self, by: str) -> Int64s | None:
-        """Return a sample holds one frame of each camera."""
+        """Return costs from the shapes of the cameras: a sample has one frame of each."""
         pixels = [_pixels(f) for f in self.info["features"].values() if f.get("dtype") in ("video", "image")]
         if by == "frames" and pixels:
             return np.broadcast_to(np.int64(len(pixels)), (len(self),))
@@ -163,7 +163,7 @@ class LeRobotDataset(TableDataset):
         return None
 
     def verify(self) -> Sequence[FeedmillError]:
-        """Read every block once, and look for the video files."""
+        """Read every block once, and check that the video files exist."""
         found = list(super().verify())
         for path in sorted({path for places in self.episodes.videos.values() for path, _ in places}):
             if not self.store.exists(path):
@@ -194,7 +194,7 @@ class LeRobotDataset(TableDataset):
 
 
 def _grids(features: Mapping[str, Any], names: Sequence[str]) -> list[tuple[str, np.dtype[Any]]]:
-    """Features of several axes, which the columns hold as lists of lists, with the type of their numbers."""
+    """Return features with several axes, stored as lists of lists, and their dtypes."""
     out = []
     for name, feature in features.items():
         try:
@@ -207,7 +207,7 @@ def _grids(features: Mapping[str, Any], names: Sequence[str]) -> list[tuple[str,
 
 
 def _pixels(feature: Mapping[str, Any]) -> int | None:
-    """Pixels of a camera's frame, whichever axis has the channels; None if its shape does not say it."""
+    """Return the pixels of a camera's frame, with channels on any axis; None if its shape is unknown."""
     shape: Sequence[Any] = feature.get("shape") or ()
     if len(shape) != 3 or any(type(n) is not int or not 0 < n < 1 << 20 for n in shape):
         return None
@@ -216,7 +216,7 @@ def _pixels(feature: Mapping[str, Any]) -> int | None:
 
 
 class _Files(Sequence[ColumnFile]):
-    """Data files, opened when they are first read: there may be as many as episodes."""
+    """Data files, opened on first access because there may be one per episode."""
 
     def __init__(self, store: Store, paths: list[str], rows: Int64s, features: list[str]) -> None:
         self._store, self._paths, self._expected, self._features = store, paths, rows, features
@@ -236,7 +236,7 @@ class _Files(Sequence[ColumnFile]):
             known = ParquetFile(self._store, path)
             if len(known) != self._expected[number]:
                 raise DataError(
-                    f"the file holds {len(known)} frames, its episodes have {self._expected[number]}",
+                    f"the file has {len(known)} frames, but its episodes have {self._expected[number]}",
                     file=self._store.locate(path),
                     kind="wrong-count",
                     fix=AGAIN,
@@ -265,7 +265,7 @@ def is_lerobot(store: Store) -> bool:
 
 
 def open_lerobot(store: Store, url: str, split: str | None = None) -> LeRobotDataset:
-    """Return a LeRobot dataset. Raises `NotFound`, `DataError`, `ConfigError`, `MissingExtra`."""
+    """Open a LeRobot dataset. Raises `NotFound`, `DataError`, `ConfigError`, `MissingExtra`."""
     try:
         return _opened(store, url, split)
     except (AttributeError, KeyError, MemoryError, OverflowError, TypeError, ValueError) as error:
@@ -285,7 +285,7 @@ def _opened(store: Store, url: str, split: str | None) -> LeRobotDataset:
     for name, found in (("total_episodes", len(episodes.length)), ("total_frames", frames)):
         if info.get(name) not in (None, found):
             raise DataError(
-                f"'{name}' is {info[name]}, but the episodes say {found}",
+                f"'{name}' is {info[name]}, but the episodes have {found}",
                 file=store.locate(INFO),
                 kind="wrong-count",
                 fix=AGAIN,
@@ -293,7 +293,7 @@ def _opened(store: Store, url: str, split: str | None) -> LeRobotDataset:
     splits = splits_of(store, info, len(episodes.length))
     if split is not None and split not in splits:
         have = ", ".join(map(repr, splits)) or "none"
-        raise NotFound(f"there is no split {split!r}", file=url, kind="no-such-split", fix=f"It has: {have}.")
+        raise NotFound(f"there is no split {split!r}", file=url, kind="no-such-split", fix=f"Splits are: {have}.")
     chosen = range(len(episodes.length)) if split is None else splits[split]
     tasks = tasks_v3(store) if new else tasks_v2(store)
     return LeRobotDataset(store, name=url, info=info, episodes=episodes, tasks=tasks, split=split, chosen=chosen)
@@ -305,5 +305,5 @@ def open_found(wanted: Wanted) -> LeRobotDataset:
 
 
 def mark(store: Store) -> str | None:
-    """Return whether a folder is a LeRobot dataset."""
+    """Return a mark if a folder is a LeRobot dataset, else None."""
     return "" if is_lerobot(store) else None

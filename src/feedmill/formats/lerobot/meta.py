@@ -1,4 +1,4 @@
-"""What ``meta/`` of a LeRobot dataset says: facts, episodes, tasks and splits, in versions 2.x and 3.x.
+"""Read ``meta/`` of a LeRobot dataset: facts, episodes, tasks and splits, in versions 2.x and 3.x.
 
 See `feedmill.formats.lerobot.dataset` for the layout.
 """
@@ -25,12 +25,12 @@ _FIELD = re.compile(r"\{(\w+)(?::0?(\d{0,2})d)?\}")
 
 @dataclass(slots=True)
 class Episodes:
-    """What ``meta`` says of the episodes, in the order of their frames.
+    """The episodes listed in ``meta``, in the order of their frames.
 
     Attributes:
         number, length: int64[episodes].
-        file: int64[episodes], the data file of each, as a number in `files`.
-        videos: camera -> (path, seconds at which the episode begins) of each.
+        file: int64[episodes], the data file of each, as an index of `files`.
+        videos: camera -> (path, start of the episode in seconds) of each.
     """
 
     number: Int64s
@@ -46,19 +46,19 @@ def read_info(store: Store) -> dict[str, Any]:
     try:
         info = orjson.loads(store.read(INFO))
     except orjson.JSONDecodeError as error:
-        raise DataError(f"the file is no JSON ({error})", file=where, kind="bad-info", fix=AGAIN) from None
+        raise DataError(f"the file is not JSON ({error})", file=where, kind="bad-info", fix=AGAIN) from None
     lacking = [key for key in ("codebase_version", "fps", "features", "data_path") if not info.get(key)]
     if lacking:
         raise DataError(f"it lacks {', '.join(map(repr, lacking))}", file=where, kind="bad-info", fix=AGAIN)
     if not isinstance(info["features"], dict) or not isinstance(info["fps"], int | float) or info["fps"] <= 0:
-        raise DataError("'features' must be an object, 'fps' above 0", file=where, kind="bad-info", fix=AGAIN)
+        raise DataError("'features' must be an object and 'fps' above 0", file=where, kind="bad-info", fix=AGAIN)
     try:
-        orjson.dumps(info)  # it reads deeper than it writes
+        orjson.dumps(info)  # orjson parses deeper nesting than it can write
     except TypeError:
         raise DataError("it is nested too deeply", file=where, kind="bad-info", fix=AGAIN) from None
     if not str(info["codebase_version"]).startswith(("v2", "v3")):
         raise ConfigError(
-            f"version {info['codebase_version']!r} is not read, v2 and v3 are",
+            f"unsupported version {info['codebase_version']!r}: expected v2 or v3",
             file=where,
             kind="unsupported",
             fix="Convert it with LeRobot's own scripts.",
@@ -67,7 +67,7 @@ def read_info(store: Store) -> dict[str, Any]:
 
 
 def splits_of(store: Store, info: Mapping[str, Any], episodes: int) -> dict[str, range]:
-    """Split -> range of episodes."""
+    """Return split -> range of episodes."""
     out = {}
     for name, text in (info.get("splits") or {}).items():
         match = re.fullmatch(r"(\d*):(\d*)", str(text))
@@ -84,12 +84,13 @@ def splits_of(store: Store, info: Mapping[str, Any], episodes: int) -> dict[str,
 
 
 def fill(store: Store, template: Any, **numbers: int | str) -> str:
-    """A path template such as ``data/chunk-{chunk_index:03d}/file.parquet``, filled in. Only names and widths are
-    understood, so that a template is no program.
+    """Fill in a path template such as ``data/chunk-{chunk_index:03d}/file.parquet``.
+
+    Only names and widths are supported, so that a template cannot run code.
 
     Raises:
-        DataError: a name that is not known.
-        ConfigError: the path leaves the folder.
+        DataError: a name is unknown.
+        ConfigError: the path leads out of the folder.
     """
 
     def value(match: re.Match[str]) -> str:
@@ -98,7 +99,7 @@ def fill(store: Store, template: Any, **numbers: int | str) -> str:
                 f"the path {template!r} has the unknown field {match[1]!r}",
                 file=store.locate(INFO),
                 kind="bad-info",
-                fix=f"Known are {', '.join(numbers)}.",
+                fix=f"Supported fields are {', '.join(numbers)}.",
             )
         found = numbers[match[1]]
         return f"{found:0{match[2] or 0}d}" if isinstance(found, int) else str(found)
@@ -120,7 +121,7 @@ def _lines(store: Store, path: str) -> list[dict[str, Any]]:
                 out.append(orjson.loads(line))
         except orjson.JSONDecodeError as error:
             raise DataError(
-                f"line {number} is no JSON ({error})", file=store.locate(path), kind="bad-line", fix=AGAIN
+                f"line {number} is not JSON ({error})", file=store.locate(path), kind="bad-line", fix=AGAIN
             ) from None
     return out
 
@@ -147,7 +148,7 @@ def episodes_v2(store: Store, info: Mapping[str, Any]) -> Episodes:
 
 
 def tasks_v2(store: Store) -> dict[int, str]:
-    """Task number -> its words, of version 2. Raises `NotFound`, `DataError`."""
+    """Return task number -> text, for version 2. Raises `NotFound`, `DataError`."""
     return {int(row["task_index"]): str(row["task"]) for row in _lines(store, "meta/tasks.jsonl")}
 
 
@@ -184,7 +185,7 @@ def episodes_v3(store: Store, info: Mapping[str, Any]) -> Episodes:
 
 
 def tasks_v3(store: Store) -> dict[int, str]:
-    """Task number -> its words, of version 3. Raises `NotFound`, `DataError`."""
+    """Return task number -> text, for version 3. Raises `NotFound`, `DataError`."""
     path = "meta/tasks.parquet"
     if not store.exists(path):
         raise gone(store, path)
@@ -195,7 +196,7 @@ def tasks_v3(store: Store) -> dict[int, str]:
 
 
 def _table(store: Store, paths: list[str], columns: list[str]) -> dict[str, list[Any]]:
-    """Columns of small Parquet files, one after the other."""
+    """Return the concatenated columns of small Parquet files."""
     out: dict[str, list[Any]] = {name: [] for name in columns}
     if not paths:
         raise gone(store, "meta/episodes/chunk-000/file-000.parquet")
@@ -217,5 +218,5 @@ def _table(store: Store, paths: list[str], columns: list[str]) -> dict[str, list
 def gone(store: Store, path: str) -> NotFound:
     """Return the error for a file that is missing."""
     return NotFound(
-        "the dataset lacks this file", file=store.locate(path), kind="missing-shard", fix="Download it again."
+        "this file of the dataset is missing", file=store.locate(path), kind="missing-shard", fix="Download it again."
     )

@@ -1,4 +1,4 @@
-"""MosaicML's streaming shards (MDS).
+"""Read MosaicML's streaming shards (MDS).
 
 Layout::
 
@@ -6,15 +6,15 @@ Layout::
                             "column_encodings": [...], "column_sizes": [null, 8, ...], "compression": null,
                             "raw_data": {"basename": ..., "bytes": ..., "hashes": {}}, "zip_data": null}, ...]}
     shard.00000.mds         u32 samples, u32[samples + 1] offsets from the beginning of the file, a description as JSON,
-                            the samples; all little endian. One sample: u32 size of each column of no fixed size, then
-                            the columns one after the other.
+                            the samples; all little endian. One sample: u32 size of each column without a fixed size,
+                            then the columns one after another.
     shard.00000.mds.zstd    the same, compressed as a whole (zstd, gz or bz2)
 
-Encodings are read as `feedmill.formats.mds.encodings` says. A compressed shard is unpacked into memory when it is first
-read and kept, up to `CACHE_BYTES`. Keys are sample numbers.
+`feedmill.formats.mds.encodings` documents the encodings. A compressed shard is decompressed into memory when it is
+first read, and cached up to `CACHE_BYTES`. Keys are sample numbers.
 
-Refused: pickled columns (their bytes can be read, their values only with trust), shards of other formats (json, csv),
-brotli and snappy, names that leave the folder, shards whose size or count is not what the index says.
+Rejected: shards of other formats (json, csv), brotli and snappy, names that lead out of the folder, and shards whose
+size or count differs from the index. Values of pickled columns require trust; their bytes can always be read.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from feedmill.storage.limits import max_unpacked, too_large
 
 INDEX = "index.json"
 CACHE_BYTES = 512 << 20
-"""Bytes of unpacked shards that an open dataset keeps."""
+"""Maximum bytes of decompressed shards cached by an open dataset."""
 
 _MOST = 1 << 32
-"""Offsets are u32: no shard has more samples or bytes."""
-_AGAIN = "Copy the dataset again, or write it again with MDSWriter."
+"""Maximum number of samples and bytes of a shard, because offsets are u32."""
+_AGAIN = "Copy the dataset again, or rewrite it with MDSWriter."
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One shard as the index has it: the stored file, its size, how it is compressed, and the raw file's size."""
+    """One shard of the index: the stored file, its size, its compression, and the size of the raw file."""
 
     path: str
     bytes: int
@@ -61,7 +61,7 @@ class Shard:
 
 
 def is_mds(store: Store) -> bool:
-    """Return whether the folder's ``index.json`` is one of streaming shards."""
+    """Return whether the folder's ``index.json`` is an index of streaming shards."""
     if not store.exists(INDEX):
         return False
     head = store.read(INDEX, 0, min(4096, store.stat(INDEX).size))
@@ -120,7 +120,7 @@ class MdsDataset(RowsDataset):
         if not len(numbers) or numbers[0] != shard.samples:
             found = int(numbers[0]) if len(numbers) else 0
             raise DataError(
-                f"the shard says that it holds {found} samples, {INDEX} says {shard.samples}",
+                f"the shard has {found} samples, but {INDEX} has {shard.samples}",
                 file=where,
                 kind="wrong-count",
                 fix=_AGAIN,
@@ -132,7 +132,7 @@ class MdsDataset(RowsDataset):
             or offsets[-1] != shard.raw_bytes
             or (np.diff(offsets) < 0).any()
         ):
-            raise DataError("the offsets in its head are invalid", file=where, kind="bad-header", fix=_AGAIN)
+            raise DataError("invalid offsets in the shard's header", file=where, kind="bad-header", fix=_AGAIN)
         self._offsets[file] = offsets
         return offsets
 
@@ -148,7 +148,7 @@ class MdsDataset(RowsDataset):
         return begin, end - begin
 
     def _find_costs(self, by: str) -> Int64s | None:
-        if by != "bytes" or any(shard.compression for shard in self.shards):  # a sample has no bytes of its own there
+        if by != "bytes" or any(shard.compression for shard in self.shards):  # samples have no stored size
             return None
         threads = 0 if self.store.is_local else 16
         offsets = ordered_map(self._shard_offsets, range(len(self.shards)), workers=threads, in_flight=64)
@@ -157,7 +157,7 @@ class MdsDataset(RowsDataset):
     def costs_advice(self, by: str) -> str:
         if by != "bytes":
             return super().costs_advice(by)
-        return "Its shards are compressed as a whole, so that samples have no size of their own: unpack them."
+        return "Its shards are compressed as a whole, so samples have no stored size. Decompress the shards."
 
     def _word(self, file: int) -> str:
         shard = self.shards[file]
@@ -165,7 +165,7 @@ class MdsDataset(RowsDataset):
         return f"{shard.bytes} {shard.raw_bytes} {sorted(shard.hashes.items())} {columns}"
 
     def verify(self) -> Sequence[FeedmillError]:
-        """Compare the heads of all shards with the index, and their bytes with its hashes."""
+        """Compare the headers of all shards with the index, and their bytes with its hashes."""
         found: list[FeedmillError] = []
         for number, shard in enumerate(self.shards):
             try:
@@ -223,7 +223,10 @@ def _unpack(store: Store, shard: Shard) -> tuple[bytes, int]:
             raw = read_within(stream, limit, file=where)
     if len(raw) != shard.raw_bytes:
         raise DataError(
-            f"unpacked it is not of {shard.raw_bytes} bytes, as {INDEX} says", file=where, kind="wrong-size", fix=_AGAIN
+            f"the decompressed shard does not have the {shard.raw_bytes} bytes of {INDEX}",
+            file=where,
+            kind="wrong-size",
+            fix=_AGAIN,
         )
     return raw, len(raw)
 
@@ -243,12 +246,12 @@ def _wrong_hashes(store: Store, shard: Shard) -> Iterator[FeedmillError]:
             continue
         if found != said:
             yield DataError(
-                f"its {name} is not the one in {INDEX}", file=store.locate(shard.path), kind="hash-mismatch", fix=_AGAIN
+                f"its {name} differs from {INDEX}", file=store.locate(shard.path), kind="hash-mismatch", fix=_AGAIN
             )
 
 
 def open_mds(store: Store, url: str) -> MdsDataset:
-    """Return a folder of streaming shards. Raises `NotFound`, `DataError`, `ConfigError`."""
+    """Open a folder of streaming shards. Raises `NotFound`, `DataError`, `ConfigError`."""
     where = store.locate(INDEX)
     try:
         content = orjson.loads(store.read(INDEX))
@@ -256,7 +259,7 @@ def open_mds(store: Store, url: str) -> MdsDataset:
         raise _bad(where, str(error)) from None
     listed = content.get("shards") if isinstance(content, dict) else None
     if not isinstance(listed, list) or content.get("version") != 2:
-        raise _bad(where, "it needs 'shards' and version 2")
+        raise _bad(where, "expected 'shards' and version 2")
     sizes = {entry.path: entry.size for entry in store.files()}
     shards = [_shard(store, item, number, sizes) for number, item in enumerate(listed)]
     return MdsDataset(store, [shard for shard in shards if shard.samples], name=url)
@@ -267,7 +270,7 @@ def _shard(store: Store, item: Any, number: int, sizes: Mapping[str, int]) -> Sh
     try:
         if item["format"] != "mds":
             raise ConfigError(
-                f"shard {number} is of the format {item['format']!r}, only mds is read",
+                f"shard {number} has the unsupported format {item['format']!r}: expected mds",
                 file=where,
                 kind="unsupported",
                 fix="Write it with MDSWriter, or open JSON lines as .jsonl.",
@@ -289,10 +292,10 @@ def _shard(store: Store, item: Any, number: int, sizes: Mapping[str, int]) -> Sh
         raise _bad(where, f"shard {number}: {type(error).__name__} {error}") from None
     if compression not in ("", "zstd", "gz", "bz2"):
         raise ConfigError(
-            f"shard {number} is compressed with {compression!r}",
+            f"shard {number} has the unsupported compression {compression!r}: expected zstd, gz or bz2",
             file=where,
             kind="unsupported",
-            fix="zstd, gz and bz2 are read: write the dataset with one of them, or unpack its shards.",
+            fix="Write the dataset with one of these, or decompress its shards.",
         )
     _check_file(store, path, size, sizes)
     return Shard(path, size, compression, raw_bytes, samples, hashes, columns)
@@ -301,11 +304,11 @@ def _shard(store: Store, item: Any, number: int, sizes: Mapping[str, int]) -> Sh
 def _check_file(store: Store, path: str, size: int, sizes: Mapping[str, int]) -> None:
     if path not in sizes:
         raise NotFound(
-            f"{INDEX} names this shard, but it is gone", file=store.locate(path), kind="missing-shard", fix=_AGAIN
+            f"{INDEX} lists this shard, but it is missing", file=store.locate(path), kind="missing-shard", fix=_AGAIN
         )
     if sizes[path] != size:
         raise DataError(
-            f"the shard has {sizes[path]} bytes, {INDEX} says {size}",
+            f"the shard has {sizes[path]} bytes, but {INDEX} has {size}",
             file=store.locate(path),
             kind="wrong-size",
             fix=_AGAIN,
@@ -313,7 +316,7 @@ def _check_file(store: Store, path: str, size: int, sizes: Mapping[str, int]) ->
 
 
 def _bad(where: str, why: str) -> DataError:
-    return DataError(f"the index cannot be understood ({why})", file=where, kind="bad-index", fix=_AGAIN)
+    return DataError(f"invalid index ({why})", file=where, kind="bad-index", fix=_AGAIN)
 
 
 def open_found(wanted: Wanted) -> MdsDataset:
@@ -322,5 +325,5 @@ def open_found(wanted: Wanted) -> MdsDataset:
 
 
 def mark(store: Store) -> str | None:
-    """Return whether a folder has streaming shards."""
+    """Return a mark if a folder has streaming shards, else None."""
     return "" if is_mds(store) else None

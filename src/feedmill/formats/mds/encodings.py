@@ -1,14 +1,14 @@
-"""The encodings of MDS columns: what the bytes of a column stand for.
+"""The encodings of MDS columns: how the bytes of a column are decoded.
 
-bytes, str, json                    as the names say (UTF-8)
+bytes, str, json                    bytes; text and JSON in UTF-8
 int                                 int64
 uint8 ... int64, float16 ... 64     one number, little endian
 str_int, str_float, str_decimal     a number as text: int, float, `decimal.Decimal`
 ndarray                             [type: 1 byte] [axes << 2 | log2 of the bytes of an axis: 1] [axes] values
-ndarray:TYPE, ndarray:TYPE:2,3      the same without the type; without the axes too
+ndarray:TYPE, ndarray:TYPE:2,3      the same without the type; without type and axes
 pil                                 u32 width, height, length of the mode; the mode; pixels: an array [H, W, C]
 jpeg, png                           the encoded image, decoded as images are
-list[jpeg], list[png], list[pil]    u32 nothing, number, sizes; then the images
+list[jpeg], list[png], list[pil]    u32 unused, number, sizes; then the images
 jpegarray, jpeg_array               u32 number, sizes; then the images
 pkl                                 a pickle: bytes, unless the user trusts the data
 """
@@ -40,8 +40,7 @@ _MODES = {
 
 
 class Column(NamedTuple):
-    """One column: its fixed size in bytes or None, how its bytes become a value, and the suffix by which bytes among
-    its values are decoded further."""
+    """One column: its fixed size in bytes or None, its decoder, and the suffix by which bytes values are decoded."""
 
     name: str
     encoding: str
@@ -54,8 +53,8 @@ def column(name: Any, encoding: Any, size: Any, where: str) -> Column:
     """Return the column of this name, encoding and fixed size.
 
     Raises:
-        ConfigError: an encoding that is not known.
-        ValueError: a size that is not that of the encoding.
+        ConfigError: the encoding is unknown.
+        ValueError: the size does not match the encoding.
     """
     if not isinstance(name, str) or not isinstance(encoding, str):
         raise ValueError("names and encodings must be text")
@@ -65,7 +64,7 @@ def column(name: Any, encoding: Any, size: Any, where: str) -> Column:
     decode, suffix = _reader(kind, rest)
     if decode is None:
         raise ConfigError(
-            f"the column {name!r} has the encoding {encoding!r}, which is not known",
+            f"the column {name!r} has the unknown encoding {encoding!r}",
             file=where,
             record=name,
             kind="unknown-encoding",
@@ -104,7 +103,7 @@ def _decimal(data: bytes) -> Decimal:
     try:
         return Decimal(data.decode("utf-8"))
     except InvalidOperation:
-        raise ValueError(f"{data[:40]!r} is no number") from None
+        raise ValueError(f"{data[:40]!r} is not a number") from None
 
 
 def _ndarray_reader(rest: str) -> Callable[[bytes], Any] | None:
@@ -124,7 +123,7 @@ def _ndarray(dtype: str | None, shape: tuple[int, ...] | None, data: bytes) -> n
     at = 0
     if dtype is None:
         if data[0] not in _DTYPES:
-            raise ValueError(f"{data[0]} stands for no type of array")
+            raise ValueError(f"{data[0]} is not an array type")
         dtype, at = _DTYPES[data[0]], 1
     if shape is None:
         axes, width = data[at] >> 2, 1 << (data[at] & 3)
@@ -140,7 +139,7 @@ def _pil(data: bytes) -> npt.NDArray[Any]:
         bits = np.frombuffer(data, np.uint8, -1, 12 + length).reshape(height, -(-width // 8))
         return np.unpackbits(bits, axis=1, count=width).astype(bool)
     if mode not in _MODES:
-        raise ValueError(f"images of the mode {mode!r} are not known")
+        raise ValueError(f"unknown image mode {mode!r}")
     dtype, channels = _MODES[mode]
     shape = (height, width) if channels == 1 else (height, width, channels)
     return np.frombuffer(data, dtype, -1, 12 + length).reshape(shape).copy()

@@ -1,7 +1,7 @@
-"""Writing MosaicML's streaming shards; see `feedmill.formats.mds.dataset` for the layout.
+"""Write MosaicML's streaming shards; see `feedmill.formats.mds.dataset` for the layout.
 
-A shard is put together in memory, as its head holds the place of every sample. Columns stand in the order of their
-names, as MDSWriter has them. The same samples give the same bytes.
+A shard is assembled in memory, because its header has the offset of every sample. Columns are sorted by name, as
+MDSWriter writes them. The same samples give the same bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def has_dtype(dtype: str) -> bool:
 
 
 def encode_array(value: Any) -> bytes:
-    """Return an array with its type and shape, as the encoding ``ndarray`` has it."""
+    """Return an array with its type and shape in the encoding ``ndarray``."""
     array = np.ascontiguousarray(value) if value.ndim else np.asarray(value)
     longest = max(array.shape, default=0)
     width = next(n for n in range(4) if longest < 1 << (8 << n))
@@ -63,18 +63,18 @@ ENCODERS: Mapping[str, Callable[[Any], bytes]] = {
     "json": _json,
     "ndarray": encode_array,
 }
-"""Encoding -> a function that makes bytes of a value."""
+"""Encoding -> function that encodes a value as bytes."""
 
 
 def write_shard(store: Store, path: str, columns: Mapping[str, str], rows: Sequence[Sequence[bytes]]) -> dict[str, Any]:
-    """Write one shard; gives its entry for `write_index`.
+    """Write one shard and return its entry for `write_index`.
 
     Args:
         columns: column -> encoding, in the order of their names.
         rows: for each sample the encoded values, in the order of the columns.
 
     Raises:
-        DataError: the shard would have 4 GiB or more, which its offsets cannot tell.
+        DataError: the shard would have 4 GiB or more, which its offsets cannot represent.
     """
     sizes = [SIZES.get(encoding) for encoding in columns.values()]
     facts = {
@@ -87,10 +87,10 @@ def write_shard(store: Store, path: str, columns: Mapping[str, str], rows: Seque
     offsets = 4 + 4 * (len(rows) + 1) + len(config) + np.concatenate(([0], np.cumsum(lengths)))
     if offsets[-1] > _MOST:
         raise DataError(
-            f"the shard would have {int(offsets[-1]):,} bytes, and MDS counts to {_MOST:,}",
+            f"the shard would have {int(offsets[-1]):,} bytes, more than the maximum of MDS, {_MOST:,}",
             file=store.locate(path),
             kind="shard-too-large",
-            fix="Make smaller shards: --shard-size 64MB.",
+            fix="Write smaller shards: --shard-size 64MB.",
         )
     with store.write(path) as file:
         file.write(struct.pack("<I", len(rows)))
@@ -107,12 +107,12 @@ def _sample(sizes: Sequence[int | None], row: Sequence[bytes]) -> bytes:
 
 
 def write_index(store: Store, shards: Sequence[Mapping[str, Any]]) -> None:
-    """Write ``index.json``: from now on the folder is a dataset."""
+    """Write ``index.json``, which makes the folder a dataset."""
     store.write_bytes(INDEX, orjson.dumps({"shards": list(shards), "version": 2}, option=orjson.OPT_SORT_KEYS))
 
 
 class MdsWriter(ColumnWriter):
-    """Shards of MDS and their index."""
+    """Writer of MDS shards and their index."""
 
     exact: ClassVar[AbstractSet[str]] = frozenset({"bytes", "jpeg", "png"})
     index: ClassVar[str] = INDEX

@@ -1,7 +1,7 @@
-"""One ``.npz`` file: a zip archive of ``.npy`` files, each of which is read by ranges where it is stored as it is.
+"""Read one ``.npz`` file: a zip archive of ``.npy`` files. Uncompressed members are read by ranges.
 
-Nothing is unpickled: arrays of objects are rejected by the header of their file alone. A compressed member is unpacked
-as a whole, up to the limit of `feedmill.storage.limits`.
+Nothing is unpickled: arrays of objects are rejected by the header of their file. A compressed member is decompressed as
+a whole, up to the limit of `feedmill.storage.limits`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from feedmill.storage.limits import max_unpacked, too_large
 from feedmill.storage.window import Window
 
 KINDS = "biufSU"
-"""Kinds of dtypes that are read: numbers, truth values, bytes and text."""
+"""Supported kinds of dtypes: numbers, booleans, bytes and text."""
 _HEAD = 10_000
-"""Bytes of an ``.npy`` header at most; NumPy's own limit."""
+"""Maximum bytes of an ``.npy`` header, as in NumPy."""
 _LEAST = 22
-"""Bytes of a zip archive without a file."""
-_FIX = "Copy the file again, or write it again with numpy.savez."
+"""Bytes of an empty zip archive."""
+_FIX = "Copy the file again, or rewrite it with numpy.savez."
 
 
 class Member(NamedTuple):
@@ -38,9 +38,9 @@ class Member(NamedTuple):
 
     Attributes:
         name: without ``.npy``.
-        at: offset of its values in the archive; None if they must be unpacked or stand column by column.
+        at: offset of its values in the archive; None if they are compressed or in Fortran order.
         head: bytes before the values in the member.
-        crc: of the member, as the archive's directory has it.
+        crc: checksum of the member in the archive's directory.
     """
 
     name: str
@@ -52,12 +52,12 @@ class Member(NamedTuple):
 
     @property
     def row_shape(self) -> tuple[int, ...]:
-        """Of one row."""
+        """Return the shape of one row."""
         return self.shape[1:]
 
     @property
     def row_bytes(self) -> int:
-        """Of one row."""
+        """Return the size of one row in bytes."""
         return self.dtype.itemsize * math.prod(self.row_shape)
 
 
@@ -66,13 +66,13 @@ class Archive:
 
     Attributes:
         members: the arrays by name.
-        others: names of files in the archive that are no arrays.
+        others: names of files in the archive that are not arrays.
 
     Args:
-        cache: keeps what had to be unpacked.
+        cache: cache of decompressed members.
 
     Raises:
-        DataError: the file is no such archive, or one of its arrays is invalid.
+        DataError: the file is not such an archive, or one of its arrays is invalid.
         TrustError: an array holds Python objects.
     """
 
@@ -92,7 +92,7 @@ class Archive:
 
     @property
     def word(self) -> str:
-        """What tells that the content changed: the checksums of all arrays."""
+        """Return a hash of the content: of the checksums of all arrays."""
         return " ".join(f"{m.name}:{m.crc:08x}" for m in self.members.values())
 
     def array(self, name: str) -> Any:
@@ -119,7 +119,7 @@ class Archive:
         if bad is None:
             return None
         return DataError(
-            "its bytes do not have the checksum in the archive's directory",
+            "checksum mismatch: its bytes do not match the checksum in the archive's directory",
             file=self.store.locate(self.path),
             record=bad,
             kind="hash-mismatch",
@@ -154,10 +154,10 @@ class Archive:
             dtype, shape, fortran, head = self._header(stream, name)
         if dtype.hasobject:
             raise TrustError(
-                f"the array {name!r} holds Python objects, and reading them runs code",
+                f"the array {name!r} contains Python objects, and reading them can run code",
                 file=self.store.locate(self.path),
                 record=name,
-                fix="Write it again as arrays of numbers or text.",
+                fix="Rewrite it as arrays of numbers or text.",
             )
         if dtype.kind not in KINDS:
             raise DataError(
@@ -165,7 +165,7 @@ class Archive:
                 file=self.store.locate(self.path),
                 record=name,
                 kind="unsupported",
-                fix="Write it again as an array of numbers, truth values, bytes or text.",
+                fix="Rewrite it as an array of numbers, booleans, bytes or text.",
             )
         values = math.prod(shape) * dtype.itemsize  # in Python: NumPy's product would overflow
         if min(shape, default=0) < 0 or head + values != info.file_size:
@@ -174,14 +174,14 @@ class Archive:
         return Member(name, dtype, shape, at, head, info.CRC)
 
     def _header(self, stream: IO[bytes], name: str) -> tuple[np.dtype[Any], tuple[int, ...], bool, int]:
-        """Type, shape, order and length of the header of an ``.npy`` file."""
+        """Return dtype, shape, whether in Fortran order, and length of the header of an ``.npy`` file."""
         data = io.BytesIO(stream.read(_HEAD + 12))
         try:
             version = np.lib.format.read_magic(data)
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             shape, fortran, dtype = read(data, max_header_size=_HEAD)
         except (ValueError, SyntaxError, TypeError) as error:
-            raise self.damaged(f"it is no .npy file ({error})", name) from None
+            raise self.damaged(f"it is not an .npy file ({error})", name) from None
         return dtype, tuple(shape), fortran and len(shape) > 1, data.tell()
 
     def _loaded(self, member: Member) -> tuple[Any, int]:
@@ -197,7 +197,7 @@ class Archive:
         return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False), size
 
     def damaged(self, why: str, record: str | None = None) -> DataError:
-        """Return the error for something that is wrong with the file."""
+        """Return the error for an invalid archive."""
         return DataError(
             f"the archive cannot be read: {why}",
             file=self.store.locate(self.path),

@@ -1,9 +1,9 @@
-"""``.npz``, NumPy's archive of arrays, several times faster than through `zipfile`.
+"""Read and write ``.npz``, NumPy's archive of arrays, several times faster than through `zipfile`.
 
-An ``.npz`` is a zip of ``<name>.npy`` members ("NEP 1", and PKWARE's APPNOTE for zip). It is read by a walk over the
-zip's directory, with headers of arrays remembered, and written without compression, the same bytes for the same
-arrays. What is not plain (zip64, encrypted, other compression than deflate, object arrays, newer header versions) is
-left to NumPy, which reads it or says what is wrong, and so is writing what would need zip64.
+An ``.npz`` is a zip of ``<name>.npy`` members ("NEP 1", and PKWARE's APPNOTE for zip). Reading scans the zip's
+directory and caches parsed array headers. Writing does not compress, and writes the same bytes for the same arrays.
+Unusual archives (zip64, encrypted, other compression than deflate, object arrays, newer header versions) are passed to
+NumPy, which reads them or raises an error, and so is writing that needs zip64.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ Array = np.ndarray[Any, Any]
 
 _CENTRAL = struct.Struct("<4s6H3L5H2L")
 _END = b"PK\x05\x06"
-_DATE = 0x21  # 1 January 1980, the first day that zip knows
+_DATE = 0x21  # 1 January 1980, the first date of zip
 _ZIP64_FROM = 1 << 31
-_PLAIN_FLAGS = 0x0808 | 0x0006  # a data descriptor, UTF-8, and how hard deflate tried
+_PLAIN_FLAGS = 0x0808 | 0x0006  # a data descriptor, UTF-8, and the level of deflate
 
 
 def read_npz(data: bytes, names: Iterable[str] | None = None, *, writable: bool = True) -> dict[str, Array]:
-    """Arrays by name, in stored order.
+    """Return arrays by name, in stored order.
 
     Args:
-        names: read only those of these that are there.
-        writable: without it arrays may be read-only, which saves a copy.
+        names: read only these arrays; missing ones are skipped.
+        writable: if False, arrays may be read-only, which saves a copy.
 
     Raises:
-        ValueError, OSError, zipfile.BadZipFile, zlib.error: it is no npz, is damaged, or has objects in it.
-        DataError: of kind ``too-large``.
+        ValueError, OSError, zipfile.BadZipFile, zlib.error: the data is not npz, is corrupt, or contains objects.
+        DataError: the arrays decompress to more than the limit (kind ``too-large``).
     """
     wanted = None if names is None else set(names)
     found = _directory(data)
@@ -69,14 +69,14 @@ def read_npz(data: bytes, names: Iterable[str] | None = None, *, writable: bool 
 
 
 def _rest(limit: int, size: int, stored: int) -> int:
-    """Return what may still be unpacked after this many bytes. Raises `DataError` of kind ``too-large``."""
+    """Return the bytes that may still be decompressed. Raises `DataError` of kind ``too-large``."""
     if size > limit:
         raise too_large(max_unpacked(stored))
     return limit - size
 
 
 def _directory(data: bytes) -> list[tuple[str, int, int, int, int, int]] | None:
-    """(name, method, crc, packed size, size, offset) of every array; None if anything is unusual."""
+    """Return (name, method, crc, packed size, size, offset) of every array; None if anything is unusual."""
     end = len(data) - 22
     if end < 0 or data[end : end + 4] != _END:
         return None
@@ -129,7 +129,7 @@ def _array(data: bytes, method: int, crc: int, packed: int, size: int, local: in
 
 @lru_cache(maxsize=4096)
 def _header(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...], bool, int] | None:
-    """dtype, shape, whether in Fortran's order, and elements; None if NumPy shall look at it."""
+    """Return dtype, shape, whether in Fortran order, and number of elements; None for headers left to NumPy."""
     try:
         shape, fortran, dtype = np.lib.format.read_array_header_1_0(io.BytesIO(header[8:]))
     except ValueError:
@@ -143,14 +143,14 @@ def _header(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...], bool, int] |
 
 
 def npy(array: Any) -> bytes:
-    """Return an array as ``.npy``. Raises `ValueError` for arrays of Python objects: they would have to be pickled."""
+    """Return an array as ``.npy``. Raises `ValueError` for arrays of Python objects, which require pickling."""
     out = io.BytesIO()
     np.lib.format.write_array(out, np.asanyarray(array), allow_pickle=False)
     return out.getvalue()
 
 
 def npz(arrays: Mapping[str, Any]) -> bytes:
-    """Arrays by name as ``.npz``. Raises as `npy` does."""
+    """Return arrays by name as ``.npz``. Raises as `npy`."""
     members = [(f"{name}.npy".encode(), npy(array)) for name, array in arrays.items()]
     if sum(len(name) + len(data) + 100 for name, data in members) >= _ZIP64_FROM or len(members) >= 1 << 16:
         out = io.BytesIO()

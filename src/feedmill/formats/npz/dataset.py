@@ -1,17 +1,17 @@
-"""Samples that are rows of NumPy's ``.npz`` files.
+"""Read NumPy's ``.npz`` files as datasets: samples are rows of their arrays.
 
-Layout: every file is a shard, in the order of their names. An array whose first axis counts samples is a column: of
-numbers, truth values, bytes, text, or arrays of one shape. Values of other lengths need what `write.py` adds::
+Layout: every file is a shard, sorted by name. An array whose first axis counts samples is a column of numbers,
+booleans, bytes, text, or arrays of one shape. Values of varying length require the arrays that `write.py` adds::
 
     __columns__.npy     uint8: the form of each column as JSON, such as {"caption": "text", "image": "jpeg"}
-    NAME.npy            values; of text, bytes and arrays of several shapes those of all samples, one after another
-    NAME.offsets.npy    int64[samples + 1]: where each sample begins among these
-    NAME.shapes.npy     int64[samples, axes]: of arrays of several shapes
+    NAME.npy            values; for text, bytes and arrays of several shapes, those of all samples concatenated
+    NAME.offsets.npy    int64[samples + 1]: offset of each sample in them
+    NAME.shapes.npy     int64[samples, axes]: shapes, for arrays of several shapes
 
 Forms are ``int``, ``float``, ``bool``, ``text``, ``json``, ``bytes``, ``jpeg``, ``png`` and ``array:<dtype>``. Keys are
 sample numbers, or the texts of the column ``__key__``. Rejected: arrays of Python objects, two arrays of one name, and
-shards whose columns differ in name, form or type. Arrays without an axis and files that are no arrays belong to no
-sample: `describe` names them under ``remarks``.
+shards whose columns differ in name, form or type. Arrays without an axis, and files that are not arrays, are not part
+of samples: `describe` lists them under ``remarks``.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from feedmill.storage import Store
 
 COLUMNS, OFFSETS, SHAPES, KEY = "__columns__", ".offsets", ".shapes", "__key__"
 CACHE_BYTES = 512 << 20
-"""Bytes of offsets and unpacked arrays that an open dataset keeps."""
+"""Maximum bytes of offsets and decompressed arrays cached by an open dataset."""
 _IMAGES = {"jpeg": "jpg", "png": "png", "bytes": ANY}
 
 
 class Column(NamedTuple):
-    """A column of a shard: its form (nothing if only the array says it), and which arrays tell where values lie."""
+    """A column of a shard: its form (empty if given by the array), and the names of its offset and shape arrays."""
 
     name: str
     form: str
@@ -55,23 +55,23 @@ class Shard:
         self.columns = self._columns()
         counts = {column.name: self._count(column) for column in self.columns}
         if not counts:
-            raise archive.damaged("it holds no array with an axis of samples")
+            raise archive.damaged("no array has an axis of samples")
         if len(set(counts.values())) > 1:
             shown = ", ".join(f"{name}: {count}" for name, count in list(counts.items())[:4])
             raise archive.damaged(f"its columns have different numbers of rows ({shown})")
         self.count = next(iter(counts.values()))
 
     def schema(self) -> dict[str, str]:
-        """Return what must be equal in all shards: the form, or the type and shape, of each column."""
+        """Return the form, or the type and shape, of each column, which must be equal in all shards."""
         members = self.archive.members
         return {c.name: c.form or _type_of(members[c.name]) for c in self.columns}
 
     def remarks(self) -> list[str]:
-        """Return what of the file is in no sample."""
+        """Return notes about content of the file that is not part of samples."""
         archive = self.archive
         used = {name for c in self.columns for name in (c.name, c.offsets, c.shapes)} | {COLUMNS}
-        found = [f"the array {name!r} is in no sample" for name in archive.members if name not in used]
-        found += [f"{name!r} is no array" for name in archive.others]
+        found = [f"the array {name!r} is not part of any sample" for name in archive.members if name not in used]
+        found += [f"{name!r} is not an array" for name in archive.others]
         return [f"{archive.path}: {remark}" for remark in found]
 
     def values(self, column: Column, local: Int64s) -> list[Any]:
@@ -96,7 +96,7 @@ class Shard:
                 return block.decode()
             return orjson.loads(block) if column.form == "json" else block
         except ValueError as error:
-            raise self.archive.damaged(f"a value is no {column.form} ({error})", column.name) from None
+            raise self.archive.damaged(f"a value is not {column.form} ({error})", column.name) from None
 
     def _columns(self) -> list[Column]:
         members = self.archive.members
@@ -112,7 +112,7 @@ class Shard:
             raise self.archive.damaged(f"the list of its columns is invalid ({error})", COLUMNS) from None
         for column in columns:
             if column.name not in members or not members[column.name].shape:
-                raise self.archive.damaged("the list of columns names it, but it is missing", column.name)
+                raise self.archive.damaged("the list of columns names this array, but it is missing", column.name)
             if not column.offsets and column.form in ("text", "json", *_IMAGES):
                 raise self.archive.damaged("its offsets are missing", column.name)
         return columns
@@ -123,7 +123,7 @@ class Shard:
             return members[column.name].shape[0]
         count = math.prod(members[column.offsets].shape) - 1
         if column.shapes and members[column.shapes].shape[:1] != (count,):
-            raise self.archive.damaged(f"there are shapes of {members[column.shapes].shape} for {count} samples")
+            raise self.archive.damaged(f"shapes {members[column.shapes].shape} do not match {count} samples")
         return count
 
     def _offsets(self, column: Column) -> Int64s:
@@ -158,7 +158,7 @@ class NpzDataset(RowsDataset):
                 name = next(n for n in [*self.columns, *schema] if schema.get(n) != self.columns.get(n))
                 have, there = schema.get(name, "missing"), self.columns.get(name, "missing")
                 raise DataError(
-                    f"its columns are not those of {paths[0]!r}: {name!r} is {have} here and {there} there",
+                    f"its columns differ from {paths[0]!r}: {name!r} is {have} here and {there} there",
                     file=store.locate(path),
                     kind="other-columns",
                     fix="Files of one dataset must have the same columns: fix this one, or mix them with a recipe.",
@@ -250,5 +250,5 @@ def open_found(wanted: Wanted) -> NpzDataset:
         return NpzDataset(store, [wanted.name], name=wanted.url, base=store.url)
     paths = names or sorted(entry.path for entry in store.files(suffixes=(".npz",)))
     if not paths:
-        raise NotFound("there are no .npz files", file=wanted.url, fix="Check the path.")
+        raise NotFound("no .npz files", file=wanted.url, fix="Check the path.")
     return NpzDataset(store, paths, name=wanted.url)

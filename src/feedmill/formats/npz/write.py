@@ -1,6 +1,6 @@
-"""Writing ``.npz`` shards; see `feedmill.formats.npz.dataset` for the layout.
+"""Write ``.npz`` shards; see `feedmill.formats.npz.dataset` for the layout.
 
-Arrays are stored as they are, so that single rows can be read. The same samples give the same bytes.
+Arrays are stored uncompressed, so that single rows can be read. The same samples give the same bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NUMBERS = {"int": np.int64, "float": np.float64, "bool": np.bool_}
 
 
 class NpzWriter(ColumnWriter):
-    """One ``.npz`` file a shard."""
+    """Writer of one ``.npz`` file per shard."""
 
     exact: ClassVar[AbstractSet[str]] = frozenset({"bytes", "jpeg", "png"})
 
@@ -52,10 +52,10 @@ class NpzWriter(ColumnWriter):
             for added, array in _arrays(name, form, [row[number] for row in rows]).items():
                 if added in arrays:
                     raise DataError(
-                        f"two arrays would be called {added!r}",
+                        f"two arrays would have the name {added!r}",
                         file=store.locate(path),
                         kind="name-clash",
-                        fix="Leave one of the parts out with --fields.",
+                        fix="Select only one of the parts with --fields.",
                     )
                 arrays[added] = array
         store.write_bytes(path, npz(arrays))

@@ -1,4 +1,4 @@
-"""Where the entries of a ``.pth`` zip lie: the central directory, compared with every local header."""
+"""Locate the entries of a ``.pth`` zip: read the central directory, and verify it with every local header."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST = 1 << 20
 
 
 class Entry(NamedTuple):
-    """One stored file of the zip: its bytes are ``[start, stop)``; the headers' own places are for `checksums`."""
+    """One stored file of the zip: its bytes are ``[start, stop)``; the offsets of its headers are for `checksums`."""
 
     name: str
     start: int
@@ -27,10 +27,11 @@ class Entry(NamedTuple):
 
 
 def entries(data: bytes) -> dict[str, Entry]:
-    """Entries by name without the archive's folder (``data.pkl``, ``data/0``, ...).
+    """Return entries by name without the archive's folder (``data.pkl``, ``data/0``, ...).
 
     Raises:
-        DataError: it is no such zip, or an entry is compressed, encrypted, out of range, overlapping or twice there.
+        DataError: the data is not such a zip, or an entry is compressed, encrypted, out of range, overlapping or
+            duplicate.
     """
     first, after, count = _directory(data)
     found: dict[str, Entry] = {}
@@ -38,17 +39,17 @@ def entries(data: bytes) -> dict[str, Entry]:
     at = first
     for _ in range(count):
         if at + _CENTRAL.size > after:
-            raise bad("its directory is cut short")
+            raise bad("its directory is truncated")
         entry, at = _entry(data, at, first)
         folder, slash, name = entry.name.partition("/")
         root = folder if root is None else root
         if not slash or folder != root:
             raise bad(f"the entry {entry.name!r:.80} is not below the folder {root!r:.80}")
         if name in found:
-            raise bad(f"the entry {name!r:.80} is there twice")
+            raise bad(f"the entry {name!r:.80} occurs twice")
         found[name] = entry._replace(name=name)
     if at != after:
-        raise bad("its directory does not hold what it says")
+        raise bad("its directory does not have the declared number of entries")
     stop = 0
     for entry in sorted(found.values(), key=lambda entry: entry.local):
         if entry.local < stop:
@@ -58,12 +59,12 @@ def entries(data: bytes) -> dict[str, Entry]:
 
 
 def _directory(data: bytes) -> tuple[int, int, int]:
-    """Begin and end of the central directory, and its number of entries."""
+    """Return begin and end of the central directory, and its number of entries."""
     at = len(data) - _END_RECORD.size
     if data[max(at, 0) : at + 4] != _END:
         at = data.rfind(_END, max(0, len(data) - 65_557))
         if at < 0 or at + _END_RECORD.size > len(data):
-            raise bad("the end of the zip is missing: the file was cut")
+            raise bad("the end of the zip is missing: the file was truncated")
     _, disk, first_disk, here, count, size, start, comment = _END_RECORD.unpack_from(data, at)
     if at + _END_RECORD.size + comment != len(data):
         raise bad("bytes follow the end of the zip")
@@ -75,15 +76,15 @@ def _directory(data: bytes) -> tuple[int, int, int]:
         if at + _END64_RECORD.size > locator or data[at : at + 4] != _END64:
             raise bad("the end of the zip is incomplete")
         _, _, _, _, disk, first_disk, here, count, size, start = _END64_RECORD.unpack_from(data, at)
-    elif data[at - 20 : at - 16] == b"PK\x06\x07":  # torch writes both ends for large files only, others may always
+    elif data[at - 20 : at - 16] == b"PK\x06\x07":  # torch writes zip64 ends for large files only
         (at,) = struct.unpack_from("<Q", data, at - 12)
     if disk or first_disk or here != count or start + size != at or count > _MOST:
-        raise bad("its directory is out of place")
+        raise bad("its directory is at a wrong offset")
     return start, at, count
 
 
 def _entry(data: bytes, at: int, limit: int) -> tuple[Entry, int]:
-    """Return the entry of the central header at `at`, and where the next header begins."""
+    """Return the entry of the central header at `at`, and the offset of the next header."""
     mark, _, _, flags, method, _, _, _, packed, size, n, extra, comment, disk, _, _, local = _CENTRAL.unpack_from(
         data, at
     )
@@ -105,14 +106,14 @@ def _entry(data: bytes, at: int, limit: int) -> tuple[Entry, int]:
     start = local + _LOCAL.size + header[9] + header[10]
     named = data[local + _LOCAL.size : local + _LOCAL.size + header[9]]
     if header[0] != b"PK\x03\x04" or named != name or header[3] or header[2] & 1:
-        raise bad(f"the entry {shown!r} is not where the directory says")
+        raise bad(f"the entry {shown!r} is not at the offset in the directory")
     if start + size > limit:
         raise bad(f"the entry {shown!r} lies outside the file")
     return Entry(name.decode("utf-8", "replace"), start, start + size, at, local, flags), after
 
 
 def _wide(extra: bytes, size: int, packed: int, local: int) -> tuple[int, int, int]:
-    """Return numbers beyond 32 bits, from the zip64 field."""
+    """Return sizes and offset beyond 32 bits, from the zip64 field."""
     at = 0
     while at + 4 <= len(extra):
         kind, length = struct.unpack_from("<HH", extra, at)
@@ -130,19 +131,19 @@ def _wide(extra: bytes, size: int, packed: int, local: int) -> tuple[int, int, i
 
 
 def checksums(entry: Entry) -> list[tuple[int, int]]:
-    """Return where the entry's checksum stands: those bytes change with its content."""
+    """Return the byte ranges of the entry's checksum, which change with its content."""
     places = [(entry.central + 16, entry.central + 20)]
     if entry.flags & 8:
-        places.append((entry.stop + 4, entry.stop + 8))  # behind PK\7\8 of the data descriptor
+        places.append((entry.stop + 4, entry.stop + 8))  # after PK\7\8 of the data descriptor
     else:
         places.append((entry.local + 14, entry.local + 18))
     return places
 
 
 def bad(what: str, kind: str = "bad-pth") -> DataError:
-    """Return the error for a file that is not as torch.save writes it."""
+    """Return the error for an invalid file."""
     return DataError(
         f"this is not a .pth file that can be read: {what}",
         kind=kind,
-        fix="Write it again with torch.save, from where it came.",
+        fix="Save it again with torch.save.",
     )

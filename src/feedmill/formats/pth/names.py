@@ -1,4 +1,4 @@
-"""What the names in a ``.pth`` pickle stand for: the whole list, and all that they can do."""
+"""The complete list of names allowed in a ``.pth`` pickle, and the functions they call."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _KINDS = "biufc"
 
 
 class NumpyArray:
-    """A NumPy array that is being unpickled: an empty one first, its state later."""
+    """A NumPy array that is being unpickled: created empty, its state is set later."""
 
     __slots__ = ()
 
 
 class StorageClass(Named):
-    """A class of storages; `value` of the table is itself."""
+    """A storage class; its `value` in the table is the object itself."""
 
     __slots__ = ("dtype",)
 
@@ -34,10 +34,10 @@ class StorageClass(Named):
 
 
 def table(make: Callable[[Spec], Any], to: str) -> dict[str, Named]:
-    """``"module name"`` -> what it is.
+    """Return the table ``"module name"`` -> allowed global.
 
     Args:
-        make: makes a tensor.
+        make: returns a tensor for a `Spec`.
         to: ``numpy`` or ``torch``.
     """
 
@@ -87,7 +87,7 @@ def _classes() -> dict[str, Named]:
 
 @lru_cache(maxsize=2)
 def _dtypes(to: str) -> dict[str, Named]:
-    """torch's dtypes as values: its own with ``to="torch"``, else their names (NumPy lacks some)."""
+    """Return torch's dtypes as values: torch's objects with ``to="torch"``, else their names (NumPy lacks some)."""
     torch = torch_module() if to == TORCH else None
     return {
         f"torch {name}": Named(name, None, name if torch is None else getattr(torch, name))
@@ -99,17 +99,17 @@ def _dtypes(to: str) -> dict[str, Named]:
 def _dtype_name(dtype: Any) -> str:
     name = str(dtype).removeprefix("torch.")
     if name not in DTYPES:
-        raise bad(f"a tensor is of {name:.40}, which is not known")
+        raise bad(f"a tensor has the unknown dtype {name:.40}")
     return name
 
 
 def _signed(tensor: Any, metadata: Any) -> Any:
-    """Return a conjugated or negated view, as torch notes it beside the tensor."""
+    """Return the conjugated or negated view that the tensor's metadata declares."""
     if not metadata or tensor is None:
         return tensor
     unknown = set(metadata) - {"conj", "neg"}
     if unknown:
-        raise bad(f"a tensor has the property {sorted(map(str, unknown))[0]!r:.40}, which is not known")
+        raise bad(f"a tensor has the unknown property {sorted(map(str, unknown))[0]!r:.40}")
     if metadata.get("conj"):
         tensor = tensor.conj().resolve_conj() if hasattr(tensor, "resolve_conj") else tensor.conj()
     return -tensor if metadata.get("neg") else tensor
@@ -124,7 +124,7 @@ def _set(items: Any = ()) -> set[Any]:
 
 
 def _bytes(data: Any) -> bytes:
-    if not isinstance(data, bytes | list | tuple):  # a number would make that many zeros
+    if not isinstance(data, bytes | list | tuple):  # `bytes(number)` would allocate that many zeros
         raise TypeError
     return bytes(data)
 
@@ -151,7 +151,7 @@ def _scalar(dtype: Any, data: Any) -> Any:
 
 
 def build(value: Any, state: Any) -> Any:
-    """Return what BUILD makes of (value, state). Raises `TypeError` or `DataError`."""
+    """Apply the opcode BUILD to (value, state). Raises `TypeError` or `DataError`."""
     if isinstance(value, np.dtype):  # (version, byte order, ...): a plain dtype has nothing else
         order = state[1] if isinstance(state, tuple) and len(state) > 1 else None
         if order not in ("<", ">", "|", "="):
@@ -168,7 +168,7 @@ def build(value: Any, state: Any) -> Any:
     raise DataError(
         f"its pickle sets the state of a {type(value).__name__}, which data does not need",
         kind="unsafe-pickle",
-        fix="It may run code, so it is not read.",
+        fix="Loading it may run code, so it is not read.",
     )
 
 

@@ -1,7 +1,7 @@
-"""A machine for the pickles of `torch.save` that can make data, and nothing else.
+"""Interpreter for pickles of `torch.save` that can create data and nothing else.
 
-Source of the opcodes: the comments of CPython's ``pickletools``. What is not in `_STEPS` is refused, and so is every
-global that the caller's table of makers does not have; making is done by functions of this package alone.
+Source of the opcodes: the comments of CPython's ``pickletools``. Opcodes that are not in `_STEPS` are rejected, and so
+is every global that is not in the caller's table. Only functions of this package create values.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Maker = Callable[..., Any]
 DEEPEST = 100
 LARGEST = 1 << 24
 COPIED = 1 << 20
-"""Items that makers may take beyond the bytes of the pickle: one list can be named again and again, and each copied."""
+"""Maximum number of items copied beyond the bytes of the pickle, which may reference and copy one list many times."""
 _LEAVES = (str, int, float, complex, bool, bytes, type(None))
 _SIZED = (str, bytes, tuple, list, dict, set)
 _NAMES = {ord(code.code): code.name for code in pickletools.opcodes}
@@ -28,7 +28,7 @@ _U16, _U32, _I32, _U64, _F64 = (struct.Struct(f) for f in ("<H", "<I", "<i", "<Q
 
 
 class Named:
-    """A global of the pickle that is known: what it makes when it is called."""
+    """An allowed global of the pickle, with the function to call for it."""
 
     __slots__ = ("make", "name", "value")
 
@@ -44,12 +44,12 @@ _MARK = _Mark()
 
 
 class Machine:
-    """One run over one pickle.
+    """The state of interpreting one pickle.
 
     Args:
-        names: ``"module name"`` -> what it stands for.
-        persistent: makes a value of a persistent id.
-        build: what BUILD does: gives the built value of (value, state), or raises.
+        names: ``"module name"`` -> allowed global.
+        persistent: returns the value of a persistent id.
+        build: returns the value that BUILD creates from (value, state), or raises.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Machine:
         self.left = stop - start + COPIED
 
     def run(self) -> Any:
-        """Return the pickled value; `at` is then behind its end. Raises `DataError`."""
+        """Return the pickled value and set `at` to its end. Raises `DataError`."""
         data, steps = self.data, _STEPS
         while self.at < self.stop:
             code = data[self.at]
@@ -76,7 +76,7 @@ class Machine:
             self.at += 1
             if code == 0x2E:  # STOP
                 if len(self.stack) != 1:
-                    raise bad("its pickle ends with more or less than one value")
+                    raise bad("its pickle does not end with exactly one value")
                 return self.stack.pop()
             step = steps.get(code)
             if step is None:
@@ -85,7 +85,7 @@ class Machine:
                 step(self)
             except (IndexError, KeyError, TypeError, ValueError, OverflowError, struct.error) as error:
                 raise bad(
-                    f"the opcode {_NAMES.get(code)} at byte {here - self.begin} of its pickle cannot be followed"
+                    f"the opcode {_NAMES.get(code)} at byte {here - self.begin} of its pickle is invalid"
                     f" ({type(error).__name__})"
                 ) from None
         raise bad("its pickle is cut short")
@@ -94,9 +94,9 @@ class Machine:
         """Return the error for an opcode at an offset."""
         name = _NAMES.get(code, f"0x{code:02x}")
         return DataError(
-            f"its pickle has the opcode {name} at byte {here - self.begin}, which no tensor or plain data needs",
+            f"its pickle has the opcode {name} at byte {here - self.begin}, which tensors and plain data do not need",
             kind="unsafe-pickle",
-            fix="It may run code, so it is not read. If you trust it, load it with torch and save plain tensors.",
+            fix="Loading it may run code. If you trust it, load it with torch and save plain tensors.",
         )
 
     def take(self, count: int) -> bytes:
@@ -108,7 +108,7 @@ class Machine:
         return found
 
     def line(self) -> str:
-        """Return an argument that ends with its line."""
+        """Return an argument that ends at a newline."""
         end = self.data.find(b"\n", self.at, self.stop)
         if end < 0:
             raise bad("its pickle is cut short")
@@ -117,7 +117,7 @@ class Machine:
         return found
 
     def marked(self) -> list[Any]:
-        """Return what lies above the last mark."""
+        """Return the values above the last mark."""
         stack = self.stack
         at = len(stack) - 1
         while stack[at] is not _MARK:
@@ -129,38 +129,38 @@ class Machine:
         return found
 
     def pop(self) -> Any:
-        """Return the value on top; a mark is none."""
+        """Return the value on top of the stack. Raises if it is a mark."""
         found = self.stack.pop()
         if found is _MARK:
             raise ValueError
         return found
 
     def named(self, module: str, name: str) -> None:
-        """Push what a name stands for here. Raises `DataError` for any that is not known: nothing is imported."""
+        """Push an allowed global. Raises `DataError` for other names; nothing is imported."""
         found = self.names.get(f"{module} {name}")
         if found is None:
             raise DataError(
                 f"its pickle names {module}.{name}, which is neither a tensor nor plain data"[:300],
                 kind="unsafe-pickle",
-                fix="It may run code, so it is not read. If you trust it, load it with torch and save plain tensors.",
+                fix="Loading it may run code. If you trust it, load it with torch and save plain tensors.",
             )
         self.stack.append(found if found.value is None else found.value)
 
     def reduce(self) -> None:
-        """Make a value of a known name and its arguments. Raises `DataError` for any other callable."""
+        """Call an allowed global with its arguments. Raises `DataError` for any other callable."""
         arguments, called = self.pop(), self.pop()
         if not isinstance(called, Named) or called.make is None or not isinstance(arguments, tuple):
             raise DataError(
-                f"its pickle calls {getattr(called, 'name', type(called).__name__)}, which makes no data",
+                f"its pickle calls {getattr(called, 'name', type(called).__name__)}, which does not create data",
                 kind="unsafe-pickle",
-                fix="It may run code, so it is not read.",
+                fix="Loading it may run code, so it is not read.",
             )
         self.left -= sum(len(one) for one in arguments if isinstance(one, _SIZED))
         if self.left < 0:
             raise DataError(
-                "its pickle makes many values of the same one",
+                "its pickle copies the same value many times",
                 kind="expands-too-far",
-                fix="It was forged: write it again with torch.save, from where it came.",
+                fix="The file may be malicious. Save it again with torch.save.",
             )
         self.stack.append(called.make(*arguments))
 
@@ -187,13 +187,16 @@ class Machine:
         target.update(map(hashable, items))
 
     def build(self) -> None:
-        """Give the value below its state, as `build_value` does it for the few that have one."""
+        """Set the state on top of the stack on the value below it."""
         state = self.pop()
         self.stack[-1] = self.build_value(self.stack[-1], state)
 
 
 def hashable(key: Any) -> Any:
-    """A key of a dict: plain, or a flat tuple (hashing a deep one would exhaust the C stack). Raises `TypeError`."""
+    """Return a dict key if it is plain or a flat tuple (hashing a deep one could exhaust the C stack).
+
+    Raises `TypeError` otherwise.
+    """
     if isinstance(key, _LEAVES) or (type(key) is tuple and all(isinstance(part, _LEAVES) for part in key)):
         return key
     raise TypeError
@@ -311,11 +314,12 @@ _STEPS: dict[int, Callable[[Machine], None]] = {
 
 
 def check_size(value: Any) -> None:
-    """Refuse what contains itself, is nested too deeply, or would be endless when written out: a pickle may name one
-    list many times, and each of those lists too.
+    """Check that a value does not contain itself, is not nested too deeply, and is not too large when expanded.
+
+    A pickle may reference one list many times, and each of those lists too.
 
     Raises:
-        DataError: it is so, or something is left in it that is no data.
+        DataError: a check fails, or the value contains something other than data.
     """
     sizes: dict[int, tuple[int, int]] = {}
     open_: set[int] = set()
@@ -325,7 +329,7 @@ def check_size(value: Any) -> None:
         kind = type(item)
         if kind not in (list, tuple, dict, OrderedDict, set):
             if isinstance(item, Named | _Mark):
-                raise bad(f"its value has {getattr(item, 'name', 'a mark')} in it, which is no data")
+                raise bad(f"its value has {getattr(item, 'name', 'a mark')} in it, which is not data")
             continue
         inside = list(item.values()) if kind in (dict, OrderedDict) else list(item)
         if done:
@@ -336,7 +340,7 @@ def check_size(value: Any) -> None:
             if total > LARGEST or deep > DEEPEST:
                 what = f"{total:,} items" if total > LARGEST else f"{deep} levels"
                 raise DataError(
-                    f"its value would have {what} when written out", kind="expands-too-far", fix="Save less at once."
+                    f"its value would have {what} when expanded", kind="expands-too-far", fix="Save less data per file."
                 )
         elif id(item) in open_:
             raise DataError("its value contains itself", kind="expands-too-far", fix="Save plain data.")

@@ -1,4 +1,4 @@
-"""`load`: the value of a ``.pth`` file. Tensors that follow one another are mostly alike, so layouts are remembered."""
+"""Load the value of a ``.pth`` file. Consecutive files are mostly alike, so layouts are cached."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def load(data: bytes, *, to: str = NUMPY) -> Any:
 
     Args:
         data: the whole file.
-        to: ``numpy``: arrays that share `data` and cannot be written to. ``torch``: tensors of their own memory.
+        to: ``numpy`` for read-only arrays that share `data`, or ``torch`` for tensors with their own memory.
 
     Raises:
-        DataError: it is no such file, is damaged, or asks for more than data needs (kind ``unsafe-pickle``).
-        MissingExtra: torch, or for bfloat16 arrays ml_dtypes, is not installed.
+        DataError: the file is invalid or corrupt, or its pickle is not limited to data (kind ``unsafe-pickle``).
+        MissingExtra: torch, or ml_dtypes for bfloat16 arrays, is not installed.
 
     >>> import numpy as np
     >>> from feedmill.formats.pth import dump
@@ -47,7 +47,7 @@ def load(data: bytes, *, to: str = NUMPY) -> Any:
             else:
                 return make(data)
     if to not in (NUMPY, TORCH):
-        raise ConfigError(f"tensors cannot be given as {to!r}", fix="Use 'numpy' or 'torch'.")
+        raise ConfigError(f"invalid value to={to!r}", fix="Use 'numpy' or 'torch'.")
     data = bytes(data)
     try:
         return _zipped(data, to) if data[:4] == _ZIP else _legacy(data, to)
@@ -91,7 +91,7 @@ def _run(
     swapped: bool,
     to: str,
 ) -> tuple[Any, int]:
-    """Return the value of the pickle, and where it ends."""
+    """Return the value of the pickle, and the offset of its end."""
 
     left = max(LARGEST, OVERLAP * len(data))
 
@@ -100,9 +100,9 @@ def _run(
         left -= memory(spec, to)
         if left < 0:
             raise DataError(
-                f"its tensors would need many times the {len(data):,} bytes that are stored",
+                f"its tensors would need many times the {len(data):,} stored bytes",
                 kind="expands-too-far",
-                fix="Save fewer views of the same memory at once.",
+                fix="Save fewer views of the same memory in one file.",
             )
         specs.append(spec)
         return maker(spec, swapped, to)(data)
@@ -115,23 +115,25 @@ def _run(
 
 def _storage_id(pid: Any, length: int) -> tuple[names.StorageClass, str, int]:
     if not isinstance(pid, tuple) or len(pid) != length or pid[0] != "storage":
-        raise bad(f"its pickle refers to {str(pid)[:60]!r}, which is no storage")
+        raise bad(f"its pickle refers to {str(pid)[:60]!r}, which is not a storage")
     kind, key, elements = pid[1], pid[2], pid[4]
     if not isinstance(kind, names.StorageClass) or type(key) is not str or type(elements) is not int or elements < 0:
-        raise bad("its pickle refers to a storage of no known class, key or size")
+        raise bad("its pickle refers to a storage with an invalid class, key or size")
     return kind, key, elements
 
 
 def _storage(key: str, kind: names.StorageClass, elements: int, start: int, stop: int) -> Storage:
     needed = elements * element_size(kind.dtype)
     if needed > stop - start:
-        raise bad(f"the storage {key!r:.40} has {stop - start} bytes, and {needed} are declared")
+        raise bad(f"the storage {key!r:.40} has {stop - start} bytes, expected {needed}")
     return Storage(key, kind.dtype, start, start + needed if elements else start)
 
 
 def _remember(data: bytes, found: Mapping[str, Entry], spec: Spec, swapped: bool, to: str, value: Any) -> None:
-    """Keep the layout of a file that is one tensor: the next file that differs from it in nothing but the tensor's
-    bytes, checksums and the hash that torch adds is read without parsing."""
+    """Cache the layout of a file that is one tensor.
+
+    A later file that differs only in the tensor's bytes, checksums and torch's own hash is read without parsing.
+    """
     if len(_layouts) >= _MOST_LAYOUTS or not hasattr(value, "shape") or len(data) > 1 << 26:
         return
     free: list[tuple[int, int]] = []
@@ -153,7 +155,7 @@ def _remember(data: bytes, found: Mapping[str, Entry], spec: Spec, swapped: bool
 
 
 def _legacy(data: bytes, to: str) -> Any:
-    """A file of the time before zips: the storages' places are known only after the value was walked over once."""
+    """Load a legacy file. The offsets of the storages are known only after one pass over the value."""
 
     def plain(start: int) -> tuple[Any, int]:
         return _run(data, start, len(data), _no_storage, [], False, NUMPY)
@@ -162,11 +164,11 @@ def _legacy(data: bytes, to: str) -> Any:
         raise bad(f"it begins with {data[:8]!r}")
     magic, at = plain(0)
     if magic != _MAGIC:
-        raise bad("its magic number is not that of torch.save")
+        raise bad("it does not have the magic number of torch.save")
     version, at = plain(at)
     facts, start = plain(at)
     if version != _LEGACY_VERSION or not isinstance(facts, dict):
-        raise bad("its version is not known")
+        raise bad("its version is unknown")
     kinds: dict[str, tuple[str, int]] = {}
 
     def collect(pid: Any) -> Storage:
@@ -179,17 +181,17 @@ def _legacy(data: bytes, to: str) -> Any:
     walk.run()
     keys, at = plain(walk.at)
     if not isinstance(keys, list) or set(keys) != set(kinds) or len(set(keys)) != len(keys):
-        raise bad("its list of storages does not fit its value")
+        raise bad("its list of storages does not match its value")
     swapped = bool(facts.get("little_endian", True)) != (sys.byteorder == "little")
     places: dict[str, tuple[int, int]] = {}
     for key in keys:
         dtype, elements = kinds[key]
         if int.from_bytes(data[at : at + 8], "big" if facts.get("little_endian") is False else "little") != elements:
-            raise bad(f"the storage {key!r:.40} does not have the {elements} elements that are declared")
+            raise bad(f"the storage {key!r:.40} does not have the declared {elements} elements")
         places[key] = at + 8, at + 8 + elements * element_size(dtype)
         at = places[key][1]
         if at > len(data):
-            raise bad(f"the storage {key!r:.40} is cut short")
+            raise bad(f"the storage {key!r:.40} is truncated")
 
     def persistent(pid: Any) -> Storage:
         kind, key, elements = _storage_id(pid, 6)

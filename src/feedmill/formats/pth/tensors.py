@@ -32,7 +32,7 @@ STORAGES = {
 """Class of a storage -> dtype."""
 
 SPECIAL = {"bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1}
-"""Dtypes that NumPy has not -> bytes of an element."""
+"""Dtypes that NumPy lacks -> bytes per element."""
 
 DTYPES = frozenset({*STORAGES.values(), "uint16", "uint32", "uint64", *SPECIAL})
 
@@ -48,20 +48,20 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     try:
         import ml_dtypes
     except ImportError:
-        raise MissingExtra(f"arrays of {name} need ml_dtypes", extra="dtypes") from None
+        raise MissingExtra(f"arrays of {name} require ml_dtypes", extra="dtypes") from None
     found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
     return found
 
 
 @lru_cache(maxsize=64)
 def element_size(name: str) -> int:
-    """Return bytes of an element of this dtype."""
+    """Return the bytes per element of this dtype."""
     return SPECIAL.get(name) or np.dtype(name).itemsize
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Bytes ``[start, stop)`` of the file, with the dtype that its class names."""
+    """Bytes ``[start, stop)`` of the file, with the dtype of the storage class."""
 
     key: str
     dtype: str
@@ -71,7 +71,7 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A tensor: where its first element lies in the file, and how to go from there (strides in elements)."""
+    """A tensor: the offset of its first element in the file, its shape, and its strides in elements."""
 
     storage: Storage
     dtype: str
@@ -81,12 +81,12 @@ class Spec:
 
 
 def checked(storage: Any, offset: Any, shape: Any, strides: Any, dtype: str | None = None) -> Spec:
-    """Return a tensor that lies inside its storage. Raises `DataError`."""
+    """Return a tensor after checking that it is inside its storage. Raises `DataError`."""
     if not isinstance(storage, Storage):
-        raise bad("a tensor is made of something other than a storage")
+        raise bad("a tensor does not refer to a storage")
     name = dtype or storage.dtype
     if not _numbers((offset,)) or not _numbers(shape) or not _numbers(strides) or len(shape) != len(strides):
-        raise bad("a tensor's offset, shape and strides are not lists of natural numbers")
+        raise bad("a tensor's offset, shape and strides are not non-negative integers")
     if len(shape) > 32:
         raise bad(f"a tensor has {len(shape)} dimensions")
     size = element_size(name)
@@ -100,19 +100,19 @@ def checked(storage: Any, offset: Any, shape: Any, strides: Any, dtype: str | No
             f"a tensor {tuple(shape)} of {name} at element {offset} needs {(last + 1) * size} bytes of its storage"
             f" {storage.key!r:.40}, which has {stored}",
             kind="bad-pth",
-            fix="The file was cut or forged: write it again with torch.save.",
+            fix="The file is truncated or malicious. Save it again with torch.save.",
         )
     if count * size > max(LARGEST, OVERLAP * stored) or (not count and max(shape, default=0) >= 2**48):
         raise DataError(
-            f"a tensor {tuple(shape)} of {name} would need {count * size:,} bytes, and only {stored:,} are stored",
+            f"a tensor {tuple(shape)} of {name} would need {count * size:,} bytes, but only {stored:,} are stored",
             kind="expands-too-far",
-            fix="Save the tensor before it is expanded.",
+            fix="Save the tensor before expanding it.",
         )
     return Spec(storage, name, offset if count else 0, tuple(shape), tuple(strides))
 
 
 def memory(spec: Spec, to: str) -> int:
-    """Bytes that a tensor takes where nothing is shared: written out, or for torch, whose own memory has its gaps."""
+    """Return the bytes of a tensor without sharing: contiguous, or for torch including the gaps between strides."""
     count = 1
     for length in spec.shape:
         count *= length
@@ -121,7 +121,7 @@ def memory(spec: Spec, to: str) -> int:
 
 
 def _extent(spec: Spec) -> int:
-    """Elements from the first of a tensor to its last."""
+    """Return the number of elements from the first of a tensor to its last."""
     return 1 + sum((length - 1) * stride for length, stride in zip(spec.shape, spec.strides, strict=True))
 
 
@@ -171,16 +171,16 @@ def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def torch_module() -> Any:
-    """torch. Raises `MissingExtra`."""
+    """Return torch. Raises `MissingExtra`."""
     try:
         import torch
     except ImportError:
-        raise MissingExtra("tensors need torch", extra="torch") from None
+        raise MissingExtra("tensors require torch", extra="torch") from None
     return torch
 
 
 def _torch_maker(spec: Spec) -> Callable[[bytes], Any]:
-    """Return a tensor of its own memory: torch has none that cannot be written to."""
+    """Return a function that creates a tensor with its own memory, because torch has no read-only tensors."""
     torch = torch_module()
     dtype, size = getattr(torch, spec.dtype), element_size(spec.dtype)
     start, shape, strides = spec.storage.start + spec.offset * size, spec.shape, spec.strides

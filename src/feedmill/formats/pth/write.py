@@ -1,4 +1,4 @@
-"""`dump`: a value as ``.pth`` that ``torch.load(weights_only=True)`` reads. The same value gives the same bytes."""
+"""Write values as ``.pth`` that ``torch.load(weights_only=True)`` reads. The same value gives the same bytes."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def dump(value: Any) -> bytes:
 
     Args:
         value: NumPy arrays or torch tensors, numbers, text, bytes, None, and lists, tuples and dicts of them. Strided
-            arrays are written without gaps; one object that occurs twice is written once.
+            arrays are written contiguously; an object that occurs twice is written once.
 
     Raises:
-        DataError: something else is in it, or it is nested too deeply.
+        DataError: the value contains something else, or is nested too deeply.
     """
     torch = sys.modules.get("torch")
     if type(value) is np.ndarray or (torch is not None and type(value) is torch.Tensor):
         dtype, shape, data = _content(value)
-        if len(data) <= _FRAMED:  # most parts are one tensor, of which nothing but the content differs
+        if len(data) <= _FRAMED:  # most parts are one tensor that differs only in content
             return _frame(dtype, shape, len(data)).around(data)
     pickler = _Pickler()
     pickler.out += b"\x80\x02"
@@ -45,8 +45,10 @@ def dump(value: Any) -> bytes:
 
 
 class _Frame(NamedTuple):
-    """What stands around the content of one tensor, in four pieces: its checksum belongs between the first two and
-    the last two, the content in the middle."""
+    """The bytes around the content of one tensor, in four pieces.
+
+    The checksum goes between the first two pieces and between the last two, the content in the middle.
+    """
 
     pieces: tuple[bytes, bytes, bytes, bytes]
 
@@ -69,7 +71,7 @@ def _frame(dtype: str, shape: tuple[int, ...], size: int) -> _Frame:
 
 
 def _file(pickler: _Pickler) -> tuple[bytes, tuple[int, int, int]]:
-    """The whole file, and where in it lie the first checksum of the first storage, its content, and the second one."""
+    """Return the file, and the offsets of the first storage's checksum, its content, and its second checksum."""
     parts = [("data.pkl", bytes(pickler.out)), (".format_version", b"1"), (".storage_alignment", b"64")]
     parts.append(("byteorder", sys.byteorder.encode()))
     parts += [(f"data/{key}", storage) for key, storage in enumerate(pickler.storages)]
@@ -79,7 +81,7 @@ def _file(pickler: _Pickler) -> tuple[bytes, tuple[int, int, int]]:
 
 
 class _Pickler:
-    """Values as protocol 2, with nothing but the opcodes that `feedmill.formats.pth.pickled` reads."""
+    """Pickler of protocol 2 that only uses opcodes supported by `feedmill.formats.pth.pickled`."""
 
     def __init__(self) -> None:
         self.out = bytearray()
@@ -118,7 +120,7 @@ class _Pickler:
         number = len(self.memo)
         self.out += b"r" + struct.pack("<I", number)
         self.memo[id(value)] = number
-        self.kept.append(value)  # an id holds only while the object lives
+        self.kept.append(value)  # ids are unique only while the object is alive
 
     def integer(self, value: int) -> None:
         if -(2**31) <= value < 2**31:
@@ -126,7 +128,7 @@ class _Pickler:
             return
         data = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
         if len(data) > 255:
-            raise _cannot("an integer has more than 255 bytes")
+            raise _cannot("an integer is larger than 255 bytes")
         self.out += b"\x8a" + bytes([len(data)]) + data
 
     def text(self, value: str) -> None:
@@ -153,7 +155,7 @@ class _Pickler:
         self.remember(value)
 
     def described(self, dtype: str, shape: tuple[int, ...], data: bytes) -> None:
-        """A tensor by torch's name of its dtype, shape and bytes."""
+        """Write a tensor, given torch's name of its dtype, shape and bytes."""
         elements = 1
         for length in shape:
             elements *= length
@@ -179,15 +181,15 @@ class _Pickler:
 
 
 def _content(value: Any) -> tuple[str, tuple[int, ...], bytes]:
-    """dtype by torch's name, shape and bytes of an array or tensor."""
-    torch = sys.modules.get("torch")  # a value can only be a tensor where somebody has imported it
+    """Return torch's dtype name, shape and bytes of an array or tensor."""
+    torch = sys.modules.get("torch")  # a value can only be a tensor if torch is imported
     if torch is not None and isinstance(value, torch.Tensor):
         if value.layout is not torch.strided or value.is_quantized:
-            raise _cannot("sparse and quantized tensors are not written")
+            raise _cannot("sparse and quantized tensors are not supported")
         dtype = _TORCH_NAMES.get(value.dtype) or _TORCH_NAMES.setdefault(value.dtype, str(value.dtype)[6:])
         try:
             return dtype, tuple(value.shape), value.numpy().tobytes()
-        except (RuntimeError, TypeError):  # with a gradient, elsewhere, conjugated, or of a dtype that NumPy lacks
+        except (RuntimeError, TypeError):  # with a gradient, on a device, conjugated, or a dtype that NumPy lacks
             pass
         plain = value.detach().cpu().contiguous().resolve_conj().resolve_neg()
         data = plain.reshape(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b""
@@ -203,9 +205,9 @@ def _content(value: Any) -> tuple[str, tuple[int, ...], bytes]:
 
 
 def _zip(parts: list[tuple[str, bytes]]) -> tuple[bytes, list[tuple[int, int, int]]]:
-    """Return the archive, and for each part where its checksum, its content, and its checksum in the directory lie."""
+    """Return the archive, and for each part the offsets of its checksum, content, and checksum in the directory."""
     if len(parts) >= 0xFFFF:
-        raise _cannot(f"{len(parts):,} tensors and more in one file")
+        raise _cannot(f"too many tensors in one file ({len(parts):,})")
     out, central = bytearray(), bytearray()
     places = []
     for name, data in parts:
@@ -215,7 +217,7 @@ def _zip(parts: list[tuple[str, bytes]]) -> tuple[bytes, list[tuple[int, int, in
         at, crc = len(out), zlib.crc32(data)
         if at + len(data) >= 0xFFFFFFFF:
             raise _cannot("more than 4 GiB in one file")
-        # version 0, UTF-8 names, stored, and the first day of the calendar: nothing depends on when it was written
+        # version 0, UTF-8 names, stored, and the first date of zip: nothing depends on the time of writing
         fields = struct.pack("<5H3L", 0, 0x0800, 0, 0, 0x21, crc, len(data), len(data))
         out += b"PK\x03\x04" + fields + struct.pack("<2H", len(path), len(extra)) + path + extra + data
         places.append((at + 14, len(out) - len(data), len(central) + 16))
@@ -227,4 +229,4 @@ def _zip(parts: list[tuple[str, bytes]]) -> tuple[bytes, list[tuple[int, int, in
 
 
 def _cannot(what: str) -> DataError:
-    return DataError(f"this cannot be written as .pth: {what}", kind="cannot-write", fix="Convert it first.")
+    return DataError(f"cannot be written as .pth: {what}", kind="cannot-write", fix="Convert the value first.")

@@ -1,13 +1,12 @@
-"""Tables as datasets: one row, one sample. Parquet files and folders, and the base of what builds on columns.
+"""Read tables as datasets, one sample per row: Parquet files and folders, and the base of formats with columns.
 
-Layout: a ``.parquet`` file, or a folder of them at any depth, in the order of their paths; every file has the same
-columns. A part is a column: text, numbers, null, moments and nested values as Python has them, lists of numbers as
-numpy arrays, bytes as bytes. Images and sounds stored as ``{bytes, path}`` (as Hugging Face writes them) are decoded.
-Keys are row numbers, or the values of the column ``__key__`` where there is one.
+Layout: a ``.parquet`` file, or a folder of them at any depth, sorted by path; every file has the same columns. A part
+is a column: text, numbers, null, times and nested values as Python objects, lists of numbers as numpy arrays, bytes as
+bytes. Images and audio stored as ``{bytes, path}`` (as Hugging Face writes them) are decoded. Keys are row numbers, or
+the values of the column ``__key__`` if it exists.
 
-A row group is read whole and kept, up to `CACHE_BYTES` of them; it is the least that can be read, so memory holds at
-least one. Refused: files with other columns than the first, encrypted files, damaged footers and pages (their
-checksums are verified where they are there).
+Row groups are read whole and cached up to `CACHE_BYTES`; memory holds at least one. Rejected: files whose columns
+differ from the first file, encrypted files, corrupt footers and pages (checksums are verified if present).
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from feedmill.storage import Store
 
 KEY = "__key__"
 CACHE_BYTES = 512 << 20
-"""Bytes of decoded row groups that an open dataset keeps."""
+"""Maximum bytes of decoded row groups cached by an open dataset."""
 
 
 class TableDataset(RowsDataset):
@@ -49,8 +48,8 @@ class TableDataset(RowsDataset):
 
     Args:
         files: paths in the store.
-        columns: the files, opened; by default as Parquet, all at once.
-        key_column: the column whose text is the key; None for row numbers.
+        columns: the opened files; by default, all are opened as Parquet.
+        key_column: the column with the keys; None for row numbers.
     """
 
     format: ClassVar[str] = "parquet"
@@ -80,7 +79,7 @@ class TableDataset(RowsDataset):
         return np.asarray([len(file) for file in self._columns], np.int64)
 
     def _stored(self, file: int, local: Int64s) -> Int64s:  # noqa: ARG002
-        """Row numbers in the file, int64[n], of samples of it."""
+        """Return the row numbers in a file, int64[n], of its samples."""
         return local
 
     def _rows(self, file: int, local: Int64s) -> list[dict[str, Any]]:
@@ -96,7 +95,7 @@ class TableDataset(RowsDataset):
                 rows = _taken(table, stored[places] - first)
                 if len(rows) != len(places):
                     raise ValueError(f"{len(rows)} rows of {len(places)} could be read")
-            except (ValueError, OverflowError) as error:  # text that is not UTF-8, a moment before the year 1
+            except (ValueError, OverflowError) as error:  # text that is not UTF-8, a time before the year 1
                 where, record = self.store.locate(self.files[file]), f"rows {stored[places[0]]} ..."
                 raise damaged(where, error, offset=int(columns.extents[number, 0]), record=record) from None
             for place, row in zip(places.tolist(), rows, strict=True):
@@ -107,7 +106,7 @@ class TableDataset(RowsDataset):
         return out
 
     def arrow_rows(self, indices: Indices) -> Any:
-        """Rows as an Arrow table with all columns, in the requested order. int64 indices in ``[0, len)``."""
+        """Return rows as an Arrow table with all columns, in the requested order. `indices`: int64 in ``[0, len)``."""
         pyarrow = load_pyarrow()
         wanted = np.asarray(indices, np.int64)
         files = np.searchsorted(self._ends, wanted, side="right")
@@ -127,7 +126,7 @@ class TableDataset(RowsDataset):
         return pyarrow.concat_tables(pieces)
 
     def blocks(self, indices: range) -> list[range]:
-        """Neighbouring samples, cut where another block begins: those of one are read, or lost, together."""
+        """Divide consecutive samples by block: the samples of a block are read, or lost, together."""
         wanted = np.asarray(indices, np.int64)
         files = np.searchsorted(self._ends, wanted, side="right")
         cuts = [0]
@@ -227,7 +226,7 @@ class TableDataset(RowsDataset):
 
 
 def _taken(table: Any, rows: Int64s) -> list[dict[str, Any]]:
-    """Rows of a block as dicts."""
+    """Return rows of a block as dicts."""
     pyarrow = load_pyarrow()
     if len(rows) == 1:
         part = table.slice(int(rows[0]), 1)
@@ -241,12 +240,12 @@ def _taken(table: Any, rows: Int64s) -> list[dict[str, Any]]:
 
 
 def open_columns(store: Store, files: Sequence[str], opener: Callable[[Store, str], ColumnFile]) -> list[ColumnFile]:
-    """Files of one table, opened a few at a time.
+    """Open the files of one table, several at a time.
 
     Raises:
-        DataError: one is damaged, or has other columns than the first.
+        DataError: a file is corrupt, or its columns differ from the first file.
     """
-    load_pyarrow()  # says what is missing on this thread
+    load_pyarrow()  # raises on this thread if pyarrow is missing
     out: list[ColumnFile] = []
     with closing(ordered_map(lambda p: opener(store, p), files, workers=8, in_flight=32)) as opened:
         for path, columns in zip(files, opened, strict=True):
@@ -267,9 +266,9 @@ def _other_columns(store: Store, first: str, path: str, have: Any, found: Any) -
     elif other:
         what = f"{other[0]!r} is {found.field(other[0]).type} here and {have.field(other[0]).type} there"
     else:
-        what = "they stand in another order"
+        what = "their order differs"
     return DataError(
-        f"its columns are not those of {first!r}: {what}",
+        f"its columns differ from {first!r}: {what}",
         file=store.locate(path),
         kind="other-columns",
         fix="Files of one dataset must have the same columns: fix this one, or mix them with a recipe.",
@@ -277,7 +276,7 @@ def _other_columns(store: Store, first: str, path: str, have: Any, found: Any) -
 
 
 def open_parquet(store: Store, name: str, url: str, names: Sequence[str] = ()) -> TableDataset:
-    """Return a Parquet file, some files, or all of a folder. Raises `NotFound`, `DataError`, `MissingExtra`."""
+    """Open a Parquet file, several files, or a folder. Raises `NotFound`, `DataError`, `MissingExtra`."""
     files = [name] if name else list(names) or [entry.path for entry in store.files(suffixes=(".parquet",))]
     for path in files if name or names else []:
         if not store.exists(path):
@@ -286,7 +285,7 @@ def open_parquet(store: Store, name: str, url: str, names: Sequence[str] = ()) -
 
 
 def open_arrow(store: Store, name: str, url: str) -> TableDataset:
-    """One Arrow file."""
+    """Open one Arrow file. Raises `NotFound`, `DataError`, `MissingExtra`."""
     if not store.exists(name):
         raise NotFound("there is no such file", file=store.locate(name), fix="Check the path.")
     return ArrowTable(store, [name], name=url, columns=[ArrowFile(store, name)])

@@ -1,8 +1,8 @@
-"""Where the row groups of a Parquet file lie, read from its footer.
+"""Read the locations of the row groups of a Parquet file from its footer.
 
-pyarrow tells this column by column, and ends the whole process (an exception of C++ that nobody catches) where the size
-statistics of a column are damaged. So the footer is read here, as far as offsets and sizes go. It is a struct of the
-Thrift compact protocol: https://github.com/apache/parquet-format (parquet.thrift, ``FileMetaData``) and
+pyarrow only returns them per column, and aborts the process (an uncaught C++ exception) if the size statistics of a
+column are corrupt. So this module parses offsets and sizes of the footer itself. It is a struct of the Thrift compact
+protocol: https://github.com/apache/parquet-format (parquet.thrift, ``FileMetaData``) and
 https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md.
 """
 
@@ -21,13 +21,13 @@ _COMPRESSED_SIZE, _DATA_PAGE, _DICTIONARY_PAGE = 7, 9, 11
 
 
 def extents(footer: bytes) -> Int64s:
-    """Offset and length of each row group's columns in the file, int64[row groups, 2].
+    """Return offset and length of each row group's columns in the file, int64[row groups, 2].
 
     Args:
-        footer: the ``FileMetaData``, without the length and the magic word behind it.
+        footer: the ``FileMetaData``, without the length and magic number after it.
 
     Raises:
-        ValueError: it is damaged.
+        ValueError: the footer is corrupt.
     """
     try:
         groups = _Reader(footer).struct(0).get(_ROW_GROUPS, [])
@@ -45,7 +45,7 @@ def _extent(columns: list[dict[int, Any]]) -> tuple[int, int]:
 
 
 class _Reader:
-    """The Thrift compact protocol: structs as dicts by field number, lists as lists, text as None."""
+    """Reader of the Thrift compact protocol: structs as dicts by field number, lists as lists, text as None."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
@@ -64,7 +64,7 @@ class _Reader:
         }
 
     def struct(self, depth: int) -> dict[int, Any]:
-        """Return a struct at the reader's place."""
+        """Return the struct at the current position."""
         if depth > _MOST_DEPTH:
             raise ValueError("its footer is nested too deeply")
         out: dict[int, Any] = {}

@@ -1,4 +1,4 @@
-"""Hugging Face datasets on disk: what `datasets` writes with ``save_to_disk``, and its cache.
+"""Read Hugging Face datasets on disk: those that `datasets` writes with ``save_to_disk``, and its cache.
 
 Layout, saved::
 
@@ -12,12 +12,12 @@ Layout, cache (``<name>/<config>/<version>/<hash>/``)::
     dataset_info.json           {"dataset_name": ..., "splits": {"train": {"num_examples": ...}}, ...}
     <name>-train.arrow          or <name>-train-00000-of-00003.arrow
 
-Files are memory-mapped. Columns of ``Image`` and ``Audio`` are decoded from the bytes that they hold; class labels are
-numbers, their names stand in `describe`. Saved datasets have the splits of their folder; with several, opening one
-without naming a split gives all of them, one after the other.
+Files are memory-mapped. Columns of ``Image`` and ``Audio`` are decoded from their bytes; class labels are numbers,
+their names are in `describe`. Saved datasets have the splits of their folder. Without a split, a dataset with several
+splits opens all of them, one after another.
 
-Refused: rows chosen by a list of numbers kept beside (``_indices_data_files``, written before datasets 2.0), file names
-that leave the folder, a number of rows other than ``num_examples``.
+Rejected: rows selected by a separate index file (``_indices_data_files``, written before datasets 2.0), file names that
+lead out of the folder, and a number of rows that differs from ``num_examples``.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 
 
 def is_hf(store: Store) -> bool:
-    """Return whether a folder is a dataset of `datasets`."""
+    """Return whether a folder was written by `datasets`."""
     if store.exists(DICT) or store.exists(STATE):
         return True
     return store.exists(INFO) and next(_cached(store), None) is not None
 
 
 class HfDataset(TableDataset):
-    """The rows of one split, or of all."""
+    """The rows of one split, or of all splits."""
 
     format: ClassVar[str] = "huggingface"
 
@@ -75,7 +75,7 @@ class HfDataset(TableDataset):
 
 
 def open_hf(store: Store, url: str, split: str | None = None) -> HfDataset:
-    """Return a dataset of `datasets`. Raises `NotFound` for a split that is not there, `DataError`, `MissingExtra`."""
+    """Open a dataset of `datasets`. Raises `NotFound` for a missing split, `DataError`, `MissingExtra`."""
     if store.exists(DICT):
         names = _read(store, DICT).get("splits")
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -95,7 +95,7 @@ def open_hf(store: Store, url: str, split: str | None = None) -> HfDataset:
             f"there is no split {split!r}",
             file=url,
             kind="no-such-split",
-            fix=f"It has: {have}." if have else "It has no splits: open it without one.",
+            fix=f"Splits are: {have}." if have else "It has no splits: open it without a split.",
         )
     chosen = {name: files for name, files in parts.items() if split in (None, name)}
     files = [file for found in chosen.values() for file in found]
@@ -109,10 +109,10 @@ def _saved_files(store: Store, folder: str) -> list[str]:
     state = _read(store, f"{folder}{STATE}")
     if state.get("_indices_data_files"):
         raise DataError(
-            "its rows are chosen by a list of numbers beside the data (_indices_data_files)",
+            "its rows are selected by a separate index file (_indices_data_files), which is not supported",
             file=store.locate(f"{folder}{STATE}"),
             kind="unsupported",
-            fix="Load it with 'datasets' and save it again: that writes the chosen rows themselves.",
+            fix="Load it with 'datasets' and save it again, which writes only the selected rows.",
         )
     files = state.get("_data_files")
     if not isinstance(files, list) or not all(
@@ -127,7 +127,7 @@ def _saved_files(store: Store, folder: str) -> list[str]:
 
 
 def _cached(store: Store) -> Iterator[tuple[str, str]]:
-    """(split, file) of the cache form: the split is what follows the last hyphen, shard numbers aside."""
+    """Yield (split, file) of a cache folder. The split follows the last hyphen, before any shard numbers."""
     for entry in store.files(suffixes=(".arrow",)):
         stem = _SHARD.sub("", entry.path.removesuffix(".arrow"))
         name, hyphen, split = stem.rpartition("-")
@@ -156,10 +156,10 @@ def _check_counts(dataset: HfDataset, info: Mapping[str, Any]) -> None:
         )
         if isinstance(said, int) and said != count:
             raise DataError(
-                f"the split {name!r} has {count} rows, {INFO} says {said}",
+                f"the split {name!r} has {count} rows, but {INFO} has {said}",
                 file=dataset.url,
                 kind="wrong-count",
-                fix="A file is missing or was cut: make the dataset again.",
+                fix="A file is missing or truncated. Create the dataset again.",
             )
 
 
@@ -171,7 +171,7 @@ def _read(store: Store, path: str) -> dict[str, Any]:
     except orjson.JSONDecodeError as error:
         raise _bad(store, path, str(error)) from None
     if not isinstance(found, dict):
-        raise _bad(store, path, "it is no object")
+        raise _bad(store, path, "it is not an object")
     if not isinstance(found.get("features") or {}, dict):
         raise _bad(store, path, "'features' must be an object")
     return found
@@ -179,7 +179,7 @@ def _read(store: Store, path: str) -> dict[str, Any]:
 
 def _bad(store: Store, path: str, why: str) -> DataError:
     return DataError(
-        f"the file cannot be understood ({why})",
+        f"invalid file ({why})",
         file=store.locate(path),
         kind="bad-info",
         fix="Save the dataset again.",
@@ -188,7 +188,7 @@ def _bad(store: Store, path: str, why: str) -> DataError:
 
 def _gone(store: Store, path: str, said_by: str) -> FeedmillError:
     return NotFound(
-        f"{said_by} names this file, but it is gone",
+        f"{said_by} requires this file, but it is missing",
         file=store.locate(path),
         kind="missing-shard",
         fix="Copy it again.",
@@ -201,5 +201,5 @@ def open_found(wanted: Wanted) -> HfDataset:
 
 
 def mark(store: Store) -> str | None:
-    """Return whether a folder was saved by `datasets`."""
+    """Return a mark if a folder was saved by `datasets`, else None."""
     return "" if is_hf(store) else None

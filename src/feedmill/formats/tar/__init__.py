@@ -1,13 +1,13 @@
-"""Tars of samples: `dataset.py`, what a scan finds (`scan.py`, `index.py`, `samples.py`), and `write.py`.
+"""Tars of samples: `dataset.py`, scanning and parsing (`scan.py`, `index.py`, `samples.py`), and `write.py`.
 
-`names.py` expands lists and patterns of shards; `guard.py` notices shards that changed; `finished.py` notes those that
-are written; `wids.py`: an index of shards.
+`names.py` expands lists and patterns of shards; `guard.py` detects changed shards; `finished.py` records finished
+shards in a journal; `wids.py` reads and writes an index of shards.
 """
 
 from feedmill.formats.format import SAMPLES, Format, TargetFormat
 
 COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
-"""Ends of names of tars that are refused when they are opened, with what to do."""
+"""Suffixes of compressed tars. Opening one raises an error with a fix."""
 WEBDATASET = Format(
     "webdataset",
     "folder of tars",

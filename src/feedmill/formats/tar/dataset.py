@@ -1,11 +1,11 @@
-"""WebDataset: tar shards whose consecutive members with one base name make a sample.
+"""Read WebDatasets: tar shards whose consecutive members with the same base name form a sample.
 
 Layout: any folders of ``*.tar``; a member ``a/b.c/0007.detail.json`` has the key ``a/b.c/0007`` (up to the first dot
-after the last slash) and the part ``detail.json``. Members that are not regular files, have no dot, or lie below
-``__...__`` are skipped. Compressed tars are refused: they allow no random access.
+after the last slash) and the part ``detail.json``. Members that are not regular files, have no dot, or are below
+``__...__`` are skipped. Compressed tars are rejected, because they do not support random access.
 
-`TarDataset` reads samples by offset: one `pread` per sample, or one per run of neighbours. Where the offsets come from
-is a `ShardTable`: scanned at opening here, read from an index in `feedmill.formats.energon.prepared`.
+`TarDataset` reads samples by offset: one `pread` per sample, or one per run of adjacent samples. The offsets come from
+a `ShardTable`: this module scans them at opening; `feedmill.formats.energon.prepared` reads them from an index.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from feedmill.storage import Store
 
 
 class ShardTable(ABC):
-    """Which shards there are, and where each sample of a shard lies.
+    """The shards of a dataset, and the location of each sample.
 
     Attributes:
-        store: where the shards are.
+        store: store of the shards.
         shards: paths in the store, in the order of the dataset.
         counts: int64[shards], samples per shard.
-        reindex: what to do where a shard is no longer what the table says.
-        prepared: whether an index beside the shards may have media metadata.
+        reindex: fix for errors about a shard that does not match the table.
+        prepared: whether there is an index that may have media metadata.
     """
 
     counts: Int64s
@@ -53,19 +53,21 @@ class ShardTable(ABC):
 
     @abstractmethod
     def offsets(self, shard: int) -> Int64s:
-        """int64[count + 1]: where each sample's first header begins; the last entry is the end of the last sample."""
+        """Return the offset of each sample's first header, and the end of the last sample, int64[count + 1]."""
 
     @abstractmethod
     def find(self, key: str) -> tuple[int, int]:
-        """Shard number and sample number in it of a key. Raises `NotFound`."""
+        """Return the shard number of a key, and the sample number in that shard. Raises `NotFound`."""
 
     def find_member(self, name: str) -> tuple[int, int, int] | None:  # noqa: ARG002
-        """Shard number, offset and size of the first content that is probably the member's, where the table knows
-        members; None otherwise. To be compared with the header that stands before it."""
+        """Return shard number, offset and size of the content that is probably the member's; None if unknown.
+
+        The caller must compare the header before the content with the name.
+        """
         return None
 
     def media_costs(self, by: str) -> Int64s | None:  # noqa: ARG002
-        """Costs of all samples, int64[sum of counts], by their media; -1 where a media file's cost is not known.
+        """Return the costs of all samples by their media, int64[sum of counts]; -1 if a media file's cost is unknown.
 
         None if the table has no media metadata. Raises `DataError`.
         """
@@ -73,15 +75,15 @@ class ShardTable(ABC):
 
     @abstractmethod
     def fingerprint(self, first: int | None = None) -> str | None:
-        """Return a short hash of shards, counts and whatever tells that their content changed.
+        """Return a short hash of shards, counts and data that changes with their content.
 
         Args:
-            first: the number of shards to cover, counted from the first, as when there were no others. The result is
-                None if that cannot be determined. By default all shards are covered.
+            first: number of shards to cover, as if there were no others; the result is None if that cannot be
+                determined. By default, all shards are covered.
         """
 
     def _fingerprint_of(self, starts: Sequence[Int64s]) -> str:
-        """Return the same for the first shards, from where their samples begin and from some blocks of their bytes."""
+        """Return the same for the first shards, from the offsets of their samples and some blocks of their bytes."""
         known = self._fingerprints.get(len(starts))
         if known is None:
             shards = self.shards[: len(starts)]
@@ -92,7 +94,7 @@ class ShardTable(ABC):
 
 
 class ScannedShards(ShardTable):
-    """The table of a folder without an index, made by walking its tars at opening."""
+    """The table of a folder without an index, created by scanning its tars at opening."""
 
     def __init__(self, store: Store, shards: Sequence[str]) -> None:
         super().__init__(store, shards)
@@ -128,9 +130,9 @@ class TarDataset(Dataset):
     Args:
         store: the folder.
         table: shards and offsets.
-        exclude: (shard path, key) pairs that are skipped of the dataset.
+        exclude: (shard path, key) of samples to skip.
         name: path or URL as the user gave it.
-        base: the folder as samples name it, where that is not `name`.
+        base: the folder in sources of samples, if it is not `name`.
     """
 
     format = "webdataset"
@@ -154,7 +156,7 @@ class TarDataset(Dataset):
         self._ends = np.cumsum(table.counts, dtype=np.int64)
         self._starts = self._ends - table.counts
         self._excluded = self._find_excluded(exclude)
-        # sorted excluded numbers minus their rank: with it, one searchsorted turns an index into a stored number
+        # sorted excluded numbers minus their rank, so that one searchsorted converts an index to a stored number
         self._gaps = self._excluded - np.arange(len(self._excluded))
         self._part_names: dict[bytes, str] = {}
         self._alike = True
@@ -172,12 +174,12 @@ class TarDataset(Dataset):
                     found, local = self.table.find(key)
                 except NotFound:
                     found, local = -1, 0
-                if found != number[shard]:  # who excludes a sample does not want to train on it under another name
+                if found != number[shard]:  # otherwise the intended sample would silently be used for training
                     raise ConfigError(
-                        f"{shard}/{key} is excluded, and this shard has no such sample",
+                        f"{shard}/{key} is excluded, but this shard has no such sample",
                         file=self.url,
                         kind="unknown-exclude",
-                        fix="Correct the entry of 'exclude', or take it out.",
+                        fix="Correct the entry of 'exclude', or remove it.",
                     )
                 out.append(int(self._starts[found]) + local)
         return np.unique(np.asarray(out, np.int64))
@@ -192,7 +194,7 @@ class TarDataset(Dataset):
         return wanted
 
     def numbers(self, shards: Int64s, local: Int64s) -> Int64s:
-        """Sample numbers, int64[n], of shard numbers and numbers in the shard; -1 for excluded ones and shard -1."""
+        """Return sample numbers, int64[n], for shards and numbers in them; -1 for excluded samples and shard -1."""
         stored = self._starts[shards] + local if len(self._starts) else np.zeros_like(shards)
         rank = np.searchsorted(self._excluded, stored)
         out = np.zeros(len(stored), bool)
@@ -202,11 +204,11 @@ class TarDataset(Dataset):
 
     @property
     def shard_bounds(self) -> Int64s:
-        """int64[shards + 1]: the number of each shard's first sample, then how many samples there are."""
+        """Return the number of each shard's first sample, then the total number of samples, int64[shards + 1]."""
         return np.concatenate(([0], self._ends - np.searchsorted(self._excluded, self._ends)))
 
     def stored_sizes(self, indices: Indices) -> Int64s:
-        """int64[n], the bytes that each of these samples takes in its tar."""
+        """Return the size of each of these samples in its tar in bytes, int64[n]."""
         order, _, _, begins, ends = self._sorted(indices)
         out = np.empty(len(order), np.int64)
         out[order] = ends - begins
@@ -216,7 +218,7 @@ class TarDataset(Dataset):
         if by != "bytes":
             stored = self.table.media_costs(by)
         else:
-            threads = 0 if self.store.is_local else 16  # elsewhere each index is a request
+            threads = 0 if self.store.is_local else 16  # in object stores each index is a request
             shards = range(len(self.table.shards))
             sizes = ordered_map(lambda n: np.diff(self.table.offsets(n)), shards, workers=threads, in_flight=64)
             stored = np.concatenate([np.zeros(0, np.int64), *sizes])
@@ -251,7 +253,7 @@ class TarDataset(Dataset):
         places = np.argsort(order, kind="stable")
         found = parse_alike(piece, places, self._part_names)
         if found is None:
-            self._alike = False  # trying it with each batch would be reading it twice
+            self._alike = False  # do not try again: failed attempts read each batch twice
             return None
         keys, views = found
 
@@ -275,8 +277,10 @@ class TarDataset(Dataset):
         return out
 
     def _sorted(self, indices: Indices) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
-        """The wanted samples in stored order, int64[n] each: which of `indices` they are, their stored numbers, their
-        shards, and where they begin and end there."""
+        """Return the samples in stored order: positions in `indices`, stored numbers, shards, begins and ends.
+
+        All are int64[n].
+        """
         wanted = self._stored_numbers(indices)
         order = np.argsort(wanted, kind="stable")
         stored = wanted[order]
@@ -284,7 +288,7 @@ class TarDataset(Dataset):
         return order, stored, shards, *self._places(stored, shards)
 
     def _places(self, stored: Int64s, shards: Int64s) -> tuple[Int64s, Int64s]:
-        """Return where samples begin and end in their shards, int64[n] both; those of a shard stand together."""
+        """Return the offsets of samples and their ends, int64[n] both. Samples of a shard must be consecutive."""
         begins, ends = np.empty_like(stored), np.empty_like(stored)
         for at in _runs(shards):
             shard = int(shards[at.start])
@@ -293,7 +297,7 @@ class TarDataset(Dataset):
         return begins, ends
 
     def _blocks(self, shards: Int64s, begins: Int64s, ends: Int64s) -> Iterator[bytes]:
-        """Yield the bytes of samples, shard by shard; neighbours are read together."""
+        """Yield the bytes of samples, shard by shard. Adjacent samples are read together."""
         for at in _runs(shards):
             yield from read_records(self.store, self.table.shards[shards[at.start]], begins[at], ends[at])
 
@@ -304,7 +308,7 @@ class TarDataset(Dataset):
         return Sample(key, content, spans, source, opened.decode, opened.subflavors)
 
     def _parse(self, path: str, offset: int, block: bytes) -> Parsed:
-        """Key, spans of the parts, their names in stored order, and the bytes that the spans refer to."""
+        """Return key, spans of the parts, their names in stored order, and the bytes that the spans refer to."""
         parsed = parse_plain(block, self._part_names)
         if parsed is None:
             try:
@@ -314,7 +318,7 @@ class TarDataset(Dataset):
                 raise in_file(error, self.store.locate(path)) from None
         if parsed is None:
             raise DataError(
-                "the index says that a sample begins here, but there is none",
+                "the index does not match the shard: no sample begins at this offset",
                 file=self.store.locate(path),
                 offset=offset,
                 kind="stale-index",
@@ -344,10 +348,10 @@ class TarDataset(Dataset):
         return self._viewed(raw)[0]
 
     def _compare(self, key: str, found: str, path: str, offset: int) -> None:
-        """Refuse another sample than the one that was asked for."""
+        """Raise `DataError` if another sample than the requested one was found."""
         if found != key:
             raise DataError(
-                f"the index says that the sample {key!r} is here, but it is {found!r}",
+                f"the index does not match the shard: expected the sample {key!r} here, found {found!r}",
                 file=self.store.locate(path),
                 offset=offset,
                 kind="stale-index",
@@ -355,10 +359,10 @@ class TarDataset(Dataset):
             )
 
     def get_many(self, names: Sequence[str]) -> list[bytes]:
-        """The bytes of many parts by file name, excluded samples included; of two parts with one name, the first.
+        """Return the bytes of many parts by file name, including excluded samples; of two equal names, the first.
 
         Raises:
-            NotFound: no such sample, or it lacks the part.
+            NotFound: there is no such sample, or it lacks the part.
         """
         if self.store.is_local:
             return [self.get(name) for name in names]
@@ -366,7 +370,7 @@ class TarDataset(Dataset):
         return [self.get(name) if data is None else data for name, data in zip(names, found, strict=True)]
 
     def _get_by_shard(self, names: Sequence[str]) -> list[bytes | None]:
-        """Members read shard by shard, neighbours in one request; None for those that the index does not know."""
+        """Read members shard by shard, adjacent ones in one request; None for members that are not in the index."""
         places: dict[int, list[tuple[int, int, int]]] = {}
         for number, name in enumerate(names):
             place = self.table.find_member(name)
@@ -378,7 +382,7 @@ class TarDataset(Dataset):
             try:
                 starts, sizes = [row[0] for row in rows], [row[1] for row in rows]
                 blocks = self.store.read_ranges(self.table.shards[shard], starts, sizes)
-            except DataError:  # one by one it turns out which
+            except DataError:  # `get` reads them one by one
                 continue
             for (_, size, number), block in zip(rows, blocks, strict=True):
                 if _is_plain_member(block, names[number], size - 512):
@@ -392,7 +396,7 @@ class TarDataset(Dataset):
             path = self.table.shards[shard]
             try:
                 block = self.store.read(path, data - 512, size + 512)
-            except DataError:  # a sparse file holds less than its size, or the shard is cut: the sample itself will say
+            except DataError:  # a sparse file, or a truncated shard: reading the sample raises
                 block = b""
             if _is_plain_member(block, name, size):
                 return block[512:]
@@ -414,7 +418,7 @@ class TarDataset(Dataset):
         return Source(self.url, self.table.shards[shard], data, size, name, key, (name,))
 
     def _get_from_sample(self, name: str, key: str, part: str) -> bytes:
-        """Return the same by reading the whole sample: for what is no plain member, and to say what is wrong."""
+        """Do the same by reading the whole sample: for unusual members, and to raise precise errors."""
         shard, local = self.table.find(key)
         offsets = self.table.offsets(shard)
         begin = int(offsets[local])
@@ -423,7 +427,7 @@ class TarDataset(Dataset):
         found, spans, names, content = self._parse(path, begin, block)
         self._compare(key, found, path, begin)
         if part not in spans:
-            return self._sample(path, int(self._starts[shard]) + local, begin, block).raw(part)  # says what is there
+            return self._sample(path, int(self._starts[shard]) + local, begin, block).raw(part)  # raises
         if len(names) > len(spans):
             for member in tar.walk(block):
                 if member.name == name and member.sparse is None:
@@ -438,7 +442,7 @@ class TarDataset(Dataset):
         ends = self._ends - np.searchsorted(self._excluded, self._ends)
         shards = int(np.searchsorted(ends, count))
         if count < 1 or shards == len(ends) or ends[shards] != count:
-            return None  # it did not grow by whole shards
+            return None  # the dataset did not grow by whole shards
         table = self.table.fingerprint(shards + 1)
         excluded = self._excluded[self._excluded < self._ends[shards]]
         return None if table is None else hash_words([table, str(count), excluded.tobytes().hex()])
@@ -448,7 +452,7 @@ class TarDataset(Dataset):
         return self._splits
 
     def describe(self) -> dict[str, Any]:
-        """Return plain facts for `info`: path, samples, shards, bytes, splits, and what the description file says."""
+        """Return plain facts for `info`: path, samples, shards, bytes, splits, and the description file's content."""
         sizes = [self.store.stat(shard).size for shard in self.table.shards]
         return {
             "format": self.format,
@@ -465,13 +469,13 @@ class TarDataset(Dataset):
 
 
 def _runs(shards: Int64s) -> list[slice]:
-    """Return where each shard's samples stand."""
+    """Return the slice of each shard's samples."""
     cuts = [0, *(np.flatnonzero(np.diff(shards)) + 1).tolist(), len(shards)] if len(shards) else [0]
     return [slice(first, behind) for first, behind in itertools.pairwise(cuts)]
 
 
 def _is_plain_member(block: bytes, name: str, size: int) -> bool:
-    """Return whether a header with just this name and size stands at the beginning of the block."""
+    """Return whether the block begins with a plain header with this name and size."""
     return (
         block.startswith(name.encode("utf-8", "surrogateescape") + b"\0")
         and block[124:135] == b"%011o" % size

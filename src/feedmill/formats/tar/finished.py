@@ -1,4 +1,4 @@
-"""A finished tar shard as a unit of a job keeps it: its record, and its samples as a scan finds them."""
+"""Finished tar shards as units of a journal: the record and the scanned samples of each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from feedmill.jobs.units import Units
 from feedmill.kernels.files.tar import ShardScan
 
 SHARDS = "shards.scanned"
-"""In the folder of unfinished work on a dataset: the shards that `prepare` has scanned."""
+"""Name of the journal of shards that `prepare` has scanned, in the work folder of a dataset."""
 
 
 class _Facts(msgspec.Struct, array_like=True):
@@ -28,7 +28,7 @@ class _Facts(msgspec.Struct, array_like=True):
 
 
 def add_shard(units: Units, path: str, record: ShardRecord, scan: ShardScan) -> None:
-    """Note a finished shard. Names that are not UTF-8 are skipped: they fail later, with a message."""
+    """Record a finished shard. Shards with names that are not UTF-8 are skipped, because they raise an error later."""
     arrays = [a.tobytes() for a in (scan.starts, scan.sample, scan.data, scan.sizes)]
     facts = _Facts(record, scan.keys, scan.parts, arrays[0], arrays[1], arrays[2], arrays[3], scan.closed)
     with contextlib.suppress(UnicodeEncodeError):
@@ -36,10 +36,10 @@ def add_shard(units: Units, path: str, record: ShardRecord, scan: ShardScan) -> 
 
 
 def finished_shards(units: Mapping[str, bytes]) -> dict[str, tuple[ShardRecord, ShardScan]]:
-    """Record and scan of each unit that is a shard, by its path."""
+    """Return record and scan of each unit that is a shard, by path."""
     found = {}
     for path, body in units.items():
-        with contextlib.suppress(msgspec.MsgspecError, ValueError):  # of something else: the shard is read again
+        with contextlib.suppress(msgspec.MsgspecError, ValueError):  # other units: the shard is scanned again
             facts = msgspec.msgpack.decode(body, type=_Facts)
             found[path] = facts.record, _scan(facts)
     return found

@@ -1,8 +1,8 @@
-"""Whether a shard still is what its index was made of: looked at once, when the shard is first read.
+"""Detect whether a shard changed since it was indexed, once, when the shard is first read.
 
-What `feedmill prepare` noted of it is compared (`sidecar`): size and the store's version word, which cost one question;
-and where the version is another one, as it is for a copy, some blocks of its bytes. Where nothing was noted, as beside
-an index of Energon's own, the keys of a few samples are compared with the database.
+The record that `feedmill prepare` wrote (`sidecar`) is compared: size and the store's version, which take one request;
+if the version differs, as for a copy, some blocks of its bytes. Without a record, as with an index by Energon, the keys
+of a few samples are compared with the database.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from feedmill.kernels.files import tar
 from feedmill.storage import Store
 
 FIX = (
-    "Bring back the shard that was indexed; or, if this is the one that is wanted, run 'feedmill prepare' again."
+    "Restore the shard that was indexed; or, if you want to use this one, run 'feedmill prepare' again."
     " 'feedmill check' compares all shards."
 )
 _HEAD = 64 << 10
-"""Bytes of a sample that are read to find its key."""
+"""Number of bytes of a sample that are read to find its key."""
 
 
 class ShardGuard:
-    """Compares shards with what the index was made of.
+    """Comparison of shards with the state in which they were indexed.
 
     Args:
-        records: what was noted when they were indexed, by path.
+        records: their records in the sidecar, by path.
     """
 
     def __init__(self, store: Store, records: Mapping[str, ShardRecord]) -> None:
         self.store, self.records = store, records
 
     def knows(self, shard: str) -> bool:
-        """Return whether enough was noted to tell that this is the shard. Raises `DataError` if it is another one."""
+        """Return whether the record identifies the shard. Raises `DataError` if the shard changed."""
         record = self.records.get(shard)
         if record is None:
             return False
@@ -52,14 +52,14 @@ class ShardGuard:
         return True
 
     def compare_keys(self, shard: str, offsets: Int64s, stands: Callable[[str, int], bool]) -> None:
-        """Look at the first, a middle and the last sample.
+        """Compare the keys of the first, a middle and the last sample with the index.
 
         Args:
-            offsets: int64[n + 1], where samples begin.
-            stands: whether the index has this key as that sample of the shard.
+            offsets: int64[n + 1], offsets of the samples.
+            stands: returns whether the index has a key for a sample number of the shard.
 
         Raises:
-            DataError: a key is another one.
+            DataError: a key differs.
         """
         count = len(offsets) - 1
         for local in sorted({0, count // 2, count - 1}) if count else ():
@@ -67,7 +67,7 @@ class ShardGuard:
             try:
                 key = _first_key(self.store.read(shard, begin, min(_HEAD, int(offsets[local + 1]) - begin)))
             except DataError:
-                return  # who reads the sample says what is wrong
+                return  # reading the sample raises the error
             if key is not None and not stands(key, local):
                 raise self._another(shard, f"the index does not have {key!r:.80} as its sample {local}")
 
@@ -81,8 +81,10 @@ class ShardGuard:
 
 
 def _first_key(block: bytes) -> str | None:
-    """Return the key of the sample that begins here; None if its first member is not plain and does not end in these
-    bytes."""
+    """Return the key of the sample at the beginning of the block.
+
+    None if its first member is not plain and does not end in the block.
+    """
     try:
         names = [member.name for member in tar.walk(block) if member.regular]
     except DataError:

@@ -1,20 +1,20 @@
-"""An index of plain tar shards, made when they are first opened and kept.
+"""Index of plain tar shards, created when they are first opened.
 
-Tars of less than `INDEX_FROM` bytes together are scanned at each opening. For larger ones the scan is done once, on all
-cores, and kept in ``.feedmill/shards`` of their folder, or, where that can't be written and for object stores, in the
-cache folder (``$FEEDMILL_CACHE_DIR``). Folders that begin with a dot are not searched for data, so it stays out of
-the way; it may be deleted at any time.
+Tars of less than `INDEX_FROM` bytes in total are scanned at each opening. Larger ones are scanned once, on all cores.
+The index is stored in ``.feedmill/shards`` of their folder or, for read-only folders and object stores, in the cache
+folder (``$FEEDMILL_CACHE_DIR``). Folders that begin with a dot are not searched for data. The index may be deleted at
+any time.
 
-An array file (see `feedmill.formats.signatures`) of, for all shards one after the other:
+It is an array file (see `feedmill.formats.signatures`) with the concatenated data of all shards:
 
     records    uint8[...]       JSON: [[path in hexadecimal, size, version, samples], ...]
-    starts     int64[n + s]     where each sample begins, and where the last one of each shard ends
-    keys       uint8[...]       the keys, one after another, UTF-8
-    key_ends   int64[n]         where each key ends
+    starts     int64[n + s]     offset of each sample, and the end of the last one of each shard
+    keys       uint8[...]       the keys, concatenated, UTF-8
+    key_ends   int64[n]         end of each key
     hashes     uint64[n]        xxh3-64 of each key
 
-A shard whose size or version (time of change, or the store's own word) is another one is scanned again; other shards
-of the folder keep the facts about them.
+A shard whose size or version (modification time, or the store's version) changed is scanned again; the data of other
+shards is kept.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from feedmill.storage.cache import cache_folder
 logger = logging.getLogger("feedmill")
 
 INDEX_FROM = 32 << 20
-"""Bytes of tars from which the index is kept."""
+"""Total bytes of tars from which an index is stored."""
 PATH = ".feedmill/shards"
 _FEW = 16
-"""Files of a remote store that are asked for one by one; more are listed."""
+"""Maximum number of files of a remote store that are queried one by one; more are listed."""
 
 
 class Known(NamedTuple):
-    """The facts about one shard: its state, int64[n + 1] starts, the keys with int64[n] ends, and their hashes."""
+    """Index data of one shard: its state, int64[n + 1] starts, the keys with int64[n] ends, and their hashes."""
 
     size: int
     version: str
@@ -62,7 +62,7 @@ class Known(NamedTuple):
 
 
 class IndexedShards(ShardTable):
-    """The table of plain tars by the kept index."""
+    """The table of plain tars from the index."""
 
     reindex = "The shard changed after it was opened: open the dataset again."
 
@@ -109,14 +109,14 @@ def plain_shards(store: Store, shards: Sequence[str], *, workers: int | None = N
         DataError: a shard is damaged; it is named.
     """
     listed: dict[str, Entry] = {}
-    if not store.is_local and len(shards) > _FEW:  # elsewhere a question takes as long as a list of a thousand files
+    if not store.is_local and len(shards) > _FEW:  # one request takes as long as listing a thousand files
         wanted = set(shards)
         listed = {entry.path: entry for entry in store.files(suffixes=(".tar",)) if entry.path in wanted}
     return indexed_shards(store, [listed.get(shard) or store.stat(shard) for shard in shards], workers=workers)
 
 
 def indexed_shards(store: Store, entries: Sequence[Entry], *, workers: int | None = None) -> ShardTable:
-    """The table of tars that are there: scanned, or by their index, which is made or brought up to date as needed.
+    """Return the table of existing tars: scanned, or from their index, which is created or updated as needed.
 
     Raises:
         DataError: a shard is damaged; it is named.
@@ -157,7 +157,7 @@ def _scanned(store: Store, entry: Entry, compiled: bool) -> Known:
 
 
 class _Home:
-    """Where the index of a folder is kept: in it, or in the cache folder."""
+    """The location of a folder's index: in the folder, or in the cache folder."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -170,7 +170,7 @@ class _Home:
                 if store.exists(path):
                     return _parsed(read_arrays(store, path))
             except (FeedmillError, ValueError, TypeError, KeyError) as error:
-                logger.warning("the index of shards is rebuilt: %s", error)  # it only saves work
+                logger.warning("the index of shards is rebuilt: %s", error)  # it is only a cache
         return {}
 
     def write(self, known: Mapping[str, Known]) -> None:
@@ -181,7 +181,7 @@ class _Home:
                 return
             except (FeedmillError, OSError) as error:
                 reason = error
-        logger.warning("the index of shards could not be kept, so they are scanned at each opening: %s", reason)
+        logger.warning("the index of shards cannot be written, so they are scanned at each opening: %s", reason)
 
     def _places(self) -> list[tuple[Store, str]]:
         beside: list[tuple[Store, str]] = [(self._store, PATH)] if self._store.is_local else []

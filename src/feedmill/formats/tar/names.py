@@ -1,9 +1,9 @@
-"""Lists of shards as people write them: brace patterns, globs, several paths. No shell, no commands.
+"""Expand lists of shards: brace patterns, globs, and several paths. No shell, no commands.
 
-``data/shard-{000..099}.tar``, ``s3://bucket/{a,b}/*.tar`` and lists of such stand for files, in the order in which the
-braces count and, within a glob, sorted by path. ``*`` and ``?`` stay within a folder, ``**`` does not.
+``data/shard-{000..099}.tar``, ``s3://bucket/{a,b}/*.tar`` and lists of such patterns expand to files, in the order of
+the braces and, within a glob, sorted by path. ``*`` and ``?`` match within a folder, ``**`` across folders.
 
-Refused: ``pipe:`` and what is joined with ``::``. WebDataset hands such names to a shell, or chains openers; a name
+Rejected: ``pipe:`` and names joined with ``::``. WebDataset passes such names to a shell, or chains openers. A name
 that comes with the data must not run a program.
 """
 
@@ -25,35 +25,35 @@ _COMMAND = re.compile(r"::|(?:^|/)pipe:")
 def refuse_commands(url: str) -> None:
     """Raise `ConfigError` for a name that WebDataset would run or chain."""
     if _COMMAND.search(url):
-        what = "a command to be run by a shell" if "pipe:" in url else "a chain of openers"
+        what = "a shell command" if "pipe:" in url else "a chain of openers"
         raise ConfigError(
-            f"{url[:120]!r} is {what}, and a name must not run programs",
+            f"{url[:120]!r} is {what}, and names must not run programs",
             kind="refused-url",
-            fix="Give the path or URL of the data itself, such as s3://bucket/shard-{000..099}.tar: Feedmill reads"
-            " object stores without commands.",
+            fix="Give the path or URL of the data, such as s3://bucket/shard-{000..099}.tar. Feedmill reads object"
+            " stores directly.",
         )
     variable = _VARIABLE.search(url)
     if variable is not None and ("${" in url or not os.path.exists(url)):
         raise ConfigError(
-            f"{url[:120]!r} has {variable[1]}, and names are not filled in from the environment",
+            f"{url[:120]!r} contains {variable[1]}: environment variables in names are not expanded",
             kind="refused-url",
             fix="Write the whole path or URL.",
         )
 
 
 def is_pattern(url: str) -> bool:
-    """Return whether a path or URL stands for several files. One that is there itself does not."""
+    """Return whether a path or URL is a pattern for several files. An existing path is not."""
     if not _MAGIC.search(url) and "{" not in url:
         return False
     return "://" in url or not os.path.exists(url)
 
 
 def expand_patterns(urls: Sequence[str]) -> list[str]:
-    """Return all files that paths, URLs and patterns stand for, in order.
+    """Return all files of paths, URLs and patterns, in order.
 
     Raises:
-        ConfigError: a command.
-        NotFound: a pattern that no file matches.
+        ConfigError: a name is a command.
+        NotFound: no file matches a pattern.
     """
     out: list[str] = []
     for url in urls:
@@ -71,7 +71,7 @@ def _matches(pattern: str) -> list[str]:
     try:
         wanted = re.compile(_translated(rest[len(folder) :]))
     except re.error as error:  # a range that runs backwards
-        raise ConfigError(f"this is no pattern ({error})", file=pattern, kind="bad-pattern") from None
+        raise ConfigError(f"invalid pattern ({error})", file=pattern, kind="bad-pattern") from None
     base = f"{root}{separator}{folder}".rstrip("/") or ("/" if folder else ".")
     found = [entry.path for entry in open_store(base).files() if wanted.fullmatch(entry.path)]
     if not found:
@@ -102,21 +102,21 @@ def refuse_twice(files: Sequence[str]) -> None:
     for file in files:
         if file in seen:
             raise ConfigError(
-                "the file is listed twice", file=file, kind="listed-twice", fix="Repeat data by 'epochs' in a recipe."
+                "the file is listed twice", file=file, kind="listed-twice", fix="Use 'epochs' in a recipe instead."
             )
         seen.add(file)
 
 
 def common_top(urls: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the deepest folder that holds all of these files, and their paths in it.
+    """Return the deepest common folder of these files, and their paths in it.
 
     Raises:
-        ConfigError: there is none, as for files of two buckets.
+        ConfigError: there is none, for example for files of two buckets.
     """
     places = [split_url(url) for url in urls]
     parts = [(folder if "://" in folder else os.path.abspath(folder)).split("/") for folder, _ in places]
     depth = next((i for i, same in enumerate(zip(*parts, strict=False)) if len(set(same)) > 1), min(map(len, parts)))
     if depth < (3 if any("://" in folder for folder, _ in places) else 1):
-        raise ConfigError("files of different stores cannot be opened together", fix="Mix them with a recipe.")
+        raise ConfigError("files of different stores cannot be opened together", fix="Blend them with a recipe.")
     top = "/".join(parts[0][:depth]) or "/"
     return top, ["/".join([*part[depth:], name]) for part, (_, name) in zip(parts, places, strict=True)]

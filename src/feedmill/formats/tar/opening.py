@@ -1,4 +1,4 @@
-"""Opening tars without an index of Energon's: a folder, one tar, or a list of them."""
+"""Open tars without an Energon index: a folder, one tar, or a list of tars."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from feedmill.formats.tar.index import plain_shards
 
 
 def open_found(wanted: Wanted) -> TarDataset:
-    """Return the samples of the tars that are named, or of all in the folder."""
+    """Open the given tars, or all tars of the folder."""
     store = wanted.store
     shards = [wanted.name] if wanted.name else list(wanted.names)
     table = plain_shards(store, shards or [entry.path for entry in store.files(suffixes=(".tar",))])

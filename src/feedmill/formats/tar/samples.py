@@ -1,7 +1,7 @@
-"""What lies in samples of tars: their keys and parts, one sample at a time, or many in one call.
+"""Parse samples of tars to keys and parts, one sample at a time or many in one call.
 
-A plain sample has ustar headers with octal sizes and short names, as nearly all have; what else a tar may hold is left
-to the reference in `feedmill.kernels.files.tar`.
+A plain sample has ustar headers with octal sizes and short names, like nearly all samples. Everything else is parsed by
+the reference in `feedmill.kernels.files.tar`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Parsed = tuple[str, dict[str, tuple[int, int]], Sequence[str], bytes]
 """Key, spans of the parts, their names in stored order, and the bytes that the spans refer to."""
 
 FEW, SMALL, MOST = 8, 32 << 10, 16 << 20
-"""Fewer samples than this are not worth a call for all. Samples of more bytes, in the mean, are read each into its own
-memory; smaller ones into one piece of at most this many bytes, of which they are copied: so they are parsed in one call
-too."""
+"""Limits of reading samples together. Fewer than `FEW` samples are read one by one. Samples of more than `SMALL` bytes
+on average are each read into their own memory; smaller ones are read into one buffer of at most `MOST` bytes, parsed
+in one call, and copied from it."""
 
 _local = threading.local()
 
@@ -38,13 +38,16 @@ _local = threading.local()
 def read_together(
     store: Store, paths: Sequence[str], shards: Int64s, begins: Int64s, ends: Int64s, known: dict[bytes, str]
 ) -> Iterator[tuple[Parsed | None, bytes]] | None:
-    """Samples of several shards, read and parsed in two calls: what lies in each, None for one that is not plain, and
-    its bytes, to be taken before this thread calls again. None if that is not possible, or does not pay.
+    """Read and parse samples of several shards in two calls.
 
     Args:
-        paths: of all shards.
-        shards, begins, ends: int64[n]: the shard of each sample, in which neighbours stand together, and its place.
-        known: names of parts that were met before, to be filled.
+        paths: paths of all shards.
+        shards, begins, ends: int64[n], the shard of each sample and its byte range; samples of a shard are consecutive.
+        known: cache of part names, which is filled.
+
+    Returns:
+        For each sample, the parsed content (None if it is not plain), and its bytes, which are valid until the next
+        call in this thread. None if reading together is not possible or not faster.
     """
     lengths = ends - begins
     files = _open(store, paths, shards, lengths)
@@ -54,7 +57,7 @@ def read_together(
     if total > SMALL * len(shards):
         try:
             blocks = [_new_bytes(None, length) for length in lengths.tolist()]
-        except (MemoryError, OverflowError):  # a damaged index asks for more than there is
+        except (MemoryError, OverflowError):  # a corrupt index may request too much memory
             return None
         addresses = np.asarray([_address(block) for block in blocks], np.int64)
         return ((None, block) for block in blocks) if files.read(begins, lengths, addresses) else None
@@ -62,13 +65,15 @@ def read_together(
         return None
     buffer, behind = _scratch(total), np.cumsum(lengths)
     if not files.read(begins, lengths, behind - lengths + _begin(buffer)):
-        return None  # whoever reads them one by one says why
+        return None  # reading them one by one raises the error
     return _parsed(buffer, behind, known)
 
 
 class Piece(NamedTuple):
-    """The bytes of samples one behind the other, uint8, in memory that is used again when nobody refers to it any more;
-    and where each sample begins and ends in it, int64[n]."""
+    """The bytes of consecutive samples, uint8, and the begin and end of each sample in them, int64[n].
+
+    The memory is reused when it is no longer referenced.
+    """
 
     buffer: npt.NDArray[np.uint8]
     begins: Int64s
@@ -76,7 +81,7 @@ class Piece(NamedTuple):
 
 
 def read_piece(store: Store, paths: Sequence[str], shards: Int64s, begins: Int64s, ends: Int64s) -> Piece | None:
-    """Return samples of any size in one piece. Arguments, and when there is None: as for `read_together`."""
+    """Read samples of any size into one buffer. Arguments and None: as for `read_together`."""
     lengths = ends - begins
     files = _open(store, paths, shards, lengths)
     if files is None:
@@ -93,10 +98,10 @@ def read_piece(store: Store, paths: Sequence[str], shards: Int64s, begins: Int64
 def parse_alike(
     piece: Piece, order: Int64s, known: dict[bytes, str]
 ) -> tuple[list[str], dict[str, list[memoryview]]] | None:
-    """Keys of samples, and views of their parts by name; None if they are not all plain, with the same parts.
+    """Return keys of samples, and views of their parts by name; None unless all are plain with the same parts.
 
     Args:
-        order: int64[n]: which sample is given first, which second, and so on.
+        order: int64[n], the order of the samples in the result.
         known: as for `read_together`.
     """
     members, firsts, keys, alike = _scanned(piece.buffer, piece.ends)
@@ -116,13 +121,13 @@ def parse_alike(
 
 
 class _Files(NamedTuple):
-    """Open files, and their descriptors, int64[n], for each range to read."""
+    """Open files, and the file descriptor of each range to read, int64[n]."""
 
     files: Sequence[Any]
     fds: Int64s
 
     def read(self, offsets: Int64s, lengths: Int64s, addresses: Int64s) -> bool:
-        """Return whether all ranges, int64[n], were read to where they belong."""
+        """Read all ranges, int64[n], to their addresses. Return whether this succeeded."""
         return bool(read_all(self.fds, np.ascontiguousarray(offsets), lengths, addresses) == len(self.fds))
 
 
@@ -136,14 +141,14 @@ def _open(store: Store, paths: Sequence[str], shards: Int64s, lengths: Int64s) -
 
 
 _new_bytes = ctypes.pythonapi.PyBytes_FromStringAndSize
-"""Bytes that are not filled yet, which only their maker may do, before anyone else sees them (Python's C API)."""
+"""Create uninitialized bytes (Python's C API). The creator must fill them before sharing them."""
 _new_bytes.restype, _new_bytes.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_ssize_t]
 _address = ctypes.pythonapi.PyBytes_AsString
 _address.restype, _address.argtypes = ctypes.c_void_p, [ctypes.py_object]
 
 
 def _scratch(size: int) -> npt.NDArray[np.uint8]:
-    """Memory of this thread, used again by the next call."""
+    """Return memory of this thread, which the next call reuses."""
     found = getattr(_local, "buffer", None)
     if found is None or len(found) < size:
         found = _local.buffer = np.empty(size, np.uint8)
@@ -188,9 +193,9 @@ def _name(tail: bytes, known: dict[bytes, str]) -> str:
 
 
 def parse_plain(block: bytes, known: dict[bytes, str]) -> Parsed | None:
-    """Key and part spans of a sample made of plain headers only; None if anything else turns up.
+    """Return key and part spans of a sample with only plain headers; None for any other sample.
 
-    This is the inner loop of all tar reading, so it looks at no more than it must.
+    This is the inner loop of all tar reading, so it checks only what is necessary.
     """
     key, prefix = None, b""
     spans: dict[str, tuple[int, int]] = {}
@@ -226,12 +231,12 @@ def parse_plain(block: bytes, known: dict[bytes, str]) -> Parsed | None:
 
 
 def parse_any(block: bytes) -> Parsed | None:
-    """Return the same through the reference walk, for long names, PAX headers, sparse files and skipped members."""
+    """Do the same with the reference parser, for long names, PAX headers, sparse files and skipped members."""
     key: str | None = None
     spans: dict[str, tuple[int, int]] = {}
     names: list[str] = []
     limit = max_unpacked(len(block))
-    size, expanded = len(block), [block]  # what is expanded stands behind the block
+    size, expanded = len(block), [block]  # expanded contents are appended to the block
     for member in tar.walk(block):
         found = tar.sample_name(member.name) if member.regular else None
         if found is None:

@@ -1,4 +1,4 @@
-"""What lies in a tar shard, found by walking it."""
+"""Scan a tar shard for its samples."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from feedmill.storage import Store
 
 
 def scan_shard(store: Store, path: str, *, compiled: bool | None = None) -> tar.ShardScan:
-    """Return the samples of one shard, whole or up to what is wrong with it."""
+    """Return the samples of one shard, up to the first problem if there is one."""
     with store.local_copy(path) as local:
         if not local.stat().st_size:
-            return _unreadable("the file is empty (0 bytes)", "empty-file", "Restore it or leave it out.")
+            return _unreadable("the file is empty (0 bytes)", "empty-file", "Restore it or exclude it.")
         buffer = np.memmap(local, np.uint8, "r")
         if bytes(buffer[:6]).startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\0")):
             return _unreadable(
-                "the shard is compressed, which allows no random access",
+                "the shard is compressed, which does not allow random access",
                 "compressed-shard",
-                "Unpack it first (gunzip, bunzip2, unxz or zstd -d); the parts inside are usually compressed already.",
+                "Decompress it (gunzip, bunzip2, unxz or zstd -d). Its parts are usually compressed already.",
             )
         return tar.scan(np.asarray(buffer), compiled=compiled)
 
@@ -31,6 +31,6 @@ def _unreadable(what: str, kind: str, fix: str) -> tar.ShardScan:
 
 
 def in_file(error: DataError, file: str) -> DataError:
-    """Return the error, naming the file it concerns."""
+    """Return the error with the name of the file added."""
     error.file = file
     return error

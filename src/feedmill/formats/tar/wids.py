@@ -1,16 +1,16 @@
-"""Index files of `wids`: shards of a WebDataset with their counts, for access by number.
+"""Read and write index files of `wids`: shards of a WebDataset with their counts, for access by number.
 
 Layout (JSON)::
 
     {"__kind__": "wids-shard-index-v1", "wids_version": 1, "name": ..., "base": ...,
      "shardlist": [{"url": "s/0.tar", "md5sum": "...", "nsamples": 14, "filesize": 20480}, ...]}
 
-``datasets`` may stand in place of ``shardlist``: a list of ``{"shardlist": [...], "base": ...}`` or
-``{"source_url": "other.json"}``, one level deep; their shards follow one another. A URL is relative to the folder of
-the index, or, where its shards do not exist, to ``base`` as seen from that folder. Samples are those of the tars (see
-`feedmill.formats.tar.dataset`) in the order of the list; the counts and sizes are compared with the tars at opening.
+``datasets`` may replace ``shardlist``: a list of ``{"shardlist": [...], "base": ...}`` or
+``{"source_url": "other.json"}``, one level deep; their shards are concatenated. A URL is relative to the folder of the
+index or, if its shards do not exist there, to ``base`` relative to that folder. Samples are those of the tars (see
+`feedmill.formats.tar.dataset`) in the order of the list; counts and sizes are compared with the tars at opening.
 
-Refused: ``pipe:`` and the like, absolute paths and ``..`` in shard names, other kinds of index.
+Rejected: ``pipe:`` and similar, absolute paths and ``..`` in shard names, other kinds of index.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from feedmill.storage import Store, join_url, open_store, split_url
 INDEX = "wids.json"
 BESIDE = (INDEX,)
 KIND = "wids-shard-index-v1"
-_AGAIN = "Make the index again: feedmill.formats.tar.wids.write_wids(...)."
+_AGAIN = "Write the index again with feedmill.formats.tar.wids.write_wids(...)."
 
 
 def is_wids(store: Store, name: str) -> bool:
@@ -44,24 +44,24 @@ def is_wids(store: Store, name: str) -> bool:
 
 
 def open_wids(store: Store, name: str, url: str) -> TarDataset:
-    """Return the samples of the shards of an index.
+    """Open the shards of an index.
 
     Raises:
-        ConfigError: an index of another kind, or one that leads outside.
-        NotFound, DataError: a shard is missing, damaged, or not what the index says.
+        ConfigError: the index is of another kind, or leads out of its folder.
+        NotFound, DataError: a shard is missing, corrupt, or does not match the index.
     """
     index = _read(store, name)
     listed = _listed(store, name, index)
     for shard, _ in listed:
         if not shard.endswith(".tar"):
             raise ConfigError(
-                f"the shard {shard!r} is no .tar",
+                f"the shard {shard!r} is not a .tar",
                 file=store.locate(name),
                 kind="bad-index",
-                fix="Unpack compressed shards first, and make the index again.",
+                fix="Decompress compressed shards, and write the index again.",
             )
     if not listed:
-        raise ConfigError("the index names no shards", file=store.locate(name), kind="bad-index", fix=_AGAIN)
+        raise ConfigError("the index lists no shards", file=store.locate(name), kind="bad-index", fix=_AGAIN)
     refuse_twice([shard for shard, _ in listed])
     top, paths = common_top([shard for shard, _ in listed])
     folder = open_store(top)
@@ -71,7 +71,7 @@ def open_wids(store: Store, name: str, url: str) -> TarDataset:
         for key, value in found.items():
             if record.get(key) not in (None, value):
                 raise DataError(
-                    f"the index says {record[key]} for {key!r}, the shard has {value}",
+                    f"the index has {record[key]} for {key!r}, but the shard has {value}",
                     file=folder.locate(path),
                     kind="wrong-count",
                     fix=_AGAIN,
@@ -84,20 +84,20 @@ def _read(store: Store, name: str) -> dict[str, Any]:
     try:
         index = orjson.loads(store.read(name))
     except orjson.JSONDecodeError as error:
-        raise DataError(f"the file is no JSON ({error})", file=where, kind="bad-index", fix=_AGAIN) from None
+        raise DataError(f"the file is not JSON ({error})", file=where, kind="bad-index", fix=_AGAIN) from None
     if not isinstance(index, dict) or index.get("__kind__") != KIND or index.get("wids_version") != 1:
-        raise ConfigError(f"this is no {KIND} of version 1", file=where, kind="unknown-format", fix=_AGAIN)
+        raise ConfigError(f"this is not a {KIND} of version 1", file=where, kind="unknown-format", fix=_AGAIN)
     return index
 
 
 def _listed(store: Store, name: str, index: dict[str, Any], nested: bool = False) -> list[tuple[str, dict[str, Any]]]:
-    """Full path or URL and record of each shard."""
+    """Return full path or URL, and record, of each shard."""
     where = store.locate(name)
     out = []
     for part in [index] if "shardlist" in index else index.get("datasets") or []:
         if isinstance(part, dict) and "source_url" in part:
             if nested:
-                raise ConfigError("indices may name others one level deep", file=where, kind="bad-index", fix=_AGAIN)
+                raise ConfigError("indices can only be nested one level deep", file=where, kind="bad-index", fix=_AGAIN)
             folder, other = split_url(join_url(split_url(where)[0], _inside(str(part["source_url"]), where)))
             out += _listed(open_store(folder), other, _read(open_store(folder), other), nested=True)
             continue
@@ -112,7 +112,7 @@ def _listed(store: Store, name: str, index: dict[str, Any], nested: bool = False
 
 
 def _base(folder: str, base: Any, records: Sequence[dict[str, Any]]) -> str:
-    """Return where relative shards lie: beside the index, or at its ``base`` where they do not exist."""
+    """Return the base of relative shards: the index's folder, or its ``base`` if they do not exist there."""
     if not isinstance(base, str) or not base or not records or open_store(folder).exists(records[0]["url"].lstrip("/")):
         return folder
     return join_url(folder, base)
@@ -125,25 +125,25 @@ def _inside(url: str, where: str) -> str:
             f"the name {url!r} leads out of the folder of the index",
             file=where,
             kind="path-escapes",
-            fix="Name shards relative to the index, or by their whole URL, and give another folder as 'base'.",
+            fix="Use paths relative to the index or complete URLs, and set another folder as 'base'.",
         )
     return url
 
 
 def write_wids(store: Store, shards: Sequence[str], path: str, *, name: str | None = None) -> int:
-    """Write the index of tar shards of a folder; gives the number of samples.
+    """Write the index of tar shards of a folder, and return the number of samples.
 
     Args:
         shards: paths in the store, in the order of the index.
-        path: where to write it; in the folder of the store itself, so that its shards are found.
+        path: file name in the top folder of the store, so that its shards are found.
 
     Raises:
-        DataError: a shard is damaged.
+        DataError: a shard is corrupt.
         ConfigError: `path` is in another folder than the store's own.
     """
     if "/" in path:
         raise ConfigError(
-            "the index is written beside its shards' top folder", file=store.locate(path), fix="Name a file."
+            "the index must be in the top folder of its shards", file=store.locate(path), fix="Give a file name."
         )
 
     def record(shard: str) -> dict[str, Any]:

@@ -1,14 +1,14 @@
-"""Writing tars: headers in bulk, the same bytes for the same members.
+"""Write tars: headers are created in bulk, and the same members give the same bytes.
 
 Every member is a regular file with a plain ustar header (POSIX.1-2017): mode 0444, owner and group 0 without names,
-time 0. So a shard depends on its samples alone, and a header takes 512 bytes where writers that note fractions of
-seconds take 1,536. Only what does not fit into ustar gets more:
+time 0. So a shard depends only on its samples, and a header takes 512 bytes (1,536 with fractional times). Only data
+that does not fit into ustar takes more:
 
-* A name of more than 100 bytes is cut at a slash into prefix (155) and name (100) where that is possible; otherwise
-  a PAX header with one ``path`` record stands before the member.
+* A name of more than 100 bytes is split at a slash into prefix (155) and name (100) if possible; otherwise a PAX header
+  with one ``path`` record precedes the member.
 * A content of 8 GiB or more has a PAX ``size`` record.
 
-Refused are names of more than 4,096 bytes, with a NUL, or that are not Unicode text (lone surrogates).
+Rejected are names of more than 4,096 bytes, with a NUL, or with lone surrogates.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from feedmill.errors import DataError
 
 BLOCK = 512
 END = bytes(2 * BLOCK)
-"""What closes an archive."""
+"""End-of-archive marker."""
 LONGEST_NAME = 4096
 _NAME, _PREFIX = 100, 155
 _OCTAL_LIMIT = 8 << 30
@@ -49,13 +49,13 @@ _BLANK_SUM = int(_BLANK.sum()) - 11 * ord("0")  # without the digits of the size
 
 
 def encode_name(name: str) -> bytes:
-    """Return a member's name as it is stored. Raises `DataError` for names that a tar should not have."""
+    """Return a member's name as it is stored. Raises `DataError` for invalid names."""
     try:
         raw = name.encode()
     except UnicodeEncodeError:
         raise _bad_name(name, "is not Unicode text (it has a lone surrogate)") from None
     if len(raw) > LONGEST_NAME:
-        raise _bad_name(name, f"has {len(raw):,} bytes, at most {LONGEST_NAME:,} are possible")
+        raise _bad_name(name, f"has {len(raw):,} bytes, more than the maximum of {LONGEST_NAME:,}")
     if b"\0" in raw:
         raise _bad_name(name, "has a NUL character")
     return raw
@@ -72,7 +72,7 @@ def _bad_name(name: str, why: str) -> DataError:
 
 
 class Members:
-    """Members of a tar in the making: their headers and where they will lie.
+    """Members to be written to a tar: their headers and offsets.
 
     Args:
         names: encoded names, see `encode_name`.
@@ -101,7 +101,7 @@ class Members:
         self._headers = _headers(short, self.sizes, self._prefixes)
 
     def _special(self, i: int, name: bytes, size: int) -> bytes:
-        """Notes what member `i` needs beside its own header; the name for that header."""
+        """Record the extension header that member `i` needs. Return the name for its own header."""
         records = b""
         if len(name) > _NAME:
             cut = _cut(name)
@@ -118,7 +118,7 @@ class Members:
         return name
 
     def pieces(self, contents: Sequence[bytes]) -> list[bytes]:
-        """The bytes of these members with their contents, as pieces to be joined or written one after the other."""
+        """Return the bytes of these members with their contents, as pieces to join or write in order."""
         raw = self._headers.tobytes()
         out: list[bytes] = []
         add = out.append
@@ -135,14 +135,14 @@ class Members:
 
 
 def _headers(names: Sequence[bytes], sizes: npt.NDArray[np.int64], prefixes: dict[int, bytes]) -> npt.NDArray[np.uint8]:
-    """uint8[n, 512], the members' own headers."""
+    """Return the members' own headers, uint8[n, 512]."""
     count = len(names)
     out = np.empty((count, BLOCK), np.uint8)
     out[:] = _BLANK
     if not count:
         return out
     out[:, :_NAME] = np.array(names, f"S{_NAME}").view(np.uint8).reshape(count, _NAME)
-    # A size that has a PAX record is written as zeros: no reader may take part of it for the whole.
+    # A size with a PAX record is written as zeros, so that no reader uses a truncated number.
     digits = ((np.where(sizes < _OCTAL_LIMIT, sizes, 0)[:, None] >> _SHIFTS) & 7) + ord("0")
     out[:, 124:135] = digits
     total = out[:, :_NAME].sum(axis=1, dtype=np.int64) + digits.sum(axis=1) + _BLANK_SUM
@@ -155,7 +155,7 @@ def _headers(names: Sequence[bytes], sizes: npt.NDArray[np.int64], prefixes: dic
 
 
 def _cut(name: bytes) -> tuple[bytes, bytes] | None:
-    """Prefix and name of ustar, or None if the name cannot be cut so."""
+    """Return prefix and name for ustar, or None if the name cannot be split."""
     at = name.rfind(b"/", 0, _PREFIX + 1)
     if at <= 0 or len(name) - at - 1 > _NAME or at == len(name) - 1:
         return None
@@ -163,7 +163,7 @@ def _cut(name: bytes) -> tuple[bytes, bytes] | None:
 
 
 def _record(key: bytes, value: bytes) -> bytes:
-    """One PAX record ``<length> <key>=<value>\\n``; the length counts its own digits."""
+    """Return a PAX record ``<length> <key>=<value>\\n``; the length includes its own digits."""
     bare = len(key) + len(value) + 3
     length = bare + len(str(bare))
     length = bare + len(str(length))

@@ -1,11 +1,11 @@
-"""Token data: documents as runs of token ids in flat files, one file of this room per on-disk format."""
+"""Token data: documents as runs of token ids in flat files, one module per on-disk format."""
 
 from feedmill.formats.format import TOKENS, Format, TargetFormat
 
 _REPAIR = (
-    "these are tokens ({name}), and only .tar shards and .jsonl files can be repaired",
-    "Look at them with 'feedmill check'; make damaged files again with 'feedmill tokenize', or copy them"
-    " again. (A .pbin with the wrong starts that Modalities' merge writes is put right whenever it is read.)",
+    "token files ({name}) cannot be repaired, only .tar shards and .jsonl files",
+    "Inspect them with 'feedmill check'. Write corrupt files again with 'feedmill tokenize', or copy them"
+    " again. (Wrong starts in a .pbin, which Modalities' merge writes, are corrected whenever it is read.)",
 )
 PBIN = Format(
     "pbin",

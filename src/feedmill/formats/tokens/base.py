@@ -1,7 +1,7 @@
-"""What all token formats share: documents are ranges of flat files of token ids.
+"""The base of all token formats: documents are ranges of flat files of token ids.
 
-A format says where the tokens of each file begin, what type they have and where its documents end (`TokenShard`);
-`TokenDataset` does the rest: documents by number, spans of documents in bulk, lengths without reading a token.
+A format provides the offset of the tokens of each file, their type and the bounds of its documents (`TokenShard`).
+`TokenDataset` implements the rest: documents by number, spans of documents in bulk, lengths without reading tokens.
 A format's writer is a `TokenWriter`.
 """
 
@@ -27,7 +27,7 @@ Tokens = npt.NDArray[np.integer[Any]]
 
 
 COUNTED = -1
-"""Documents of a shard whose number is not known before its bounds are."""
+"""Number of documents of a shard that is unknown until its bounds are loaded."""
 
 
 class TokenShard:
@@ -35,19 +35,19 @@ class TokenShard:
 
     Args:
         path: the file in its store.
-        dtype: a token as it is stored, byte order included.
+        dtype: stored type of a token, including byte order.
         offset: bytes before the first token.
-        tokens: how many there are.
-        documents: how many there are; `COUNTED` where the bounds have to be loaded to know it, None if the
-            format's index of documents is missing.
-        load_bounds: gives int64[documents + 1], rising: the token numbers at which each document begins, then where
-            the last one ends. Called once, when first needed; a memory map where the format has one.
-        load_loss: gives bool or uint8[tokens]: 1 where a token counts for the loss. None if there is no mask.
-        facts: words on which the fingerprint is built beside path, counts and size: what tells this file from
-            another one of its size, or calls that give them, made when the fingerprint is first asked for. They must
+        tokens: number of tokens.
+        documents: number of documents; `COUNTED` if the bounds must be loaded first, None if the format's index of
+            documents is missing.
+        load_bounds: returns int64[documents + 1], ascending: the first token of each document, then the end of the
+            last one. Called once, when first needed; a memory map if the format allows it.
+        load_loss: returns bool or uint8[tokens]: 1 for tokens that contribute to the loss. None if there is no mask.
+        facts: strings for the fingerprint, in addition to path, counts and size, that distinguish this file from others
+            of the same size; or functions that return them, called when the fingerprint is first needed. They must
             not change when the file is copied.
-        verify: raises `DataError` where what `load_bounds` gives is damaged; for what is too much to look at each time.
-        remarks: what was found and fixed while loading the bounds, for `TokenDataset.describe`; `load_bounds` adds.
+        verify: raises `DataError` if the bounds are corrupt; for checks that are too slow for each opening.
+        remarks: problems found and fixed by `load_bounds`, for `TokenDataset.describe`.
     """
 
     __slots__ = (
@@ -92,24 +92,24 @@ class TokenShard:
 
     @property
     def indexed(self) -> bool:
-        """Whether there is an index of documents. Costs nothing."""
+        """Return whether there is an index of documents, without loading it."""
         return self._documents is not None
 
     @property
     def documents(self) -> int | None:
-        """How many documents there are; None if the index of documents is missing."""
+        """Return the number of documents; None if the index of documents is missing."""
         return len(self.bounds) - 1 if self._documents == COUNTED else self._documents
 
     @property
     def bounds(self) -> Int64s:
-        """int64[documents + 1], see `load_bounds`."""
+        """Return the bounds of documents, int64[documents + 1], see `load_bounds`."""
         if self._bounds is None:
             self._bounds = self.load_bounds()
         return self._bounds
 
     @property
     def words(self) -> str:
-        """What the fingerprint is made of: known without loading the bounds."""
+        """Return the string for the fingerprint, which does not require the bounds."""
         if self._words is None:
             facts = " ".join(fact if isinstance(fact, str) else fact() for fact in self.facts)
             self._words = f"{self.path} {self.dtype.str} {self.tokens} {self._documents} {facts}"
@@ -134,7 +134,7 @@ class Form:
 
 
 class VocabularySizes(NamedTuple):
-    """What decides the size of a token.
+    """Sizes of a vocabulary, which determine the size of a token.
 
     Attributes:
         size, base: entries of the vocabulary, with and without added tokens.
@@ -147,7 +147,7 @@ class VocabularySizes(NamedTuple):
 
 
 class TokenFormat:
-    """How a token format is written; its `feedmill.formats.format.TargetFormat` names one."""
+    """A token format as a target of writing, named by its `feedmill.formats.format.TargetFormat`."""
 
     def dtype(self, sizes: VocabularySizes) -> np.dtype[Any]:
         """Return the type of a token by the format's own rule."""
@@ -158,15 +158,15 @@ class TokenFormat:
         return np.dtype(f"<u{token_size}")
 
     def open(self, store: Store, path: str, form: Form) -> AbstractContextManager[TokenWriter]:
-        """Open the writer of one file; it appears when the block ends without an error."""
+        """Open the writer of one file, which is published if the block ends without an error."""
         raise NotImplementedError
 
 
 class TokenWriter(Protocol):
-    """Writes one dataset of tokens; made by each format's ``write_...`` context manager.
+    """Writer of one dataset of tokens, created by each format's ``write_...`` context manager.
 
-    Documents come in order and in any grouping; the files appear under their names when the block ends without an
-    error, the one by which the format is recognised last.
+    Documents are added in order and in batches of any size. The files are published if the block ends without an error,
+    the file that identifies the format last.
     """
 
     def add(self, tokens: Tokens, lengths: Int64s, loss: npt.NDArray[np.bool_] | None = None) -> None:
@@ -217,7 +217,7 @@ class TokenDataset(Dataset):
 
     @cached_property
     def _ends(self) -> Int64s:
-        """int64[shards]: documents up to the end of each shard."""
+        """Return the number of documents up to the end of each shard, int64[shards]."""
         return np.cumsum([shard.documents or 0 for shard in self.shards], dtype=np.int64)
 
     @cached_property
@@ -235,7 +235,7 @@ class TokenDataset(Dataset):
                 "the index of documents is missing, so only windows can be read",
                 file=self.store.locate(self._no_index),
                 kind="no-index",
-                fix="Open it with seq_len=..., or restore the index that belongs to it.",
+                fix="Open it with seq_len=..., or restore its index.",
             )
 
     @property
@@ -254,7 +254,7 @@ class TokenDataset(Dataset):
         return np.concatenate([np.zeros(0, np.int64), *pieces])
 
     def _places(self, indices: Indices) -> tuple[Int64s, Int64s]:
-        """Shard number and document number in it, int64[n] both. Raises IndexError."""
+        """Return shard number and document number in it, int64[n] both. Raises IndexError."""
         wanted = np.asarray(indices, np.int64)
         if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
             bad = int(wanted[(wanted < 0) | (wanted >= len(self))][0])
@@ -271,11 +271,11 @@ class TokenDataset(Dataset):
             table = self.shards[number]
             first, stop = table.bounds[local[rows]], table.bounds[local[rows] + 1]
             if (first < 0).any() or (stop < first).any() or (stop > table.tokens).any():
-                raise DataError(  # bounds that are mapped are not looked at before
-                    "documents end before they begin, or behind the last token",
+                raise DataError(  # mapped bounds are not validated at opening
+                    "documents end before they begin, or after the last token",
                     file=self.store.locate(table.path),
                     kind="bad-index",
-                    fix="Write its index, or the '.feedmill.bounds' file beside it, again.",
+                    fix="Write its index, or its '.feedmill.bounds' file, again.",
                 )
             if starts is not None and lengths is not None:
                 begin, end = first + starts[rows], first + starts[rows] + lengths[rows]
@@ -292,7 +292,7 @@ class TokenDataset(Dataset):
 
     def _outside(self, document: int, length: int) -> DataError:
         return DataError(
-            f"the document has {length} tokens; a span outside of them was asked for",
+            f"invalid span: it is outside the document's {length} tokens",
             file=self.url,
             record=str(document),
             kind="bad-span",
@@ -371,7 +371,7 @@ class TokenDataset(Dataset):
                         file=self.store.locate(shard.path),
                         record=f"document {int(falls[0])}",
                         kind="bad-index",
-                        fix="Make the file again, or copy it again with the files beside it.",
+                        fix="Write the file again, or copy it again with its index files.",
                     )
                 )
         return found
@@ -420,7 +420,7 @@ def _decode(dtype: np.dtype[Any], _name: str, data: bytes) -> Int64s:
 
 
 def refuse_missing(store: Store, path: str) -> None:
-    """Refuse the name of a file that does not exist, which else is taken for a folder's. Raises `NotFound`."""
+    """Raise `NotFound` for a file that does not exist, which would otherwise be opened as a folder."""
     if store.exists(path):
         return
     try:

@@ -126,10 +126,10 @@ def write_dolma(store: Store, path: str, dtype: np.dtype[Any] | str) -> Iterator
     kind = np.dtype(dtype).newbyteorder("<")
     if kind not in _TYPES.values():
         raise ConfigError(
-            f"the format has no tokens of type {np.dtype(dtype)}",
+            f"the format does not support tokens of type {np.dtype(dtype)}",
             file=store.locate(path),
             kind="bad-token-size",
-            fix="Take uint16 for small vocabularies, else uint32.",
+            fix="Use uint16 for small vocabularies, else uint32.",
         )
     with store.write(path) as file, store.write(_beside(path)) as packed:  # the first appears last
         # No time and no name in the header: the same documents give the same bytes.
@@ -176,7 +176,7 @@ class DolmaWriter(FlatWriter):
 def _in_folder(store: Store, path: str, url: str) -> list[str]:
     names = [entry.path for entry in store.files(path.rstrip("/"), suffixes=(NPY,))]
     if not names:
-        raise NotFound("no '.npy' file is here", file=url, kind="no-token-files", fix="Check the folder.")
+        raise NotFound("no '.npy' files in this folder", file=url, kind="no-token-files", fix="Check the folder.")
     return names
 
 
@@ -188,26 +188,26 @@ def _shard(store: Store, path: str, dtype: np.dtype[Any] | None) -> TokenShard:
     entry, rows = store.stat(path), _beside(path)
     if store.read(path, 0, min(entry.size, 6)) == _NUMPY_MAGIC:
         raise ConfigError(
-            "this is an array that numpy saved, not Dolma's tokens without a header",
+            "expected Dolma's tokens without a header, found an array saved by numpy",
             file=store.locate(path),
             kind="unknown-format",
             fix="Read it with numpy.load.",
         )
     if not store.exists(rows):
         raise NotFound(
-            f"{rows.rpartition('/')[2]!r} is not beside it, which says where Dolma's documents end",
+            f"its file {rows.rpartition('/')[2]!r} with the ends of documents is missing",
             file=store.locate(path),
-            fix="Bring it back, or check that these are Dolma's tokens.",
+            fix="Restore it, or check that these are Dolma's tokens.",
         )
     bounds = _bounds(store, rows)
     tokens = int(bounds[-1])
     size = dtype.itemsize if dtype is not None else entry.size // tokens if tokens else 0
     if tokens * size != entry.size or (tokens and size not in _TYPES):
         raise DataError(
-            f"it has {entry.size} bytes, which does not fit the {tokens} tokens of its '.csv.gz'",
+            f"its {entry.size} bytes do not match the {tokens} tokens of its '.csv.gz'",
             file=store.locate(path),
             kind="truncated",
-            fix="Copy both files again; if the '.csv.gz' is empty, Dolma left them over and both can be deleted.",
+            fix="Copy both files again. If the '.csv.gz' is empty, both are leftovers of Dolma and can be deleted.",
         )
     return TokenShard(
         path=path,

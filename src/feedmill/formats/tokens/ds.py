@@ -138,11 +138,11 @@ def read_metadata(store: Store, path: str) -> DsMetadata | None:
             raise ValueError
     except (UnicodeDecodeError, ValueError, IndexError):
         raise DataError(
-            "this is no metadata of token data (expected 'tokenizer|token size', with 2 or 4, then a line with the"
-            " number of tokens)",
+            "invalid metadata of token data: expected 'tokenizer|token size', with 2 or 4, then a line with the number"
+            " of tokens",
             file=store.locate(name),
             kind="bad-metadata",
-            fix="Restore it, or delete it: the '.index' tells the token size too.",
+            fix="Restore it, or delete it: the token size can also be determined from the '.index'.",
         ) from None
     # datatrove writes "Unknown Tokenizer|2|2" where it has no name
     return found._replace(tokenizer="") if tokenizer.split("|")[0] == _UNKNOWN else found
@@ -197,10 +197,10 @@ def write_ds(
     """
     if token_size not in _TYPES:
         raise ConfigError(
-            f"'.ds' files have 2 or 4 bytes per token, not {token_size}",
+            f"invalid token size {token_size}: '.ds' files have 2 or 4 bytes per token",
             file=store.locate(path),
             kind="bad-token-size",
-            fix="Take 2 for vocabularies of up to 65,536 entries, else 4.",
+            fix="Use 2 for vocabularies of up to 65,536 entries, else 4.",
         )
     with store.write(path) as file, contextlib.ExitStack() as sides:  # the first appears last
         ends = sides.enter_context(store.write(path + INDEX)) if index else None
@@ -253,7 +253,7 @@ def _listed(store: Store, path: str, pattern: str, recursive: bool, url: str) ->
     if not any(fnmatchcase(name.rpartition("/")[2], pattern) for name in found):
         inside = ", ".join(list(found)[:4])
         raise NotFound(
-            f"no file {pattern!r} is here (" + (f"found {inside} ..." if inside else "it is empty") + ")",
+            f"no files match {pattern!r} (" + (f"found {inside} ..." if inside else "the folder is empty") + ")",
             file=url,
             kind="no-token-files",
             fix="Check the folder and the pattern.",
@@ -269,7 +269,7 @@ def _shard(store: Store, files: Mapping[str, Entry], path: str, token_size: int 
     size = _token_size(store, entry, metadata, last, token_size)
     tokens, rest = divmod(entry.size, size)
     if rest:
-        raise _inconsistent(store, path, f"{entry.size} bytes are no whole number of tokens of {size} bytes")
+        raise _inconsistent(store, path, f"{entry.size} bytes are not a multiple of the token size of {size} bytes")
     if metadata is not None and metadata.tokens != tokens:
         raise _inconsistent(store, path, f"it has {tokens} tokens, its '.metadata' says {metadata.tokens}")
     if last is not None and last != tokens:
@@ -305,14 +305,14 @@ def _token_size(store: Store, entry: Entry, metadata: DsMetadata | None, last: i
             f"token_size={wanted} asks for {wanted} bytes per token" + (f", but it has {given}" if given else ""),
             file=store.locate(entry.path),
             kind="bad-token-size",
-            fix="Leave 'token_size' out." if given else "There are files of 2 and of 4 bytes per token.",
+            fix="Remove 'token_size'." if given else "Use 2 or 4 bytes per token.",
         )
     if given is None and wanted is None and entry.size:
         raise ConfigError(
-            "without a '.metadata' or '.index' file beside it, it is not known how many bytes a token has",
+            "the token size is unknown, because there is no '.metadata' or '.index' file",
             file=store.locate(entry.path),
             kind="token-size-unknown",
-            fix="Give it: token_size=2, or 4 where the vocabulary has more than 65,536 entries.",
+            fix="Pass token_size=2, or 4 if the vocabulary has more than 65,536 entries.",
         )
     return given or wanted or 2
 
@@ -320,7 +320,7 @@ def _token_size(store: Store, entry: Entry, metadata: DsMetadata | None, last: i
 def _last_end(store: Store, index: Entry) -> int:
     """Return where the last document of an index ends; 0 if it has none."""
     if index.size % 8:
-        raise _inconsistent(store, index.path, f"{index.size} bytes are no list of 8-byte numbers")
+        raise _inconsistent(store, index.path, f"{index.size} bytes are not a list of 8-byte numbers")
     return int.from_bytes(store.read(index.path, index.size - 8, 8), "little") if index.size else 0
 
 
@@ -336,7 +336,7 @@ def _load_bounds(store: Store, path: str) -> Int64s:
             file=store.locate(path + INDEX),
             record=str(number),
             kind="bad-index",
-            fix="The index is damaged: restore it, or tokenize again.",
+            fix="The index is corrupt. Restore it, or tokenize again.",
         )
     return bounds
 
@@ -350,7 +350,7 @@ def _same_size(store: Store, shards: Sequence[TokenShard]) -> None:
             " of different tokenizers",
             file=store.locate(other.path),
             kind="mixed-token-sizes",
-            fix="Put them into folders of their own.",
+            fix="Move them to separate folders.",
         )
 
 
@@ -359,7 +359,7 @@ def _inconsistent(store: Store, path: str, what: str) -> FeedmillError:
         what,
         file=store.locate(path),
         kind="truncated",
-        fix="It was copied incompletely, or the files beside it belong to another one: copy them all again.",
+        fix="It was copied incompletely, or its index files belong to another file. Copy all of them again.",
     )
 
 
@@ -371,7 +371,7 @@ def open_found(wanted: Wanted) -> TokenDataset:
 def _open_one(wanted: Wanted) -> TokenDataset:
     if wanted.files not in (None, *FILE_ORDERS):
         raise ConfigError(
-            f"files={wanted.files!r} is not known", file=wanted.url, fix=f"Use {' or '.join(FILE_ORDERS)}."
+            f"invalid value files={wanted.files!r}", file=wanted.url, fix=f"Use {' or '.join(FILE_ORDERS)}."
         )
     nanotron = wanted.files == "nanotron"
     return open_ds(

@@ -1,4 +1,4 @@
-"""Flat files of token ids: what their writers check and count, and how their readers map and recognise them."""
+"""Write and map flat files of token ids, with the checks that all formats share."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class FlatFile:
         wrong = int(np.flatnonzero((tokens < 0) | (tokens > limits.max))[0])
         raise DataError(
             f"the token id {int(tokens[wrong])} does not fit into {self.dtype.itemsize} bytes"
-            f" (ids from 0 to {limits.max} do)",
+            f" (the maximum is {limits.max})",
             file=self.where,
             record=str(self.documents + int(np.searchsorted(ends, self.tokens + wrong, side="right"))),
             kind="token-too-big",
-            fix="Write a larger token size, or check that the tokenizer is the one that was meant.",
+            fix="Use a larger token size, or check that this is the intended tokenizer.",
         )
 
 
@@ -84,10 +84,10 @@ def refuse_loss(where: str, loss: npt.NDArray[np.bool_] | None) -> None:
     """Raise `ConfigError` if a loss mask is given, for formats that cannot store one."""
     if loss is not None:
         raise ConfigError(
-            "this file has no place for the loss mask",
+            "this format cannot store a loss mask",
             file=where,
             kind="no-loss-mask",
-            fix="Write the '.ds' format with its '.loss' file, or leave the mask out.",
+            fix="Write the '.ds' format with its '.loss' file, or remove the mask.",
         )
 
 

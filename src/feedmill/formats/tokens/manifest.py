@@ -111,7 +111,7 @@ def wrong_files(
             found = store.stat(folder + name).size
         except NotFound:
             if not name.endswith(BOUNDS):  # which is made again where it is needed
-                yield _wrong(store, folder + name, "missing-file", f"{where} lists this file, but it is gone")
+                yield _wrong(store, folder + name, "missing-file", f"{where} lists this file, but it is missing")
             continue
         if found != size:
             yield _wrong(store, folder + name, "wrong-size", f"expected {size:,} bytes by {where}, found {found:,}")
@@ -126,7 +126,7 @@ def _wrong(store: Store, path: str, kind: str, what: str) -> DataError:
         what,
         file=store.locate(path),
         kind=kind,
-        fix="Copy it again from where it was made, or make it again from its source.",
+        fix="Copy it again, or write it again from its source.",
     )
 
 

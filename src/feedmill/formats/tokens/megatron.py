@@ -167,7 +167,7 @@ def read_header(store: Store, path: str) -> MegatronIndex:
         raise _damaged(store, path, f"it has {size} bytes, its header alone has {HEADER.size}", kind="truncated")
     _, version, code, sequences, bounds = HEADER.unpack(head)
     if version != VERSION:
-        raise _damaged(store, path, f"it is of version {version}, only version {VERSION} is known")
+        raise _damaged(store, path, f"unsupported version {version}: expected {VERSION}")
     if code not in _INTEGERS:
         raise _damaged(store, path, f"its type of a token is {_CODES.get(code, code)}, which is no integer")
     if not bounds:
@@ -216,10 +216,10 @@ def write_megatron(store: Store, prefix: str, dtype: np.dtype[Any] | str) -> Ite
     code = next((code for code, known in _INTEGERS.items() if known == kind), None)
     if code is None:
         raise ConfigError(
-            f"the format has no tokens of type {np.dtype(dtype)}",
+            f"the format does not support tokens of type {np.dtype(dtype)}",
             file=store.locate(prefix + IDX),
             kind="bad-token-size",
-            fix="Take uint16 for small vocabularies, else int32.",
+            fix="Use uint16 for small vocabularies, else int32.",
         )
     with store.write(prefix + IDX) as index:  # the outermost appears last
         with store.write(prefix + BIN) as file:
@@ -243,7 +243,7 @@ class MegatronWriter(FlatWriter):
         long = np.flatnonzero(lengths >= 2**31)
         if len(long):
             raise DataError(
-                f"the document has {int(lengths[long[0]])} tokens; the format counts to {2**31 - 1}",
+                f"the document has {int(lengths[long[0]])} tokens, more than the maximum of the format, {2**31 - 1}",
                 file=self._flat.where,
                 record=str(self._flat.documents + int(long[0])),
                 kind="document-too-long",
@@ -310,10 +310,10 @@ def need_megatron(store: Store, name: str) -> bool:
     """Return whether a file is Megatron-LM's. Raises `ConfigError` for the ``.idx`` of something else."""
     if name.endswith(IDX) and store.exists(name) and not is_megatron(store, name):
         raise ConfigError(
-            "this is no index of Megatron-LM's tokens: it belongs to the file of lines or shards beside it",
+            "this is not an index of Megatron-LM's tokens, but of lines or shards",
             file=store.locate(name),
             kind="unknown-format",
-            fix="Open that file.",
+            fix="Open the file of lines or shards that it belongs to.",
         )
     return True
 

@@ -64,7 +64,7 @@ from feedmill.storage.writeback import WriteBehind
 
 PICKLE = 0x80
 MERGE_SHIFT = 12
-_MAKE_AGAIN = "Make the file again from its source, or copy it again if it was copied."
+_MAKE_AGAIN = "Write the file again from its source, or copy it again if it was copied."
 _FORMAT = "Modalities .pbin"
 
 
@@ -149,7 +149,7 @@ def find_layout(store: Store, path: str, size: int) -> Layout:
     layout = found[0]
     if store.read(path, size - 1, 1) != b".":
         raise DataError(
-            f"the list of documents at byte {layout.behind} is cut short",
+            f"the list of documents at byte {layout.behind} is truncated",
             file=store.locate(path),
             kind="truncated",
             fix=_MAKE_AGAIN,
@@ -192,10 +192,10 @@ def _no_layout(store: Store, path: str, head: bytes, size: int) -> DataError:
         what, kind = f"the file has {size} bytes, which is less than the header of a {_FORMAT}", "truncated"
     elif data == 0 and width in (1, 2, 4, 0):
         return DataError(
-            "the length field is 0, although there is data: the program that wrote the file was stopped before its end",
+            "the length field is 0 although there is data: the program that wrote the file did not finish",
             file=where,
             kind="unfinished",
-            fix="Make the file again; its tokens have no list of documents.",
+            fix="Write the file again; it has no list of documents.",
         )
     elif width in (1, 2, 4) and 12 + data >= size:
         what, kind = (
@@ -209,7 +209,7 @@ def _no_layout(store: Store, path: str, head: bytes, size: int) -> DataError:
         what, kind = odd if data % width else gone, "bad-index"
     else:
         return DataError(
-            f"this is not a {_FORMAT}: its header names tokens of {width} bytes, known are 1, 2 and 4",
+            f"this is not a {_FORMAT}: its header names tokens of {width} bytes, expected 1, 2 or 4",
             file=where,
             offset=8,
             kind="not-pbin",
@@ -331,7 +331,7 @@ class PbinWriter:
         """Append documents, see `TokenWriter.add`. A loss mask is refused: the format has no place for it."""
         ends = np.cumsum(lengths, dtype=np.int64)
         if loss is not None:
-            raise ConfigError("a .pbin keeps no loss mask", file=self._where, fix="Write .ds files, or leave it out.")
+            raise ConfigError("a .pbin cannot store a loss mask", file=self._where, fix="Write .ds files.")
         if (int(ends[-1]) if len(ends) else 0) != len(tokens) or (len(ends) and min(lengths) < 0):
             raise FeedmillError(
                 f"the lengths of the documents do not add up to {len(tokens)} tokens",
@@ -373,7 +373,7 @@ def write_pbin(store: Store, path: str, token_size: int) -> Iterator[PbinWriter]
         ConfigError: another token size.
     """
     if token_size not in (1, 2, 4):
-        raise ConfigError(f"tokens of {token_size} bytes are not known", fix="Use 1, 2 or 4.")
+        raise ConfigError(f"invalid token size of {token_size} bytes", fix="Use 1, 2 or 4.")
     # Contexts end from the inside out: the sidecar appears first, and is left aside while the file does not exist.
     with store.build(path) as file, store.build(bounds_path(path)) as side:
         with io.BufferedWriter(WriteBehind(file, "r+")) as out, open(side, "r+b") as bounds:

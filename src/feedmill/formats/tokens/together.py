@@ -17,7 +17,7 @@ def open_files(wanted: Wanted, format: str, open_one: Callable[[Wanted], TokenDa
             refuse_missing(wanted.store, wanted.name)
         return open_one(wanted)
     if wanted.files is not None:
-        raise ConfigError("'files' orders the files of a folder, and these are a list", fix="Leave it out.")
+        raise ConfigError("'files' is only for folders, found a list of files", fix="Remove it.")
     opened = []
     for name in wanted.names:
         refuse_missing(wanted.store, name)

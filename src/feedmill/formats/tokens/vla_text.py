@@ -68,10 +68,10 @@ def write_vla_text(store: Store, folder: str, length: int, sequences: int = SEQU
     """
     if length < 2 or sequences < 1:
         raise ConfigError(
-            f"shards of {sequences} sequences of {length} tokens cannot be",
+            f"invalid shards of {sequences} sequences of {length} tokens",
             file=store.locate(folder),
             kind="bad-sequence-length",
-            fix="Take a sequence length of 1 or more, and at least one sequence for a shard.",
+            fix="Use a sequence length of 1 or more, and at least one sequence per shard.",
         )
     with ExitStack() as stack:
         writer = VlaTextWriter(store, folder, length, sequences, stack)

@@ -176,7 +176,7 @@ class WindowDataset(Dataset):
         if self.width < 2 or self.stride < 1:
             wrong = f"windows of {self.width} tokens every {self.stride} tokens are invalid"
         elif self.tail not in TAILS or (self.tail == "pad") != (self.pad is not None):
-            wrong = f"tail={self.tail!r} with pad={self.pad} is not known"
+            wrong = f"tail={self.tail!r} with pad={self.pad} is invalid"
         if wrong:
             raise ConfigError(
                 wrong,
@@ -190,7 +190,7 @@ class WindowDataset(Dataset):
             raise ConfigError(
                 f"not every token of type {stored} fits {dtype}",
                 file=self.url,
-                fix="Use int64, or dtype=None for the type that is stored.",
+                fix="Use int64, or dtype=None for the stored type.",
             )
 
     def _count(self, sizes: Int64s) -> Int64s:

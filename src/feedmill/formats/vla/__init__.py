@@ -31,8 +31,8 @@ VLA = Format(
     is_folder="feedmill.formats.vla.manifest:mark",
     check="manifest",
     repair=(
-        "a folder of VLA Foundry's has a manifest and no index of its samples, and is not repaired as a whole",
-        "Repair the shards that 'feedmill check' names one by one ('feedmill repair {folder}/SHARD.tar'), then"
+        "a folder of VLA Foundry has a manifest and no index, and cannot be repaired as a whole",
+        "Repair the shards that 'feedmill check' reports one by one ('feedmill repair {folder}/SHARD.tar'), then"
         " write the manifest again: 'feedmill vla manifest {folder} --overwrite'.",
     ),
     data=("tars",),

@@ -97,7 +97,7 @@ def shard_path(shard: str, where: str) -> str:
     """The shard's path in the manifest's folder, with ``.tar``. Raises `ConfigError` for names that lead elsewhere."""
     if "::" in shard or "pipe:" in shard or "|" in shard:
         raise ConfigError(
-            f"the shard {shard[:60]!r} would run a command, and data never does",
+            f"the shard {shard[:60]!r} would run a command, and names must not run programs",
             file=where,
             kind="runs-command",
             fix="Give the path of a tar, relative to the manifest.",
@@ -123,7 +123,7 @@ def manifest_text(rows: Sequence[Row], form: str = DOCUMENTED) -> bytes:
         form: ``documented`` writes names with ``.tar``, ``code`` without.
     """
     if form not in FORMS:
-        raise ConfigError(f"there is no form {form!r}", fix=f"Use {' or '.join(FORMS)}.")
+        raise ConfigError(f"invalid form {form!r}", fix=f"Use {' or '.join(FORMS)}.")
     lines = []
     for shard, samples in rows:
         name = shard.removesuffix(SUFFIX)
@@ -141,7 +141,7 @@ def manifest_text(rows: Sequence[Row], form: str = DOCUMENTED) -> bytes:
 def missing_shard(store: Store, manifest: str, number: int, path: str) -> DataError:
     """Return the error for a shard that is listed and not there."""
     return DataError(
-        f"the shard {path!r} is listed here, and there is no such file",
+        f"the shard {path!r} is listed here, but the file is missing",
         file=f"{store.locate(manifest)}:{number}",
         kind="missing-shard",
         fix="Restore it, or write the manifest again with 'feedmill vla manifest'.",
@@ -151,10 +151,10 @@ def missing_shard(store: Store, manifest: str, number: int, path: str) -> DataEr
 def wrong_count(store: Store, manifest: str, number: int, path: str, said: int, found: int) -> DataError:
     """Return the error for a count that is not the shard's."""
     return DataError(
-        f"num_sequences is {said}, and the shard {path!r} has {found} samples",
+        f"num_sequences is {said}, but the shard {path!r} has {found} samples",
         file=f"{store.locate(manifest)}:{number}",
         kind="wrong-count",
-        fix="The shard was cut or the manifest is of other shards: restore it, or write the manifest again with"
+        fix="The shard is truncated, or the manifest is for other shards. Restore it, or write the manifest again with"
         " 'feedmill vla manifest'.",
     )
 
