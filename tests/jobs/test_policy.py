@@ -23,6 +23,6 @@ def test_words_of_earlier_releases_are_taken_with_one_line(
 
 def test_the_words_of_today_are_silent_and_others_refused(caplog: pytest.LogCaptureFixture) -> None:
     assert [on_error_policy(word) for word in ("raise", "skip")] == ["raise", "skip"] and not caplog.records
-    with pytest.raises(ConfigError, match="no policy 'ignore'") as caught:
+    with pytest.raises(ConfigError, match="unknown error policy 'ignore'") as caught:
         on_error_policy("ignore")
     assert caught.value.fix == "Use 'raise' or 'skip'."
