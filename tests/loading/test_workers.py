@@ -130,7 +130,7 @@ def test_a_worker_that_dies_or_hangs_is_replaced(what: str, tmp_path: Path, capl
     with caplog.at_level(logging.WARNING, "feedmill"):
         assert positions(list(islice(loader, 8))) == list(range(32))
     loader.close()
-    assert "started again, 1 of 3" in caplog.text
+    assert "restarted, 1 of 3" in caplog.text
 
 
 def test_what_always_dies_ends_the_run_and_is_named() -> None:

@@ -98,7 +98,7 @@ def test_validation_is_a_row_without_weights(tmp_path: Path) -> None:
     path = write(tmp_path, "x.yaml", "blend:\n- {path: a, weight: -3}\n- path: b", HEAD.replace("train", "val"))
     plan = Recipe.load(path, mode="validation").plan(opener)
     assert plan.length == 200 and plan.locate([0, 99, 100]).index.tolist() == [0, 99, 0]
-    with pytest.raises(ConfigError, match="no mode 'test'"):
+    with pytest.raises(ConfigError, match="unknown mode 'test'"):
         Recipe.load(path, mode="test")
     with pytest.raises(ConfigError, match="not supported for Feedmill recipes"):
         Recipe.parse({"source": "a"}, split="val")
@@ -147,7 +147,7 @@ BAD = [
     ("path: bad.yaml", "bad.yaml:5: the metadatasets contain each other: bad.yaml -> bad.yaml"),
     ("path: gone.yaml", "bad.yaml:5: the metadataset"),
     ("path: other.yaml\naux: {a: b}", "bad.yaml:6: 'aux' cannot be given for a metadataset"),
-    ("path: own.yaml", "bad.yaml:5: own.yaml is no metadataset"),
+    ("path: own.yaml", "bad.yaml:5: own.yaml is not a metadataset"),
     ("path: other.yaml\nsplit_part: val", "other.yaml:3: there is no split 'val'. The metadataset has: train"),
     ("path: x.jsonl\ndataset_config: y.yaml", "bad.yaml:6: a JSONL file has no 'dataset_config'"),
     ("path: a\naux: {m: x.yaml}", "bad.yaml:6: x.yaml cannot be an auxiliary source"),

@@ -147,7 +147,7 @@ def test_bad_weights_of_a_nanoset_name_the_line() -> None:
         ("[a, b]\n      dataset_weights: [1]", "recipe:10: 2 folders and 1 weights"),
         ("{a: 1}\n      dataset_weights: [1]", "recipe:10: the folders already have weights"),
         ("[]", "recipe:8: the stage has no 'dataset_folder'"),
-        ("[1, 2]", "recipe:9: a folder is a path"),
+        ("[1, 2]", "recipe:9: a folder must be a path"),
     ],
 )
 def test_bad_folders_name_the_line(folder: str, message: str) -> None:
@@ -185,7 +185,7 @@ def stage(start: Any, name: Any = "x") -> dict[str, Any]:
         ([stage(1), stage(5)], "two stages are named 'x'"),
         ([stage(1, ["x"]), stage(5, ["x"])], r"two stages are named \['x'\]"),
         ([{**stage(1), "data": {"dataset": {"dataset_folder": {"a": None}}}}], "a has no weight"),
-        ([stage("1")], "is a whole number"),
+        ([stage("1")], "must be an integer"),
         ([{"name": "x", "start_training_step": 1}], "the stage has no 'data'"),
         ([stage(1), stage(5, "y")], "the length of a stage needs 'tokens' with micro_batch_size"),
         ([{**stage(1), "sequence_length": 8}, {**stage(2, "y"), "sequence_length": 9}], "the stages differ in length"),

@@ -34,7 +34,7 @@ def test_the_node_gives_all_ranks_together_or_each_rank_its_slice() -> None:
         ranks = case["num_replicas"]
         dealt = np.array([case["ranks"][str(rank)] for rank in range(ranks)])
         if not dealt.size:
-            with pytest.raises(ConfigError, match="nothing to give"):
+            with pytest.raises(ConfigError, match="has no samples"):
                 ModalitiesSampler(Leaf(0, case["n"]), ranks, **arguments(case))
             continue
         node = ModalitiesSampler(Leaf(0, case["n"]), ranks, **arguments(case))
@@ -102,8 +102,8 @@ def test_another_process_makes_its_own_order() -> None:
         (lambda: sampler_indices(10, 0, 0), "0 ranks"),
         (lambda: sampler_indices(10, 0, 1, skip=11), "skip 11 of 10"),
         (lambda: ModalitiesSampler(Leaf(0, 10), 1, skip=-1), "skip -1"),
-        (lambda: ModalitiesSampler(Leaf(0, 10), 11), "nothing to give: 10 samples for 11 ranks"),
-        (lambda: ModalitiesSampler(Leaf(0, 10), 2, batch_size=0), "batch of 0"),
+        (lambda: ModalitiesSampler(Leaf(0, 10), 11), "has no samples: 10 samples for 11 ranks"),
+        (lambda: ModalitiesSampler(Leaf(0, 10), 2, batch_size=0), "batch_size 0 is invalid"),
         (lambda: ModalitiesSampler(Repeat(Leaf(0, 10)), 2), "endless"),
         (lambda: ModalitiesSampler(Leaf(0, 10), 2**63, drop_last=False), "2\\^63"),
         (lambda: ModalitiesSampler(Leaf(0, 2**60), 2, shuffle=True).locate(np.arange(1)), "does not fit into memory"),

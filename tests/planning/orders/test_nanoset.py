@@ -110,7 +110,7 @@ def test_the_identity_tells_orders_apart() -> None:
     [
         (lambda: Nanoset([]), "at least one dataset"),
         (lambda: Nanoset(leaves([5, 5]), [1]), "2 datasets and 1 weights"),
-        (lambda: Nanoset(leaves([5, 5]), [1, -1]), "0 or more"),
+        (lambda: Nanoset(leaves([5, 5]), [1, -1]), "non-negative"),
         (lambda: Nanoset(leaves([5, 5]), [1, float("nan")]), "finite"),
         (lambda: Nanoset(leaves([5, 5]), [1e308, 1e308]), "finite"),
         (lambda: Nanoset(leaves([5, 5]), [0, 0]), "add up to zero"),

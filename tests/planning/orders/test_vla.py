@@ -85,7 +85,7 @@ def test_the_sum_of_the_weights_is_that_of_python_3_12() -> None:
 
 
 def test_no_data_sets_give_an_empty_window() -> None:
-    with pytest.raises(ConfigError, match="no dataset"):
+    with pytest.raises(ConfigError, match="needs a dataset"):
         select_window([], [], 10, workers=1)
 
 
@@ -94,14 +94,14 @@ def test_no_data_sets_give_an_empty_window() -> None:
     [
         ({"weights": [1]}, "2 manifests, 2 cursors and 1 weights"),
         ({"cursors": [Cursor()]}, "2 manifests, 1 cursors"),
-        ({"weights": [1, -1]}, "0 or more"),
+        ({"weights": [1, -1]}, "non-negative"),
         ({"weights": [0, 0]}, "above 0"),
         ({"weights": [1, float("inf")]}, "finite"),
         ({"weights": ["a", 1]}, "finite"),
         ({"weights": [1e308, 1e308]}, "finite"),
         ({"weights": [1e308, 1], "samples": 10**6}, "finite"),
         ({"workers": -1}, "-1 workers"),
-        ({"samples": 0, "repeat": True}, "cannot also repeat"),
+        ({"samples": 0, "repeat": True}, "cannot repeat epochs"),
         (
             {"samples": 100},
             "dataset 0 ends within the window: 50 samples on 1 workers are needed, 9 samples in 3",
