@@ -102,7 +102,7 @@ def parse_fields(text: str) -> list[str]:
     """Return the names in ``A,B``.
 
     Raises:
-        ConfigError: There is no name. An empty list would select all parts.
+        ConfigError: there is no name. An empty list would select all parts.
     """
     from feedmill.errors import ConfigError
 

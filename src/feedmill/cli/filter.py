@@ -92,7 +92,7 @@ def read_numbers(path: str) -> list[int]:
     """Return the numbers in a text file, one per line. Blank lines and ``#`` comments are ignored.
 
     Raises:
-        DataError: A line is not a whole number.
+        DataError: a line is not a whole number.
     """
     from feedmill.errors import DataError
     from feedmill.storage import open_store, split_url

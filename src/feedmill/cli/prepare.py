@@ -186,7 +186,7 @@ def media_filter(wanted: bool, extension: bool, header: bool, glob: str | None) 
     """Return the `MediaFilter` selected by the options, or None.
 
     Raises:
-        ConfigError: The options contradict each other.
+        ConfigError: the options contradict each other.
     """
     if not (wanted or extension or header or glob is not None):
         return None
@@ -199,7 +199,7 @@ def parse_field_map(text: str | None) -> dict[str, str] | None:
     """Parse the value of ``--field-map``.
 
     Raises:
-        ConfigError: The text is not a JSON object of strings.
+        ConfigError: the text is not a JSON object of strings.
     """
     if text is None:
         return None

@@ -23,7 +23,7 @@ class Story:
     """Progress output of the demo in the folder `out`; `facts` collects what ``--json`` prints.
 
     Raises:
-        ConfigError: The folder holds files that are not a demo's.
+        ConfigError: the folder holds files that are not a demo's.
     """
 
     def __init__(self, out: Path, *, quiet: bool) -> None:

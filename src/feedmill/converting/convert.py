@@ -74,8 +74,8 @@ def convert(
         on_preview: called with the preview before anything is written.
 
     Raises:
-        ConfigError: The conversion is not supported, content would be lost, or the destination holds other data.
-        DataError: A sample cannot be converted, or the output differs from the source.
+        ConfigError: the conversion is not supported, content would be lost, or the destination holds other data.
+        DataError: a sample cannot be converted, or the output differs from the source.
     """
     options = Options(
         split=split,
@@ -202,7 +202,7 @@ def kind_of(source: str) -> str:
     """Return the kind of a source, as named in the table of conversions.
 
     Raises:
-        NotFound: No known format was found at `source`.
+        NotFound: no known format was found at `source`.
     """
     from feedmill.converting.lines import is_tree
     from feedmill.converting.tokens import is_megatron_folder

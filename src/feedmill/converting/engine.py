@@ -160,7 +160,7 @@ def perform(work: ConvertWork, conversion: Conversion, options: Options) -> Conv
     """Run a conversion whose destination `begin` has prepared, or resume it.
 
     Raises:
-        DataError: A sample cannot be converted, more than the error budget were skipped, or verification fails.
+        DataError: a sample cannot be converted, more than the error budget were skipped, or verification fails.
     """
     began = time.perf_counter()
     plan = conversion.plan

@@ -44,7 +44,7 @@ def info(
         split, dataset_config, split_config, trust: as for `feedmill.open`.
 
     Raises:
-        FeedmillError: As for `feedmill.open`. A dataset that contains code is described without running it.
+        FeedmillError: as for `feedmill.open`. A dataset that contains code is described without running it.
     """
     from feedmill.samples.open import open as open_dataset
 
