@@ -177,7 +177,7 @@ def root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Prepare, curate, tokenize, mix and load training data, and trace what a run saw."""
+    """Prepare, curate, tokenize, blend and load training data, and trace what a run saw."""
 
 
 def main() -> None:
