@@ -166,7 +166,7 @@ def test_what_a_terminal_does_not_have_is_shown_by_escapes(encoding: str) -> Non
 def test_an_empty_argument_is_not_the_current_folder(words: list[str], tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, words)
-    assert done.exit_code == 2 and "it is empty" in done.output
+    assert done.exit_code == 2 and "the argument is empty" in done.output
     assert not list(tmp_path.iterdir())
 
 

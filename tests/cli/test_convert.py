@@ -47,9 +47,9 @@ def test_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("to", "options", "told"),
     [
-        ("wds", ["--seq-len", 8], "--seq-len goes with --to vla-text"),
-        ("mds", ["--wids"], "--wids goes with --to wds"),
-        ("wds", ["--error-budget", 3], "--error-budget goes with --on-error skip"),
+        ("wds", ["--seq-len", 8], "--seq-len requires --to vla-text"),
+        ("mds", ["--wids"], "--wids requires --to wds"),
+        ("wds", ["--error-budget", 3], "--error-budget requires --on-error skip"),
     ],
 )
 def test_options_that_would_do_nothing_are_refused(to: str, options: list[object], told: str, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_a_folder_that_is_not_a_demo_s_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "pages").mkdir()
     (tmp_path / "pages" / "mine.txt").write_text("keep")
     done = CliRunner().invoke(app, ["demo", "--out", str(tmp_path)])
-    assert done.exit_code == 1 and "not empty and not a demo's" in done.stderr
+    assert done.exit_code == 1 and "the folder holds other files" in done.stderr
     assert (tmp_path / "pages" / "mine.txt").read_text() == "keep"
 
 

@@ -102,7 +102,7 @@ def test_trace_for_people(recipe: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("plan",), "no recipe is given"),
+        (("plan",), "the recipe is missing"),
         (("plan", "RECIPE", "--steps", 3), "--steps and --global-batch go together"),
         (("plan", "RECIPE", "--samples", 3, "--tokens", 5), "more than one budget"),
         (("plan", "RECIPE", "--tokens", 5), "has no lengths in tokens"),

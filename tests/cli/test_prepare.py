@@ -89,7 +89,7 @@ MESSAGES = [
     (["--split-ratio", "1,1", "--split-parts", "train:.*"], "--split-ratio and --split-parts contradict each other"),
     (["--tar-index-only", "--split-ratio", "1,1"], "--tar-index-only and --split-ratio contradict each other"),
     (["--sample-type", "TextSample", "--skip-dataset-yaml"], "--skip-dataset-yaml contradict each other"),
-    (["--field-map", "[1]", "--sample-type", "TextSample"], "must be an object"),
+    (["--field-map", "[1]", "--sample-type", "TextSample"], "must be a JSON object"),
     (["--media-by-glob", "*.jpg", "--media-by-header"], "exactly one way"),
     (["--media-metadata"], "exactly one way"),
     (["--sample-type", "Nope"], "Nope"),

@@ -118,7 +118,7 @@ def test_numbers_beyond_any_sense_are_one_message(tmp_path: Path, line: str) -> 
     shown = run("filter", source, tmp_path / "f.pbin", "--keep", tmp_path / "n.txt", status=1)
     assert shown.startswith("error: ") and "line 2" in shown
     shown = run("merge", source, tmp_path / "m.ds", "--learn-between", f"1,{line}", status=1)
-    assert "no two markers" in shown
+    assert "not a pair of markers" in shown
     with pytest.raises(ConfigError, match="the list names document"):
         filter_files([str(source)], str(tmp_path / "f.pbin"), keep=[0, 10**30])
 

@@ -49,6 +49,6 @@ def test_unknown_formats() -> None:
 )
 def test_options_that_a_format_has_no_use_for(to: str, options: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text('{"a": 1}\n')
-    with pytest.raises(ConfigError, match="goes with --to"):
+    with pytest.raises(ConfigError, match="requires --to"):
         convert(tmp_path / "x.jsonl", tmp_path / "y", to, **options)
     assert not (tmp_path / "y").exists()

@@ -1,4 +1,4 @@
-"""``feedmill add-parts``: more parts for the samples of a dataset."""
+"""``feedmill add-parts``: add parts to the samples of a dataset."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def add_parts(
 
 
 def show(report: RewriteReport) -> None:
-    """Print what was done, and what it cost."""
+    """Print the report: counts, bytes written and time."""
     facts(
         [
             ("wrote", report.path),

@@ -1,7 +1,7 @@
-"""The `feedmill` command: verbs that are imported only when they are used, and errors as one message.
+"""The `feedmill` command: lazily imported verbs, and errors reported as one message.
 
-A new verb is one file in this room (with a function of the verb's name, or a `typer.Typer` called `app` for a verb
-with verbs of its own) and one row in `VERBS`.
+To add a verb, add a file to this package and a row to `VERBS`. The file defines a function of the verb's name, or a
+`typer.Typer` called `app` if the verb has subcommands.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 
 
 class Verb(NamedTuple):
-    """Where a verb lives, and its line in the help."""
+    """Module of a verb, and its line in the help."""
 
     module: str
     help: str
@@ -76,7 +76,7 @@ VERBS: dict[str, Verb] = {  # in the order in which people meet them
 
 
 class VerbGroup(TyperGroup):
-    """A group over `VERBS`, so that showing the help or running one verb does not import the others."""
+    """Command group over `VERBS` that imports a verb only when it runs."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         return [name for name, verb in VERBS.items() if not verb.hidden]
@@ -99,10 +99,10 @@ class VerbGroup(TyperGroup):
             formatter.write_dl([(name, verb.help) for name, verb in VERBS.items() if not verb.hidden])
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the verb: an error becomes one message and an exit status, see `main`."""
+        """Run the verb. Report an error as one message and an exit status; see `main`."""
         try:
             result = super().invoke(ctx)
-            sys.stdout.flush()  # here, where a closed pipe is still caught
+            sys.stdout.flush()  # flush here, where a closed pipe is still caught
             return result
         except FeedmillError as error:
             if os.environ.get(DEBUG) == "1":
@@ -113,10 +113,10 @@ class VerbGroup(TyperGroup):
             typer.echo("interrupted; finished work is kept", err=True)
             ctx.exit(130)
         except BrokenPipeError:
-            # The reader (`head`, a pager) has seen enough. Python flushes stdout once more at exit: let it go nowhere.
+            # The reader (`head`, a pager) closed the pipe. Python flushes stdout again at exit: send that to /dev/null.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(1)
-        except Exception as error:  # whatever was not foreseen: bad input must not show a traceback
+        except Exception as error:  # unforeseen: invalid input must not show a traceback
             usage = isinstance(error, typer.Exit | typer.Abort) or hasattr(error, "exit_code")  # the parser's own
             if usage or os.environ.get(DEBUG) == "1":
                 raise
@@ -126,7 +126,7 @@ class VerbGroup(TyperGroup):
 
 def _unforeseen(error: Exception) -> FeedmillError:
     """Return the error for an exception that no module handled: one of the operating system, or else a defect."""
-    if isinstance(error, OSError) and error.errno is not None:  # without a number it is a library's, of its own
+    if isinstance(error, OSError) and error.errno is not None:  # without errno, a library raised it
         from feedmill.storage.local import storage_error
 
         return storage_error(error)
@@ -134,8 +134,10 @@ def _unforeseen(error: Exception) -> FeedmillError:
 
 
 def _refuse_empty(command: Any) -> None:
-    """Have a command, and those in it, refuse arguments that are empty: a variable of the shell that was not set, which
-    as a path would be the current folder."""
+    """Make a command and its subcommands reject empty arguments.
+
+    An empty argument is usually an unset shell variable, and as a path it would mean the current folder.
+    """
     for inner in getattr(command, "commands", {}).values():
         _refuse_empty(inner)
     for parameter in command.params:
@@ -145,12 +147,12 @@ def _refuse_empty(command: Any) -> None:
 
 def _not_empty(known: Any, ctx: Any, parameter: Any, value: Any) -> Any:
     if value == "" or (isinstance(value, list | tuple) and "" in value):
-        raise typer.BadParameter("it is empty", ctx, parameter)
+        raise typer.BadParameter("the argument is empty", ctx, parameter)
     return value if known is None else known(ctx, parameter, value)
 
 
 def new_app(**settings: Any) -> typer.Typer:
-    """Return a `typer.Typer` with this program's settings: plain help (rich takes long to import), plain tracebacks."""
+    """Return a `typer.Typer` with the settings of this program: plain help and tracebacks (rich is slow to import)."""
     return typer.Typer(
         add_completion=False,
         rich_markup_mode=None,
@@ -175,18 +177,20 @@ def root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """The data side of training a foundation model: prepare, mix, load, explain."""
+    """Prepare, curate, tokenize, blend and load training data, and trace what a run saw."""
 
 
 def main() -> None:
-    """The console entry. Exit status: 0 done, 1 an error or findings, 2 wrong usage, 130 interrupted."""
-    # A command is short and makes few cycles: collecting rarely, and not once more at exit, saves a tenth of a second.
+    """Run the console command.
+
+    Exit status: 0 success, 1 an error or findings, 2 wrong usage, 130 interrupted.
+    """
+    # Commands are short and create few reference cycles. Collecting rarely, and not at exit, saves 0.1 s.
     gc.set_threshold(100_000, 50, 50)
-    # numpy would start a thread for each core, for products of matrices that no verb makes; without them, workers can
-    # be forked (see `feedmill.jobs.processes`).
+    # No verb multiplies matrices. Without OpenBLAS threads, workers can be forked (see `feedmill.jobs.processes`).
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     _keep_freed_memory()
-    if isinstance(sys.stdout, TextIOWrapper):  # text of data may have what this terminal does not
+    if isinstance(sys.stdout, TextIOWrapper):  # data may hold characters that this terminal cannot encode
         codecs.register_error("feedmill", _shown)
         sys.stdout.reconfigure(errors="feedmill")
     try:
@@ -196,7 +200,7 @@ def main() -> None:
 
 
 def _shown(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Return what is printed in place of characters that cannot be: the bytes of a file's name, or escapes."""
+    """Return the replacement for characters that cannot be encoded: the raw bytes of a file name, or escapes."""
     try:
         return codecs.lookup_error("surrogateescape")(error)
     except UnicodeError:
@@ -204,8 +208,11 @@ def _shown(error: UnicodeError) -> tuple[str | bytes, int]:
 
 
 def _keep_freed_memory() -> None:
-    """Have glibc keep up to 64 MiB that were freed, in this process and those it forks: blocks of a megabyte come and
-    go, and fresh pages cost as much as much of what is done in them. Other allocators are left alone."""
+    """Make glibc keep up to 64 MiB of freed memory, in this process and those it forks.
+
+    Blocks of about a megabyte are allocated and freed often, and page faults on fresh pages are costly. Does nothing
+    with other allocators.
+    """
     with contextlib.suppress(OSError, AttributeError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_MMAP_THRESHOLD, 32 << 20)

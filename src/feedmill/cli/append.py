@@ -1,4 +1,4 @@
-"""``feedmill append``: more samples for a dataset that is there."""
+"""``feedmill append``: add samples to a prepared dataset."""
 
 from __future__ import annotations
 

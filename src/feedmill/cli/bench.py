@@ -1,4 +1,4 @@
-"""``feedmill bench``: how fast a recipe loads here, and what would make it faster."""
+"""``feedmill bench``: measure how fast a recipe loads, and suggest improvements."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def bench(
     from feedmill.loading.bench import bench as measure
 
     if not isfinite(seconds):
-        raise typer.BadParameter(f"{seconds} seconds never end", param_hint="--seconds")
+        raise typer.BadParameter(f"must be a finite number of seconds, not {seconds}", param_hint="--seconds")
     report = measure(
         recipe,
         batch_size,
@@ -69,7 +69,9 @@ def bench(
 def _numbers(text: str) -> list[int]:
     found = text.replace(" ", "").split(",")
     if not all(word.isascii() and word.isdigit() and len(word) < 10 for word in found):
-        raise typer.BadParameter(f"{text!r} is no list of whole numbers such as 0,2,4", param_hint="--workers")
+        raise typer.BadParameter(
+            f"{text!r} is not a comma-separated list of whole numbers, e.g. 0,2,4", param_hint="--workers"
+        )
     return [int(word) for word in found]
 
 

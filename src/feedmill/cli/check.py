@@ -43,7 +43,7 @@ def check(
 
 
 def show(report: CheckReport) -> None:
-    """Print the findings, and the last line that gives the verdict."""
+    """Print the findings and notes, then the verdict on the last line."""
     for finding in report.findings:
         typer.echo(f"found: {finding}")
     for note in report.notes:

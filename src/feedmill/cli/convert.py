@@ -99,12 +99,18 @@ def convert(
 
 
 def parse_fields(text: str) -> list[str]:
-    """Return names from ``A,B``. Raises `ConfigError` if there is none: all parts would be taken."""
+    """Return the names in ``A,B``.
+
+    Raises:
+        ConfigError: there is no name. An empty list would select all parts.
+    """
     from feedmill.errors import ConfigError
 
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
-        raise ConfigError("--fields names no part", kind="bad-option", fix="Name some, or leave it out.")
+        raise ConfigError(
+            "--fields names no part", kind="bad-option", fix="Name at least one part, or omit the option."
+        )
     return names
 
 

@@ -51,7 +51,7 @@ def dedupe(
     min_words: Annotated[
         int, typer.Option("--min-words", metavar="N", min=0, help="Ignore texts with fewer words.")
     ] = 0,
-    keep_empty: Annotated[bool, typer.Option("--keep-empty", help="Compare blank texts too.")] = False,
+    keep_empty: Annotated[bool, typer.Option("--keep-empty", help="Also compare blank texts.")] = False,
     against: Annotated[
         list[str] | None,
         typer.Option(
@@ -101,7 +101,7 @@ def dedupe(
 
 
 def show(report: DedupeReport) -> None:
-    """Print what was found."""
+    """Print the number of duplicates, and the fill of the Bloom filter."""
     for warning in report.warnings:
         typer.echo(f"warning: {warning}", err=True)
     if report.skipped:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def delete(
     dataset: Annotated[str, typer.Argument(metavar="DATASET", help="A prepared dataset on a local disk.")],
-    keys: Annotated[list[str] | None, typer.Argument(metavar="KEY...", help="Keys of samples.")] = None,
+    keys: Annotated[list[str] | None, typer.Argument(metavar="KEY...", help="Keys of the samples to delete.")] = None,
     list_file: Annotated[
         str | None, typer.Option("--list", metavar="FILE", help="A file with one key on each line.")
     ] = None,
@@ -52,7 +52,7 @@ def _listed(path: str) -> list[str]:
     store = open_store(folder)
     try:
         lines = store.read(name).decode("utf-8-sig").split("\n")
-        return [line.removesuffix("\r") for line in lines if line.strip()]  # a key may have any other white space
+        return [line.removesuffix("\r") for line in lines if line.strip()]  # a key may contain other white space
     except UnicodeDecodeError as error:
         raise DataError(
             "the list of keys is not UTF-8 text", file=path, offset=error.start, fix="Save it as UTF-8."
@@ -60,7 +60,7 @@ def _listed(path: str) -> list[str]:
 
 
 def show(report: RewriteReport, done: str) -> None:
-    """Print what was done, and what it cost."""
+    """Print the report: counts, bytes written and time."""
     facts(
         [
             (done, counted(report.samples, "sample")),

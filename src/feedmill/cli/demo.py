@@ -1,4 +1,4 @@
-"""``feedmill demo``: the main job from end to end, on data that every machine has."""
+"""``feedmill demo``: the whole workflow, on data made from Python's standard library."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def demo(
 
 
 def _make(story: Story, pages: int, docs: int) -> list[Document]:
-    """Build both datasets from the standard library; gives all documents."""
+    """Build both datasets from the standard library, and return all documents."""
     from feedmill.demo.corpus import standard_library, write_docs
     from feedmill.demo.pages import write_pages
     from feedmill.storage import LocalStore
@@ -73,7 +73,7 @@ def _make(story: Story, pages: int, docs: int) -> list[Document]:
     found, seconds = timed(lambda: standard_library(pages + docs))
     share = len(found) * docs // (pages + docs)
     story.row("read", f"{len(found):,} docstrings and pieces of source", seconds)
-    # Every k-th goes to the pages, so that both datasets range over the whole library.
+    # Every k-th goes to the pages, so that both datasets cover the whole library.
     on_pages = {i * len(found) // (len(found) - share) for i in range(len(found) - share)}
     texts = [document for i, document in enumerate(found) if i not in on_pages]
     _, seconds = timed(lambda: write_docs(LocalStore(story.out / "docs"), "docs.jsonl", texts))
@@ -87,7 +87,7 @@ def _make(story: Story, pages: int, docs: int) -> list[Document]:
 
 
 def _prepare(story: Story) -> None:
-    """Index both."""
+    """Index both datasets."""
     from feedmill.indexing.prepare import prepare
 
     story.chapter("Prepare: index both, so that any sample is found by number or key")
@@ -106,7 +106,7 @@ def _prepare(story: Story) -> None:
 
 
 def _inspect(story: Story) -> None:
-    """Open both and say what they are."""
+    """Open both datasets and print a summary."""
     from feedmill.samples.open import open as open_dataset
 
     story.chapter("Look: feedmill info, feedmill preview")
@@ -120,7 +120,7 @@ def _inspect(story: Story) -> None:
 
 
 def _blend(story: Story, samples: int) -> None:
-    """Write the recipe and show what it makes of the weights."""
+    """Write the recipe and print the realized weights."""
     import numpy as np
 
     from feedmill.demo.train import open_plan
@@ -141,7 +141,7 @@ def _blend(story: Story, samples: int) -> None:
 
 
 def _train(story: Story, samples: int) -> None:
-    """One undisturbed run; one that is killed half-way and resumed in another layout; and the comparison."""
+    """Compare an uninterrupted run with one that is killed half-way and resumed in another layout."""
     from feedmill.demo.runs import Layout, difference, run, saved_position, stream
 
     calm, first, second = Layout(1, 0, 32), Layout(2, 1, 16), Layout(3, 2, 8)
@@ -170,7 +170,7 @@ def _train(story: Story, samples: int) -> None:
 
 
 def _picture(story: Story) -> None:
-    """The first pages that the training saw, as one picture."""
+    """Write the first pages that the training saw as a contact sheet."""
     import numpy as np
 
     from feedmill.demo.train import key_of, open_plan

@@ -1,4 +1,4 @@
-"""The questions of an interactive ``prepare``: split ratio, sample type, field map."""
+"""Questions of an interactive ``prepare``: split ratio, sample type, field map."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from feedmill.indexing.report import PrepareReport
 
 MAX_PARTS_FOR_A_MAP = 10
-"""With more distinct parts a field map is not offered: parts that vary that much need a function."""
+"""Maximum number of distinct parts for which a field map is offered; more need a ``sample_loader.py``."""
 
 
 def confirm_overwrite(url: str, overwrite: bool) -> None:
-    """Ask before an index is made again."""
+    """Ask for confirmation if the dataset is already prepared."""
     from feedmill.formats.energon.prepared import INFO, INFO_YAML
     from feedmill.storage import open_store
 
@@ -30,7 +30,7 @@ def confirm_overwrite(url: str, overwrite: bool) -> None:
 
 
 def ask_ratio(url: str) -> str:
-    """Show which shards there are, and ask for the split."""
+    """Show the shards and ask for the split ratio."""
     from feedmill.errors import ConfigError
     from feedmill.indexing.prepare_tars import find_shards
     from feedmill.indexing.splitting import parse_ratio
@@ -49,7 +49,7 @@ def ask_ratio(url: str) -> str:
 
 
 def describe(url: str, report: PrepareReport, name: str) -> None:
-    """Show the first samples, ask for type and fields, and write the description."""
+    """Show the first samples, ask for sample type and fields, and write ``dataset.yaml``."""
     from feedmill.indexing.prepare_tars import write_description
     from feedmill.samples.description import CRUDE, describe_type, type_names
     from feedmill.storage import open_store

@@ -1,4 +1,4 @@
-"""``feedmill filter``: documents by their attributes; documents of token files, or lines of JSONL files."""
+"""``feedmill filter``: keep or drop documents by attributes, or by length and number."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def filter(
         list[str],
         typer.Argument(
             metavar="CONFIG | INPUT... OUTPUT",
-            help="A configuration that filters documents by attributes; or token files or JSONL files, and where to.",
+            help="A configuration for documents with attributes; or token or JSONL files, then the output.",
         ),
     ],
     min_length: Annotated[
@@ -66,7 +66,7 @@ def filter(
     """
     from feedmill import filtering
 
-    run: Any = filtering.filter  # which of its two forms is meant, it finds out itself
+    run: Any = filtering.filter  # `filter` dispatches between its two overloads
     report = run(
         inputs[0] if len(inputs) == 1 else inputs[:-1],
         None if len(inputs) == 1 else inputs[-1],
@@ -89,7 +89,11 @@ def filter(
 
 
 def read_numbers(path: str) -> list[int]:
-    """Numbers of a text file, one a line; blank lines and what follows a ``#`` do not count. Raises `DataError`."""
+    """Return the numbers in a text file, one per line. Blank lines and ``#`` comments are ignored.
+
+    Raises:
+        DataError: a line is not a whole number.
+    """
     from feedmill.errors import DataError
     from feedmill.storage import open_store, split_url
 
@@ -99,11 +103,11 @@ def read_numbers(path: str) -> list[int]:
         word = line.partition("#")[0].strip()
         if word and not (word.isascii() and word.isdigit() and len(word) < 19):
             raise DataError(
-                f"{word[:40]!r} is no number of a document",
+                f"{word[:40]!r} is not a document number",
                 file=path,
                 record=f"line {number}",
                 kind="bad-list",
-                fix="Write one number a line, from 0.",
+                fix="Write one whole number per line, counted from 0.",
             )
         if word:
             numbers.append(int(word))
@@ -111,7 +115,7 @@ def read_numbers(path: str) -> list[int]:
 
 
 def show_documents(report: MixReport) -> None:
-    """Print what each rule dropped."""
+    """Print how many documents each stream kept, and how many each rule dropped."""
     for one in report.streams:
         counts = one.counts
         done = f", {one.finished_before} of them before" if one.finished_before else ""

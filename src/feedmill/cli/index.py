@@ -1,4 +1,4 @@
-"""``feedmill index``: the index files beside token data."""
+"""``feedmill index``: write index files for JSONL and token files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def index(
 
 
 def show(report: IndexReport) -> None:
-    """Print what was indexed, and which lines were left out."""
+    """Print what was indexed, and which lines were skipped."""
     what = counted(report.entries, "line" if report.kind == "raw" else "document")
     typer.echo(f"{report.index}: {what}")
     for line in report.bad:

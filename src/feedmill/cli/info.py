@@ -1,4 +1,4 @@
-"""``feedmill info``: what a dataset is."""
+"""``feedmill info``: describe a dataset."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _converted(proof: dict[str, Any] | None) -> str | None:
 
 
 def _loss_mask(data: dict[str, Any]) -> str | None:
-    """Return which part of the tokens contributes to the loss."""
+    """Return how many tokens contribute to the loss, for display."""
     mask = data.get("loss_mask")
     if not mask:
         return None
@@ -44,7 +44,7 @@ def _loss_mask(data: dict[str, Any]) -> str | None:
 
 
 def show(data: dict[str, Any]) -> None:
-    """Print the description of a dataset for display."""
+    """Print the description of a dataset."""
     facts(
         [
             ("dataset", data.get("path")),
@@ -77,7 +77,7 @@ def show(data: dict[str, Any]) -> None:
 
 
 def _counted(data: dict[str, Any]) -> str | None:
-    """Tokens, and their size where it is known."""
+    """Return the number of tokens, with their size in bytes if known."""
     if data.get("tokens") is None:
         return None
     sizes = data.get("token_bytes") or []

@@ -1,4 +1,4 @@
-"""``feedmill merge``: several token files as one."""
+"""``feedmill merge``: merge token files or JSONL files into one."""
 
 from __future__ import annotations
 
@@ -82,12 +82,12 @@ def _markers(text: str) -> tuple[int, int]:
 
     begin, _, end = text.partition(",")
     if not all(word.isascii() and word.isdigit() and len(word) < 20 for word in (begin.strip(), end.strip())):
-        raise ConfigError(f"{text!r} are no two markers", kind="bad-markers", fix="Write two token ids: 5,6.")
+        raise ConfigError(f"{text!r} is not a pair of markers", kind="bad-markers", fix="Write two token ids: 5,6.")
     return int(begin), int(end)
 
 
 def show(report: Report) -> None:
-    """Print what a verb over token files wrote, and what it left out."""
+    """Print which files a verb over token files wrote, and what it dropped."""
     lines = any(done.path.endswith(".jsonl") for done in report.outputs)
     shown = report.outputs if len(report.outputs) <= 20 else report.outputs[:20]
     for done in shown:

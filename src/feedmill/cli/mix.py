@@ -1,4 +1,4 @@
-"""``feedmill mix``: the name that `feedmill filter` of documents had in release 0.1."""
+"""``feedmill mix``: deprecated name of ``feedmill filter`` for documents (release 0.1)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def mix(
     workers: Processes = None,
     json: Json = False,
 ) -> None:
-    """Filter documents by their attributes: what 'feedmill filter CONFIG' does."""
+    """Filter documents by their attributes. Deprecated: use 'feedmill filter CONFIG'."""
     logger.warning("'feedmill mix' is now called 'feedmill filter'; the old name will go")
     filter(
         [config],

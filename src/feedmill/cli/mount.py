@@ -1,4 +1,4 @@
-"""``feedmill mount``: a dataset as files."""
+"""``feedmill mount``: mount a dataset as a file system."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from feedmill.cli.options import DatasetPath
 
 def mount(
     path: DatasetPath,
-    mountpoint: Annotated[str, typer.Argument(metavar="MOUNTPOINT", help="An empty folder.")],
+    mountpoint: Annotated[str, typer.Argument(metavar="MOUNTPOINT", help="An empty folder to mount at.")],
     sample_folders: Annotated[
         bool, typer.Option("--sample-folders", "-s", help="One folder per sample instead of one for all files.")
     ] = False,

@@ -1,4 +1,4 @@
-"""``feedmill neardedupe``: attributes that mark near-duplicates."""
+"""``feedmill neardedupe``: write attributes that mark near-duplicates."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def neardedupe(
 
 
 def show(report: NearReport) -> None:
-    """Print what was found."""
+    """Print the number of near-duplicates and the largest clusters."""
     for warning in report.warnings:
         typer.echo(f"warning: {warning}", err=True)
     if report.skipped:

@@ -1,4 +1,4 @@
-"""``feedmill numbers``: tokens, samples and steps, each from the others."""
+"""``feedmill numbers``: convert between numbers of tokens, samples and steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments and options that several verbs share, so that they mean and read the same everywhere."""
+"""Arguments and options shared by several verbs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every verb prints through: one JSON document for programs, text and tables for display."""
+"""Output of the verbs: JSON documents for programs, text and tables for display."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ __all__ = [
 ]
 _JSON = "feedmill.json"
 _NAME, _LONG = 12, 32
-"""Columns of a table: the narrowest that the first one may be folded to, and any other that is wider."""
+"""Minimum width of a table's columns when cells are folded: the first column, and any other."""
 
 
 def emit(data: Any, as_json: bool, human: Callable[[], None]) -> None:
-    """Print `data` as one JSON document on stdout, or let `human` print it for display."""
+    """Print `data` as one JSON document on stdout, or call `human` to print it for display."""
     if as_json:
         typer.echo(to_json(data))
     else:
@@ -39,20 +39,20 @@ def emit(data: Any, as_json: bool, human: Callable[[], None]) -> None:
 
 
 def to_json(data: Any) -> str:
-    """Indented JSON; numpy values as numbers and lists, anything else that JSON does not know as its text."""
+    """Return `data` as indented JSON: numpy values as numbers and lists, other types as ``str(value)``."""
     import orjson
 
     options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
     try:
         return orjson.dumps(data, default=str, option=options).decode()
-    except TypeError:  # names of files that are no UTF-8, or numbers beyond 64 bits
+    except TypeError:  # file names that are not UTF-8, or integers beyond 64 bits
         import json
 
         return json.dumps(_plain(data), indent=2)
 
 
 def _plain(value: Any) -> Any:
-    """Values of any kind as those that Python's own JSON knows, which takes any text and any whole number."""
+    """Return `value` as types that the standard ``json`` module supports."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -74,20 +74,20 @@ def fail(error: FeedmillError, *, as_json: bool = False) -> None:
 
 
 def remember_json(ctx: typer.Context, wanted: bool) -> bool:
-    """Callback of the ``--json`` option, so that errors know of it too."""
+    """Store the ``--json`` option in the context (callback), so that errors are printed as JSON too."""
     ctx.meta[_JSON] = wanted
     return wanted
 
 
 def json_wanted(ctx: typer.Context) -> bool:
-    """Return whether ``--json`` was given to the verb that runs in this context."""
+    """Return whether ``--json`` was passed to the verb of this context."""
     return bool(ctx.meta.get(_JSON))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None) -> None:
-    """Print a table; columns whose cells are all numbers are set to the right, with thousands separators.
+    """Print a table. Columns of numbers are right-aligned, with thousands separators.
 
-    Numbers and other short cells are never broken: where they do not fit side by side, each row is a list.
+    Short cells are never wrapped: if the columns do not fit the terminal, each row is printed as a list.
     """
     from rich import box
     from rich.table import Table
@@ -112,12 +112,12 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str |
 
 
 def _least(number: int, width: int) -> int:
-    """What a column needs at least: all of it, but for names in front and for long texts, which may be folded."""
+    """Return the minimum width of a column: its full width, unless it is the first column or long (foldable)."""
     return min(width, _NAME if number == 0 else _LONG)
 
 
 def _turned(columns: Sequence[str], cells: Sequence[Sequence[str]], title: str | None) -> None:
-    """Each row as a list of names and values."""
+    """Print each row as a list of names and values."""
     if title is not None:
         typer.echo(title)
     width = max(map(len, columns))
@@ -163,7 +163,7 @@ def _cell(value: Any) -> str:
 def _console() -> Any:
     from rich.console import Console
 
-    # Without a terminal nothing limits the width: a file should not be wrapped at 80 characters.
+    # Output to a file must not be wrapped at 80 characters.
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 160

@@ -1,4 +1,4 @@
-"""``feedmill plan``: what a recipe will give, before anything is run."""
+"""``feedmill plan``: show what a recipe draws, before a run."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def plan(
         emit(Recipe.json_schema(), True, lambda: None)
         return
     if recipe is None:
-        raise ConfigError("no recipe is given", kind="bad-usage", fix="Name the recipe's file: feedmill plan FILE.")
+        raise ConfigError(
+            "the recipe is missing", kind="bad-usage", fix="Pass the path of a recipe: feedmill plan RECIPE."
+        )
     report = overview(
         recipe,
         samples=samples,

@@ -1,4 +1,4 @@
-"""``feedmill prepare``: index a dataset and say how it is read."""
+"""``feedmill prepare``: index a dataset, split it and declare its sample type."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ FieldMapText = Annotated[
 YamlName = Annotated[
     str, typer.Option("--dataset-yaml-name", metavar="FILE", help="File name of the description in .nv-meta.")
 ]
-SkipYaml = Annotated[bool, typer.Option("--skip-dataset-yaml", help="Write no description.")]
+SkipYaml = Annotated[bool, typer.Option("--skip-dataset-yaml", help="Do not write a sample description.")]
 Media = Annotated[
     bool, typer.Option("--media-metadata", help="Store sizes and durations of media; requires one of the next three.")
 ]
@@ -126,7 +126,7 @@ def prepare(
     if field_map is not None and sample_type is None:
         from feedmill.errors import ConfigError
 
-        raise ConfigError("--field-map fills the fields of a sample type", fix="Say which, with --sample-type.")
+        raise ConfigError("--field-map requires a sample type", fix="Add --sample-type CLASS.")
     report = run(
         path,
         asking=asking and not tar_index_only,
@@ -151,7 +151,7 @@ def prepare(
 
 
 def run(url: str, *, asking: bool, overwrite: bool, describe: bool, **options: Any) -> PrepareReport:
-    """Prepare, with questions for what the options leave open if `asking`."""
+    """Prepare a dataset; if `asking`, ask for options that were not given."""
     from feedmill.cli import dialogue
     from feedmill.indexing.prepare import prepare as prepare_dataset
 
@@ -167,23 +167,27 @@ def run(url: str, *, asking: bool, overwrite: bool, describe: bool, **options: A
 
 
 def refuse_contradictions(*pairs: tuple[str, bool, str, bool]) -> None:
-    """Raise `ConfigError` for two options that were both given (option, whether, option, whether)."""
+    """Raise `ConfigError` if both options of a pair were given. Each pair is (option, given, option, given)."""
     from feedmill.errors import ConfigError
 
     for one, given, other, too in pairs:
         if given and too:
-            raise ConfigError(f"{one} and {other} contradict each other", fix="Leave one of them out.")
+            raise ConfigError(f"{one} and {other} contradict each other", fix="Remove one of them.")
 
 
 def is_file(url: str) -> bool:
-    """Return whether this is one file, about which there is nothing to ask: records, or a metadataset."""
+    """Return whether this is one file (JSONL or a metadataset), for which no questions are asked."""
     from feedmill.storage import is_local_folder
 
     return url.endswith((".jsonl", ".yaml", ".yml")) and not is_local_folder(url)
 
 
 def media_filter(wanted: bool, extension: bool, header: bool, glob: str | None) -> Any:
-    """The `MediaFilter` that the options ask for, or None. Raises `ConfigError` if they contradict each other."""
+    """Return the `MediaFilter` selected by the options, or None.
+
+    Raises:
+        ConfigError: the options contradict each other.
+    """
     if not (wanted or extension or header or glob is not None):
         return None
     from feedmill.samples.media import MediaFilter
@@ -192,7 +196,11 @@ def media_filter(wanted: bool, extension: bool, header: bool, glob: str | None) 
 
 
 def parse_field_map(text: str | None) -> dict[str, str] | None:
-    """Return the ``--field-map`` option. Raises `ConfigError`."""
+    """Parse the value of ``--field-map``.
+
+    Raises:
+        ConfigError: the text is not a JSON object of strings.
+    """
     if text is None:
         return None
     import orjson
@@ -205,7 +213,9 @@ def parse_field_map(text: str | None) -> dict[str, str] | None:
     except orjson.JSONDecodeError as error:
         raise ConfigError(f"--field-map is not JSON ({error})", kind="bad-field-map", fix=fix) from None
     if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
-        raise ConfigError("--field-map must be an object from field names to texts", kind="bad-field-map", fix=fix)
+        raise ConfigError(
+            "--field-map must be a JSON object that maps field names to strings", kind="bad-field-map", fix=fix
+        )
     return value
 
 

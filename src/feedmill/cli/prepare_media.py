@@ -1,4 +1,4 @@
-"""``feedmill prepare-media``: sizes and durations of media, for a prepared dataset or a plain folder."""
+"""``feedmill prepare-media``: store sizes and durations of media of a prepared dataset or a plain folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MediaTarget = Annotated[
 
 def prepare_media(
     path: MediaTarget,
-    media_metadata: Media = False,  # noqa: ARG001 - it is the verb's only purpose
+    media_metadata: Media = False,  # noqa: ARG001 - always on for this verb
     media_by_extension: ByExtension = False,
     media_by_header: ByHeader = False,
     media_by_glob: ByGlob = None,

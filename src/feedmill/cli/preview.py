@@ -1,4 +1,4 @@
-"""``feedmill preview``: samples as text, and their images as a contact sheet."""
+"""``feedmill preview``: show samples as text, and their images as a contact sheet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def preview(
     path: DatasetPath,
-    count: Annotated[int, typer.Option("--count", "-n", metavar="N", min=1, help="Samples to show.")] = 3,
+    count: Annotated[int, typer.Option("--count", "-n", metavar="N", min=1, help="Number of samples to show.")] = 3,
     start: Annotated[int, typer.Option("--start", metavar="N", min=0, help="Index of the first sample, from 0.")] = 0,
     sheet: Annotated[
         Path | None, typer.Option("--sheet", metavar="FILE", help="Write the images of the samples to one picture.")
@@ -51,7 +51,7 @@ def show(report: PreviewReport) -> None:
 
 
 def print_shown(shown: list[dict[str, Any]]) -> None:
-    """Print what `as_shown` gave, for display."""
+    """Print the output of `as_shown`."""
     for sample in shown:
         source = sample["source"]
         where = f"{printable(source['file'])} at byte {source['offset']:,}, {source['length']:,} bytes"

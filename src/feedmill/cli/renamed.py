@@ -1,4 +1,4 @@
-"""Options of release 0.1 under other names: each works, with one line of warning."""
+"""Deprecated option names of release 0.1. Each still works, with one warning."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ OLD: dict[str, dict[str, str]] = {
     "convert": {"--max-bad": "--error-budget"},
     "prepare": {"--skip-bad-shards": "--on-error=skip"},
 }
-"""Verb -> old option -> what it is now."""
+"""Verb -> deprecated option -> current option."""
 
 
 class VerbCommand(TyperCommand):
-    """A verb that takes its old options, too."""
+    """Command that also accepts the deprecated options of its verb."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Raises `ConfigError` for an option under both names."""
+        """Parse the arguments. Raises `ConfigError` if an option is given under both names."""
         return super().parse_args(ctx, list(translated(self.name or "", args)))
 
 
 def translated(verb: str, words: list[str]) -> Iterator[str]:
-    """Yield the words of a command line with the options of today.
+    """Yield the words of a command line, with deprecated options replaced by current ones.
 
     >>> list(translated("stat", ["web", "--processes", "2"]))
     ['web', '--workers', '2']

@@ -1,4 +1,4 @@
-"""``feedmill repair``: keep what is whole, and index it."""
+"""``feedmill repair``: remove damaged data and index what is intact."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def repair(
 
 
 def show(report: RepairReport) -> None:
-    """Print what was taken out, what remains, and what is indexed now."""
+    """Print what was removed, what damage remains, and what is indexed."""
     for item in report.dropped:
         keys = f", samples {', '.join(item.keys)}" if item.keys else ""
         typer.echo(

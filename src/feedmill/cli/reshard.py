@@ -1,4 +1,4 @@
-"""``feedmill reshard``: the same samples in other shards."""
+"""``feedmill reshard``: rewrite the samples of a dataset into new shards."""
 
 from __future__ import annotations
 

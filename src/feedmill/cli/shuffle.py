@@ -1,4 +1,4 @@
-"""``feedmill shuffle``: documents, lines or chunks of tokens in a shuffled order."""
+"""``feedmill shuffle``: shuffle documents, lines or chunks of tokens."""
 
 from __future__ import annotations
 

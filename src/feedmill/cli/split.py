@@ -1,4 +1,4 @@
-"""``feedmill split``: token files or JSONL files divided into several."""
+"""``feedmill split``: split token files or JSONL files into several."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the demo tells what it does: numbered chapters, aligned rows with seconds, facts for ``--json``."""
+"""Output of the demo: numbered chapters, aligned rows with seconds, facts for ``--json``."""
 
 from __future__ import annotations
 
@@ -20,20 +20,24 @@ Result = TypeVar("Result")
 
 
 class Story:
-    """Says what is done, chapter by chapter, in the folder `out`; `facts` collects what ``--json`` prints.
+    """Progress output of the demo in the folder `out`; `facts` collects what ``--json`` prints.
 
     Raises:
-        ConfigError: the folder holds something else.
+        ConfigError: the folder holds files that are not a demo's.
     """
 
     def __init__(self, out: Path, *, quiet: bool) -> None:
         try:
             if out.exists() and any(out.iterdir()) and not (out / _MARK).exists():
-                raise ConfigError("the folder is not empty and not a demo's", file=str(out), fix="Give another --out.")
+                raise ConfigError(
+                    "the folder holds other files: it must be empty or from an earlier demo",
+                    file=str(out),
+                    fix="Pass another --out.",
+                )
             out.mkdir(parents=True, exist_ok=True)
             (out / _MARK).touch()
         except NotADirectoryError:
-            raise ConfigError("this is a file, not a folder", file=str(out), fix="Give another --out.") from None
+            raise ConfigError("this is a file, not a folder", file=str(out), fix="Pass another --out.") from None
         except OSError as error:
             raise storage_error(error, str(out)) from None
         for name in _OURS:
@@ -44,7 +48,7 @@ class Story:
         self.facts: dict[str, Any] = {"out": str(out)}
 
     def say(self, text: str, *, bold: bool = False) -> None:
-        """One line of the story; with ``--json`` it goes to stderr."""
+        """Print one line; with ``--json`` to stderr."""
         typer.secho(text, bold=bold, err=self.quiet)
 
     def chapter(self, title: str) -> None:
@@ -53,11 +57,11 @@ class Story:
         self.say(f"\n{self.chapters}  {title}", bold=True)
 
     def row(self, name: str, text: str, seconds: float | None = None) -> None:
-        """One aligned row: name, what happened, and how long it took."""
+        """Print one aligned row: name, result and seconds."""
         self.say(f"   {name:<14} {text:<66}" + ("" if seconds is None else f" {seconds:6.2f} s"))
 
     def end(self) -> None:
-        """The last lines."""
+        """Print the verdict."""
         self.say(f"\nThe first pages that the training saw: {self.facts['sheet']}")
         verdict = (
             "No problems found"
@@ -68,12 +72,12 @@ class Story:
 
 
 def timed(function: Callable[[], Result]) -> tuple[Result, float]:
-    """Return the function's result, and how many seconds it took."""
+    """Call `function` and return its result and the elapsed seconds."""
     begun = time.monotonic()
     result = function()
     return result, time.monotonic() - begun
 
 
 def folder_size(folder: Path) -> str:
-    """Return bytes of all files below a folder, for display."""
+    """Return the total size of all files below a folder, for display."""
     return human_size(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()))

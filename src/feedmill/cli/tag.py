@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Modules = Annotated[
     list[str] | None,
     typer.Option(
-        "--tagger-modules", "-m", metavar="MODULE", help="Taggers of your own: a file or module, which is run."
+        "--tagger-modules", "-m", metavar="MODULE", help="Python file or module with your own taggers; its code is run."
     ),
 ]
 
@@ -29,13 +29,11 @@ def tag(
     ] = None,
     taggers: Annotated[
         list[str] | None,
-        typer.Option("--tagger", "-t", metavar="NAME", help="A tagger, or NAME=PATH with its model; repeat it."),
+        typer.Option("--tagger", "-t", metavar="NAME", help="Tagger to run, or NAME=PATH with its model; repeatable."),
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option(
-            "--name", "-n", metavar="NAME", help="Name of the attribute set; without it, one for each tagger."
-        ),
+        typer.Option("--name", "-n", metavar="NAME", help="Name of the attribute set; default: one set per tagger."),
     ] = None,
     out: Annotated[
         list[str] | None,
@@ -45,14 +43,14 @@ def tag(
     ] = None,
     tagger_modules: Modules = None,
     workers: Processes = None,
-    redo: Annotated[bool, typer.Option("--redo", help="Make again what is up to date.")] = False,
+    redo: Annotated[bool, typer.Option("--redo", help="Process up-to-date files, too.")] = False,
     on_error: Annotated[
         str, typer.Option("--on-error", metavar=METAVAR, help="Stop at an invalid file, or finish the others first.")
     ] = "raise",
     id_: Ids = None,
     allow_empty: AllowEmpty = False,
     progress: Annotated[bool, typer.Option("--progress/--no-progress", help="Show a progress bar.")] = True,
-    list_: Annotated[bool, typer.Option("--list", help="Show the taggers and stop.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the taggers and exit.")] = False,
     json: Json = False,
 ) -> None:
     """Compute attributes of documents: scored spans, in files beside the documents, row by row.

@@ -1,4 +1,4 @@
-"""``feedmill tokenize``: documents into token files."""
+"""``feedmill tokenize``: tokenize documents into token files."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def show(report: TokenizeReport) -> None:
     """Print what was done."""
     rate = report.bytes / max(report.seconds, 1e-9)
     speed = f", {human_size(rate)}/s, {human_rate(report.tokens / max(report.seconds, 1e-9), 'tokens')}"
-    reused = f" ({report.reused} of {report.units} pieces of work by an earlier run)" if report.reused else ""
+    reused = f" ({report.reused} of {report.units} units finished by an earlier run)" if report.reused else ""
     engine = f"{report.tokenizer} ({report.backend})"
     facts(
         [
@@ -174,9 +174,9 @@ def show(report: TokenizeReport) -> None:
         ]
     )
     if report.complete:
-        typer.echo("The output was complete already: nothing was done. Add --overwrite to do it again.")
+        typer.echo("The output is already complete: nothing was done. Add --overwrite to tokenize again.")
     for name, value in report.switched_off.items():
-        typer.echo(f"note: {name} {value} of the tokenizer is switched off: ids do not depend on chance", err=True)
+        typer.echo(f"note: {name} {value} of the tokenizer is disabled, so that token ids are deterministic", err=True)
     if report.fallback:
         typer.echo(f"warning: the slow tokenizer backend was used: {report.fallback}", err=True)
     if not report.documents:
@@ -188,7 +188,7 @@ def show(report: TokenizeReport) -> None:
 
 
 def _skipped_files(report: TokenizeReport) -> str | None:
-    """Files that were not read: how many, and the first of them."""
+    """Return the number of files that were not read and the first of them, for display."""
     if not report.skipped_files:
         return None
     shown = ", ".join(report.skipped_files_examples[:5])
@@ -200,7 +200,7 @@ def _size(token_bytes: int | None) -> str:
 
 
 def _around(report: TokenizeReport) -> str:
-    """Return what is put around each document, for display."""
+    """Return which tokens are added to each document, for display."""
     when = "always" if report.rule == "always" else "where missing"
     ends = [f"{kind} {token} {when}" for kind, token in (("BOS", report.bos), ("EOS", report.eos)) if token is not None]
     return ", ".join([*(ends or ["no BOS, no EOS"]), _template(report)])

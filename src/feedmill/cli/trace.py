@@ -1,4 +1,4 @@
-"""``feedmill trace``: what a step saw, and when a sample is seen."""
+"""``feedmill trace``: show the samples of a step, or the steps of a sample."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`feedmill.convert`: a dataset in one format becomes the same dataset in another."""
+"""`feedmill.convert`: convert a dataset from one format to another."""
 
 from __future__ import annotations
 
@@ -48,34 +48,34 @@ def convert(
 ) -> ConvertReport:
     """Convert a dataset: samples, tokens, or rows of text.
 
-    The bytes do not depend on `workers`. Killed at any moment, the same call finishes the job: whole outputs stay. What
-    was written is read back by its own reader, and each sample's hash compared with the source's.
+    The output does not depend on `workers`. To resume a killed conversion, repeat the call: finished outputs are kept.
+    Outputs are read back by the reader of their format, and each sample's hash is compared with the source's.
 
     Args:
-        source: a dataset in any readable format; path or URL.
-        destination: where to; a folder or a file, as the format wants it.
-        to: the format, see `feedmill.converting.table`.
-        split: take this split only.
-        fields: take only these parts or columns; names or patterns (``*.json``).
-        samples_per_shard, shard_size: an output ends before it has more samples (10,000 by default, 100,000 rows of a
-            table), or more bytes of the source (a number, or text such as ``"1G"``).
-        token_size: bytes per token, where it should not be that of the source.
+        source: path or URL of a dataset in any readable format.
+        destination: path or URL to write; a folder or a file, depending on the format.
+        to: the format to write; see `feedmill.converting.table`.
+        split: convert only this split.
+        fields: convert only these parts or columns; names or patterns (``*.json``).
+        samples_per_shard, shard_size: maximum samples of an output (default: 10,000, or 100,000 rows of a table), and
+            maximum bytes of source data (a number, or a string such as ``"1G"``).
+        token_size: bytes per token; default: as in the source.
         seq_len: for ``vla-text``, the sequence length of the training program.
-        wids: write an index ``wids.json`` beside plain tars.
-        allow_loss: convert although the format has no place for some of the content.
-        on_error: ``raise`` at a sample that cannot be converted, or ``skip`` it and list it.
-        error_budget: stop when more samples than these were skipped: a number or, below 1, a share of those read.
-        overwrite: replace what an earlier conversion has written there; on a local disk that stays until the new
-            result is whole and proved.
+        wids: also write the index ``wids.json`` next to plain tars.
+        allow_loss: convert even if the format cannot store some of the content.
+        on_error: ``raise`` at a sample that cannot be converted, or ``skip`` and list it.
+        error_budget: maximum number of skipped samples or, below 1, their maximum fraction of the samples read.
+        overwrite: replace the output of an earlier conversion. On a local disk, the old output is kept until the new
+            one is complete and verified.
         verify: read the destination back and compare.
-        workers: processes; one per core by default.
-        progress: show a bar on a terminal.
-        plan_only: only say what would be done.
+        workers: number of processes; default: one per core.
+        progress: show a progress bar on a terminal.
+        plan_only: write nothing; only return the preview.
         on_preview: called with the preview before anything is written.
 
     Raises:
-        ConfigError: there is no such conversion, content would be lost, or something else is at the destination.
-        DataError: a sample cannot be converted, or what was written is not what was read.
+        ConfigError: the conversion is not supported, content would be lost, or the destination holds other data.
+        DataError: a sample cannot be converted, or the output differs from the source.
     """
     options = Options(
         split=split,
@@ -132,9 +132,9 @@ def _convert(
 
 
 def _planned(source: str, destination: str, to: str, kind: str, options: Options, work: ConvertWork) -> Conversion:
-    """Return the conversion, its plan with what is lost and what is not read."""
+    """Return the conversion. Its plan lists losses and files that are not read."""
     conversion = _family(source, destination, to, kind, options, work)
-    if options.split is None:  # else most of it is left out because that is asked for
+    if options.split is None:  # with a split, most files are skipped on purpose
         conversion.plan.losses += unread(source, kind, conversion.dataset)
     return conversion
 
@@ -157,13 +157,13 @@ def _family(source: str, destination: str, to: str, kind: str, options: Options,
 
 
 def _check_options(to: str, options: Options) -> None:
-    """Refuse options that are invalid, or would do nothing: whoever asked for them would believe that it was done."""
+    """Raise `ConfigError` for options that are invalid or have no effect on this conversion."""
     samples, size = options.samples_per_shard, options.shard_size
     if any(most is not None and most < 1 for most in (samples, size)):
         raise ConfigError(
             f"shards of {samples} samples or {size} bytes, where at least 1 was expected",
             kind="bad-option",
-            fix="Give larger limits.",
+            fix="Set both limits to at least 1.",
         )
     check_budget(options.error_budget, "--error-budget")
     for option, given, does, belongs in (
@@ -171,11 +171,13 @@ def _check_options(to: str, options: Options) -> None:
         ("--error-budget", options.error_budget is not None, skips(options.on_error), "--on-error skip"),
     ):
         if given and not does:
-            raise ConfigError(f"{option} goes with {belongs}", kind="bad-option", fix="Leave it out, or add that.")
+            raise ConfigError(
+                f"{option} requires {belongs}", kind="bad-option", fix="Remove the first, or add the second."
+            )
 
 
 def _of_target(to: str, name: str, value: Any) -> tuple[str, bool, bool, str]:
-    """Option, whether it is given, whether it does something for this target, and for which it does."""
+    """Return the option, whether it is given, whether it applies to target `to`, and the targets it applies to."""
     belongs = ", ".join(target.name for target in targets().values() if name in target.options)
     given = value is not None and value is not False
     return f"--{name.replace('_', '-')}", given, name in targets()[to].options, f"--to {belongs}"
@@ -197,16 +199,16 @@ def _check_destination(destination: str, to: str) -> None:
 
 
 def kind_of(source: str) -> str:
-    """Return the kind of a source, as the table of conversions has it.
+    """Return the kind of a source, as named in the table of conversions.
 
     Raises:
-        NotFound: nothing that is known is there.
+        NotFound: no known format was found at `source`.
     """
     from feedmill.converting.lines import is_tree
     from feedmill.converting.tokens import is_megatron_folder
     from feedmill.formats.sniff import sniff
 
-    plain = (".jsonl", ".json")  # which may be datasets with an index
+    plain = (".jsonl", ".json")  # these may be datasets with an index
     if source.endswith(LINE_SUFFIXES) and not source.endswith(plain) and not is_local_folder(source):
         return "documents"
     try:

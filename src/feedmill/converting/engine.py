@@ -1,8 +1,8 @@
-"""The work of any conversion: units on all cores, noted as they are done, then put together, read back and proved.
+"""Engine of all conversions: run units on all cores, record them in a journal, join outputs, verify, write the proof.
 
-Every unit gives one output, whatever the number of processes. Killed at any moment, the same conversion restarted
-finds its whole outputs and continues with the others; what joins them (an index, a manifest, one file of many pieces)
-is written when all are there.
+Each unit writes one output, independent of the number of processes. A conversion that is restarted after a kill keeps
+its finished outputs and continues with the others. Files that join outputs (an index, a manifest, one file of many
+chunks) are written last.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from feedmill.jobs.threads import ordered_map
 
 MOST_LISTED = 100
 _AT_ONCE = 8
-"""Files of hashes that are read at once: in an object store each is a request."""
+"""Number of hash files to read concurrently; in an object store each is a request."""
 
 
 @dataclass(slots=True)
 class Conversion:
-    """What a family of conversions gives to `perform`.
+    """A planned conversion: the input of `perform`.
 
     Attributes:
-        plan: what is reported first.
-        units: the pieces of work.
+        plan: the preview that is reported first.
+        units: the units of work.
         shared: the source and the target, sent to each process once.
-        identity: plain data that decides the bytes.
-        staged: whether it is written beside an old destination, and replaces that once it is verified.
-        noun: what is counted, for display.
-        dataset: the source, where it is opened as samples.
-        notes: what the user should know of the result.
+        identity: plain data that determines the output bytes.
+        staged: whether outputs are staged next to an old destination and replace it after verification.
+        noun: noun for the counted things, for display.
+        dataset: the source, if it is opened as samples.
+        notes: notes on the result, for the user.
     """
 
     plan: Preview
@@ -61,7 +61,7 @@ class Conversion:
 
     @property
     def target(self) -> Target:
-        """What writes the destination."""
+        """The target that writes the destination."""
         return self.shared.target
 
     @property
@@ -71,24 +71,24 @@ class Conversion:
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """What every process imports."""
+        """Names of the modules that every process imports."""
         return type(self.shared.source).__module__, type(self.target).__module__
 
 
 @dataclass(slots=True)
 class ConvertReport:
-    """What a conversion did.
+    """Report of a conversion.
 
     Attributes:
-        plan: what was reported first.
-        samples: written.
-        outputs, bytes: files with data, and their bytes.
-        skipped, examples: how many were left out, and the first of them.
-        notes: what else the user should know.
-        resumed: outputs that an interrupted run had finished.
-        digest: of all samples in their order; None if nothing was verified.
-        proof: where the proof lies.
-        seconds: wall time.
+        plan: the preview that was reported first.
+        samples: number of samples written.
+        outputs, bytes: number of data files, and their total bytes.
+        skipped, examples: number of skipped samples, and the first of them.
+        notes: further notes for the user.
+        resumed: number of outputs that an interrupted run had finished.
+        digest: digest of all samples in order; None if nothing was verified.
+        proof: path or URL of the proof.
+        seconds: wall time in seconds.
     """
 
     plan: Preview
@@ -111,7 +111,7 @@ class ConvertReport:
 
 
 def finished(work: ConvertWork, conversion: Conversion, options: Options) -> ConvertReport | None:
-    """Return what an earlier run of the same command has done, where it has done everything; None if it has not."""
+    """Return the report of an earlier, complete run of the same conversion; None if there is none."""
     plan = conversion.plan
     store, name = place_of(plan.destination, is_file=conversion.is_file)
     proof = None if options.overwrite or work.job is not None else read_proof(store, name)
@@ -137,30 +137,30 @@ def _job(conversion: Conversion) -> str:
 
 
 def begin(work: ConvertWork, conversion: Conversion, options: Options) -> None:
-    """Make the destination ready, see `feedmill.converting.staging.begin`."""
+    """Prepare the destination; see `feedmill.converting.staging.begin`."""
     writes = conversion.target.writes(conversion.units)
     job = {"identity": _plain(conversion), "writes": writes, "staged": conversion.staged}
     staging.begin(work, conversion.plan.destination, job, options.overwrite, is_file=conversion.is_file)
 
 
 def _plain(conversion: Conversion) -> Any:
-    """Return the identity as it is noted."""
+    """Return the identity as plain JSON data, as stored in the journal."""
     try:
         return orjson.loads(orjson.dumps(conversion.identity, option=orjson.OPT_NON_STR_KEYS))
     except TypeError as error:
         raise DataError(
-            f"a name of a file, a column or a part cannot be noted ({error})",
+            f"the name of a file, column or part cannot be stored as JSON ({error})",
             file=conversion.plan.source.encode("utf-8", "backslashreplace").decode(),
             kind="bad-name",
-            fix="Rename it, or leave the part out with --fields.",
+            fix="Rename it, or exclude the part with --fields.",
         ) from None
 
 
 def perform(work: ConvertWork, conversion: Conversion, options: Options) -> ConvertReport:
-    """Do a conversion whose place `begin` has made ready, or continue with it.
+    """Run a conversion whose destination `begin` has prepared, or resume it.
 
     Raises:
-        DataError: a sample cannot be converted; too many cannot; what is read back is different.
+        DataError: a sample cannot be converted, more than the error budget were skipped, or verification fails.
     """
     began = time.perf_counter()
     plan = conversion.plan

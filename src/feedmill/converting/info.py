@@ -1,4 +1,4 @@
-"""What a dataset is, and which conversion made it: the work of ``feedmill info``."""
+"""Describe a dataset, and the conversion that wrote it: the implementation of ``feedmill info``."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _OF_PROOF = ("source", "source_format", "format", "samples", "verified", "digest
 
 @dataclass(frozen=True, slots=True)
 class InfoReport:
-    """What a dataset is; `as_dict` is its whole content.
+    """Description of a dataset.
 
     Attributes:
-        facts: format, samples, shards, bytes, splits, sample type and the like, as the format knows them;
-            ``first_sample``: its key and the bytes of its parts; ``own_code``: why its own code was not run, if it has
-            any; ``loss_mask`` and ``conversion`` where there is such.
+        facts: format, samples, shards, bytes, splits, sample type and further facts of the format;
+            ``first_sample``: key and bytes per part; ``own_code``: why code of the dataset was not run, if it has
+            any; ``loss_mask`` and ``conversion``, if present.
     """
 
     facts: dict[str, Any]
@@ -37,14 +37,14 @@ def info(
     split_config: str | None = None,
     trust: bool = False,
 ) -> InfoReport:
-    """Return what a dataset is: format, samples, shards, bytes, splits, sample type and the parts of a sample.
+    """Describe a dataset: format, samples, shards, bytes, splits, sample type and the parts of its first sample.
 
     Args:
         path: path or URL of any dataset.
-        split, dataset_config, split_config, trust: as of `feedmill.open`.
+        split, dataset_config, split_config, trust: as for `feedmill.open`.
 
     Raises:
-        FeedmillError: as opening it does; a dataset with code of its own is described without running it.
+        FeedmillError: as for `feedmill.open`. A dataset that contains code is described without running it.
     """
     from feedmill.samples.open import open as open_dataset
 
@@ -52,7 +52,7 @@ def info(
     code = None
     try:
         dataset: Any = opened(trust=trust)
-    except TrustError as error:  # its facts are known all the same
+    except TrustError as error:  # the facts are available without running its code
         dataset, code = opened(raw=True), str(error)
     facts = {**dataset.describe(), "first_sample": _first_sample(dataset), "own_code": code}
     count = getattr(dataset, "loss_mask", None)  # of token data
@@ -64,7 +64,7 @@ def info(
 
 
 def _first_sample(dataset: Any) -> dict[str, Any] | None:
-    """Key and parts (name -> bytes) of the first sample, or None if there is none."""
+    """Return key and parts (name -> bytes) of the first sample, or None if the dataset is empty."""
     if not len(dataset):
         return None
     sample = dataset.read_raw([0])[0]

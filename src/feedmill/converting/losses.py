@@ -1,4 +1,4 @@
-"""What is lost: what the destination has no place for, and files in the source's folder that are not read."""
+"""Losses of a conversion: what the destination cannot store, and files in the source's folder that are not read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from feedmill.storage import is_local_folder, open_store
 
 
 def losses_of(to: str, facts: Facts, found: Survey, options: Options) -> tuple[dict[str, str], list[Loss]]:
-    """Return the columns of formats that have some, and what will not be there."""
+    """Return the columns (for formats with columns), and the losses."""
     columns: dict[str, str] = {}
     losses: list[Loss] = []
     wanted = targets()[to]
@@ -43,12 +43,12 @@ def losses_of(to: str, facts: Facts, found: Survey, options: Options) -> tuple[d
 
 
 def is_keyed(found: Survey) -> bool:
-    """Return whether lines of JSON have keys: all of them do, unless no sample has any part but ``json``."""
+    """Return whether JSON lines have keys: true unless ``json`` is the only part of all samples."""
     return set(names(found)) != {"json"}
 
 
 def _about(wanted: TargetFormat, facts: Facts, options: Options) -> list[Loss]:
-    """Return what the metadata says about samples."""
+    """Return the losses of metadata."""
     out = []
     several = len(facts.splits) > 1 or facts.loose
     if several and options.split is None and ("splits" not in wanted.keeps or not facts.parts):
@@ -70,7 +70,9 @@ def _about(wanted: TargetFormat, facts: Facts, options: Options) -> list[Loss]:
             Loss(f"{', '.join(facts.companions)}: a run of VLA Foundry's robotics needs them beside its manifest")
         )
     if facts.kind == "lerobot":
-        out.append(Loss("what meta/ says: frames per second, the robot's type, names of joints, statistics, tasks"))
+        out.append(
+            Loss("the metadata in meta/: frames per second, the robot's type, names of joints, statistics, tasks")
+        )
         if "companions" in wanted.keeps:
             out.append(
                 Loss(
@@ -89,25 +91,25 @@ def _binary(found: Survey) -> list[Loss]:
         raise ConfigError(
             f"all parts are bytes ({named(binary)}), and JSON has no place for them: nothing would be left",
             kind="no-parts",
-            fix="Convert to another format, or take other --fields.",
+            fix="Convert to another format, or choose other --fields.",
         )
-    fix = "Take the parts of text with --fields, or convert to another format: JSON has no place for bytes."
+    fix = "Choose the text parts with --fields, or convert to another format: JSON has no place for bytes."
     return [Loss(f"the bytes of {named(binary)}", content=True, fix=fix)]
 
 
 def binary_parts(found: Survey) -> list[str]:
-    """Return the parts that hold bytes, and not only text."""
+    """Return the parts that hold bytes rather than text."""
     return [n for n in names(found) if kinds(found, n)[0] & {"bytes", "jpeg", "png"}]
 
 
 def unread(source: str, kind: str, dataset: Dataset | None = None) -> list[Loss]:
-    """Return the files in a source's folder that its conversion skips, and what its reader remarks of them.
+    """Return the files in a source's folder that the conversion skips, and the remarks of its reader.
 
-    Data of another kind in a folder that is known by its data alone, and shards that no manifest or index has, are
-    content; everything else is only reported.
+    Two kinds of files count as content: data of another kind in a folder that is recognized by its data alone, and
+    shards that no manifest or index lists. Everything else is only reported.
 
     Args:
-        dataset: the source, where it is opened as samples.
+        dataset: the source, if it is opened as samples.
     """
     remarks = (
         [] if dataset is None else [Loss(str(each), unread=True) for each in described(dataset).get("remarks") or []]
@@ -127,7 +129,7 @@ def unread(source: str, kind: str, dataset: Dataset | None = None) -> list[Loss]
 
 
 def _excluded(source: str, dataset: Dataset | None) -> list[Loss]:
-    """Shards of the index that no split has: that is on purpose."""
+    """Return the indexed shards that no split contains; they are excluded on purpose."""
     assert isinstance(dataset, TarDataset)
     shards = set(dataset.table.shards)
     out = [path for path in read_info(open_store(source)) if path not in shards]
@@ -145,7 +147,7 @@ def _is_folder(source: str) -> bool:
 
 
 def _reads(kind: str, dataset: Dataset | None) -> Callable[[str], bool]:
-    """Return whether a path of the folder is read, or belongs to what is."""
+    """Return a predicate: whether a path of the folder is read, or accompanies a file that is."""
     if isinstance(dataset, TarDataset) and kind != "img2dataset":
         shards = set(dataset.table.shards)
         if kind == ENERGON.name:

@@ -85,14 +85,14 @@ class Preview:
         return asdict(self)
 
     def allow(self, *, allow_loss: bool) -> None:
-        """Raises `ConfigError` if content would be lost and that is not allowed."""
+        """Raise `ConfigError` if content would be lost and `allow_loss` is false."""
         lost = [loss for loss in self.losses if loss.content]
         if lost and not allow_loss:
             fix = " ".join(dict.fromkeys(loss.fix for loss in lost if loss.fix))
             left = "; ".join(loss.what for loss in lost if loss.unread)
             lacks = "; ".join(loss.what for loss in lost if not loss.unread)
             what = [f"{self.to} has no place for {lacks}"] if lacks else []
-            what += [f"not all data there is a dataset of {self.kind}: it would leave out {left}"] if left else []
+            what += [f"not all data in the source is read as {self.kind}: {left} would be skipped"] if left else []
             raise ConfigError(
                 "; ".join(what),
                 file=self.source,
@@ -102,21 +102,23 @@ class Preview:
 
 
 def check_places(source: str, destination: str) -> None:
-    """Refuse a destination that is the source, in it or around it. Raises `ConfigError`."""
+    """Raise `ConfigError` if the destination is the source, inside it or around it."""
     a, b = real_place(source), real_place(destination)
     if a == b:
-        raise ConfigError("the destination is the source", file=source, kind="same-place", fix="Name another place.")
+        raise ConfigError(
+            "the destination is the source", file=source, kind="same-place", fix="Choose another destination."
+        )
     if b.startswith(a.rstrip("/") + "/") or a.startswith(b.rstrip("/") + "/"):
         inside = "in the source" if b.startswith(a) else "around the source"
         raise ConfigError(
             f"the destination lies {inside}: both would be one dataset",
             file=destination,
             kind="same-place",
-            fix="Name a place of its own.",
+            fix="Choose a destination outside the source.",
         )
 
 
 def named(names: Iterable[str], most: int = 6) -> str:
-    """Return some names for a message."""
+    """Return the first `most` names as text for a message."""
     listed = list(names)
     return ", ".join(map(repr, listed[:most])) + (f" and {len(listed) - most} more" if len(listed) > most else "")

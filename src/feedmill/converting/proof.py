@@ -1,9 +1,9 @@
-"""The proof of a conversion: what was compared, stored beside the destination.
+"""Proof of a conversion: what was compared, stored next to the destination.
 
-``.feedmill/convert.json`` in a folder, ``.feedmill/convert.<name>.json`` beside a file. For each output a digest of the
-hashes of its samples, in their order; the hash of a sample (xxh3-128) is of its key and all its parts. Where `verified`
-is true, these hashes were computed of what was read from the source, and again of what the destination's own reader
-gave, and were the same.
+The proof is ``.feedmill/convert.json`` in a folder, or ``.feedmill/convert.<name>.json`` next to a file. For each
+output it holds a digest of the hashes of its samples in order. The hash of a sample (xxh3-128) covers its key and all
+its parts. If `verified` is true, the hashes of the source's samples equal those of the samples read back from the
+destination with the reader of its format.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ VERSION = 1
 
 
 class Proof(msgspec.Struct, frozen=True):
-    """See the module.
+    """The stored proof; see the module.
 
     Attributes:
-        source, source_format: what was read.
-        format: what was written.
-        samples: in both.
+        source, source_format: path or URL of the source, and its format.
+        format: format of the destination.
+        samples: number of samples in both.
         verified: whether the destination was read back.
-        digest: of all samples in order.
-        skipped, skipped_examples: samples of the source that were left out.
-        losses: what the format had no place for.
+        digest: digest of all samples in order.
+        skipped, skipped_examples: number of skipped samples of the source, and the first of them.
+        losses: what the format could not store.
         outputs, digests: path and samples of each output, and the digest of its samples.
         files: all files of the destination.
-        job: a hash of what was done: the same command on the same source has the same one.
+        job: hash of the conversion; equal for the same command on the same source.
     """
 
     source: str
@@ -50,17 +50,17 @@ class Proof(msgspec.Struct, frozen=True):
 
 
 def proof_place(name: str) -> str:
-    """Return where the proof of a file lies in its folder; of the folder itself where the name is empty."""
+    """Return the path of a file's proof in its folder, or of the folder's own proof if `name` is empty."""
     return f".feedmill/convert.{name}.json" if name else ".feedmill/convert.json"
 
 
 def write_proof(store: Store, name: str, proof: Proof) -> None:
-    """Write the proof of a file in the store, or of all of it."""
+    """Write the proof of a file in the store, or of the whole store if `name` is empty."""
     store.write_bytes(proof_place(name), msgspec.json.format(msgspec.json.encode(proof), indent=1))
 
 
 def find_proof(url: str) -> Proof | None:
-    """Return the proof of what lies at a path or URL, a folder or a file; None if there is none."""
+    """Return the proof of the folder or file at a path or URL; None if there is none."""
     folder, name = split_url(url)
     try:
         return (read_proof(open_store(folder), name) if name else None) or read_proof(open_store(url), "")
@@ -69,7 +69,7 @@ def find_proof(url: str) -> Proof | None:
 
 
 def read_proof(store: Store, name: str) -> Proof | None:
-    """Return the proof beside a file or in a folder; None if there is none, or none that this release understands."""
+    """Return the proof beside a file or in a folder; None if there is none that this release can read."""
     if not store.exists(proof_place(name)):
         return None
     try:

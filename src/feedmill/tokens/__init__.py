@@ -1,4 +1,4 @@
-"""From text to tokens, and what is done with token files.
+"""Tokenize documents, and rewrite, decode and index token files.
 
 tokenizer, template, engines, selfcheck, ahead   load a tokenizer of this machine
 encode, segments, work, spill                    documents of one unit of work, encoded into a piece

@@ -1,4 +1,4 @@
-"""Showing documents of token files as text."""
+"""Decode documents of token files to text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """One document: its number, how many tokens it has, its text; whether the text is only its beginning."""
+    """One document: its number, number of tokens and text, and whether the text is truncated."""
 
     document: int
     tokens: int
@@ -45,12 +45,12 @@ def decode(
 
     Args:
         path: token files of any format, see `open_tokens`.
-        document: numbers of documents, from 0; without them the `first` of the file.
-        tokenizer, tokenizer_backend: its path, and how it is loaded; by default the one that the manifest beside the
-            file names.
+        document: numbers of documents, from 0; default: the first `first` documents.
+        tokenizer, tokenizer_backend: path and backend of the tokenizer; default: the tokenizer named in the manifest
+            next to the file.
         max_tokens: decode at most this many tokens of each; 0 or None: all.
         skip_special: skip special tokens.
-        ids: give the ids too.
+        ids: also return the token ids.
 
     Raises:
         FeedmillError: there is no such document; or as `open_tokens` and `tokenizer_for`.
@@ -66,7 +66,7 @@ def open_tokens(url: str) -> tuple[TokenDataset, TokenManifest | None]:
     """Token files of any format by path, ``x.pbin``, ``x.ds``, ``x.idx`` or ``x.bin``, ``x.npy``, and their manifest.
 
     Raises:
-        ConfigError: it is a dataset, but not of tokens.
+        ConfigError: the path is a dataset without tokens.
         NotFound, DataError: as opening the format does.
     """
     folder, name = split_url(url)
@@ -99,13 +99,13 @@ def tokenizer_for(
     """Return the tokenizer of token files: the one given, else the one that their manifest names.
 
     Raises:
-        ConfigError: neither is there; or the tokenizer is another one than the files were made with.
-        NotFound: it is not on this machine.
+        ConfigError: neither exists, or the files were made with another tokenizer.
+        NotFound: the tokenizer is not on this machine.
     """
     facts = manifest.tokenizer if manifest is not None else None
     if given is None and facts is None:
         raise ConfigError(
-            "nothing says which tokenizer made these tokens",
+            "the tokenizer of these tokens is unknown: no manifest names it",
             file=where,
             kind="no-tokenizer",
             fix="Name it with --tokenizer.",
@@ -130,12 +130,12 @@ def decode_documents(
     skip_special: bool = False,
     ids: bool = False,
 ) -> Iterator[Decoded]:
-    """Documents by number, as text.
+    """Decode documents by number.
 
     Args:
         limit: decode at most this many tokens of each.
         skip_special: skip special tokens.
-        ids: give the ids too.
+        ids: also return the token ids.
 
     Raises:
         FeedmillError: there is no such document.

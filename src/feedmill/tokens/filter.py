@@ -1,4 +1,4 @@
-"""Keeping some documents of token files, or some lines of JSONL files."""
+"""Filter the documents of token files, or the lines of JSONL files."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def filter(
     overwrite: bool = False,
     progress: bool | None = None,
 ) -> Report:
-    """Write those documents that pass every test given, in their stored order.
+    """Write the documents that pass all given tests, in stored order.
 
     Args:
         inputs: files, or folders of files of one format; paths or URLs.
         output: the file to write.
-        min_length, max_length: tokens that a document has at least and at most (bytes of the line, in JSONL files).
-        keep: only documents with these numbers.
-        drop: no documents with these numbers.
-        predicate: called with a document's number and tokens; whether to keep it.
+        min_length, max_length: minimum and maximum tokens per document (JSONL: bytes per line).
+        keep: keep only documents with these numbers.
+        drop: drop documents with these numbers.
+        predicate: called with a document's number and tokens; returns whether to keep it.
         token_size, mixed_tokenizers, drop_loss, allow_empty, overwrite: as in `feedmill.tokens.merge.merge`.
 
     Returns:
@@ -50,7 +50,7 @@ def filter(
 
     Raises:
         EmptyResult: no document passes.
-        ConfigError: a number of no document, lengths between which there is none, or an output that exists.
+        ConfigError: a document number is out of range, the length limits exclude each other, or the output exists.
     """
     if max_length is not None and max_length < (min_length or 0):
         raise ConfigError(
@@ -107,7 +107,7 @@ def _marked(numbers: Sequence[int] | Int64s, count: int) -> Bools:
 
 
 def _asked(corpus: Corpus, documents: Documents, numbers: Int64s, predicate: Callable[[int, Tokens], bool]) -> Bools:
-    """bool[documents]: what the predicate said of these documents."""
+    """Return the results of the predicate for these documents, bool[documents]."""
     answers = np.zeros(len(documents), np.bool_)
     at = 0
     with corpus.mapped() as mapped:

@@ -1,4 +1,4 @@
-"""Making the index files beside token data: Modalities' raw index of JSONL, and the bounds of a ``.pbin``."""
+"""Write index files next to token data: Modalities' raw index of JSONL, and the bounds of a ``.pbin``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from feedmill.storage import open_store, real_place, split_url
 
 @dataclass
 class IndexReport:
-    """What was indexed.
+    """Report of `index`.
 
     Attributes:
         path, index: the file and its index.
@@ -48,13 +48,13 @@ def index(
 
     Args:
         path: path or URL of the file.
-        output: where to; beside the file by default. Bounds always lie beside their file.
+        output: path of the index; default: next to the file. Bounds are always written next to their file.
         on_error: ``"skip"`` skips lines that are not JSON, counted and listed; ``"raise"`` refuses the file.
-        workers: processes; one per core for large files by default.
-        overwrite: replace an index that is there.
+        workers: number of processes; default: one per core for large files.
+        overwrite: overwrite an existing index.
 
     Raises:
-        ConfigError: there is an index already, or the file is of another format.
+        ConfigError: the index exists, or the file has another format.
         DataError: a line is not JSON, or the file is damaged.
     """
     skip_bad = skips(on_error_policy(on_error))

@@ -1,4 +1,4 @@
-"""Several token files, or JSONL files, as one: one after another, or mixed as datatrove's merger does it."""
+"""Merge token files or JSONL files: one after another, or in the order of datatrove's merger."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def merge(
 ) -> Report:
     """Write the documents of several files to one (or, by size, several) of any token format.
 
-    Killed at any moment, the same call again finishes the work.
+    To resume a killed run, repeat the call.
 
     Args:
         inputs: files, or folders of files of one format; paths or URLs.
@@ -48,24 +48,24 @@ def merge(
             files get a ``.metadata`` for all of them together, as datatrove writes it.
         order: ``stored`` is one file after another; ``datatrove`` is the order of its merger, which shuffles the files
             that documents come from.
-        seed: of datatrove's order; drawn by default.
-        chunk: merge chunks of N tokens in place of documents; a file's tail is skipped, as datatrove does.
-        max_tokens_per_file: a file that has this many tokens is followed by another one.
-        max_tokens: nothing is added any more to what has this many tokens.
-        token_size: bytes per token, where the inputs have different ones.
-        mixed_tokenizers: allow inputs of different tokenizers.
-        drop_loss: write formats that keep no loss mask.
+        seed: seed of datatrove's order; drawn at random by default.
+        chunk: merge chunks of N tokens instead of documents; the tail of a file is dropped, as in datatrove.
+        max_tokens_per_file: start a new file once a file has this many tokens.
+        max_tokens: stop once the output has this many tokens.
+        token_size: bytes per token of the output, if the inputs differ.
+        mixed_tokenizers: allow inputs from different tokenizers.
+        drop_loss: allow formats without a loss mask, and drop the mask.
         allow_empty: write the output even if it has no documents.
-        learn_between: ids of a begin and an end marker: write a loss mask of what stands between them in each document,
-            see `feedmill.tokens.instruct.between`. Only ``.ds`` keeps it.
-        overwrite: replace files that are there.
+        learn_between: ids of a begin and an end marker: write a loss mask that selects the tokens between them in each
+            document; see `feedmill.tokens.instruct.between`. Only ``.ds`` stores it.
+        overwrite: overwrite existing files.
 
     Raises:
-        ConfigError: the inputs do not belong together, or the output exists.
-        EmptyResult: the inputs hold no documents.
+        ConfigError: the inputs are incompatible, or the output exists.
+        EmptyResult: the inputs have no documents.
     """
     if chunk is not None and order != "datatrove":
-        raise ConfigError("merging chunks is a thing of datatrove's order", fix="Add --order datatrove.")
+        raise ConfigError("chunks can be merged in datatrove's order only", fix="Add --order datatrove.")
     if order not in ("stored", "datatrove"):
         raise ConfigError(f"there is no order {order!r}", kind="unknown-order", fix="Known are: stored, datatrove.")
     if max_tokens_per_file is not None:

@@ -1,7 +1,7 @@
-"""Tokens, samples and steps of a training run, each from the others: what Modalities calls number conversion.
+"""Convert between tokens, samples and steps of a training run (Modalities: number conversion).
 
-A step consumes ``ranks * micro_batch * accumulation`` samples of `sequence` tokens. What does not fill a step is not
-trained on, so everything is divided downwards, in whole numbers throughout.
+A step consumes ``ranks * micro_batch * accumulation`` samples of `sequence` tokens. Samples that do not fill a step are
+not trained on, so all divisions round down to whole numbers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Step(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """What the name of a checkpoint folder says; None for what it does not say."""
+    """Numbers in the name of a checkpoint folder; None for those it does not contain."""
 
     seen_steps: int | None
     seen_tokens: int | None
@@ -56,7 +56,7 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NumbersReport:
-    """What follows from one number; `as_dict` is its whole content.
+    """Counts that follow from one number.
 
     Attributes:
         counts: tokens, samples, batches and steps by name, or what the name of a checkpoint says; None if it does
@@ -84,7 +84,7 @@ def numbers(
     checkpoint: str | None = None,
     own_targets: bool = False,
 ) -> NumbersReport:
-    """Return how many tokens, samples, batches and steps something is, in whole steps.
+    """Convert one count to tokens, samples, batches and steps, rounded down to whole steps.
 
     Args:
         sequence_length, ranks, micro_batch, accumulation: what a step consumes, see `Step`.
@@ -141,7 +141,7 @@ def _counted(
 
 
 def samples_from_tokens(tokens: int, sequence: int) -> int:
-    """Whole samples in this many tokens.
+    """Return the number of whole samples in `tokens`.
 
     >>> samples_from_tokens(1000, 64)
     15
@@ -152,14 +152,14 @@ def samples_from_tokens(tokens: int, sequence: int) -> int:
 
 
 def local_batches_from_samples(samples: int, ranks: int, micro_batch: int) -> int:
-    """Micro batches of each rank in this many samples of all ranks."""
+    """Return the number of micro batches per rank in the samples of all ranks."""
     _positive(ranks=ranks, micro_batch=micro_batch)
     _from_zero(samples=samples)
     return samples // (ranks * micro_batch)
 
 
 def steps_from_samples(samples: int, ranks: int, micro_batch: int, accumulation: int = 1) -> int:
-    """Whole steps in this many samples of all ranks.
+    """Return the number of whole steps in the samples of all ranks.
 
     >>> steps_from_samples(100, ranks=2, micro_batch=3, accumulation=2)
     8
@@ -170,7 +170,7 @@ def steps_from_samples(samples: int, ranks: int, micro_batch: int, accumulation:
 
 
 def tokens_from_steps(steps: int, step: Step) -> int:
-    """Tokens of all ranks in this many steps."""
+    """Return the number of tokens of all ranks in the steps."""
     _positive(**step._asdict())
     _from_zero(steps=steps)
     return steps * step.tokens
@@ -246,7 +246,7 @@ def read_progress(path: str) -> Progress:
     found = {word: _named(path, word) for word in Progress._fields}
     if not any(value is not None for value in found.values()):
         raise ConfigError(
-            "the name says nothing of steps or tokens",
+            "the folder name contains no number of steps or tokens",
             file=path,
             kind="no-progress",
             fix=f"Names have one or more of: {', '.join(word + '_N' for word in Progress._fields)}.",

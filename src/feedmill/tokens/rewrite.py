@@ -1,4 +1,4 @@
-"""Writing these documents, in this order, to these files: the work behind merge, shuffle, split and filter.
+"""Write given documents in a given order to given files: the core of merge, shuffle, split and filter.
 
 Documents are gathered in batches of bounded size from mapped files. Inside a batch they are read in the order in which
 they lie in the files, and neighbours in one piece, so a merge copies and a shuffle reads forward.
@@ -53,7 +53,7 @@ class WrittenFile(msgspec.Struct, frozen=True):
 
 @dataclass
 class Report:
-    """What a verb did.
+    """Report of a verb.
 
     Attributes:
         verb: its name.
@@ -272,7 +272,9 @@ def _refuse_inputs(corpus: Corpus, targets: Sequence[str]) -> None:
     inputs = {_place(store.locate(main_file(shard.path))) for store, shard in corpus.shards}
     for target in targets:
         if _place(main_file(target)) in inputs:
-            raise ConfigError("the output is one of the inputs", file=target, fix="Name another file.", kind="exists")
+            raise ConfigError(
+                "the output is one of the inputs", file=target, fix="Choose another output.", kind="exists"
+            )
 
 
 def _place(path: str) -> tuple[str, str]:

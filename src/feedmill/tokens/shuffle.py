@@ -1,4 +1,4 @@
-"""The documents of token files, or the lines of JSONL files, in a shuffled order."""
+"""Shuffle the documents of token files, or the lines of JSONL files."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def shuffle(
 ) -> Report:
     """Write all documents of some files in a shuffled order.
 
-    The data stay on disk: in memory are the order (8 bytes per document) and one batch. Killed at any moment, the same
-    call again finishes the work.
+    The data stay on disk: in memory are the order (8 bytes per document) and one batch. To resume a killed
+    run, repeat the call.
 
     Args:
         inputs: files, or folders of files of one format; paths or URLs. JSONL files are shuffled by lines.
         output: the file to write; with ``{part}`` in its name where `max_tokens_per_file` is given.
-        seed: drawn, and reported, by default.
+        seed: seed of the order; drawn at random and reported by default.
         order: ``feedmill`` is the project's keyed permutation; ``modalities`` and ``datatrove`` are theirs.
-        chunk: shuffle chunks of N tokens in place of documents. The parts of a document that fall into different
+        chunk: shuffle chunks of N tokens instead of documents. The parts of a document that fall into different
             chunks are documents of their own afterwards. With datatrove's order the tail of each file is skipped.
         documents_too: shuffle documents first, then chunks of them.
         max_tokens_per_file: a file that has more tokens is followed by another one.

@@ -1,4 +1,4 @@
-"""Tokenizing: documents of any kind into token files of any formats, in one pass; see `feedmill.tokens.job`."""
+"""Tokenize documents into token files of any formats in one pass; see `feedmill.tokens.job`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizeOptions(JobOptions):
-    """The options of `tokenize`, which says what each does."""
+    """Options of `tokenize`; see there."""
 
     formats: tuple[str, ...]
     backend: Backend
@@ -58,16 +58,16 @@ class TokenizeOptions(JobOptions):
 
 @dataclass
 class TokenizeReport(Counts):
-    """What a run wrote.
+    """Report of a run.
 
     Attributes:
-        outputs: format -> path of the file by which it is recognised.
-        bos, eos: the tokens put around each document, or None; `rule` says when.
-        template: whether the tokenizer's own template was applied; `template_adds`: what it adds, and by which file.
-        switched_off: settings of the tokenizer that would draw ids at random, with their values.
-        token_bytes: format -> bytes of a token, but for ``vla-text``, which is JSON.
+        outputs: format -> path of the file that identifies the output.
+        bos, eos: tokens added around each document, or None; `rule`: when they are added.
+        template: whether the tokenizer's template was applied; `template_adds`: its tokens and the file defining it.
+        switched_off: disabled settings of the tokenizer that would make ids random, with their values.
+        token_bytes: format -> bytes per token; not for ``vla-text``, which is JSON.
         skipped_files: files in the folders that were not read; `skipped_files_examples`: the first hundred.
-        left_over: tokens at the end that fill no sequence of ``vla-text``, and are in none.
+        left_over: tokens at the end that do not fill a sequence of ``vla-text`` and are dropped.
     """
 
     outputs: dict[str, str]
@@ -123,32 +123,32 @@ def tokenize(
         output: a path without suffix (each format adds its own), or a mapping from format to path.
         tokenizer: see `load_tokenizer`.
         formats: some of ``pbin``, ``ds``, ``megatron``, ``dolma``, ``vla-text``.
-        kind: which documents of folders are read: ``lines``, ``text``, ``parquet`` or ``arrow``. None: those that there
-            are; it is an error if a folder has several kinds.
-        text: the field of the text, a path like ``.a.b[0]``, or a jq expression.
+        kind: type of files to read from folders: ``lines``, ``text``, ``parquet`` or ``arrow``. None detects it; a
+            folder with several types is an error.
+        text: field of the text, a path like ``.a.b[0]``, or a jq expression.
         eos, bos: tokens for the end and the beginning of each document; None for none. ``auto``: the EOS that the
             tokenizer's own files name.
-        rule: ``missing`` adds them where the document does not have them already, ``always`` to every document.
-        template: apply the tokenizer's own template. datatrove with an EOS is ``template=False, rule="always"``.
-        template_source: where that template is, see `load_tokenizer`; not used for a tokenizer that is loaded.
-        specials_as_text: encode special tokens that stand in a text as plain text.
-        token_size: bytes of a token, in place of each format's rule.
-        seq_len: of the training program that ``vla-text`` is for: sequences have one token more.
-        shard_sequences: sequences of a shard of ``vla-text``; None for 8,192.
+        rule: ``missing`` adds them only if the document does not have them already, ``always`` to every document.
+        template: apply the tokenizer's template. datatrove with an EOS is ``template=False, rule="always"``.
+        template_source: where the template is defined; see `load_tokenizer`. Ignored for a loaded tokenizer.
+        specials_as_text: encode special tokens that occur in a text as plain text.
+        token_size: bytes per token; default: chosen by each format.
+        seq_len: for ``vla-text``, the sequence length of the training program; sequences have one token more.
+        shard_sequences: for ``vla-text``, sequences per shard; default: 8,192.
         loss: write a mask from the documents' ``no_loss_ranges`` (``.ds`` only); `loss_rule` ``datatrove`` cuts
             documents that end in such a range, as datatrove does.
         on_error: what a document that cannot be tokenized does: end the job, or be left out, counted and listed.
         allow_empty: write the outputs even if there is not one document.
-        workers: processes; None for one per core. Each uses one core.
-        overwrite: replace files that are there.
-        tokenizer_name: what ``.ds.metadata`` calls the tokenizer; by default as it was given.
-        unit_bytes: about how much input is one unit of work.
-        progress: whether to draw a bar; None: where stderr is a terminal.
+        workers: number of processes, one core each; default: one per core.
+        overwrite: overwrite existing files.
+        tokenizer_name: name of the tokenizer in ``.ds.metadata``; default: `tokenizer` as given.
+        unit_bytes: approximate bytes of input per unit of work.
+        progress: whether to show a progress bar; None: only if stderr is a terminal.
 
     Raises:
-        ConfigError: the options contradict each other, name a token that does not exist, or the output exists.
+        ConfigError: options contradict each other or name an unknown token, or the output exists.
         DataError: a document cannot be tokenized (`on_error` is ``raise``), or a file is damaged.
-        EmptyResult: there is not one document, or all were skipped.
+        EmptyResult: there are no documents, or all were skipped.
         NotFound, MissingExtra, StorageError: as their names say.
     """
     options = TokenizeOptions(
@@ -265,7 +265,7 @@ def _eos(tokenizer: Tokenizer, eos: str | None) -> str | None:
         return eos
     if tokenizer.declared_eos is None:
         raise ConfigError(
-            "the tokenizer's files do not say which token ends a document",
+            "the tokenizer's files do not define an EOS token",
             file=str(tokenizer.path),
             kind="no-eos",
             fix="Name it with --eos, or say --eos none. Its special tokens: "

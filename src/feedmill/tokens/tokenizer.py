@@ -1,7 +1,7 @@
-"""Tokenizers: text to ids and back, by the fastest engine that gives exactly the reference's ids.
+"""Tokenizers: encode text to ids and decode ids, with the fastest engine whose ids equal the reference's.
 
 A tokenizer is a ``tokenizer.json`` (or the folder it lies in), or a SentencePiece ``.model``; nothing is
-ever downloaded. Three engines stand behind one face:
+ever downloaded. Three engines share one interface:
 
     fastokens       some forty times faster than the reference; used where it loads the file and passes the self-check
     hf              Hugging Face `tokenizers`: the reference, and what is used where the fast one does not fit
@@ -100,16 +100,16 @@ class Tokenizer:
         )
 
     def special_tokens(self) -> dict[str, int]:
-        """Its added special tokens."""
+        """Return the added special tokens."""
         return dict(self._vocabulary.special)
 
     def versions(self) -> dict[str, str]:
-        """Packages that had a part in the ids, with their versions."""
+        """Return the packages that determine the ids, with their versions."""
         package = _PACKAGES[self.backend]
         return {package: _version(package)}
 
     def facts(self) -> TokenizerFacts:
-        """Return what a manifest says of it."""
+        """Return the facts about the tokenizer that a manifest stores."""
         return TokenizerFacts(self.name, self.hash, self.vocab_size, self.backend, self.versions())
 
     def offsets(self, text: str) -> tuple[Uint32s, Int64s]:

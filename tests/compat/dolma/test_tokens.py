@@ -130,7 +130,7 @@ def test_again_and_other_options(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     assert dolma(folder, *words("--max_size", 20), monkeypatch=monkeypatch).exit_code == 0
     before = {path: path.stat().st_mtime_ns for path in (folder / "out").iterdir()}
     done = dolma(folder, *words("--max_size", 20), monkeypatch=monkeypatch)
-    assert done.exit_code == 0 and "complete already" in done.output
+    assert done.exit_code == 0 and "already complete" in done.output
     assert before == {path: path.stat().st_mtime_ns for path in (folder / "out").iterdir()}
     done = dolma(folder, *words("--max_size", 100), monkeypatch=monkeypatch)
     assert done.exit_code == 1 and "--overwrite" in done.output
@@ -191,7 +191,7 @@ def test_object_stores(folder: Path, s3_bucket: str, monkeypatch: pytest.MonkeyP
     assert "part-0-00001.npy" in names and "part-0-00001.csv.gz" in names
     rows = b"".join(gzip.decompress(store.read(name)) for name in names if name.endswith(".csv.gz"))
     assert rows.count(f"{s3_bucket}/documents/a/0.jsonl.gz".encode()) == 30
-    assert "complete already" in dolma(folder, *again, monkeypatch=monkeypatch).output
+    assert "already complete" in dolma(folder, *again, monkeypatch=monkeypatch).output
 
 
 def test_dry_run_and_old_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,7 +113,7 @@ def _tokenizer(values: dict[str, Any]) -> tuple[str, int | None]:
 
 def _show(report: GroupedReport) -> None:
     rate = report.bytes / max(report.seconds, 1e-9)
-    reused = f" ({report.reused} of {report.units} pieces of work by an earlier run)" if report.reused else ""
+    reused = f" ({report.reused} of {report.units} units finished by an earlier run)" if report.reused else ""
     facts(
         [
             ("wrote", f"{report.folder}: {counted(len(report.parts), 'file')} of {report.dtype}"),
@@ -128,7 +128,7 @@ def _show(report: GroupedReport) -> None:
         ]
     )
     if report.complete:
-        typer.echo("The output was complete already: nothing was done. Add --overwrite to do it again.")
+        typer.echo("The output is already complete: nothing was done. Add --overwrite to tokenize again.")
     if report.fallback:
         typer.echo(f"warning: the slow tokenizer backend was used: {report.fallback}", err=True)
     if report.empty_groups:
