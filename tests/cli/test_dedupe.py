@@ -36,7 +36,7 @@ def test_what_was_marked_is_told() -> None:
         (["--false-positives", "0.1"], "--bloom"),
         (["--read-only"], "--bloom"),
         (["--bloom", "f.bin", "--items", "10", "--read-only"], "Give one of them"),
-        (["--bloom", "f.bin", "--read-only"], "f.bin: there is no such Bloom filter"),
+        (["--bloom", "f.bin", "--read-only"], "f.bin: no such Bloom filter"),
         (["--bloom", "f.bin"], "--items"),
         (["--bloom", "f.bin", "--items", "10", "--false-positives", "2"], "--false-positives between 0 and 1"),
     ],
@@ -59,7 +59,7 @@ def test_the_help_shows_the_separator_as_it_is_typed() -> None:
         (["--by", "paragraphs", "--stride", "2"], "--stride goes with --by ngrams"),
         (["--separator", "x"], "--separator goes with --by paragraphs or ngrams"),
         (["--by", "ngrams", "--key", "$.id"], "--key goes with --by documents"),
-        (["--false-positives", "0.1"], "are for a Bloom filter"),
+        (["--false-positives", "0.1"], "require a Bloom filter"),
         (["--by", "ngrams", "--threshold", "nan"], "a threshold of nan"),
     ],
 )

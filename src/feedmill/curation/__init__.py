@@ -1,1 +1,1 @@
-"""From raw documents to those worth training on: taggers, deduplication, mixing, statistics."""
+"""Curate documents: taggers, deduplication, filters, statistics."""

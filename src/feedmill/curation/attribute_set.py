@@ -1,6 +1,6 @@
-"""The manifest beside an attribute set: what it was made from, how, and what each of its files holds.
+"""Manifest of an attribute set: its inputs, options, and files.
 
-It lies at ``attributes/<name>/.feedmill/manifest.json``::
+It is stored at ``attributes/<name>/.feedmill/manifest.json``::
 
     {"version": 1, "feedmill": "0.1.0", "verb": "dedupe", "options": {...},
      "files": {"web/0.jsonl.gz": {"rows": 10, "ids": "<xxh3-128 of the ids>",
@@ -8,8 +8,8 @@ It lies at ``attributes/<name>/.feedmill/manifest.json``::
                                   "documents": {"path": "documents/web/0.jsonl.gz",
                                                 "size": 456, "version": "...", "xxh3": "<of the stored bytes>"}}}}
 
-`ids` digests the ids as compact JSON, each with a newline, so two files with the same rows in the same order have the
-same digest. A file whose documents changed since then no longer counts.
+`ids` is a digest of the ids as compact JSON, each with a newline, so two files with the same rows in the same order
+have the same digest. An entry is ignored if its documents have changed since.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FOLDER = ".feedmill"
 
 
 def manifest_path(name: str) -> str:
-    """Return where the manifest of an attribute set lies, below the dataset's root."""
+    """Return the path of the manifest of an attribute set, below the root of the dataset."""
     return f"attributes/{name}/{FOLDER}/manifest.json"
 
 
@@ -40,7 +40,7 @@ def set_store(store: Store, name: str) -> Store:
 
 
 def refuse_blocked(store: Store, folder: str = "") -> None:
-    """Raise ConfigError if a file has the name of the folder for records in an attribute set.
+    """Raise `ConfigError` if a file has the name of the folder of records in an attribute set.
 
     Dolma's patterns match hidden names: of a folder ``.feedmill`` among documents, which earlier versions wrote, its
     ``dedupe`` makes an empty attribute file of this name.
@@ -60,10 +60,10 @@ def refuse_blocked(store: Store, folder: str = "") -> None:
 
 
 def read_manifest(store: Store, name: str) -> dict[str, Any] | None:
-    """Return the manifest, or None if there is none of a version that is known.
+    """Return the manifest; None if there is none, or none of a supported version.
 
     Raises:
-        DataError: it is there and is no manifest.
+        DataError: the file is not a manifest.
     """
     path = manifest_path(name)
     if not store.exists(path):

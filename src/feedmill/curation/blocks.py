@@ -1,4 +1,4 @@
-"""Large files cut into blocks of lines, so that several processes work on one."""
+"""Split large files into blocks of lines, so that several processes can work on one file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LARGE = 32 << 20
 
 
 class Block(NamedTuple):
-    """Some lines of a file, and the number of the first one, from 1."""
+    """Lines of a file, and the number of the first line, from 1."""
 
     line: int
     lines: bytes
@@ -20,7 +20,7 @@ class Block(NamedTuple):
 
 
 def blocks(chunks: Iterable[bytes]) -> Iterator[Block]:
-    """Blocks of a file that comes in chunks of whole lines."""
+    """Yield blocks of a file that is read in chunks of whole lines."""
     line = 1
     for lines in chunks:
         yield Block(line, lines)
@@ -28,10 +28,10 @@ def blocks(chunks: Iterable[bytes]) -> Iterator[Block]:
 
 
 def first_to_cut(sizes: Iterable[int], workers: int) -> int:
-    """Return how many of the largest files to cut over all workers: those that would keep one of them busy alone.
+    """Return how many of the largest files to split over all workers: those that would keep one worker busy alone.
 
     Args:
-        sizes: in bytes, the largest first.
+        sizes: in bytes, in descending order.
     """
     sizes = list(sizes)
     return sum(workers > 1 and size > max(LARGE, sum(sizes) / workers) for size in sizes)

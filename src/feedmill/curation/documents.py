@@ -1,4 +1,4 @@
-"""Documents in batches: rows of JSON become ids, texts and sources, checked, and the code points kernels work on."""
+"""Decode batches of documents: rows of JSON to validated ids, texts and sources, and to code points for kernels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Table = npt.NDArray[np.int64]
 
 
 class Row(msgspec.Struct, gc=False):
-    """What taggers read of a document; other fields are passed over."""
+    """The fields of a document that taggers read; other fields are ignored."""
 
     id: str | int
     text: str
@@ -30,13 +30,13 @@ class Row(msgspec.Struct, gc=False):
 
 
 class RowWithMetadata(Row, gc=False):
-    """The same with the object that some taggers need."""
+    """A row with the metadata that some taggers need."""
 
     metadata: dict[str, Any] | None = None
 
 
 class StrictRow(Row, gc=False):
-    """Dolma reads two times that it makes no use of, and refuses those and ids that are not texts."""
+    """A row with the types that Dolma requires: ids and both times must be text."""
 
     id: str
     added: str = ""
@@ -61,13 +61,13 @@ _KINDS = {
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Some documents of a file, in order.
+    """Consecutive documents of a file.
 
     Attributes:
-        rows: what was decoded.
-        exact: whether taggers are to keep Dolma's known defects.
-        line: of the first one in its file, from 1.
-        codes, offsets: uint32[characters], int64[n + 1]: all texts as code points, and where each begins.
+        rows: the decoded rows.
+        exact: whether taggers reproduce Dolma's known defects.
+        line: number of the first row in its file, from 1.
+        codes, offsets: uint32[characters], int64[n + 1]: all texts as code points, and the offset of each.
     """
 
     rows: Sequence[Row]
@@ -134,11 +134,11 @@ class Batch:
 
 
 class Decoder:
-    """From rows of JSON to batches; an error names the file and the line.
+    """Decodes rows of JSON to batches; errors name the file and the line.
 
     Args:
         file: named in errors. line: of the next row, from 1.
-        metadata: whether the field ``metadata`` is wanted.
+        metadata: whether to read the field ``metadata``.
         exact: see `Batch`.
     """
 

@@ -1,7 +1,7 @@
-"""Dolma's import names over Feedmill's classes, for a user's module with taggers while it is loaded.
+"""Provide Dolma's import names while a user's module with taggers is loaded.
 
-``from dolma import add_tagger, BaseTagger`` and the like find the classes of `feedmill.curation.plugins`. The names are
-there only while the module is loaded, and hide an installed Dolma for that time.
+``from dolma import add_tagger, BaseTagger`` and the like import the classes of `feedmill.curation.plugins`. The
+names exist only while the module is loaded; during that time they hide an installed Dolma.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _contents() -> dict[str, dict[str, Any]]:
 
 @contextlib.contextmanager
 def importable() -> Iterator[None]:
-    """A block in which ``import dolma`` finds Feedmill's classes."""
+    """Return a context in which ``import dolma`` imports Feedmill's classes."""
     before = {name: module for name, module in sys.modules.items() if name == "dolma" or name.startswith("dolma.")}
     for name in before:
         del sys.modules[name]

@@ -1,4 +1,4 @@
-"""Taggers over a local fastText model: a class to derive from, and the loading of models."""
+"""Base class of taggers that use a local fastText model, and the loader of models."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def load_model(path: str) -> Any:
     """Return a fastText model: an object with ``predict(text, k=-1) -> (labels, scores)``.
 
     Raises:
-        NotFound: there is no such file here; models are not downloaded.
-        MissingExtra: the package that reads them is missing.
+        NotFound: the file does not exist; models are not downloaded.
+        MissingExtra: the package for fastText models is missing.
     """
     if "://" in path:
         raise ConfigError(
             "models are not downloaded",
             file=path,
             kind="remote-model",
-            fix="Download it yourself, check where it comes from, and give the path of the file.",
+            fix="Download the model from a source you trust, and pass the path of the file.",
         )
     if not os.path.isfile(path):
-        raise NotFound("there is no such model", file=path, fix="Give the path of a fastText model (.bin or .ftz).")
+        raise NotFound("there is no such model", file=path, fix="Pass the path of a fastText model (.bin or .ftz).")
     return _load_model(path, local_state(path))
 
 
@@ -59,7 +59,7 @@ def _load_model(path: str, _state: tuple[int, int, int] | None) -> Any:
 
 
 class BaseFastTextTagger(BaseTagger):
-    """Derive from this, give the path of a model, and write `predict_slice`.
+    """Base class of fastText taggers: pass the path of a model, and override `predict_slice`.
 
     Args:
         model_path: a file on this machine.

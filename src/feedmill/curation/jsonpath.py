@@ -6,13 +6,16 @@ Paths: ``$``, ``@`` (also within a path), ``.key`` of letters, digits and ``_ - 
 ``..key``, ``..*``, ``.length()`` and filters ``[?(...)]`` with ``&& || !``, parentheses and the comparisons
 ``== != < <= > >= ~= in nin size noneOf anyOf subsetOf`` of paths and literals.
 
-What surprises, and is kept: a filter on an array tests its elements, on anything else the value itself; ``<`` and
-``>`` compare numbers by value, while ``==`` (also inside ``<=`` and ``>=``) tells 1 from 1.0; a path alone means that
-it exists, be it null or false; ``&&``, ``||`` and ``!`` apply their sides as filters again, so on an array they test
-its elements; the result of ``.length()`` cannot be compared, it is nothing there; and nothing at all is ``anyOf``,
-``subsetOf`` and ``size`` of everything.
+Unusual behavior that is kept:
 
-A path is parsed once. What it compiles to is made of plain functions: nothing is generated or evaluated as code.
+- A filter on an array tests its elements, and on anything else the value itself. ``&&``, ``||`` and ``!`` apply their
+  sides as filters again, so on an array they test its elements.
+- ``<`` and ``>`` compare numbers by value, but ``==`` (also inside ``<=`` and ``>=``) distinguishes 1 from 1.0.
+- A path alone tests that it exists, even if it is null or false.
+- The result of ``.length()`` cannot be compared: it counts as missing. A missing value is ``anyOf``, ``subsetOf`` and
+  ``size`` of everything.
+
+A path is parsed once and compiled to plain functions; no code is generated or evaluated.
 """
 
 from __future__ import annotations
@@ -66,7 +69,7 @@ def compile_path(text: str) -> Path:
     ['y']
 
     Raises:
-        ConfigError: of kind ``bad-jsonpath``, with the place of what is wrong.
+        ConfigError: of kind ``bad-jsonpath``, with the position of the error.
     """
     keys, steps = _Parser(text).whole()
     if not steps:
@@ -88,7 +91,7 @@ def compile_path(text: str) -> Path:
 
 @cache
 def compile_test(text: str) -> Callable[[Any], bool]:
-    """A function from a JSON value to whether the path finds anything; faster than to find it. Raises as above."""
+    """Return a function that tests whether the path finds anything in a JSON value. Raises as above."""
     keys, steps = _Parser(text).whole()
     if len(steps) != 1 or not isinstance(steps[0], Filter):
         path = compile_path(text)

@@ -1,4 +1,4 @@
-"""The comparisons in JSONPath filters: of the values that two paths find. See `feedmill.curation.jsonpath`."""
+"""Comparisons of JSONPath filters, between the values that two paths find. See `feedmill.curation.jsonpath`."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise ConfigError(f"{text!r} is no regular expression ({error})", kind="bad-jsonpath") from None
+        raise ConfigError(f"{text!r} is not a valid regular expression ({error})", kind="bad-jsonpath") from None
 
 
 COMPARISONS: dict[str, Callable[[list[Any], list[Any]], bool]] = {

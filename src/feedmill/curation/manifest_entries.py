@@ -1,4 +1,4 @@
-"""What a run that marks documents has written, in the manifests of its set, so that the same run is not done twice."""
+"""Record in manifests what a run that marks documents has written, so that a repeated run does nothing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Marked(Protocol):
 
 
 def entry(done: Marked, flagged: int, units: int) -> dict[str, Any]:
-    """Return what a manifest says of a file, as far as the run knows it."""
+    """Return the manifest entry of a file."""
     counts = {"rows": done.rows, "ids": done.ids, "size": done.size, "flagged": flagged, "units": units}
     return {**counts, "xxh3": done.xxh3, "read": done.read}
 
@@ -65,7 +65,7 @@ def record(
 
     Args:
         entries: of each file, see `entry`.
-        manifest: what it says beside its files.
+        manifest: its fields except the files.
     """
     by_file = dict(zip(files, entries, strict=True))
     for root, members in by_folder(files).items():

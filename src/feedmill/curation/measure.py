@@ -1,4 +1,4 @@
-"""From rows of documents and attributes to arrays: what statistics are made of.
+"""Decode rows of documents and attributes to the arrays that statistics are computed from.
 
 A row is a document (it has ``text``), a row of attributes (``attributes``), or both. An attribute is a list of spans
 ``[start, end, score]``; a single number counts as a score without a span.
@@ -43,7 +43,7 @@ class _LooseRow(msgspec.Struct):
 
 
 class AttributesRow(msgspec.Struct, gc=False):
-    """A row of an attribute file; its text, if any, is passed over."""
+    """A row of an attribute file; its text, if any, is ignored."""
 
     id: msgspec.Raw
     attributes: dict[str, Spans]
@@ -83,7 +83,7 @@ class Measurer:
 
     Args:
         file: named in errors. line: of the next row, from 1.
-        wanted: says by its name whether an attribute is looked at.
+        wanted: returns whether to measure the attribute of a name.
     """
 
     def __init__(self, file: str, wanted: Callable[[str], bool], line: int = 1) -> None:
@@ -115,7 +115,7 @@ class Measurer:
         return found
 
     def _loosely(self, lines: Sequence[bytes]) -> Iterator[Any]:
-        """Yield the rows one by one, with attributes of single numbers; complains of the first that is none."""
+        """Yield the rows one by one, with attributes of single numbers. Raises for the first invalid one."""
         loose = msgspec.json.Decoder(_LooseRow).decode
         for number, line in enumerate(lines, self.line + 1):
             try:
@@ -131,7 +131,7 @@ class Measurer:
                     lacking = self._bad(number, f"the document has no {missing!r}")
                     lacking.fix = FIXES[missing]
                     raise lacking from None
-                raise self._bad(number, f"this is no row of documents or attributes ({fault})") from None
+                raise self._bad(number, f"not a row of documents or attributes ({fault})") from None
             for name, value in (row.attributes or {}).items():
                 if not _is_number(value) and not _are_spans(value):
                     shown = f"{value!r}"
@@ -140,7 +140,7 @@ class Measurer:
             yield row
 
     def _check(self, rows: Sequence[Any], found: Measured) -> None:
-        """Raises where a span ends before it begins."""
+        """Raise an error if a span ends before it begins."""
         for name, column in found.columns.items():
             wrong = np.flatnonzero((column.lengths < 0) | (column.spans[:, 0] < 0) | (column.spans[:, 1] >= _FARTHEST))
             if not len(wrong):
@@ -179,15 +179,15 @@ def gathered(rows: Sequence[Any], wanted: Callable[[str], bool]) -> dict[str, li
 
 
 def compiled(pattern: str | None) -> re.Pattern[str] | None:
-    """Return a regular expression. Raises ConfigError."""
+    """Return a compiled regular expression. Raises `ConfigError`."""
     try:
         return None if pattern is None else re.compile(pattern)
     except re.error as error:
-        raise ConfigError(f"{pattern!r} is no regular expression ({error})", fix="Fix it.") from None
+        raise ConfigError(f"{pattern!r} is not a valid regular expression ({error})", fix="Fix it.") from None
 
 
 def workers_for(size: int, workers: int | None) -> int | None:
-    """As many processes as asked for, but one where starting others takes longer than reading this many bytes."""
+    """Return the requested number of processes, or 1 if starting them takes longer than reading this many bytes."""
     return 1 if size < _SMALL else workers
 
 

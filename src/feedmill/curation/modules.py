@@ -1,4 +1,4 @@
-"""Modules with taggers of the user's own: code that the user names, and that is run."""
+"""Load modules with taggers of the user. Loading a module runs its code."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _loaded: dict[str, str] = {}
 
 
 def load_modules(names: Iterable[str]) -> None:
-    """Run the modules, each once in a process and again if it changed. Dolma's import names are at hand while they
-    are loaded.
+    """Import the modules: once per process, and again if they changed. Dolma's import names are available
+    while they are loaded.
 
     Args:
         names: names of modules, or paths of ``.py`` files or package folders.
 
     Raises:
-        ConfigError: of kind ``bad-module`` where one does not exist or fails.
+        ConfigError: of kind ``bad-module`` one does not exist or fails.
     """
     from feedmill.curation.dolma_api import importable
 
@@ -41,7 +41,7 @@ def load_modules(names: Iterable[str]) -> None:
             raise _not_importable(name, error) from error
         except Exception as error:  # the user's code may raise anything
             raise ConfigError(
-                f"the module with taggers failed while it was loaded ({type(error).__name__}: {error})",
+                f"the module with taggers failed to load ({type(error).__name__}: {error})",
                 file=name,
                 kind="bad-module",
                 fix="Fix it, or install what it imports.",
@@ -50,7 +50,7 @@ def load_modules(names: Iterable[str]) -> None:
 
 
 def _not_importable(name: str, error: ImportError) -> ConfigError:
-    what = f"the module with taggers failed while it was loaded ({type(error).__name__}: {error})"
+    what = f"the module with taggers failed to load ({type(error).__name__}: {error})"
     fix = "Fix it, or install what it imports."
     if (error.name or "").partition(".")[0] == "dolma":
         what = f"the module imports something of Dolma's that Feedmill does not have ({error})"
@@ -62,7 +62,7 @@ def _not_importable(name: str, error: ImportError) -> ConfigError:
 
 
 def module_hashes(names: Iterable[str]) -> dict[str, str]:
-    """The hash of each module's source, of a package all of it, so that attributes are made again when it changes."""
+    """Return the hash of each module's source, or of a whole package: attributes are computed again if it changes."""
     found = {}
     for name in names:
         path = name if os.path.exists(name) else getattr(sys.modules.get(name), "__file__", None) or ""
@@ -84,7 +84,7 @@ def _sources(folder: str) -> list[str]:
 
 
 def _forget(name: str) -> None:
-    """Have a module and those in it imported again."""
+    """Remove a module and its submodules, so that they are imported again."""
     for known in [known for known in sys.modules if known == name or known.startswith(f"{name}.")]:
         del sys.modules[known]
 
@@ -100,7 +100,7 @@ def _load(name: str) -> None:
         return
     path = os.path.join(name, "__init__.py") if os.path.isdir(name) else name
     if not os.path.isfile(path):
-        raise ConfigError("there is no such module with taggers", file=name, kind="bad-module", fix="Check the path.")
+        raise ConfigError("no such module with taggers", file=name, kind="bad-module", fix="Check the path.")
     stem = os.path.basename(os.path.normpath(name)).removesuffix(".py")
     key = f"feedmill_user_{hashlib.sha256(os.path.abspath(path).encode()).hexdigest()[:8]}_{stem}"
     spec = importlib.util.spec_from_file_location(key, path)

@@ -1,4 +1,4 @@
-"""Where the attributes of each document file are to lie."""
+"""Find the attribute files of each document file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from feedmill.storage.base import refuse_odd_names
 
 
 class Output(NamedTuple):
-    """One attribute file: below which folder, where there, which experiment's, by which taggers."""
+    """One attribute file: its root folder, its path, its experiment, and its taggers."""
 
     root: str
     path: str
@@ -33,7 +33,7 @@ def find_places(
     id: str | None,
     found: Found,
 ) -> Iterator[tuple[DocumentFile, tuple[Output, ...]]]:
-    """Each file with its outputs, once.
+    """Return each file once, with its outputs.
 
     Args:
         destination: a folder for each pattern, or one for all.
@@ -41,14 +41,14 @@ def find_places(
         found: receives all files, what is skipped, and patterns without files where `allow_missing` has those.
 
     Raises:
-        ConfigError: two files would share an output, or there is no place for one.
-        NotFound: a pattern has no files.
+        ConfigError: two files would share an output, or an output has no folder.
+        NotFound: a pattern matches no files.
     """
     if not documents:
         raise ConfigError("no documents are named", fix="Give patterns such as 'data/documents/**/*.jsonl.gz'.")
     roots = _roots(documents, destination, exact)
     if experiment and any(part in ("", ".", "..") for part in experiment.split("/")):
-        raise ConfigError(f"{experiment!r} cannot be the name of an attribute set", fix="Give a plain name.")
+        raise ConfigError(f"{experiment!r} is not a valid name of an attribute set", fix="Give a plain name.")
     refuse_odd_names(experiment or "", *(root or "" for root in roots))
     groups = [(experiment, tuple(choices))] if experiment else [(choice.name, (choice,)) for choice in choices]
     for name, members in groups:
@@ -78,7 +78,7 @@ def _roots(documents: Sequence[str], destination: Sequence[str] | None, exact: b
     if len(destination) != len(documents):
         raise ConfigError(
             f"there are {len(documents)} patterns of documents and {len(destination)} destinations",
-            fix="Give one destination for each pattern, or none.",
+            fix="Pass one destination per pattern, or none.",
         )
     return [*destination]
 
@@ -132,7 +132,7 @@ def refuse_inputs(work: Sequence[tuple[DocumentFile, Sequence[Output]]]) -> None
             over = inputs.get(place(join_url(output.root, output.path)))
             if over is not None:
                 raise ConfigError(
-                    f"the attributes of this file would be written over the documents {over.name}",
+                    f"the attributes of this file would overwrite the documents {over.name}",
                     file=file.name,
                     kind="input-is-output",
                     fix="Give another destination.",
@@ -148,8 +148,8 @@ def _is_new(output: Output, file: DocumentFile, seen: dict[str, str], place: Cal
         return True
     if place(before) != place(file.name):
         raise ConfigError(
-            f"this file and {before} have the same place for their attributes, {output.root}/{output.path}",
+            f"this file and {before} would share the attribute file {output.root}/{output.path}",
             file=file.name,
-            fix="Give them destinations of their own.",
+            fix="Pass separate destinations.",
         )
     return False

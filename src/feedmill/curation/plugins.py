@@ -1,4 +1,4 @@
-"""Taggers of the user's own: a class that looks at one document at a time, under the names that Dolma's users know.
+"""Base classes of user-defined taggers, which get one document at a time; named as in Dolma.
 
 from feedmill.curation.plugins import BaseTagger, DocResult, Document, Span, add_tagger
 
@@ -30,7 +30,7 @@ _DIGITS = 5
 
 @dataclass
 class Document:
-    """What a tagger sees of a document."""
+    """A document as passed to a tagger."""
 
     source: str
     id: str
@@ -59,7 +59,7 @@ class Document:
 
 @dataclass
 class DocumentWithMetadata(Document):
-    """The same with its metadata, an empty object where there is none."""
+    """A document with its metadata, which is empty if there is none."""
 
     metadata: dict[str, Any] = field(default_factory=dict)
 
@@ -131,7 +131,7 @@ class Span:
 
 @dataclass
 class DocResult:
-    """What a tagger found in a document."""
+    """The spans that a tagger found in a document."""
 
     doc: Document
     spans: list[Span] = field(default_factory=list)
@@ -161,7 +161,7 @@ class TextSlice:
 
 
 class BaseTagger:
-    """Derive from this and write `predict`."""
+    """Base class of taggers: override `predict`."""
 
     FIELDS: tuple[str, ...] = ("id", "text", "source")
 
@@ -191,12 +191,12 @@ class BaseTagger:
         return found
 
     def tag(self, row: Any) -> Found:
-        """Return what is written for one row."""
+        """Return the row to write for one document."""
         return self.group_output(self.predict(Document.from_spec(row)))
 
 
 class BaseTaggerWithMetadata(BaseTagger):
-    """The same for taggers that read the metadata."""
+    """Base class of taggers that read the metadata."""
 
     FIELDS = ("id", "text", "source", "metadata")
 
@@ -205,7 +205,7 @@ class BaseTaggerWithMetadata(BaseTagger):
 
 
 class PluginTagger:
-    """A `BaseTagger` as the job wants it."""
+    """Adapter from a `BaseTagger` to the tagger of a job."""
 
     def __init__(self, inner: BaseTagger) -> None:
         self.inner = inner
@@ -231,7 +231,7 @@ class PluginTagger:
         return found
 
     def tag(self, batch: Batch) -> Any:
-        """Not asked of it: it writes its attributes itself."""
+        """Not used: the plugin writes its attributes itself."""
         raise NotImplementedError
 
 
@@ -239,7 +239,7 @@ Class = TypeVar("Class", bound=type[Any])
 
 
 class TaggerRegistry:
-    """The names of taggers, as Dolma's registry offers them."""
+    """Registry of taggers with the interface of Dolma's."""
 
     @staticmethod
     def add(name: str, desc: str | None = None) -> Callable[[Class], Class]:  # noqa: ARG004
@@ -290,7 +290,7 @@ def split_sentences(text: str, remove_empty: bool = True) -> list[TextSlice]:  #
 
 
 def split_words(text: str, remove_empty: bool = True) -> list[TextSlice]:
-    """Words by the rules of UAX 29."""
+    """Return the words by the rules of UAX 29."""
     from feedmill.kernels.text.wordbreak import segments
 
     if remove_empty:

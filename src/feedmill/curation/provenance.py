@@ -1,11 +1,11 @@
-"""Whether attributes were made of the documents that they are about to be used with.
+"""Verify that attributes were computed from the documents they are used with.
 
-Every set that Feedmill makes says what it was made of: `tag` in a record for each file (`feedmill.curation.records`),
-`dedupe` and `neardedupe` in a manifest (`feedmill.curation.attribute_set`). Both hold size, version and hash of the
-documents and of the attributes. As long as the attributes are those that were written, what the manifest says of the
-documents holds: where their size and version are the same they are not read, else their hash decides.
+Every attribute set that Feedmill writes names its inputs: `tag` in a record for each file
+(`feedmill.curation.records`), `dedupe` and `neardedupe` in a manifest (`feedmill.curation.attribute_set`). Both hold
+size, version and hash of the documents and of the attributes. As long as the attributes are unchanged, the record of
+the documents is valid: if their size and version are equal they are not read, otherwise their hash decides.
 
-Of a set without a record, of one that something else has written over, nothing is known here.
+For a set without a record, or one that another program has overwritten, the result is unknown.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Verdict(Enum):
 
 
 class Made(NamedTuple):
-    """What is recorded of an attribute file: the documents that were read, and the attributes that were written."""
+    """The record of an attribute file: the documents that were read and the attributes that were written."""
 
     documents: FileState
     attributes: FileState
 
 
 def verdict(store: Store, name: str, path: str, documents: Entry, *, read: bool = True) -> Verdict:
-    """Return whether an attribute file was made of these documents.
+    """Return whether an attribute file was computed from these documents.
 
     Args:
         store: the dataset. name: the attribute set's. path: of the attribute file in the dataset.
@@ -96,7 +96,7 @@ def _manifest(url: str, name: str, version: str) -> dict[str, Any]:  # noqa: ARG
 
 
 def stale(store: Store, path: str, documents: str) -> DataError:
-    """Return the error for attributes that were made of other documents.
+    """Return the error for attributes that were computed from other documents.
 
     Args:
         path: of the attributes. documents: the file as the user calls it.

@@ -1,13 +1,13 @@
-"""What was done to which file with which options: one record for each output, beside the attribute set.
+"""Records of finished files: one for each output, with its inputs and options, beside the attribute set.
 
-A record lies at ``<set>/.feedmill/<path>.json`` for the output ``<set>/<path>`` and appears after it. It says what the
-output was made of, so that a later run can tell whether it is still right:
+The record of the output ``<set>/<path>`` is ``<set>/.feedmill/<path>.json``, and is written after it. It names the
+inputs of the output, so that a later run can decide whether the output is up to date:
 
     {"fingerprint": ..., "options": {...}, "feedmill": "0.1.0", "rows": 1000,
      "input": {"path": ..., "size": ..., "version": ..., "xxh3": ...},
      "output": {"size": ..., "version": ..., "xxh3": ...}}
 
-`version` is the store's word for the state of the file; only where it differs is the file read to compare its hash.
+`version` is the store's version of the file; the file is read to compare its hash only if the version differs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FOLDER = ".feedmill"
 
 
 class FileState(msgspec.Struct):
-    """A file as it was: `xxh3` is the 128-bit hash of its stored bytes, in hex."""
+    """The state of a file: `xxh3` is the 128-bit hash of its stored bytes, in hex."""
 
     size: int
     version: str
@@ -66,7 +66,7 @@ def state(store: Store, path: str, xxh3: str, shown: str = "") -> FileState:
 
 
 def unchanged(store: Store, path: str, was: FileState) -> bool:
-    """Return whether the file is what it was; it is read only where the store says that it changed."""
+    """Return whether the file is unchanged; it is read only if its version differs."""
     try:
         entry = store.stat(path)
         if entry.size != was.size:
@@ -77,12 +77,12 @@ def unchanged(store: Store, path: str, was: FileState) -> bool:
 
 
 def fingerprint(options: dict[str, Any]) -> str:
-    """Return a short word that changes when any option does."""
+    """Return a fingerprint of the options."""
     return xxhash.xxh3_128_hexdigest(msgspec.json.encode(options, order="sorted"))
 
 
 def read_record(store: Store, path: str) -> Record | None:
-    """Return the record of an output; None if there is none that can be read."""
+    """Return the record of an output; None if there is no valid one."""
     try:
         return msgspec.json.decode(store.read(record_path(path)), type=Record)
     except (FeedmillError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -90,12 +90,12 @@ def read_record(store: Store, path: str) -> Record | None:
 
 
 def write_record(store: Store, path: str, record: Record) -> None:
-    """Write the record of an output that is in its place."""
+    """Write the record of a published output."""
     store.write_note(record_path(path), msgspec.json.format(msgspec.json.encode(record)) + b"\n")
 
 
 def record_path(path: str) -> str:
-    """Return where the record of an output lies, both seen from the attribute set.
+    """Return the path of the record of an output; both are relative to the attribute set.
 
     >>> record_path("web/0.jsonl.gz")
     '.feedmill/web/0.jsonl.gz.json'

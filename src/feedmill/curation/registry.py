@@ -1,4 +1,4 @@
-"""The taggers by name. A tagger looks at a batch of documents and gives spans; see `Tagger`."""
+"""Registry of taggers. A tagger maps a batch of documents to spans; see `Tagger`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from feedmill.errors import ConfigError, NotFound
 
 
 class Tagger(Protocol):
-    """What the job asks of a tagger; made once for each process.
+    """The interface of taggers. One instance is created per process.
 
     Attributes:
         metadata: whether it reads the field ``metadata`` of documents.
@@ -23,12 +23,12 @@ class Tagger(Protocol):
     metadata: bool
 
     def tag(self, batch: Batch) -> Spans:
-        """The spans of all documents of the batch."""
+        """Return the spans of all documents of the batch."""
         ...
 
 
 class FunctionTagger:
-    """A tagger that is a function from batches to spans."""
+    """A tagger made from a function of batches to spans."""
 
     def __init__(self, function: Callable[[Batch], Spans], metadata: bool) -> None:
         self.function = function
@@ -70,12 +70,12 @@ def register(*names: str, metadata: bool = False, file: str | None = None) -> Ca
 
 
 def register_unavailable(reason: str, *names: str) -> None:
-    """Names of Dolma's that have no tagger here, and why: for the error, not for the list."""
+    """Register names of Dolma's taggers that are not supported, with the reason, for the error message."""
     _REASONS.update(dict.fromkeys(names, reason))
 
 
 class Choice(NamedTuple):
-    """A tagger as a user asks for it: ``name`` or ``name=path of its model or list``."""
+    """A tagger as the user names it: ``name`` or ``name=path of its model or list``."""
 
     name: str
     file: str | None
@@ -96,7 +96,7 @@ class Choice(NamedTuple):
         if not path:
             known_as = f", or the folder with its {published!r} in {FOLDER_VARIABLE}" if published else ""
             raise ConfigError(
-                f"the tagger {name!r} needs a file, and nothing is downloaded",
+                f"the tagger {name!r} requires a file; models are not downloaded",
                 kind="model-missing",
                 fix=f"Give it as {name}=PATH{known_as}.",
             )
@@ -111,44 +111,44 @@ class Choice(NamedTuple):
 
 
 def add(name: str, factory: Callable[[], Any], where: str) -> None:
-    """Register what a user's module offers. Raises `ConfigError` if the name is taken by something else."""
+    """Register a tagger of a user's module. Raises `ConfigError` if the name is taken."""
     _load()
     if _WHERE.get(name, where) != where:
         raise ConfigError(
             f"there is a tagger {name!r} already ({_WHERE[name]}), and {where} wants the same name",
             kind="tagger-exists",
-            fix="Give the new one another name.",
+            fix="Rename the new tagger.",
         )
     _FACTORIES[name] = factory
     _WHERE[name] = where
 
 
 def remove(name: str) -> None:
-    """Forget a tagger; nothing happens where there is none."""
+    """Remove a tagger, if it is registered."""
     _FACTORIES.pop(name, None)
     _WHERE.pop(name, None)
 
 
 def known() -> dict[str, str]:
-    """Name and origin of each tagger, sorted by name."""
+    """Return the name and origin of each tagger, sorted by name."""
     _load()
     return dict(sorted(_WHERE.items()))
 
 
 def needs_file(name: str) -> bool:
-    """Return whether a tagger is asked for as ``name=path``."""
+    """Return whether a tagger requires a file: ``name=path``."""
     return name in _FILES
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Raises `ConfigError` of kind ``no-such-tagger`` for the first name that nobody has registered."""
+    """Raise `ConfigError` of kind ``no-such-tagger`` for the first name that is not registered."""
     _load()
     for name in names:
         if name in _REASONS and name not in _FACTORIES:
             raise ConfigError(
                 f"Dolma has a tagger {name!r}, Feedmill does not: {_REASONS[name]}",
                 kind="no-such-tagger",
-                fix="Leave it out, or bring in one of your own with --tagger-modules.",
+                fix="Omit it, or add your own with --tagger-modules.",
             )
         if name not in _FACTORIES:
             near = difflib.get_close_matches(name, _FACTORIES, 3)
@@ -156,12 +156,12 @@ def check_names(names: Iterable[str]) -> None:
             raise ConfigError(
                 f"there is no tagger {name!r}",
                 kind="no-such-tagger",
-                fix=f"{hint}'feedmill tag --list' shows all; --tagger-modules brings in your own.",
+                fix=f"{hint}'feedmill tag --list' lists all taggers; --tagger-modules adds your own.",
             )
 
 
 def create(text: str) -> Tagger:
-    """A tagger ready to work, from its name. Raises `ConfigError`, and `MissingExtra` where a package is missing."""
+    """Return a tagger by its name. Raises `ConfigError`, and `MissingExtra` if a package is missing."""
     return Choice.parse(text).create()
 
 

@@ -1,4 +1,4 @@
-"""Sentences of a text."""
+"""Split a text into sentences."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from feedmill.errors import MissingExtra
 
 
 def sentences(text: str) -> list[tuple[int, int]]:
-    """Start and end of each sentence, in characters, by BlingFire. Raises `MissingExtra`."""
+    """Return the start and end of each sentence, in characters, by BlingFire. Raises `MissingExtra`."""
     try:
         from blingfire import text_to_sentences_and_offsets
     except ImportError:
-        raise MissingExtra("sentences need the package blingfire", "curation") from None
+        raise MissingExtra("splitting sentences requires the package blingfire", "curation") from None
     if not text:
         return []
     _, offsets = text_to_sentences_and_offsets(text)

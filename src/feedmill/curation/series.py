@@ -1,4 +1,4 @@
-"""The distribution of many numbers in little memory: exact count, sum, least and largest, and a fine histogram.
+"""Distribution of numbers in bounded memory: exact count, sum, minimum and maximum, and a fine histogram.
 
 A bin holds the numbers that agree in sign, exponent and the first ten bits of the fraction: a thousand bins for each
 doubling, so whatever is read from them is within 0.1 % of the exact answer (for numbers nearer to zero than 2.2e-308,
@@ -27,8 +27,8 @@ class Series:
     """Numbers of one kind.
 
     Attributes:
-        count, total: how many, and their sum.
-        low, high: the least and the largest; 0 if there are none.
+        count, total: the number of values, and their sum.
+        low, high: the minimum and the maximum; 0 if there are none.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Series:
         self._values: Floats = np.zeros(0)
 
     def add(self, numbers: npt.ArrayLike) -> None:
-        """Take numbers in, which must be finite."""
+        """Add numbers, which must be finite."""
         values = np.sort(np.asarray(numbers, np.float64)) + 0.0  # no negative zero
         if not len(values):
             return
@@ -53,7 +53,7 @@ class Series:
         self.merge(part)
 
     def merge(self, other: Series) -> None:
-        """Take all numbers of another series in."""
+        """Add all numbers of another series."""
         if not other.count:
             return
         self.low = min(self.low, other.low) if self.count else other.low
@@ -73,11 +73,11 @@ class Series:
 
     @property
     def bins(self) -> tuple[Floats, Ints]:
-        """The bins that hold something, rising: the least number of each, and how many it has."""
+        """Return the non-empty bins in ascending order: the smallest number and the count of each."""
         return self._values, self._counts
 
     def quantiles(self, shares: Sequence[float] = QUANTILES) -> list[float]:
-        """For each share of all numbers the least number that as many do not exceed."""
+        """Return the quantiles at the given shares."""
         if not self.count:
             return [0.0 for _ in shares]
         ends = np.cumsum(self._counts)

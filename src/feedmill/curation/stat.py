@@ -1,8 +1,8 @@
 """Statistics of documents and attributes: counts, and the distributions of lengths and scores.
 
-The unit of work is a file, or a block of a large one; the facts about each is merged in an order that depends on the
-files only, so the result is the same for any number of processes. Memory holds a batch of rows, and one `Series` for
-each kind of number.
+The unit of work is a file, or a block of a large file. Results are merged in an order that depends only on the files,
+so the report is the same for any number of processes. Memory holds a batch of rows and one `Series` for each
+kind of number.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _FIELDS = ("id", "text", "source", "attributes")
 
 @dataclass
 class AttributeStats:
-    """One attribute.
+    """Statistics of one attribute.
 
     Attributes:
-        rows: how many have it, `empty` of them without a span; `numbers`: rows with a single number instead of spans.
+        rows: rows that have it; `empty`: those without a span; `numbers`: those with a single number instead of spans.
         score: of all spans and single numbers; `length`: of all spans, in the units of the spans.
     """
 
@@ -57,7 +57,7 @@ class AttributeStats:
         return self.length.count
 
     def add(self, column: Column) -> None:
-        """Take some rows in."""
+        """Add rows."""
         self.rows += len(column.counts) + len(column.scalars)
         self.empty += int((column.counts == 0).sum())
         self.numbers += len(column.scalars)
@@ -65,7 +65,7 @@ class AttributeStats:
         self.length.add(column.lengths)
 
     def merge(self, other: AttributeStats) -> None:
-        """Take all rows of another in."""
+        """Add all rows of another."""
         self.rows, self.empty = self.rows + other.rows, self.empty + other.empty
         self.numbers += other.numbers
         self.score.merge(other.score)
@@ -79,12 +79,12 @@ class AttributeStats:
 
 @dataclass
 class Stats:
-    """The facts about some rows.
+    """Statistics of rows.
 
     Attributes:
-        rows: all of them; `documents` of them have a text.
-        characters, bytes, words: of each text; words are what white space divides.
-        sources: documents of each source; of more than a thousand, those that came later count as others.
+        rows: number of rows; `documents`: those that have a text.
+        characters, bytes, words: of each text; words are separated by white space.
+        sources: documents per source; sources after the first thousand are counted as others.
         attributes: by name.
     """
 
@@ -100,7 +100,7 @@ class Stats:
         return self.characters.count
 
     def add(self, found: Measured) -> None:
-        """Take some rows in."""
+        """Add rows."""
         self.rows += found.rows
         if found.texts:
             batch = Batch([Row("", text) for text in found.texts])
@@ -113,7 +113,7 @@ class Stats:
             self.attributes.setdefault(name, AttributeStats()).add(column)
 
     def merge(self, other: Stats) -> None:
-        """Take all rows of another in."""
+        """Add all rows of another."""
         self.rows += other.rows
         for name in ("characters", "bytes", "words"):
             getattr(self, name).merge(getattr(other, name))
@@ -138,13 +138,13 @@ class Stats:
 
 @dataclass
 class StatReport:
-    """What the files hold.
+    """Statistics of files.
 
     Attributes:
-        files, bytes: how many, and their stored size.
+        files, bytes: number of files, and their stored size.
         stats: of all their rows.
-        failed: what was wrong with files, where the run went on; they count nowhere.
-        stale: attribute files of other documents, where that is allowed.
+        failed: the errors of skipped files, which are not counted.
+        stale: attribute files that were computed from other documents, if allowed.
     """
 
     files: int = 0
@@ -177,7 +177,7 @@ class StatReport:
 
 
 class Task(NamedTuple):
-    """One file's work, as processes receive it."""
+    """The work on one file, as sent to processes."""
 
     file: DocumentFile
     pattern: str | None
@@ -200,17 +200,17 @@ def stat(
 
     Args:
         patterns: see `feedmill.documents.find`.
-        attributes: a regular expression: attributes in whose names it is found nowhere are skipped.
+        attributes: a regular expression; only attributes whose names contain a match are counted.
         workers: processes; by default one for each core.
-        on_error: ``"raise"`` to stop at the first bad file, ``"skip"`` to leave it out and report it.
+        on_error: ``"raise"`` to stop at the first invalid file, ``"skip"`` to skip and report it.
         id: see `feedmill.curation.tag.tag`.
         allow_empty: accept files without a row.
-        allow_stale: count attributes that were made of other documents than those that are there.
+        allow_stale: also count attributes that were computed from other documents.
 
     Raises:
         ConfigError: for options. NotFound: a pattern has no files. EmptyResult: there is no row.
-        DataError: a row is none of documents or attributes (kind ``bad-row``), a file is damaged, or attributes were
-            made of other documents (``stale-attributes``).
+        DataError: a row is neither a document nor attributes (kind ``bad-row``), a file is corrupt, or attributes were
+            computed from other documents (``stale-attributes``).
     """
     begin = time.perf_counter()
     policy = on_error_policy(on_error)
@@ -253,12 +253,12 @@ def _current(files: list[DocumentFile], report: StatReport, on_error: OnError, a
                 continue
         found.append(file)
     if report.stale and allow_stale:
-        report.warnings.append(f"{report.stale} attribute files were made of other documents (allowed)")
+        report.warnings.append(f"{report.stale} attribute files were computed from other documents (allowed)")
     return found
 
 
 def _results(tasks: Sequence[Task], workers: int | None) -> Iterator[Stats | FeedmillError]:
-    """Each file's statistics. A large one that would keep one process busy alone is cut over all."""
+    """Yield the statistics of each file. A file that would keep one process busy alone is split over all."""
     count = available_cores() if workers is None else workers
     cut = first_to_cut((task.file.size for task in tasks), count)
     for task in tasks[:cut]:
@@ -267,7 +267,7 @@ def _results(tasks: Sequence[Task], workers: int | None) -> Iterator[Stats | Fee
 
 
 def stat_file(task: Task, workers: int = 1) -> Stats | FeedmillError:
-    """One file's statistics: in this process, or cut over this many."""
+    """Return the statistics of one file, computed in this process or split over this many."""
     stats = Stats()
     parts = run(
         _stat_block,

@@ -1,9 +1,8 @@
-"""Tagging: documents in, attributes out, row by row.
+"""Tag documents: compute attributes, row by row.
 
-The unit of work is a file; one that is larger than a process's share is cut into blocks for all of them. The attributes
-of a file appear when they are whole, then the record that says what they were made of; a run that was killed is
-finished by the same command, and what is up to date is not made again. The output does not depend on the number of
-processes.
+The unit of work is a file; a file that is larger than the share of a process is split into blocks. The attributes of a
+file are published when they are complete, and after them the record of their inputs. After a kill, the same command
+finishes the run; results that are up to date are kept. The output does not depend on the number of processes.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _PRELOAD = ("feedmill.curation.tag", "feedmill.curation.taggers.words", "feedmil
 
 
 class Task(NamedTuple):
-    """One file's work, as processes receive it."""
+    """The work on one file, as sent to processes."""
 
     input: DocumentFile
     outputs: tuple[Output, ...]
@@ -52,7 +51,7 @@ class Task(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What became of a file: rows and stored bytes, 0 rows made where it was up to date; or the error."""
+    """The result of a file: rows and stored bytes, or the error."""
 
     path: str
     rows: int
@@ -63,16 +62,16 @@ class Done(NamedTuple):
 
 @dataclass
 class TagReport:
-    """What a run did.
+    """The result of a run.
 
     Attributes:
-        files, reused: how many files there are, and how many of them were up to date.
+        files, reused: number of files, and how many of them were up to date.
         rows: documents in all of them.
         bytes: their stored size.
-        outputs: the attribute sets' folders.
-        failed: what was wrong with files, where the run went on.
-        missing: patterns without files, where that is allowed.
-        warnings: files in the folders that are no documents.
+        outputs: the folders of the attribute sets.
+        failed: the errors of files, if the run continued.
+        missing: patterns without files, if allowed.
+        warnings: files in the folders that are not documents.
     """
 
     files: int = 0
@@ -106,25 +105,25 @@ def tag(
     allow_empty: bool = False,
     progress: bool = True,
 ) -> TagReport:
-    """Write the attributes of documents.
+    """Compute the attributes of documents.
 
     Args:
         documents: patterns of files, see `feedmill.documents.find`.
-        taggers: names, see `feedmill.curation.registry`; ``name=path`` for those that need a model or list.
-        name: the name of the attribute set; None for a set for each tagger, called as it.
+        taggers: names, see `feedmill.curation.registry`; ``name=path`` for those that require a model or list.
+        name: the name of the attribute set; None for one set per tagger, with the name of the tagger.
         out: a folder for each pattern; None for ``attributes/<name>`` in place of ``documents``.
-        tagger_modules: files or modules with taggers of the user's own; they are run.
+        tagger_modules: files or modules with user-defined taggers; their code is run.
         workers: processes; by default one for each core.
-        redo: whether to make again what is up to date.
-        on_error: ``"raise"`` to stop at the first bad file, ``"skip"`` to finish the others first.
-        exact: whether to keep Dolma's known defects, see docs/migration/dolma.md.
-        id: the field that ids are read from (``id`` by default), or ``auto``: documents without an ``id`` get one that
-            is made of their file and row.
+        redo: whether to compute results again that are up to date.
+        on_error: ``"raise"`` to stop at the first invalid file, ``"skip"`` to finish the others first.
+        exact: whether to reproduce Dolma's known defects, see docs/migration/dolma.md.
+        id: the field that ids are read from (``id`` by default), or ``auto``: documents without an ``id`` get
+            one made from their file and row.
         allow_empty: whether files without a document are accepted, and a pattern without files if another has some.
 
     Raises:
         ConfigError: for options, before anything is written. EmptyResult: there is no document.
-        DataError: of kind ``bad-document``, naming file and line; nothing of that file's attributes is there then.
+        DataError: of kind ``bad-document``, with file and line; the attributes of that file are not written.
     """
     begin = time.perf_counter()
     policy = on_error_policy(on_error)
@@ -157,9 +156,9 @@ def tag(
 
 
 def _options(choices: Sequence[registry.Choice], modules: Sequence[str], exact: bool) -> dict[str, Any]:
-    """Return what the output depends on but for the documents and the taggers of each set."""
+    """Return the options on which the output depends, except documents and taggers."""
     if not choices:
-        raise ConfigError("no tagger is named", fix="Name some; 'feedmill tag --list' shows all.")
+        raise ConfigError("no tagger is named", fix="Name at least one; 'feedmill tag --list' lists all.")
     if len({choice.name for choice in choices}) < len(choices):
         raise ConfigError("a tagger is named twice", fix="Name each once.")
     for choice in choices:
@@ -169,7 +168,7 @@ def _options(choices: Sequence[registry.Choice], modules: Sequence[str], exact: 
 
 
 def _results(tasks: Sequence[Task], workers: int, bar: Progress) -> Iterator[Done]:
-    """Yield what becomes of each file. A large one that would keep one process busy alone is cut over all."""
+    """Yield the result of each file. A file that would keep one process busy alone is split over all."""
     cut = first_to_cut((task.input.size for task in tasks), workers)
     for task in tasks[:cut]:
         yield tag_file(task, workers)
@@ -178,7 +177,7 @@ def _results(tasks: Sequence[Task], workers: int, bar: Progress) -> Iterator[Don
 
 
 def tag_file(task: Task, workers: int = 1) -> Done:
-    """Do one file's work, unless it is done: in this process, or cut over this many."""
+    """Tag one file unless it is up to date, in this process or split over this many."""
     try:
         return _tag_file(task, workers)
     except FeedmillError as error:
@@ -216,7 +215,7 @@ def _tag_file(task: Task, workers: int) -> Done:
 
 
 class _Work(NamedTuple):
-    """What is done to all blocks of a file: named in errors, what is made of it, by whose taggers."""
+    """The work on all blocks of a file: its name in errors, its outputs, and their taggers."""
 
     file: str
     outputs: tuple[Output, ...]
@@ -267,7 +266,7 @@ def _fingerprint(task: Task, output: Output) -> str:
 
 
 def _current(task: Task, output: Output) -> bool:
-    """Return whether an attribute file is there and is what this task would write."""
+    """Return whether an attribute file exists and is what this task would write."""
     store = open_store(output.root)
     record = records.read_record(store, output.path)
     if record is None or record.fingerprint != _fingerprint(task, output):

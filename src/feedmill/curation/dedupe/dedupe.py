@@ -1,4 +1,4 @@
-"""Duplicates by plain options: the work of ``feedmill dedupe``."""
+"""Find duplicates with plain options: ``feedmill dedupe``."""
 
 from __future__ import annotations
 
@@ -36,28 +36,28 @@ def dedupe(
     workers: int | None = None,
     progress: bool | None = None,
 ) -> DedupeReport:
-    """Write attributes that mark duplicates: all but the first in the order of the input.
+    """Write attributes that mark duplicates: all but the first in input order.
 
     Args:
         documents: files, folders or patterns, each with a folder ``documents``.
-        by: ``"documents"``, ``"paragraphs"`` or ``"ngrams"``; or all options at once.
+        by: ``"documents"``, ``"paragraphs"`` or ``"ngrams"``; or a `DedupeOptions` with all options.
         name: of the attribute set; by default ``dup_`` and the unit.
-        key: JSONPath of what documents are compared by; by default ``$.text``.
-        separator: between paragraphs; by default a newline.
-        ngram, stride, threshold: of ``"ngrams"``: words of an n-gram (13), words from one to the next (1), and the
-            share of n-grams seen before from which a paragraph is marked (0.5).
+        key: JSONPath of the value to compare; default: ``$.text``.
+        separator: separator of paragraphs; default: a newline.
+        ngram, stride, threshold: of ``"ngrams"``: words per n-gram (13), words between the starts of n-grams (1), and
+            the share of duplicate n-grams at or above which a paragraph is marked (0.5).
         min_length, min_words: shorter texts are not compared.
-        keep_empty: compare blank texts, too.
-        against: documents to look up in instead (decontamination).
-        bloom: file of a Bloom filter in Dolma's format to look up in.
-        items, false_positives: of a new filter: keys that it must hold, and its share of errors (1e-6).
+        keep_empty: also compare blank texts.
+        against: mark only text that occurs in these documents (decontamination).
+        bloom: file of a Bloom filter in Dolma's format.
+        items, false_positives: of a new filter: its capacity in keys, and its false-positive rate (1e-6).
         read_only: do not add to the filter.
         id: see `feedmill.tag`.
         allow_empty: accept patterns without files, and files without a document.
         workers: processes; by default one for each core.
 
     Raises:
-        ConfigError: options that exclude each other, or do nothing for this unit.
+        ConfigError: options that exclude each other, or have no effect for this unit.
         FeedmillError: as `feedmill.curation.dedupe.job.find_duplicates`.
     """
     plain = {
@@ -88,12 +88,10 @@ def dedupe(
         )
     if not isinstance(bloom, str) and (items or read_only or false_positives is not None):
         raise ConfigError(
-            "--items, --false-positives and --read-only are for a Bloom filter", fix="Name its file with --bloom."
+            "--items, --false-positives and --read-only require a Bloom filter", fix="Name its file with --bloom."
         )
     if items and read_only:
-        raise ConfigError(
-            "--items is for a new filter, and --read-only takes one that is there", fix="Give one of them."
-        )
+        raise ConfigError("--items requires a new filter, and --read-only an existing one", fix="Give one of them.")
     if isinstance(bloom, str):
         errors = 1e-6 if false_positives is None else false_positives
         bloom = BloomOptions(file=bloom, read_only=read_only, items=items, false_positives=errors)
@@ -110,7 +108,7 @@ def dedupe(
 
 
 def _refuse(by: str, given: Mapping[str, object]) -> None:
-    """Raise `ConfigError` for a unit that does not exist, and options that do nothing for it."""
+    """Raise `ConfigError` for an unknown unit, and for options that have no effect for it."""
     if by not in (DOCUMENTS, PARAGRAPHS, NGRAMS):
         raise ConfigError(f"there is no --by {by}", fix="Use documents, paragraphs or ngrams.")
     for name, units in (

@@ -1,4 +1,4 @@
-"""The whole run: which files, what is done already, the filter, the manifest, the report."""
+"""Run a search for duplicates: find files and finished work, apply the filter, write manifests and the report."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class BloomOptions:
 
 @dataclass(slots=True)
 class DedupeReport:
-    """What was found. `units`: duplicate paragraphs or documents; `skipped`: an earlier run had done everything."""
+    """The result of a run. `units`: duplicate paragraphs or documents; `skipped`: an earlier run had done all work."""
 
     name: str
     files: int = 0
@@ -70,25 +70,25 @@ def find_duplicates(
     allow_empty: bool = False,
     progress: bool | None = None,
 ) -> DedupeReport:
-    """Write an attribute set that marks every document or paragraph that occurred before.
+    """Write an attribute set that marks every document or paragraph that has occurred before.
 
-    The first occurrence in the order of `documents` is kept, whatever the number of processes. Run again, it does what
-    is left, or nothing.
+    The first occurrence in the order of `documents` is kept, for any number of processes. A repeated run only does the
+    remaining work.
 
     Args:
         documents: files, folders or patterns; each has a folder ``documents``.
-        bloom: look up in this Bloom filter. Without it 128-bit hashes are compared: no false positives to speak of.
-        against: documents to look up in instead, for decontamination: only what occurs there is marked.
+        bloom: look up in this Bloom filter. Default: compare 128-bit hashes, with practically no false positives.
+        against: mark only text that occurs in these documents (decontamination).
         workers: processes; by default one for each core.
-        compression: of inputs and outputs (``"gz"``, ``"zst"``, ``""``); None for what the names say.
+        compression: of inputs and outputs (``"gz"``, ``"zst"``, ``""``); None: by the names of the files.
         id: see `feedmill.curation.tag.tag`.
-        allow_empty: whether patterns without files, and files without a document, are accepted.
+        allow_empty: whether to accept patterns without files, and files without a document.
 
     Raises:
         EmptyResult: there is no document.
         NotFound: nothing to read.
-        ConfigError: options that are invalid, or another run at the same work.
-        DataError: a row that cannot be used; nothing is written for its file.
+        ConfigError: invalid options, or another run of the same work is active.
+        DataError: an invalid row; nothing is written for its file.
     """
     if workers is not None and workers < 1:
         raise ConfigError(f"there is no work with {workers} processes", fix="Use 1 or more.")
@@ -117,9 +117,9 @@ def _dedupe(
 
         files = [file for file in files if mine(file.name, options.partitions, options.partition)]
     if bloom is not None and known:
-        raise ConfigError("a Bloom filter and 'against' exclude each other", fix="Give one of them.")
+        raise ConfigError("a Bloom filter cannot be combined with 'against'", fix="Give one of them.")
     if bloom is None and options.partitions > 1:
-        raise ConfigError("partitions are for Bloom filters", fix="Leave them out: exact runs need no partitions.")
+        raise ConfigError("partitions require a Bloom filter", fix="Omit them: exact runs need no partitions.")
     run_print = fingerprint(
         [f.identity for f in known],
         [f.identity for f in files],
@@ -177,7 +177,7 @@ def _bloomed(
     folder, name = split_url(settings.file)
     store = open_store(folder)
     if not isinstance(store, LocalStore):
-        raise ConfigError("Bloom filters live on local disks", file=store.locate(name), fix="Give a local path.")
+        raise ConfigError("a Bloom filter must be on a local disk", file=store.locate(name), fix="Give a local path.")
     with _filter_in_place(store, name, settings):
         if not settings.always_redo and _done(files, options, run_print, report, (store, name)):
             return
@@ -214,7 +214,7 @@ def _open(store: Store, name: str, settings: BloomOptions) -> BloomFilter:
     if store.exists(name):
         return read_bloom(store, name)
     if settings.read_only and not settings.items:
-        raise NotFound("there is no such Bloom filter to look up in", file=store.locate(name), fix="Check the path.")
+        raise NotFound("no such Bloom filter", file=store.locate(name), fix="Check the path.")
     return new_bloom(
         size=settings.size,
         items=settings.items,

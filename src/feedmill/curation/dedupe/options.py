@@ -63,7 +63,7 @@ class DedupeOptions:
             if not _is_text(text):
                 raise _bad(f"{text!r} is no text", "Give keys and separators in UTF-8.")
         if not self.name or not self.attribute or "/" in self.name or self.name.startswith("."):
-            raise _bad(f"{self.name!r} cannot be the name of an attribute set", "Give a plain name.")
+            raise _bad(f"{self.name!r} is not a valid name of an attribute set", "Give a plain name.")
         if min(self.ngram, self.stride, self.min_length, self.min_words) < 0:
             raise _bad("lengths and numbers of words cannot be negative", "Use 0 or more.")
         if isnan(self.threshold):

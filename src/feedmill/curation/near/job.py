@@ -1,4 +1,4 @@
-"""The whole run: which files are new, their signatures, what is similar, the attributes, the manifest, the report."""
+"""Run a search for near-duplicates: sign new files, compare, write attributes, manifests and the report."""
 
 from __future__ import annotations
 
@@ -70,29 +70,29 @@ def find_near(
     allow_empty: bool = False,
     progress: bool | None = None,
 ) -> NearReport:
-    """Write an attribute set that marks near-duplicates: of each cluster all but one document.
+    """Write an attribute set that marks near-duplicates: all but one document of each cluster.
 
-    The result is the same for any number of processes. Run again, it does what is left, or nothing.
+    The result is the same for any number of processes. A repeated run only does the remaining work.
 
     Args:
         documents: files, folders or patterns; each has a folder ``documents``.
-        signatures: a local folder in which signatures are kept, to compare documents that come later with these. Files
-            that it has seen are not read again. Without it they are removed at the end.
+        signatures: a local folder of signatures, so that later documents can be compared with these. Files that it
+            has are not read again. Default: signatures are removed at the end.
         workers: processes, or threads where that is faster; by default one for each core.
         id: see `feedmill.curation.tag.tag`.
-        allow_empty: whether patterns without files, and files without a document, are accepted.
+        allow_empty: whether to accept patterns without files, and files without a document.
 
     Raises:
         EmptyResult: there is no document.
         NotFound: nothing to read.
-        ConfigError: options that are invalid or differ from those of the signatures, a file that
-            changed since its signatures were made, or signatures that another run is using.
-        DataError: a row that cannot be used; or the signatures are damaged.
+        ConfigError: options that are invalid or differ from those of the signatures, a file that changed since its
+            signatures were computed, or signatures that another run is using.
+        DataError: an invalid row, or corrupt signatures.
     """
     report = NearReport(options.name, signatures=signatures)
     files = find_in_datasets(documents, report.warnings, options.documents_folder, allow_missing=allow_empty, id=id)
     if signatures is not None and not open_store(signatures).is_local:
-        raise ConfigError("signatures live on local disks", file=signatures, fix="Give a local path.")
+        raise ConfigError("signatures must be on a local disk", file=signatures, fix="Give a local path.")
     run_print = fingerprint(
         [file.identity for file in files],
         options.as_dict(),

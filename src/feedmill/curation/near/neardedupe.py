@@ -1,4 +1,4 @@
-"""Near-duplicates by plain options: the work of ``feedmill neardedupe``."""
+"""Find near-duplicates with plain options: ``feedmill neardedupe``."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def neardedupe(
     workers: int | None = None,
     progress: bool | None = None,
 ) -> NearReport:
-    """Write attributes that mark near-duplicates: of each cluster all but one document.
+    """Write attributes that mark near-duplicates: all but one document of each cluster.
 
     Args:
         documents: files, folders or patterns, each with a folder ``documents``.
         name: of the attribute set.
         threshold, ngram, bands, rows: as of `feedmill.curation.near.options.NearOptions`.
-        keep: the document of a cluster that is not marked, ``"first"`` or ``"longest"``.
-        keep_case: compare letters in upper and lower case as they are.
-        keep_punctuation: words include punctuation; only white space ends them.
-        signatures: a local folder in which signatures are kept, to compare documents that come later with these.
+        keep: which document of a cluster is not marked: ``"first"`` or ``"longest"``.
+        keep_case: compare case-sensitively.
+        keep_punctuation: keep punctuation, and split words at white space only.
+        signatures: a local folder of signatures, so that later documents can be compared with these.
         id: see `feedmill.curation.tag.tag`.
         allow_empty: accept patterns without files, and files without a document.
         workers: processes, or threads where that is faster; by default one for each core.

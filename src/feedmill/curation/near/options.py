@@ -43,7 +43,7 @@ class NearOptions:
     def __post_init__(self) -> None:
         refuse_odd_names(self.name)
         if not self.name or "/" in self.name or self.name.startswith("."):
-            raise _bad(f"{self.name!r} cannot be the name of an attribute set", "Give a plain name.")
+            raise _bad(f"{self.name!r} is not a valid name of an attribute set", "Give a plain name.")
         if not 0 < self.threshold <= 1:
             raise _bad(f"there is no Jaccard similarity of {self.threshold}", "Give a threshold above 0, up to 1.")
         if not 1 <= self.ngram <= 1000:
