@@ -328,6 +328,23 @@ def test_repair_without_any_shard_of_the_index(tmp_path: Path) -> None:
         repair(str(root), progress=False)
 
 
+def test_repair_names_a_shard_that_is_missing(tmp_path: Path) -> None:
+    """It was dropped from the index without a word."""
+    root = make_shards(tmp_path, [2, 2])
+    prepare(str(root), progress=False)
+    shard(root, 1).unlink()
+    report = repair(str(root), progress=False)
+    assert [(error.kind, error.file) for error in report.remaining] == [("missing-shard", str(shard(root, 1)))]
+    assert report.prepared is not None and report.prepared.shards == 1
+
+
+def test_a_shard_to_index_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    root = make_shards(tmp_path, [2, 2])
+    with pytest.raises(NotFound, match=r"shards/7\.tar: there is no such shard to index.*such as") as caught:
+        prepare(str(root), shards=["shards/7.tar"], progress=False)
+    assert caught.value.kind == "missing-shard"
+
+
 @pytest.mark.parametrize("name", ["vla", "vla/manifest.jsonl"])
 def test_vla_folders_are_repaired_shard_by_shard(tmp_path: Path, name: str) -> None:
     root = tmp_path / "vla"

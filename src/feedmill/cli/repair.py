@@ -35,13 +35,13 @@ def show(report: RepairReport) -> None:
     for item in report.dropped:
         keys = f", samples {', '.join(item.keys)}" if item.keys else ""
         typer.echo(
-            f"taken out: {item.bytes:,} bytes from byte {item.offset:,} of {item.file}{keys}; kept in {item.saved}"
+            f"removed: {item.bytes:,} bytes from byte {item.offset:,} of {item.file}{keys}; kept in {item.saved}"
         )
         typer.echo(f"  because {item.why}")
     for error in report.remaining:
-        typer.echo(f"left out of the index: {error}")
+        typer.echo(f"not in the index: {error}")
     if not report.dropped and not report.remaining:
-        typer.echo("nothing had to be taken out")
+        typer.echo("no problems found")
     if report.prepared is not None:
         samples, shards = counted(report.prepared.samples, "sample"), counted(report.prepared.shards, "shard")
         typer.echo(f"indexed: {samples} in {shards}")

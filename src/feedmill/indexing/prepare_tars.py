@@ -114,7 +114,16 @@ def _chosen(
         entries = _listed(store, entries, old)
     if shards is not None:
         wanted = set(shards)
-        entries = [entry for entry in entries if entry.path in wanted]
+        chosen = [entry for entry in entries if entry.path in wanted]
+        if entries and len(chosen) < len(wanted):
+            missing = min(wanted - {entry.path for entry in chosen})
+            raise NotFound(
+                "there is no such shard to index",
+                file=store.locate(missing),
+                kind="missing-shard",
+                fix=f"Name shards by their paths below the dataset, such as {entries[0].path!r}.",
+            )
+        entries = chosen
     if not entries:
         raise NotFound(
             "all shards that the index lists are missing",
@@ -143,7 +152,10 @@ def _listed(store: Store, entries: Sequence[Entry], old: Iterable[str]) -> list[
     for shard in old:
         if shard not in found:
             raise NotFound(
-                "the index lists this shard, but the file is missing", file=store.locate(shard), kind="missing-shard"
+                "the index lists this shard, but the file is missing",
+                file=store.locate(shard),
+                kind="missing-shard",
+                fix="Restore it, or run 'feedmill prepare' to index the shards that exist.",
             )
     return [found[shard] for shard in old]
 

@@ -118,6 +118,10 @@ def _repair(found: Found, url: str, workers: int | None, progress: bool) -> Repa
         if found.format is ENERGON:
             listed = _listed(found.store)
             entries = [entry for entry in entries if listed is None or entry.path in listed]
+            if listed is not None:
+                there = [entry.path for entry in entries]
+                report.remaining += [_missing(found.store, shard) for shard in sorted({*listed} - {*there})]
+                listed = there
         for scanned in scan_all(found.store, entries, workers=workers, digest=False, rescan=True):
             if scanned.scan.problem is not None:
                 report.remaining += _repair_shard(found.store, scanned, folder, journal)
@@ -240,6 +244,15 @@ def _listed(store: Store) -> list[str] | None:
         return list(read_info(store))
     except DataError:
         return None
+
+
+def _missing(store: Store, shard: str) -> DataError:
+    return DataError(
+        "the index listed this shard, but the file is missing",
+        file=store.locate(shard),
+        kind="missing-shard",
+        fix="Restore it and run 'feedmill prepare' to index it again.",
+    )
 
 
 def _repair_shard(store: Store, scanned: Scanned, folder: str, journal: _Journal) -> list[DataError]:

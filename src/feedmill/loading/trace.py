@@ -185,7 +185,7 @@ def _backwards(
     """When samples are seen, and their content if they are shown."""
     if samples is None and plan.length is None:
         raise ConfigError(
-            "the plan is endless, and so are a sample's positions",
+            "the plan is endless, so a sample has endless positions",
             kind="endless",
             fix="Say how far to look: --samples N, or --steps N --global-batch G.",
         )

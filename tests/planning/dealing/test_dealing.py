@@ -141,12 +141,14 @@ def test_options_that_are_refused(options: dict[str, Any], words: str) -> None:
         Loader(FakePlan(), 4, rank=0, world_size=2, **options)
 
 
-def test_what_a_recipe_says_can_be_overridden() -> None:
+def test_what_a_recipe_says_can_be_overridden(caplog: pytest.LogCaptureFixture) -> None:
     plan = FakePlan()
     plan.dealing = Dealing("contiguous")  # type: ignore[attr-defined]
     assert dealing_of(plan).kind == "contiguous" and dealing_of(plan, "shuffled").kind == "shuffled"
     plan.dealing = Dealing("shuffled", Balance("tokens"))  # type: ignore[attr-defined]
-    assert dealing_of(plan).balance == Balance("tokens") and dealing_of(plan, "contiguous").balance is None
+    assert dealing_of(plan).balance == Balance("tokens") and not caplog.records
+    assert dealing_of(plan, "contiguous").balance is None
+    assert "overrides the recipe's balance by tokens" in caplog.text
     assert dealing_of(plan, None, "bytes").balance == Balance("bytes")
 
 

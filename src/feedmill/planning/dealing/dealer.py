@@ -12,6 +12,7 @@ global batch and computes the same result as the others, without communication.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
@@ -27,6 +28,8 @@ from feedmill.planning.dealing.grid import Grid, Step
 from feedmill.planning.dealing.homogeneous import deals_slices
 from feedmill.planning.nodes.base import LONGEST, Located, Node
 from feedmill.planning.permutation import branch, derive, permute
+
+logger = logging.getLogger("feedmill")
 
 IntArray = npt.NDArray[np.int64]
 
@@ -145,6 +148,8 @@ def dealing_of(plan: Any, deal: str | None = None, balance: Any = None, batch: A
         free = wanted is not None or budget is not None
         own = Dealing("contiguous" if node is not None and not free and _in_slices(node) else "shuffled")
     kept = own.balance if deal != "contiguous" else None
+    if own.balance is not None and kept is None and wanted is None:
+        logger.warning("deal='contiguous' overrides the recipe's balance by %s", own.balance.by)
     return Dealing(deal or ("shuffled" if wanted else own.kind), wanted or kept, budget)
 
 
