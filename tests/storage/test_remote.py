@@ -101,15 +101,6 @@ def test_a_key_that_cannot_be_a_path_is_an_error(s3_bucket):
     assert refused(lambda: list(RemoteStore(s3_bucket).files())).kind == "bad-name"
 
 
-def test_neighbours_are_fetched_together_and_long_runs_in_parallel():
-    mib = 1 << 20
-    spans, places = remote._merge("f", [0, 100, 3 * mib, 50, 0], [10, 10, 5, 100, 0])
-    assert spans == [(0, 150), (3 * mib, 3 * mib + 5)]
-    assert places == [(0, 0), (0, 100), (1, 0), (0, 50), (0, 0)]
-    spans, _ = remote._merge("f", [i * mib for i in range(64)], [mib] * 64)
-    assert spans == [(i * 16 * mib, (i + 1) * 16 * mib) for i in range(4)]
-
-
 def test_a_large_file_is_sent_in_parts_and_appears_whole(s3_bucket):
     store = RemoteStore(s3_bucket)
     data = os.urandom(20 << 20)

@@ -19,16 +19,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
-from feedmill.storage.base import Entry, Store, bad_range, refuse_nul, too_short
+from feedmill.storage.base import Entry, Store, refuse_nul, too_short
 from feedmill.storage.local import is_disk_trouble, storage_error
 from feedmill.storage.options import connect
+from feedmill.storage.ranges import fetcher, merge
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
     from obstore.store import ObjectStore
 
-_GAP = 1 << 20  # ranges closer than this are fetched in one request
-_LARGEST = 16 << 20  # but one request grows no longer than this, so that long runs are fetched in parallel
 _PART = 8 << 20  # of a multipart upload
 _MOST_PARTS = 10_000  # S3 takes no more
 
@@ -139,19 +138,15 @@ class RemoteStore(Store):
                 raise
 
     def read_ranges(self, path: str, offsets: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
-        import obstore
-
         key = self._key(path)
-        spans, places = _merge(self.locate(path), offsets, lengths)
+        ranges = fetcher()
+        spans, places = merge(self.locate(path), offsets, lengths, ranges.gap())
         if not spans:
             self.stat(path)
             return [b""] * len(places)
-        # Ranges are merged here because `get_ranges` panics if a merged range lies beyond the end of the file.
         with self._asking(path):
             try:
-                blocks = obstore.get_ranges(
-                    self._store, key, starts=[a for a, _ in spans], ends=[b for _, b in spans], coalesce=0
-                )
+                blocks = ranges.fetch(self._store, key, spans)
             except Exception as error:
                 if _status(error) != "416":
                     raise
@@ -278,27 +273,6 @@ class RemoteStore(Store):
 
 def _rebuild(url: str, options: dict[str, Any]) -> RemoteStore:
     return RemoteStore(url, **options)
-
-
-def _merge(
-    file: str, offsets: Sequence[int], lengths: Sequence[int]
-) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Merge neighboring ranges: the (start, end) to fetch, and each range's position in them, as (span, start)."""
-    places = [(0, 0)] * len(offsets)
-    spans: list[tuple[int, int]] = []
-    ranges = [(int(o), int(n), i) for i, (o, n) in enumerate(zip(offsets, lengths, strict=True))]
-    for offset, length, i in sorted(ranges):
-        if offset < 0 or length < 0 or offset + length >= 1 << 63:
-            raise bad_range(file, offset, length)
-        if not length:
-            continue
-        start, end = spans[-1] if spans else (0, -_GAP - 1)
-        if offset - end <= _GAP and max(end, offset + length) - start <= max(_LARGEST, end - start):
-            spans[-1] = (start, max(end, offset + length))
-        else:
-            spans.append((offset, offset + length))
-        places[i] = (len(spans) - 1, offset - spans[-1][0])
-    return spans, places
 
 
 def _entry(path: str, meta: ObjectMeta) -> Entry:

@@ -1,0 +1,156 @@
+"""Ranges of remote files: which requests to make for them, and many requests at once.
+
+Requests of a process run on one asyncio thread. A request costs as much CPU as some 256 KiB of bytes, and a round trip
+of latency, so ranges that lie close together are fetched in one; but what is bridged is at most a quarter of what was
+asked for, except for gaps of up to 32 KiB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from feedmill.storage.base import bad_range
+
+if TYPE_CHECKING:
+    from obstore import Bytes
+    from obstore.store import ObjectStore
+
+SMALL = 256 << 10
+"""Requests below this size are bound by latency, and more of them are in flight."""
+LARGEST = 8 << 20
+"""Merged requests grow to this size; beyond it only memory use grows."""
+_NEAR, _FAR = 32 << 10, 1 << 20
+_SMALL_AT_ONCE, _LARGE_AT_ONCE = 64, 16
+_WASTE = 4
+_SMOOTHING = 0.1
+
+Span = tuple[int, int]
+
+
+def merge(
+    file: str, offsets: Sequence[int], lengths: Sequence[int], gap: int = SMALL
+) -> tuple[list[Span], list[tuple[int, int]]]:
+    """Merge neighboring ranges to requests.
+
+    Args:
+        file: path or URL, for errors.
+        gap: the largest gap to bridge, in bytes; see `Fetcher.gap`.
+
+    Returns:
+        The requests, as (begin, end); and for each range the number of its request and its offset in it.
+
+    Raises:
+        ConfigError: a range is negative or too large.
+    """
+    places = [(0, 0)] * len(offsets)
+    ranges = sorted((int(o), int(n), i) for i, (o, n) in enumerate(zip(offsets, lengths, strict=True)))
+    for offset, length, _ in ranges:
+        if offset < 0 or length < 0 or offset + length >= 1 << 63:
+            raise bad_range(file, offset, length)
+    gap = _affordable(ranges, gap)
+    spans: list[Span] = []
+    for offset, length, i in ranges:
+        if not length:
+            continue
+        start, end = spans[-1] if spans else (0, -gap - 1)
+        if offset - end <= gap and max(end, offset + length) - start <= max(LARGEST, end - start):
+            spans[-1] = (start, max(end, offset + length))
+        else:
+            spans.append((offset, offset + length))
+        places[i] = (len(spans) - 1, offset - spans[-1][0])
+    return spans, places
+
+
+def _affordable(ranges: Sequence[tuple[int, int, int]], gap: int) -> int:
+    """Return the largest gap to bridge so that what is bridged is at most a quarter of what is asked for."""
+    end, wanted, gaps = -1, 0, []
+    for offset, length, _ in ranges:
+        if length:
+            if 0 <= end < offset and _NEAR < offset - end <= gap:
+                gaps.append(offset - end)
+            end, wanted = max(end, offset + length), wanted + length
+    found, room = min(gap, _NEAR), wanted // _WASTE
+    for each in sorted(gaps):
+        room -= each
+        if room < 0:
+            break
+        found = each
+    return found
+
+
+class Fetcher:
+    """Fetches ranges of objects on a thread of its own. One for each process, see `fetcher`.
+
+    Attributes:
+        requests, bytes: answered so far.
+    """
+
+    def __init__(self) -> None:
+        self.requests = self.bytes = 0
+        self._latency, self._rate = 0.0, 0.0
+        self._loop = asyncio.new_event_loop()
+        self._small = asyncio.Semaphore(_SMALL_AT_ONCE)
+        self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
+        threading.Thread(target=self._loop.run_forever, name="feedmill-fetcher", daemon=True).start()
+
+    def gap(self) -> int:
+        """Return the largest gap worth bridging: what the network delivers while a request waits for its turn."""
+        return int(min(_FAR, SMALL + self._rate * self._latency / _SMALL_AT_ONCE))
+
+    def fetch(self, store: ObjectStore, key: str, spans: Sequence[Span]) -> list[Bytes]:
+        """Return the ranges of an object, in order. If one request fails, the others are cancelled.
+
+        Raises:
+            BaseError, OSError: those of `obstore`.
+        """
+        future: Future[list[Bytes]] = asyncio.run_coroutine_threadsafe(self._all(store, key, spans), self._loop)
+        try:
+            return future.result()
+        except BaseException:  # an interrupt of the caller, too: the requests end with it
+            future.cancel()
+            raise
+
+    async def _all(self, store: ObjectStore, key: str, spans: Sequence[Span]) -> list[Bytes]:
+        tasks = [asyncio.ensure_future(self._one(store, key, begin, end)) for begin, end in spans]
+        try:
+            return await asyncio.gather(*tasks)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+
+    async def _one(self, store: ObjectStore, key: str, begin: int, end: int) -> Bytes:
+        import obstore
+
+        async with self._small if end - begin < SMALL else self._large:
+            asked = time.perf_counter()
+            data = await obstore.get_range_async(store, key, start=begin, end=end)
+            seconds = time.perf_counter() - asked
+        self.requests += 1
+        self.bytes += len(data)
+        self._measure(end - begin, seconds)
+        return data
+
+    def _measure(self, size: int, seconds: float) -> None:
+        if size < SMALL:
+            self._latency += _SMOOTHING * (seconds - self._latency)
+        elif seconds > self._latency:
+            self._rate += _SMOOTHING * (size / (seconds - self._latency) - self._rate)
+
+
+_lock = threading.Lock()
+_fetchers: list[Fetcher] = []
+
+
+def fetcher() -> Fetcher:
+    """Return the fetcher of this process; its thread starts with the first call."""
+    with _lock:
+        if not _fetchers:
+            _fetchers.append(Fetcher())
+        return _fetchers[0]

@@ -1,0 +1,118 @@
+"""Which requests are made for ranges of a remote file, and how many at once."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from feedmill.errors import FeedmillError
+from feedmill.storage.ranges import LARGEST, Fetcher, merge
+from feedmill.storage.remote import RemoteStore
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+def test_neighbors_are_fetched_together() -> None:
+    spans, places = merge("f", [0, 100, 3 * MIB, 50, 0], [10, 10, 5, 100, 0])
+    assert spans == [(0, 150), (3 * MIB, 3 * MIB + 5)]
+    assert places == [(0, 0), (0, 100), (1, 0), (0, 50), (0, 0)]
+
+
+def test_long_runs_are_fetched_in_parallel() -> None:
+    spans, _ = merge("f", [i * MIB for i in range(64)], [MIB] * 64)
+    assert spans == [(at, at + LARGEST) for at in range(0, 64 * MIB, LARGEST)]
+
+
+def test_scattered_samples_do_not_fetch_what_lies_between_them() -> None:
+    """Sixty-four samples of 15 KB out of 61 MB were fetched with most of the 61 MB."""
+    offsets = [i * 950 * KIB for i in range(64)]
+    assert len(merge("f", offsets, [15 * KIB] * 64, MIB)[0]) == 64
+    near = [i * 45 * KIB for i in range(64)]
+    assert len(merge("f", near, [15 * KIB] * 64, MIB)[0]) == 1  # gaps of 30 KiB cost less than requests
+    mixed = [0, 300 * KIB, 500 * KIB, 5 * MIB]
+    assert merge("f", mixed, [200 * KIB, 100 * KIB, 200 * KIB, KIB], MIB)[0] == [
+        (0, 700 * KIB),
+        (5 * MIB, 5 * MIB + KIB),
+    ]
+
+
+RANGES = st.lists(st.tuples(st.integers(0, 40 * MIB), st.integers(0, 3 * MIB)), max_size=40)
+
+
+@given(RANGES, st.integers(0, 2 * MIB))
+def test_requests_cover_each_range_once(ranges: list[tuple[int, int]], gap: int) -> None:
+    spans, places = merge("f", [o for o, _ in ranges], [n for _, n in ranges], gap)
+    for (offset, length), (number, start) in zip(ranges, places, strict=True):
+        if length:
+            begin, end = spans[number]
+            assert begin + start == offset and offset + length <= end
+    assert spans == sorted(spans) and all(a[0] < b[0] for a, b in itertools.pairwise(spans))
+
+
+@pytest.mark.parametrize("bad", [(-1, 5), (5, -1), (1 << 62, 1 << 62)])
+def test_ranges_that_no_file_has(bad: tuple[int, int]) -> None:
+    with pytest.raises(FeedmillError):
+        merge("f", [0, bad[0]], [1, bad[1]])
+
+
+class Slow(BaseHTTPRequestHandler):
+    """Answers ranges of `data` after a while, and counts how many it answers at once."""
+
+    protocol_version = "HTTP/1.1"
+    data: ClassVar[bytes] = os.urandom(4 * MIB)
+    lock: ClassVar[Any] = threading.Lock()
+    now: ClassVar[int] = 0
+    most: ClassVar[int] = 0
+
+    def do_GET(self) -> None:
+        with Slow.lock:
+            Slow.now += 1
+            Slow.most = max(Slow.most, Slow.now)
+        time.sleep(0.1)
+        low, high = (int(part) for part in self.headers["Range"].removeprefix("bytes=").split("-"))
+        body = self.data[low : high + 1]
+        with Slow.lock:
+            Slow.now -= 1
+        self.send_response(206)
+        self.send_header("Content-Range", f"bytes {low}-{high}/{len(self.data)}")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+class Server(ThreadingHTTPServer):
+    request_queue_size = 128
+
+
+def test_many_small_requests_are_in_flight_at_once() -> None:
+    server = Server(("127.0.0.1", 0), Slow)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        store = RemoteStore(f"http://127.0.0.1:{server.server_address[1]}")
+        offsets = [i * 100 * KIB for i in range(40)]
+        found = store.read_ranges("x", offsets, [KIB] * 40)
+        assert found == [Slow.data[at : at + KIB] for at in offsets]
+        assert Slow.most > 20
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_the_gap_grows_with_latency_and_rate() -> None:
+    fetcher = Fetcher()
+    at_first = fetcher.gap()
+    for _ in range(200):
+        fetcher._measure(16 * KIB, 0.08)
+        fetcher._measure(8 * MIB, 0.08 + 8 * MIB / 2e9)
+    assert at_first < fetcher.gap() <= MIB
