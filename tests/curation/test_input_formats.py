@@ -27,13 +27,13 @@ from helpers.document_folders import read, write_lines
 
 ROW = b'{"id": "a", "text": "b"}\n'
 FILES = {
-    "x.rows": (b"PAR1\x15\x04" + bytes(40), r"is Parquet.*\.parquet"),
-    "x_xz": (lzma.compress(ROW), r"is compressed by xz.*\.xz"),
-    "x_bz2": (bz2.compress(ROW), r"is compressed by bzip2.*\.bz2"),
-    "x.jsonl": (gzip.compress(ROW), r"is compressed by gzip.*\.gz"),
-    "note": (b"It was a dark night.\nIt rained.\n", "is plain text.*'id' and 'text'"),
-    "note.gz": (gzip.compress(b"It was a dark night.\n"), "is plain text.*'id' and 'text'"),
-    "x": (bytes(range(256)), "is binary data"),
+    "x.rows": (b"PAR1\x15\x04" + bytes(40), r"Parquet.*\.parquet"),
+    "x_xz": (lzma.compress(ROW), r"data compressed by xz.*\.xz"),
+    "x_bz2": (bz2.compress(ROW), r"data compressed by bzip2.*\.bz2"),
+    "x.jsonl": (gzip.compress(ROW), r"data compressed by gzip.*\.gz"),
+    "note": (b"It was a dark night.\nIt rained.\n", "plain text.*'id' and 'text'"),
+    "note.gz": (gzip.compress(b"It was a dark night.\n"), "plain text.*'id' and 'text'"),
+    "x": (bytes(range(256)), "binary data"),
 }
 NOT_DOCUMENTS = {
     "x.jsonl.zip": "this file is not documents: .*x.jsonl.zip",
@@ -81,7 +81,7 @@ def test_files_of_other_formats_are_named_with_a_way_out(verb: str) -> None:
     for name, (data, message) in FILES.items():
         path = Path("d/documents", name)
         path.write_bytes(data)
-        with pytest.raises(DataError, match=f"{name}: this file {message}") as caught:
+        with pytest.raises(DataError, match=f"{name}: expected JSON lines, found {message}") as caught:
             VERBS[verb]()
         assert caught.value.kind == "not-json-lines"
         path.unlink()

@@ -287,7 +287,7 @@ def test_documents_are_not_written_over(tmp_path: Path, options: dict[str, Any])
     write_tree(tmp_path, 2)
     before = contents(tmp_path)
     options = {**options, "out": [place.format(tmp_path) for place in options["out"]]}
-    with pytest.raises(ConfigError, match="over the documents"):
+    with pytest.raises(ConfigError, match="overwrite the documents"):
         run(tmp_path, **options)
     assert contents(tmp_path) == before
 
@@ -300,12 +300,12 @@ def test_documents_are_not_written_over(tmp_path: Path, options: dict[str, Any])
         ({"taggers": ["c4_v3"]}, "Did you mean c4_v2"),
         ({"taggers": ["c4_v2=x"]}, "takes no file"),
         ({"taggers": ["lingua_doc_v1"]}, "Dolma has"),
-        ({"taggers": ["ft_lang_id_doc_v1"]}, "nothing is downloaded"),
+        ({"taggers": ["ft_lang_id_doc_v1"]}, "models are not downloaded"),
         ({"taggers": ["ft_lang_id_doc_v1=no.bin"]}, "is not here"),
         ({"name": "7up"}, "digit"),
-        ({"name": "../documents"}, "cannot be the name"),
-        ({"name": "\udcff"}, "no UTF-8"),
-        ({"out": ["\udcff"]}, "no UTF-8"),
+        ({"name": "../documents"}, "not a valid name"),
+        ({"name": "\udcff"}, "not valid UTF-8"),
+        ({"out": ["\udcff"]}, "not valid UTF-8"),
         ({"on_error": "ignore"}, "policy"),
         ({"out": ["a", "b"]}, "destinations"),
         ({"tagger_modules": ["no_such.py"]}, "no such module"),
@@ -322,7 +322,7 @@ def test_options_that_make_no_sense_are_refused_before_anything_is_written(
 
 def test_documents_with_names_that_are_no_text_are_refused(tmp_path: Path) -> None:
     write_documents(tmp_path / os.fsdecode(b"documents/\xff.jsonl"), [document(1)])
-    with pytest.raises(ConfigError, match="no UTF-8"):
+    with pytest.raises(ConfigError, match="not valid UTF-8"):
         run(tmp_path)
     assert not (tmp_path / "attributes").exists()
 
@@ -331,7 +331,7 @@ def test_places_that_would_be_shared_are_refused(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_documents(tmp_path / name / "x.jsonl", [document(1)])
     patterns = [f"{tmp_path}/a/*", f"{tmp_path}/b/*"]
-    with pytest.raises(ConfigError, match="same place"):
+    with pytest.raises(ConfigError, match="share the attribute file"):
         tag(patterns, TAGGERS, out=[f"{tmp_path}/o"], name="e", progress=False)
     with pytest.raises(ConfigError, match="'documents'"):
         tag(patterns, TAGGERS, name="e", progress=False)

@@ -132,7 +132,7 @@ def test_names_with_brackets_are_names_where_they_are_there(tmp_path):
 
 def test_names_that_are_no_text_are_refused(tmp_path):
     (tmp_path / os.fsdecode(b"a/documents/\xff.gz")).write_bytes(b"x")
-    with pytest.raises(ConfigError, match=r"documents/\\udcff\.gz: the name is no UTF-8"):
+    with pytest.raises(ConfigError, match=r"documents/\\udcff\.gz: the name is not valid UTF-8"):
         find_documents(["a/documents"])
 
 

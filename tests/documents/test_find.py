@@ -114,7 +114,7 @@ def test_a_name_that_is_no_utf8_is_one_message(tmp_path: Path) -> None:
     with open(name, "wb") as f:
         f.write(b'{"text": "odd name"}\n')
     for source in (tmp_path / "in", os.fsdecode(name)):
-        with pytest.raises(ConfigError, match="no UTF-8"):
+        with pytest.raises(ConfigError, match="not valid UTF-8"):
             find_files([source])
 
 

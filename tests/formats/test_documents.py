@@ -30,11 +30,11 @@ def test_a_lone_surrogate_is_called_one(pieces):
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        (b"", "it is blank"),
-        (b" \r", "it is blank"),
+        (b"", "the line is blank"),
+        (b" \r", "the line is blank"),
         (b'{"text": "a', "the parser's words"),
         (b'{"text": "\\ud8', "the parser's words"),
-        (b'{"text": "\\ud800', "it has a lone surrogate, which is no character: \\ud800 at byte 10"),
+        (b'{"text": "\\ud800', "it has a lone surrogate, which is not a valid character: \\ud800 at byte 10"),
     ],
 )
 def test_faults(row, said):

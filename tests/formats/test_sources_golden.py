@@ -42,7 +42,7 @@ def test_hugging_face_splits() -> None:
     assert len(both) == 30 and both.splits == {"train": 23, "test": 7}
     assert open_dataset(HF / "dict", split="test")[0]["n"] == 23
     assert [s["n"] for s in open_dataset(HF / "cache", split="test")] == list(range(23, 30))
-    with pytest.raises(NotFound, match=r"no split 'val'\. It has: 'train', 'test'"):
+    with pytest.raises(NotFound, match=r"no split 'val'\. Splits are: 'train', 'test'"):
         open_dataset(HF / "dict", split="val")
 
 

@@ -108,7 +108,7 @@ def test_samples_by_key_go_through_the_view(folder: Path) -> None:
     assert opened(folder)["b"].home is not None
     write_tar(folder / "0.tar", [("x.txt", b"ONE"), ("x.json", b"{}"), *FILES[2:]])
     assert dataset["b"] == "b"
-    with pytest.raises(DataError, match="'a' is here, but it is 'x'"):
+    with pytest.raises(DataError, match="expected the sample 'a' here, found 'x'"):
         _ = dataset["a"]
 
 

@@ -122,7 +122,7 @@ def test_aliases_unfold_to_a_bounded_number_of_values() -> None:
 
 def test_values_that_their_yaml_type_does_not_take_are_one_message() -> None:
     for text in ('!!int ""', "2020-13-01", "!!binary x", "!!omap 1"):
-        with pytest.raises(ConfigError, match="no YAML"):
+        with pytest.raises(ConfigError, match="not YAML"):
             read_settings(text, "f.yaml")
 
 
@@ -159,5 +159,5 @@ def test_settings_of_other_tools_allow_aliases_and_refuse_a_key_twice() -> None:
         read_settings("a:\n  b: 1\n  b: 2", "f.yaml")
     assert info.value.file == "f.yaml:3"
     for text in ("a: [", "!!python/object:os.system {}", b"\xff"):
-        with pytest.raises(ConfigError, match="no YAML"):
+        with pytest.raises(ConfigError, match="not YAML"):
             read_settings(text, "f")

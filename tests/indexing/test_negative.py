@@ -23,7 +23,7 @@ REFUSED = {
     "empty_shard": ("no-samples", ["1.tar", "no sample", "--exclude", "--on-error skip"]),
     "only_skipped": ("no-samples", ["0.tar", "no sample"]),
     "truncated_tar": ("truncated-member", ["0.tar", "'b.txt'", "at byte 2048", "found 440", "feedmill repair"]),
-    "tgz": ("compressed-shard", ["0.tgz", "compressed", "Unpack"]),
+    "tgz": ("compressed-shard", ["0.tgz", "compressed", "Decompress"]),
 }
 
 

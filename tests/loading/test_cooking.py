@@ -248,7 +248,7 @@ def test_errors_name_sample_and_cooker(tmp_path: Path) -> None:
         )
     with pytest.raises(ConfigError, match=r"no cooker fits .*'kind': 'c'"):
         cooked(write(tmp_path, MIX.replace("kind: a", "kind: c")), lambda s: None)
-    with pytest.raises(NotFound, match=r"mix.yaml:5.*'media' is not there|the auxiliary data 'media' is not there"):
+    with pytest.raises(NotFound, match=r"mix.yaml:5.*'media' is missing|the auxiliary data 'media' is missing"):
         cooked(write(tmp_path, MIX.replace("filesystem://media", "filesystem://none")), lambda s: None)
 
 

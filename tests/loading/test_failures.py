@@ -104,7 +104,7 @@ def test_a_line_that_was_cut_short_spoils_no_other(tmp_path: Path) -> None:
     (entries,) = read_entries([SkipModel(quarantine="bad.jsonl")], tmp_path)
     assert [len(entry.indices or ()) for entry in entries] == [1, 1]
     (tmp_path / "no.jsonl").write_text("a list of my own\n")
-    with pytest.raises(ConfigError, match="no line of a quarantine file"):
+    with pytest.raises(ConfigError, match="not a line of a quarantine file"):
         read_entries([SkipModel(quarantine="no.jsonl")], tmp_path)
 
 

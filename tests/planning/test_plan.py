@@ -98,7 +98,7 @@ def test_what_is_not_there_is_named() -> None:
     for positions in ([0.5], [[1, 2]], ["a"]):
         with pytest.raises(ConfigError, match="1-D integer array"):
             plan.locate(positions)
-    with pytest.raises(NotFound, match=r"no source 'doc'.*There are: docs"):
+    with pytest.raises(NotFound, match=r"no source 'doc'.*Its sources: docs"):
         plan.positions("doc", 1)
     with pytest.raises(NotFound, match="no sample 10"):
         plan.positions(0, 10)
@@ -124,7 +124,7 @@ def test_a_plan_that_does_not_fit_its_sources_is_refused() -> None:
         Plan.over(Numbered("none", 0))
     with pytest.raises(ConfigError, match="a blend has no epochs"):
         Plan.over([docs, docs], [1, 1], epochs=3)
-    with pytest.raises(ConfigError, match="no shuffle 'globl'"):
+    with pytest.raises(ConfigError, match="unknown shuffle 'globl'"):
         Plan.over(docs, shuffle="globl")
 
 

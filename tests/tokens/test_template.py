@@ -171,7 +171,7 @@ def test_dropout_in_the_file_is_switched_off_and_said(backend: str, tmp_path: Pa
     source = write_lines(tmp_path / "a.jsonl", TEXTS)
     words = ["tokenize", source, "-o", tmp_path / "a", "-t", folder, "--tokenizer-backend", backend]
     done = CliRunner().invoke(app, [*map(str, words), "--eos", "none"])
-    assert done.exit_code == 0 and "dropout 0.5 of the tokenizer is switched off" in done.output
+    assert done.exit_code == 0 and "dropout 0.5 of the tokenizer is disabled" in done.output
     assert pbin_documents(tmp_path / "a.pbin") == case["ids"]
     manifest = read_manifest(open_store(tmp_path), "a.pbin")
     assert manifest is not None and manifest.options["switched_off"] == {"dropout": 0.5}

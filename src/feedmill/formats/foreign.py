@@ -15,12 +15,12 @@ _LEAVE_OUT = "exclude the file with a pattern such as '*.jsonl*'."
 _MAGIC = (
     (b"PAR1", "Parquet", _COLUMNS.format(".parquet")),
     (b"ARROW1", "Arrow", _COLUMNS.format(".arrow")),
-    (b"\xfd7zXZ\0", "compressed by xz", _SUFFIX.format(".xz")),
-    (b"BZh", "compressed by bzip2", _SUFFIX.format(".bz2")),
-    (b"\x04\x22\x4d\x18", "compressed by lz4", _UNPACK),
+    (b"\xfd7zXZ\0", "data compressed by xz", _SUFFIX.format(".xz")),
+    (b"BZh", "data compressed by bzip2", _SUFFIX.format(".bz2")),
+    (b"\x04\x22\x4d\x18", "data compressed by lz4", _UNPACK),
     (b"PK\x03\x04", "a zip archive", _UNPACK),
-    (b"\x1f\x8b", "compressed by gzip", _SUFFIX.format(".gz")),
-    (b"\x28\xb5\x2f\xfd", "compressed by zstd", _SUFFIX.format(".zst")),
+    (b"\x1f\x8b", "data compressed by gzip", _SUFFIX.format(".gz")),
+    (b"\x28\xb5\x2f\xfd", "data compressed by zstd", _SUFFIX.format(".zst")),
     (b"%PDF", "a PDF", f"Extract the text, or {_LEAVE_OUT}"),
 )
 _TEXT = f"Write each text as a JSON object with 'id' and 'text' on a line of its own, or {_LEAVE_OUT}"

@@ -152,7 +152,7 @@ def test_ids_of_other_types(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
         (("--fields.text_field_type", "list"), "only a text"),
         (("--fields.id_field_type", "uuid"), "no type 'uuid'"),
         (("--fields.id_field_name", "text.x"), "text.x"),
-        (("--on_error", "ignore"), "no policy"),
+        (("--on_error", "ignore"), "unknown error policy"),
         (("--ring_size", 0), "sizes"),
     ],
 )

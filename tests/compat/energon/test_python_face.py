@@ -711,7 +711,7 @@ def test_stock_batches_are_made_again() -> None:
 
     grouped = get_loader(train(Grouped()))
     assert not grouped.can_restore_sample()
-    with pytest.raises(ConfigError, match="not made again"):
+    with pytest.raises(ConfigError, match="do not determine packs and groups"):
         grouped.restore_sample(3)
 
 

@@ -29,10 +29,10 @@ def test_a_manifest_is_written_in_both_forms(robotics: Path) -> None:
     assert "11 samples in 2 shards" in run("vla", "manifest", robotics, "--form", "code")
     first = json.loads((robotics / "manifest.jsonl").read_text().splitlines()[0])
     assert first == {"shard": "shard_000000", "num_sequences": 6}
-    assert "another manifest" in run("vla", "manifest", robotics, status=1)
+    assert "a manifest with different content" in run("vla", "manifest", robotics, status=1)
     found = json.loads(run("vla", "manifest", robotics, "--overwrite", "--json"))
     assert (found["shards"], found["samples"], found["notes"]) == (2, 11, [])
-    assert "no form 'both'" in run("vla", "manifest", robotics, "--form", "both", status=1)
+    assert "invalid form 'both'" in run("vla", "manifest", robotics, "--form", "both", status=1)
 
 
 def test_statistics_are_written_and_merged(robotics: Path, tmp_path: Path) -> None:

@@ -401,5 +401,5 @@ def test_a_threshold_is_a_number():
 
 
 def test_a_name_is_text():
-    with pytest.raises(ConfigError, match="no UTF-8"):
+    with pytest.raises(ConfigError, match="not valid UTF-8"):
         options("paragraphs", name="\udcff")

@@ -424,7 +424,7 @@ def test_wrong_words_about_packing_are_named_with_their_line(pack: str, message:
 
 
 def test_what_the_data_does_not_allow_is_named_with_its_line(cache: Path) -> None:
-    with pytest.raises(ConfigError, match="plain: the index of 'plain' does not say"):
+    with pytest.raises(ConfigError, match="plain: the index of 'plain' has no lengths in tokens"):
         Recipe.parse(RECIPE.replace("path: code", "path: plain")).plan(opener)
     with pytest.raises(ConfigError, match=r"recipe:7: 48 documents give \d+ rows, not 99,999"):
         len(Recipe.parse(RECIPE.replace("pad: 9", "rows: 99999")).plan(opener))

@@ -104,7 +104,7 @@ def test_the_first_position_that_differs_is_named() -> None:
 def test_without_the_flag_the_message_says_what_changed_and_how_to_resume() -> None:
     state = state_at(planned({"blend": BLEND}), 200)
     new = planned(stages((200, {**A, "web": 0}), (None, {"docs": 0.4, "code": 0.3, "web": 0.3})))
-    with pytest.raises(ConfigError, match=r"source web is new.*from position 200 on only.*allow_change=True") as caught:
+    with pytest.raises(ConfigError, match=r"source web is new.*only from position 200 on.*allow_change=True") as caught:
         resumed(new, state, allow_change=False)
     assert "source docs was number 0 of a blend with weight 7/10" in str(caught.value)
 
