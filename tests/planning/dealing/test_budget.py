@@ -331,7 +331,10 @@ def test_an_error_comes_at_its_batch_and_a_plan_without_a_batch_is_a_warning(cap
     plan = Plan(Leaf(0, 40), [Costly("s0", [5] * 30 + [80] + [5] * 9)], ["s0"])
     loader = Loader(plan, {"bytes": 20}, rank=0, world_size=2)
     given = 0
-    with caplog.at_level(logging.WARNING, "feedmill"), pytest.raises(ConfigError, match="position 30 exceeds the budget"):
+    with (
+        caplog.at_level(logging.WARNING, "feedmill"),
+        pytest.raises(ConfigError, match="position 30 exceeds"),
+    ):
         for _ in loader:
             given += 1
     assert (
