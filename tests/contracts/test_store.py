@@ -141,6 +141,21 @@ def test_ranges_far_apart_and_large(store):
     assert store.read("large.bin") == data
 
 
+def test_ranges_of_several_files_are_those_of_each(store):
+    data = {name: bytes((n + i) % 251 for i in range(5000)) for n, name in enumerate(["a", "b/c", "empty"])}
+    data["empty"] = b""
+    for name, content in data.items():
+        store.write_bytes(name, content)
+    asked = [("a", [0, 4000, 10], [5, 1000, 0]), ("b/c", [100], [4900]), ("empty", [], []), ("a", [4999], [1])]
+    found = store.read_many(asked)
+    assert found == [[data[name][o : o + n] for o, n in zip(*rest, strict=True)] for name, *rest in asked]
+    assert store.read_many([]) == []
+    for bad, error in ((("b/c", [4000], [2000]), DataError), (("none", [0], [1]), NotFound)):
+        with pytest.raises(error) as caught:
+            store.read_many([("a", [0], [1]), bad])
+        assert caught.value.file == store.locate(bad[0])
+
+
 def test_nothing_appears_when_the_block_raises(store):
     store.write_bytes("kept.txt", b"old")
     for path in ["kept.txt", "new.txt"]:

@@ -5,7 +5,7 @@ An offset file is n + 1 unsigned 64-bit little-endian numbers: the offset of eac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,8 @@ def load_offsets(store: Store, path: str, *, fix: str) -> Int64s:
         NotFound: there is no such file.
         DataError: its size is not a multiple of 8.
     """
-    size = store.stat(path).size
+    data = None if store.is_local else store.read(path)  # without a request for its size
+    size = store.stat(path).size if data is None else len(data)
     if size < 8 or size % 8:
         raise DataError(
             f"the index is corrupt: {size} bytes are not a list of 8-byte offsets",
@@ -38,10 +39,10 @@ def load_offsets(store: Store, path: str, *, fix: str) -> Int64s:
             kind="bad-index",
             fix=fix,
         )
-    if store.is_local and (more_files() or size > _LARGE):
+    if data is None and (more_files() or size > _LARGE):
         with store.local_copy(path) as local:
             return np.asarray(np.memmap(local, "<i8", "r"))
-    return np.frombuffer(store.read(path), "<i8")
+    return np.frombuffer(store.read(path) if data is None else data, "<i8")
 
 
 def read_records(store: Store, path: str, begins: Int64s, ends: Int64s) -> list[bytes]:
@@ -52,12 +53,44 @@ def read_records(store: Store, path: str, begins: Int64s, ends: Int64s) -> list[
     """
     if not len(begins):
         return []
-    joined = (begins[1:] == ends[:-1]) & (begins[1:] // MAX_RUN == begins[:-1] // MAX_RUN)
-    if not joined.any():
-        return store.read_ranges(path, begins.tolist(), (ends - begins).tolist())
-    first = np.flatnonzero(np.concatenate(([True], ~joined)))
-    after = np.append(first[1:], len(begins))
+    first, after = _joined(begins, ends)
     blocks = store.read_ranges(path, begins[first].tolist(), (ends[after - 1] - begins[first]).tolist())
+    return _split(blocks, first, after, begins, ends)
+
+
+def read_scattered(store: Store, files: Sequence[tuple[str, Int64s, Int64s]]) -> Iterator[list[bytes]]:
+    """Yield the bytes of records of several files, as `read_records` for each.
+
+    A remote store fetches the records of all files at once; a local one reads file by file.
+
+    Args:
+        files: path, begins and ends of each file.
+    """
+    if store.is_local:
+        for path, begins, ends in files:
+            yield read_records(store, path, begins, ends)
+        return
+    runs = [_joined(begins, ends) for _, begins, ends in files]
+    found = store.read_many(
+        [
+            (path, begins[first].tolist(), (ends[after - 1] - begins[first]).tolist())
+            for (path, begins, ends), (first, after) in zip(files, runs, strict=True)
+        ]
+    )
+    for (_, begins, ends), (first, after), blocks in zip(files, runs, found, strict=True):
+        yield _split(blocks, first, after, begins, ends)
+
+
+def _joined(begins: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the runs of adjacent records, int64[runs] both: the first record of each, and the one after its last."""
+    joined = (begins[1:] == ends[:-1]) & (begins[1:] // MAX_RUN == begins[:-1] // MAX_RUN)
+    first = np.flatnonzero(np.concatenate(([True], ~joined)))
+    return first, np.append(first[1:], len(begins))
+
+
+def _split(blocks: list[bytes], first: Int64s, after: Int64s, begins: Int64s, ends: Int64s) -> list[bytes]:
+    if len(first) == len(begins):
+        return blocks
     out: list[bytes] = []
     b, e = begins.tolist(), ends.tolist()
     for low, high, block in zip(first.tolist(), after.tolist(), blocks, strict=True):

@@ -32,6 +32,10 @@ class Descriptor(Protocol):
     fd: int
 
 
+Ranges = tuple[str, Sequence[int], Sequence[int]]
+"""Ranges of a file: its path, and their offsets and lengths in bytes."""
+
+
 class Store(ABC):
     """A folder of files, local or remote.
 
@@ -67,6 +71,10 @@ class Store(ABC):
     @abstractmethod
     def read_ranges(self, path: str, offsets: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
         """Return many ranges of one file, in the given order; neighbors are fetched together."""
+
+    def read_many(self, files: Sequence[Ranges]) -> list[list[bytes]]:
+        """Return ranges of several files; a remote store fetches all of them at once. Raises as `read`."""
+        return [self.read_ranges(*ranges) for ranges in files]
 
     @abstractmethod
     def below(self, folder: str) -> Store:

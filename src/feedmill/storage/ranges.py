@@ -83,6 +83,14 @@ def _affordable(ranges: Sequence[tuple[int, int, int]], gap: int) -> int:
     return found
 
 
+class Failed(Exception):
+    """A request failed: its number, and the error."""
+
+    def __init__(self, number: int, error: Exception) -> None:
+        super().__init__(str(error))
+        self.number, self.error = number, error
+
+
 class Fetcher:
     """Fetches ranges of objects on a thread of its own. One for each process, see `fetcher`.
 
@@ -102,21 +110,24 @@ class Fetcher:
         """Return the largest gap worth bridging: what the network delivers while a request waits for its turn."""
         return int(min(_FAR, SMALL + self._rate * self._latency / _SMALL_AT_ONCE))
 
-    def fetch(self, store: ObjectStore, key: str, spans: Sequence[Span]) -> list[Bytes]:
-        """Return the ranges of an object, in order. If one request fails, the others are cancelled.
+    def fetch(self, store: ObjectStore, requests: Sequence[tuple[str, int, int]]) -> list[Bytes]:
+        """Return ranges of objects, in order. If one request fails, the others are cancelled.
+
+        Args:
+            requests: key of the object, begin, end.
 
         Raises:
-            BaseError, OSError: those of `obstore`.
+            Failed: the first error of `obstore`, with the number of its request.
         """
-        future: Future[list[Bytes]] = asyncio.run_coroutine_threadsafe(self._all(store, key, spans), self._loop)
+        future: Future[list[Bytes]] = asyncio.run_coroutine_threadsafe(self._all(store, requests), self._loop)
         try:
             return future.result()
         except BaseException:  # an interrupt of the caller, too: the requests end with it
             future.cancel()
             raise
 
-    async def _all(self, store: ObjectStore, key: str, spans: Sequence[Span]) -> list[Bytes]:
-        tasks = [asyncio.ensure_future(self._one(store, key, begin, end)) for begin, end in spans]
+    async def _all(self, store: ObjectStore, requests: Sequence[tuple[str, int, int]]) -> list[Bytes]:
+        tasks = [asyncio.ensure_future(self._one(store, number, *each)) for number, each in enumerate(requests)]
         try:
             return await asyncio.gather(*tasks)
         except BaseException:
@@ -125,12 +136,15 @@ class Fetcher:
             await asyncio.gather(*tasks, return_exceptions=True)
             raise
 
-    async def _one(self, store: ObjectStore, key: str, begin: int, end: int) -> Bytes:
+    async def _one(self, store: ObjectStore, number: int, key: str, begin: int, end: int) -> Bytes:
         import obstore
 
         async with self._small if end - begin < SMALL else self._large:
             asked = time.perf_counter()
-            data = await obstore.get_range_async(store, key, start=begin, end=end)
+            try:
+                data = await obstore.get_range_async(store, key, start=begin, end=end)
+            except Exception as error:
+                raise Failed(number, error) from error
             seconds = time.perf_counter() - asked
         self.requests += 1
         self.bytes += len(data)

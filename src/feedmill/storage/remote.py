@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
-from feedmill.storage.base import Entry, Store, refuse_nul, too_short
+from feedmill.storage.base import Entry, Ranges, Store, refuse_nul, too_short
 from feedmill.storage.local import is_disk_trouble, storage_error
 from feedmill.storage.options import connect
-from feedmill.storage.ranges import fetcher, merge
+from feedmill.storage.ranges import Failed, Fetcher, fetcher, merge
 
 if TYPE_CHECKING:
-    from obstore import ObjectMeta
+    from obstore import Bytes, ObjectMeta
     from obstore.store import ObjectStore
 
 _PART = 8 << 20  # of a multipart upload
@@ -138,29 +138,54 @@ class RemoteStore(Store):
                 raise
 
     def read_ranges(self, path: str, offsets: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
-        key = self._key(path)
+        return self.read_many([(path, offsets, lengths)])[0]
+
+    def read_many(self, files: Sequence[Ranges]) -> list[list[bytes]]:
         ranges = fetcher()
-        spans, places = merge(self.locate(path), offsets, lengths, ranges.gap())
-        if not spans:
-            self.stat(path)
-            return [b""] * len(places)
-        with self._asking(path):
-            try:
-                blocks = ranges.fetch(self._store, key, spans)
-            except Exception as error:
-                if _status(error) != "416":
-                    raise
-                blocks = None
-        if blocks is None:
-            raise self._beyond_end(path, offsets, lengths)
-        views = [memoryview(block) for block in blocks]
-        found = [
-            bytes(views[span][start : start + length]) for (span, start), length in zip(places, lengths, strict=True)
-        ]
-        for data, offset, length in zip(found, offsets, lengths, strict=True):
-            if len(data) != length:
-                raise too_short(self.locate(path), int(offset), int(length), len(data))
+        requests: list[tuple[str, int, int]] = []
+        owners: list[int] = []  # the file of each request
+        merged = []
+        for number, (path, offsets, lengths) in enumerate(files):
+            key = self._key(path)
+            spans, places = merge(self.locate(path), offsets, lengths, ranges.gap())
+            if not spans:
+                self.stat(path)
+            merged.append((len(requests), places))
+            requests += [(key, begin, end) for begin, end in spans]
+            owners += [number] * len(spans)
+        views = [memoryview(block) for block in self._fetch(ranges, requests, [files[n] for n in owners])]
+        found = []
+        for (path, offsets, lengths), (first, places) in zip(files, merged, strict=True):
+            found.append(
+                [
+                    self._cut(views, first + span, start, length)
+                    for (span, start), length in zip(places, lengths, strict=True)
+                ]
+            )
+            for data, offset, length in zip(found[-1], offsets, lengths, strict=True):
+                if len(data) != length:
+                    raise too_short(self.locate(path), int(offset), int(length), len(data))
         return found
+
+    @staticmethod
+    def _cut(views: Sequence[memoryview], number: int, start: int, length: int) -> bytes:
+        return bytes(views[number][start : start + length]) if length else b""
+
+    def _fetch(
+        self, ranges: Fetcher, requests: Sequence[tuple[str, int, int]], files: Sequence[Ranges]
+    ) -> Sequence[Bytes]:
+        """Return the bytes of requests; `files` are the ranges that each one is for."""
+        if not requests:
+            return []
+        with self._asking(files[0][0]):
+            try:
+                return ranges.fetch(self._store, requests)
+            except Failed as failed:
+                beyond = files[failed.number]
+                with self._asking(beyond[0]):  # which names this file
+                    if _status(failed.error) != "416":
+                        raise failed.error from None
+        raise self._beyond_end(*beyond)
 
     def _beyond_end(self, path: str, offsets: Sequence[int], lengths: Sequence[int]) -> FeedmillError:
         size = self.stat(path).size

@@ -18,7 +18,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,11 +40,13 @@ from feedmill.formats.offsets import Int64s, hash_words, load_offsets
 from feedmill.formats.tar.dataset import ShardTable, TarDataset
 from feedmill.formats.tar.guard import ShardGuard
 from feedmill.formats.tar.scan import scan_shard
+from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
 from feedmill.storage.cache import cached_copy
 
 INFO, INFO_YAML = f"{META}/.info.json", f"{META}/.info.yaml"
 MAX_MAPPED = 16_384
+_AT_ONCE = 16
 UUID = sidecar.UUID
 
 _SAMPLE = "SELECT tar_file_id, sample_index FROM samples WHERE sample_key = ?"
@@ -198,6 +200,12 @@ class PreparedShards(ShardTable):
                 self._offsets = {}
             found = self._offsets[shard] = self._load_offsets(shard)
         return found
+
+    def load(self, shards: Iterable[int]) -> None:
+        missing = [shard for shard in shards if shard not in self._offsets]
+        if len(missing) > 1:
+            for _ in ordered_map(self.offsets, missing, workers=min(_AT_ONCE, len(missing)), in_flight=2 * _AT_ONCE):
+                pass
 
     def _load_offsets(self, shard: int) -> Int64s:
         path = idx_name(self.shards[shard])

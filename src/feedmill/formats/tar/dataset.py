@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,7 @@ from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
 from feedmill.formats.batches import Batch, Parts, Want
 from feedmill.formats.content import content_of_files
 from feedmill.formats.costs import bad_cost
-from feedmill.formats.offsets import Int64s, fingerprint_of_starts, hash_words, read_records
+from feedmill.formats.offsets import Int64s, fingerprint_of_starts, hash_words, read_scattered
 from feedmill.formats.tar.samples import REINDEX, Parsed, parse_alike, parse_any, parse_plain, read_piece, read_together
 from feedmill.formats.tar.scan import in_file, scan_shard
 from feedmill.jobs.threads import ordered_map
@@ -54,6 +54,9 @@ class ShardTable(ABC):
     @abstractmethod
     def offsets(self, shard: int) -> Int64s:
         """Return the offset of each sample's first header, and the end of the last sample, int64[count + 1]."""
+
+    def load(self, shards: Iterable[int]) -> None:  # noqa: B027 - most tables have them
+        """Load the offsets of shards at once, where each is a request to a remote store."""
 
     @abstractmethod
     def find(self, key: str) -> tuple[int, int]:
@@ -290,6 +293,8 @@ class TarDataset(Dataset):
     def _places(self, stored: Int64s, shards: Int64s) -> tuple[Int64s, Int64s]:
         """Return the offsets of samples and their ends, int64[n] both. Samples of a shard must be consecutive."""
         begins, ends = np.empty_like(stored), np.empty_like(stored)
+        if not self.store.is_local:
+            self.table.load(np.unique(shards).tolist())
         for at in _runs(shards):
             shard = int(shards[at.start])
             offsets, local = self.table.offsets(shard), stored[at] - self._starts[shard]
@@ -298,8 +303,10 @@ class TarDataset(Dataset):
 
     def _blocks(self, shards: Int64s, begins: Int64s, ends: Int64s) -> Iterator[bytes]:
         """Yield the bytes of samples, shard by shard. Adjacent samples are read together."""
-        for at in _runs(shards):
-            yield from read_records(self.store, self.table.shards[shards[at.start]], begins[at], ends[at])
+        paths = self.table.shards
+        files = [(paths[shards[at.start]], begins[at], ends[at]) for at in _runs(shards)]
+        for blocks in read_scattered(self.store, files):
+            yield from blocks
 
     def _sample(self, path: str, stored: int, offset: int, block: bytes, parsed: Parsed | None = None) -> Sample:
         key, spans, names, content = parsed or self._parse(path, offset, block)
