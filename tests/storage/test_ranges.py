@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -104,6 +106,27 @@ def test_many_small_requests_are_in_flight_at_once() -> None:
         found = store.read_ranges("x", offsets, [KIB] * 40)
         assert found == [Slow.data[at : at + KIB] for at in offsets]
         assert Slow.most > 20
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+PROGRAM = """
+import sys
+from feedmill.storage.remote import RemoteStore
+assert len(RemoteStore(sys.argv[1]).read_ranges("x", [i * 102400 for i in range(40)], [1024] * 40)) == 40
+"""
+
+
+def test_a_program_that_ends_right_after_its_answers_ends_quietly() -> None:
+    """With asyncio one in thirty was aborted."""
+    server = Server(("127.0.0.1", 0), Slow)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        for _ in range(3):
+            done = subprocess.run([sys.executable, "-c", PROGRAM, url], capture_output=True, check=False, timeout=60)
+            assert (done.returncode, done.stderr) == (0, b"")
     finally:
         server.shutdown()
         server.server_close()

@@ -1,17 +1,15 @@
 """Ranges of remote files: which requests to make for them, and many requests at once.
 
-Requests of a process run on one asyncio thread. A request costs as much CPU as some 256 KiB of bytes, and a round trip
-of latency, so ranges that lie close together are fetched in one; but what is bridged is at most a quarter of what was
-asked for, except for gaps of up to 32 KiB.
+A request costs as much CPU as some 256 KiB of bytes, and a round trip of latency, so ranges that lie close together are
+fetched in one request. Bridged gaps of more than 32 KiB add up to at most a quarter of the requested bytes.
 """
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from feedmill.storage.base import bad_range
@@ -92,7 +90,9 @@ class Failed(Exception):
 
 
 class Fetcher:
-    """Fetches ranges of objects on a thread of its own. One for each process, see `fetcher`.
+    """Fetches ranges of objects with threads. One for each process, see `fetcher`.
+
+    Threads, not asyncio: an answer that arrives at asyncio while the interpreter exits can abort the process.
 
     Attributes:
         requests, bytes: answered so far.
@@ -101,17 +101,15 @@ class Fetcher:
     def __init__(self) -> None:
         self.requests = self.bytes = 0
         self._latency, self._rate = 0.0, 0.0
-        self._loop = asyncio.new_event_loop()
-        self._small = asyncio.Semaphore(_SMALL_AT_ONCE)
-        self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
-        threading.Thread(target=self._loop.run_forever, name="feedmill-fetcher", daemon=True).start()
+        self._small = ThreadPoolExecutor(_SMALL_AT_ONCE, "feedmill-fetch")
+        self._large = ThreadPoolExecutor(_LARGE_AT_ONCE, "feedmill-fetch-large")
 
     def gap(self) -> int:
         """Return the largest gap worth bridging: what the network delivers while a request waits for its turn."""
         return int(min(_FAR, SMALL + self._rate * self._latency / _SMALL_AT_ONCE))
 
     def fetch(self, store: ObjectStore, requests: Sequence[tuple[str, int, int]]) -> list[Bytes]:
-        """Return ranges of objects, in order. If one request fails, the others are cancelled.
+        """Return ranges of objects, in order. If one request fails, those that have not begun are cancelled.
 
         Args:
             requests: key of the object, begin, end.
@@ -119,36 +117,29 @@ class Fetcher:
         Raises:
             Failed: the first error of `obstore`, with the number of its request.
         """
-        future: Future[list[Bytes]] = asyncio.run_coroutine_threadsafe(self._all(store, requests), self._loop)
+        if len(requests) == 1:
+            return [self._one(store, 0, *requests[0])]
+        futures = []
+        for number, (key, begin, end) in enumerate(requests):
+            pool = self._small if end - begin < SMALL else self._large
+            futures.append(pool.submit(self._one, store, number, key, begin, end))
         try:
-            return future.result()
-        except BaseException:  # an interrupt of the caller, too: the requests end with it
-            future.cancel()
-            raise
+            return [future.result() for future in futures]
+        finally:
+            for future in futures:
+                future.cancel()
 
-    async def _all(self, store: ObjectStore, requests: Sequence[tuple[str, int, int]]) -> list[Bytes]:
-        tasks = [asyncio.ensure_future(self._one(store, number, *each)) for number, each in enumerate(requests)]
-        try:
-            return await asyncio.gather(*tasks)
-        except BaseException:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            raise
-
-    async def _one(self, store: ObjectStore, number: int, key: str, begin: int, end: int) -> Bytes:
+    def _one(self, store: ObjectStore, number: int, key: str, begin: int, end: int) -> Bytes:
         import obstore
 
-        async with self._small if end - begin < SMALL else self._large:
-            asked = time.perf_counter()
-            try:
-                data = await obstore.get_range_async(store, key, start=begin, end=end)
-            except Exception as error:
-                raise Failed(number, error) from error
-            seconds = time.perf_counter() - asked
+        asked = time.perf_counter()
+        try:
+            data = obstore.get_range(store, key, start=begin, end=end)
+        except Exception as error:
+            raise Failed(number, error) from error
         self.requests += 1
         self.bytes += len(data)
-        self._measure(end - begin, seconds)
+        self._measure(end - begin, time.perf_counter() - asked)
         return data
 
     def _measure(self, size: int, seconds: float) -> None:
@@ -163,7 +154,7 @@ _fetchers: list[Fetcher] = []
 
 
 def fetcher() -> Fetcher:
-    """Return the fetcher of this process; its thread starts with the first call."""
+    """Return the fetcher of this process; its threads start when they are needed."""
     with _lock:
         if not _fetchers:
             _fetchers.append(Fetcher())
