@@ -150,7 +150,7 @@ class Pages:
             pause = min(0.01, 1.5 * pause)
 
     def put(self, begin: int, data: Buffer) -> bool:
-        """Store bytes of the object. Pages that are present, or that another process is writing, stay as they are.
+        """Store bytes of the object. Pages that are present stay as they are.
 
         Args:
             begin: offset of the first byte, a multiple of `PAGE`.
@@ -178,7 +178,10 @@ class Pages:
                 return False
             with RangeLock(self._files.map) as lock:
                 for low, high in runs(wanted):
-                    for a, b in lock.take_parts(fcntl.F_WRLCK, WRITE, first + low, first + high):
+                    # In ascending order, so that two writers never wait for each other.
+                    lock.take(fcntl.F_WRLCK, WRITE + first + low, high - low, wait=True)
+                    absent = self._records["state"][first + low : first + high] != PRESENT
+                    for a, b in ((first + low + a, first + low + b) for a, b in runs(absent)):
                         self._write(a, b, view[a * PAGE - begin : min(b * PAGE, self.size) - begin])
         except OSError as error:
             owner.disable(error)
@@ -191,10 +194,9 @@ class Pages:
         while done < len(view):
             done += os.pwrite(self.fd, view[done:], first * PAGE + done)
         records = self._records[first:last]
-        absent = records["state"] != PRESENT
         # Counted before the state is set: a process killed in between leaves a count that is too high, which the next
         # eviction corrects; one that is too low would let the cache grow.
-        self._count(int(page_sizes(self.header, first + np.flatnonzero(absent)).sum()))
+        self._count(len(view))
         starts = range(0, len(view), PAGE)
         records["digest"] = [xxhash.xxh3_64_intdigest(view[at : at + PAGE]) for at in starts]
         records["generation"] += 1

@@ -50,6 +50,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _KEEP = 0.95
 _SLACK = 1 << 20
+_RECOUNT = 1 << 28  # bytes put after which the counter is compared with the maps; or a 20th of the size
 
 
 class Cached(NamedTuple):
@@ -106,7 +107,7 @@ class PageCache:
         self._lock, self._evicting = threading.RLock(), threading.Lock()
         self._open: weakref.WeakValueDictionary[tuple[str, str], Pages] = weakref.WeakValueDictionary()
         self._private: dict[str, Pages] = {}
-        self._fd = -1
+        self._fd, self._uncounted = -1, 0
         try:
             if folder is None:
                 self.usage = Usage(os.memfd_create("feedmill-usage", os.MFD_CLOEXEC))
@@ -116,7 +117,7 @@ class PageCache:
             flags = os.O_RDWR | os.O_CREAT | _FILE
             self.usage = Usage(os.open("usage", flags, 0o600, dir_fd=self._fd))
             if self.usage.fresh:
-                self._recount(list(self._objects()))
+                self._recount(list(self._objects()), 0)
         except OSError as error:
             self.disable(error)
 
@@ -184,14 +185,18 @@ class PageCache:
         usage = self.usage
         if usage is None or size > self.size:
             return False
-        if usage.bytes + size <= self.size:
+        self._uncounted += size
+        if usage.bytes + size <= self.size and self._uncounted < max(_RECOUNT, self.size // 20):
             return True
         try:
             with self._evicting:
-                if usage.bytes + size > self.size:
+                seen = usage.bytes
+                if seen + size > self.size or self._uncounted >= max(_RECOUNT, self.size // 20):
+                    self._uncounted = 0
                     objects = list(self._objects(sweep=True))
-                    self._recount(objects)
-                    self._evict(objects, usage, max(0, min(int(_KEEP * self.size), self.size - size)))
+                    self._recount(objects, seen)
+                    if usage.bytes + size > self.size:
+                        self._evict(objects, usage, max(0, min(int(_KEEP * self.size), self.size - size)))
         except OSError as error:
             self.disable(error)
         return usage.bytes + size <= self.size
@@ -237,11 +242,10 @@ class PageCache:
                     self._open[item.group, item.header.name] = pages
             return pages
 
-    def _recount(self, objects: list[_Object]) -> None:
+    def _recount(self, objects: list[_Object], seen: int) -> None:
         """Correct the shared counter, and free what processes wrote that were killed before they said so."""
         if self.usage is None:
             return
-        seen = int(self.usage.bytes)
         total = 0
         for item in objects:
             present = np.flatnonzero(item.records["state"] == PRESENT)
