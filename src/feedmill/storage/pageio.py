@@ -294,8 +294,10 @@ class Pages:
         np.add.at(edges, begins[filled] // PAGE, 1)
         np.add.at(edges, -(-ends[filled] // PAGE), -1)
         with RangeLock(self._files.map) as lock:
-            for first, last in runs(np.cumsum(edges[:-1]) > 0):
+            wanted = np.cumsum(edges[:-1]) > 0
+            for first, last in runs(wanted):
                 lock.take(fcntl.F_RDLCK, PIN + first, last - first, wait=True)
+            for first, last in runs(wanted & (self._records["session"] != self._mapped.session)):
                 self._verify(first, last)
             yield self.present(begins, ends)
 
