@@ -1,0 +1,179 @@
+"""Locks on ranges of a file that the kernel releases when their holder dies, and holes in files.
+
+Locks belong to an *open file description* (``F_OFD_SETLK``), so two threads of a process exclude each other as two
+processes do. Each `RangeLock` therefore opens the file again, through ``/proc``: that needs no path, and works for
+memory files and for files whose folder was deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import functools
+import os
+import struct
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Self
+
+Range = tuple[int, int]
+
+_FLOCK = struct.Struct("@hhqqi0q")
+_BUSY = (errno.EAGAIN, errno.EACCES)
+_KEEP_SIZE_AND_PUNCH = 0x01 | 0x02
+_held: weakref.WeakSet[RangeLock] = weakref.WeakSet()
+
+
+def _request(kind: int, begin: int, length: int) -> bytes:
+    return _FLOCK.pack(kind, os.SEEK_SET, begin, length, 0)
+
+
+def set_lock(fd: int, kind: int, begin: int, length: int, *, wait: bool = False) -> bool:
+    """Lock, convert or release bytes of a file for the open file description of `fd`.
+
+    Args:
+        kind: ``fcntl.F_RDLCK``, ``F_WRLCK`` or ``F_UNLCK``.
+        begin: first byte; it may lie beyond the end of the file.
+        length: number of bytes, at least 1.
+        wait: wait while another description has a conflicting lock.
+
+    Returns:
+        Whether the lock was taken; always True with `wait`.
+
+    Raises:
+        OSError: the file system has no such locks.
+    """
+    try:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK, _request(kind, begin, length))
+    except OSError as error:
+        if not wait and error.errno in _BUSY:
+            return False
+        raise
+    return True
+
+
+def is_locked(fd: int, begin: int, length: int) -> bool:
+    """Return whether another open file description than that of `fd` has a lock in a range of bytes."""
+    answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _request(fcntl.F_WRLCK, begin, length))
+    return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+
+
+class RangeLock:
+    """Locks of one open file description, released together by `release`, at the end of a ``with`` block, when the
+    object is collected, or by the kernel when the process dies."""
+
+    def __init__(self, fd: int) -> None:
+        """Open the file of the descriptor `fd` again. Raises OSError."""
+        self.fd = os.open(f"/proc/self/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
+        self._close: Callable[[], object] = weakref.finalize(self, os.close, self.fd)
+        _held.add(self)
+
+    def take(self, kind: int, begin: int, length: int, *, wait: bool = False) -> bool:
+        """Lock a range as `set_lock` does."""
+        return set_lock(self.fd, kind, begin, length, wait=wait)
+
+    def drop(self, begin: int, length: int) -> None:
+        """Release a part of what is locked."""
+        set_lock(self.fd, fcntl.F_UNLCK, begin, length)
+
+    def take_parts(self, kind: int, base: int, begin: int, end: int) -> list[Range]:
+        """Lock those of the bytes `begin` to `end`, counted from `base`, that nobody else has locked.
+
+        A range that is partly locked by others is halved: the number of calls grows with the number of conflicts,
+        not with the length.
+        """
+        if begin >= end:
+            return []
+        if self.take(kind, base + begin, end - begin):
+            return [(begin, end)]
+        if end - begin == 1:
+            return []
+        middle = (begin + end) // 2
+        left, right = self.take_parts(kind, base, begin, middle), self.take_parts(kind, base, middle, end)
+        if left and right and left[-1][1] == right[0][0]:
+            return [*left[:-1], (left[-1][0], right[0][1]), *right[1:]]
+        return left + right
+
+    def release(self) -> None:
+        """Release all locks. A second call does nothing."""
+        # Not by closing alone: a forked child may have inherited the description.
+        with contextlib.suppress(OSError):
+            if self._close.alive:  # type: ignore[attr-defined]
+                set_lock(self.fd, fcntl.F_UNLCK, 0, 1 << 62)
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class Claim(contextlib.AbstractContextManager["Claim"]):
+    """Pages that the holder has promised to fetch, until `release`, the end of the ``with`` block, or its death.
+
+    Attributes:
+        mine: byte ranges to fetch: missing, and claimed by nobody else.
+        others: missing byte ranges that somebody else is fetching.
+    """
+
+    def __init__(self, lock: RangeLock, mine: list[Range], others: list[Range]) -> None:
+        self._lock, self.mine, self.others = lock, mine, others
+
+    def release(self) -> None:
+        """Release the pages. A second call does nothing."""
+        self._lock.release()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def _close_inherited() -> None:
+    """Close the parent's locks in a forked child: they would outlive the parent otherwise."""
+    for lock in list(_held):
+        lock._close()
+
+
+os.register_at_fork(after_in_child=_close_inherited)
+
+
+@contextlib.contextmanager
+def locked(fd: int, begin: int, length: int = 1) -> Iterator[None]:
+    """Wait for an exclusive lock on a range, and release it at the end of the block."""
+    with RangeLock(fd) as lock:
+        lock.take(fcntl.F_WRLCK, begin, length, wait=True)
+        yield
+
+
+def punch_hole(fd: int, begin: int, length: int) -> bool:
+    """Give the bytes of a range back to the file system; they read as zeros, and the file keeps its size.
+
+    Returns:
+        False if the file system or the C library cannot do that.
+
+    Raises:
+        OSError: another error.
+    """
+    fallocate = _fallocate()
+    if fallocate is None:
+        return False
+    if fallocate(fd, _KEEP_SIZE_AND_PUNCH, begin, length) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.EOPNOTSUPP, errno.ENOSYS):
+        return False
+    raise OSError(code, os.strerror(code))
+
+
+@functools.cache
+def _fallocate() -> Callable[[int, int, int, int], int] | None:
+    """The C library's ``fallocate``: Python has `os.posix_fallocate` only, which makes no holes."""
+    try:
+        function = ctypes.CDLL(None, use_errno=True).fallocate
+    except (OSError, AttributeError):
+        return None
+    function.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+    function.restype = ctypes.c_int
+    return function

@@ -1,0 +1,322 @@
+"""The two files of a cached object: its data with holes, and a map of the pages that are present.
+
+The map is a header of `HEADER` bytes and one record of 40 bytes for each page of `PAGE` bytes. It is always allocated
+in full, because writing into a hole of a mapped file on a full disk would kill the process.
+
+A map has a *session* number. It grows when the map was not closed properly or the machine was started again; a page
+whose record has another session is compared with its hash before it is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import functools
+import mmap
+import os
+import stat
+import struct
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from feedmill.errors import StorageError
+from feedmill.storage.pagelocks import set_lock
+
+PAGE = 128 * 1024
+HEADER = 16 * 1024
+LAYOUT = 1
+PRESENT = 0x50414745  # not 1: damaged records should not look like pages
+FAR = (1 << 63) - 1
+"""Next use of a page that is not known."""
+
+CLAIM, WRITE, PIN, USERS = 0, 1 << 40, 2 << 40, 3 << 40
+"""Where the locks of each kind begin in the map file; all but `USERS` have one byte for each page."""
+
+RECORD = np.dtype(
+    [
+        ("state", "<u4"),
+        ("generation", "<u4"),
+        ("last_use", "<i8"),
+        ("next_use", "<i8"),
+        ("run", "<u4"),
+        ("session", "<u4"),
+        ("digest", "<u8"),
+    ]
+)
+Records = npt.NDArray[np.void]
+
+_MAGIC = b"FMPAGES\0"
+_FIXED = struct.Struct("<8sIIQHH")
+_STATE = np.dtype([("boot", "S40"), ("clean", "<u4"), ("session", "<u4")])
+_STATE_AT, _DIGEST_AT, _TEXT_AT = 64, 120, 128
+_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_TRIES = 20
+
+
+class Header(NamedTuple):
+    """What a map says about its object: URL, version, and size in bytes."""
+
+    url: str
+    version: str
+    size: int
+
+    @property
+    def pages(self) -> int:
+        """Number of pages."""
+        return -(-self.size // PAGE)
+
+    @property
+    def length(self) -> int:
+        """Size of the map file in bytes."""
+        return HEADER + self.pages * RECORD.itemsize
+
+    @property
+    def name(self) -> str:
+        """Name of the object's files without suffix."""
+        return xxhash.xxh3_128_hexdigest(f"{self.url}\0{self.version}\0{self.size}".encode("utf-8", "surrogateescape"))
+
+    def encode(self) -> bytes:
+        """Return the header's bytes. Raises `StorageError` if URL and version are too long for it."""
+        url, version = (text.encode("utf-8", "surrogateescape") for text in (self.url, self.version))
+        fixed = _FIXED.pack(_MAGIC, LAYOUT, PAGE, self.size, len(url), len(version)) if len(url) < HEADER else b""
+        if not fixed or _TEXT_AT + len(url) + len(version) > HEADER:
+            raise StorageError("this URL is too long for the page cache", file=self.url[:200], kind="url")
+        digest = xxhash.xxh3_64_digest(fixed + url + version)
+        return (fixed.ljust(_DIGEST_AT, b"\0") + digest + url + version).ljust(HEADER, b"\0")
+
+
+class Usable(NamedTuple):
+    """Open descriptors of an object's data and map."""
+
+    data: int
+    map: int
+
+    def close(self) -> None:
+        """Close both."""
+        for fd in self:
+            os.close(fd)
+
+
+def read_header(fd: int) -> Header | None:
+    """Return the header of a map file; None if it is damaged, truncated, or of another version. Raises OSError."""
+    data = os.pread(fd, HEADER, 0)
+    if len(data) < HEADER:
+        return None
+    magic, layout, page, size, n, m = _FIXED.unpack_from(data)
+    text = data[_TEXT_AT : _TEXT_AT + n + m]
+    digest = xxhash.xxh3_64_digest(data[: _FIXED.size] + text)
+    if (magic, layout, page) != (_MAGIC, LAYOUT, PAGE) or digest != data[_DIGEST_AT:_TEXT_AT]:
+        return None
+    url, version = (part.decode("utf-8", "surrogateescape") for part in (text[:n], text[n:]))
+    header = Header(url, version, size)
+    return header if os.fstat(fd).st_size == header.length else None
+
+
+def read_records(fd: int, header: Header) -> Records:
+    """Return a copy of a map's records, without locks. Raises OSError."""
+    data = os.pread(fd, header.length - HEADER, HEADER)
+    return np.frombuffer(data[: len(data) // RECORD.itemsize * RECORD.itemsize], RECORD)
+
+
+def page_sizes(header: Header, pages: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the bytes of each page; the last page of an object may be shorter."""
+    return np.minimum(PAGE, header.size - pages * PAGE)
+
+
+def runs(flags: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Return begin and end of each run of True."""
+    edges = np.flatnonzero(np.diff(flags.astype(np.int8), prepend=0, append=0))
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+
+
+class MappedFile:
+    """A map file in memory.
+
+    Attributes:
+        records: one record for each page, shared with all processes.
+    """
+
+    def __init__(self, fd: int, header: Header) -> None:
+        self._mmap = mmap.mmap(fd, header.length)
+        self._state: npt.NDArray[Any] = np.frombuffer(self._mmap, _STATE, 1, _STATE_AT)
+        self.records: Records = np.frombuffer(self._mmap, RECORD, header.pages, HEADER)
+
+    @property
+    def session(self) -> int:
+        """Number of the map's session."""
+        return int(self._state["session"][0])
+
+    def begin(self, alone: bool) -> None:
+        """Note that the map is open; begin a new session where the content may differ from the map."""
+        state = self._state
+        if state["boot"][0] != _boot() or (alone and not state["clean"][0]):
+            state["session"] += 1
+            state["boot"] = _boot()
+        state["clean"] = 0
+
+    def end(self) -> None:
+        """Note that the map was closed properly."""
+        self._state["clean"] = 1
+
+
+@functools.cache
+def _boot() -> bytes:
+    try:
+        with open("/proc/sys/kernel/random/boot_id", "rb") as f:
+            return f.read().strip()[:40]
+    except OSError:
+        return b""
+
+
+def make_private(header: Header, *, use: bool = True) -> tuple[Usable, MappedFile]:
+    """Create data and map as memory files of this process, with memory for the map if pages are put into it. Raises
+    OSError."""
+    files = Usable(*(os.memfd_create("feedmill-pages", os.MFD_CLOEXEC) for _ in range(2)))
+    _initialize(files, header, allocate=use)
+    mapped = MappedFile(files.map, header)
+    mapped.begin(True)
+    return files, mapped
+
+
+def open_files(folder: int, header: Header, *, create: bool) -> tuple[Usable, MappedFile] | None:
+    """Open the files of an object in a folder, given as a descriptor; invalid ones are made again.
+
+    Returns:
+        Descriptors and map; None if the files are absent or invalid, and `create` is False.
+
+    Raises:
+        OSError: the file system refuses it.
+        StorageError: something else lies under the names of the files, such as a link.
+    """
+    for left in reversed(range(_TRIES)):
+        files = None
+        try:
+            files = _open_pair(folder, header.name, create)
+            alone = set_lock(files.map, fcntl.F_WRLCK, USERS, 1)
+            if not alone:
+                set_lock(files.map, fcntl.F_RDLCK, USERS, 1, wait=True)
+            if is_at(folder, header.name + ".map", files.map) and is_at(folder, header.name + ".data", files.data):
+                valid = read_header(files.map) == header and os.fstat(files.data).st_size == header.size
+                if not valid and not create:
+                    files.close()
+                    return None
+                if not valid and alone:
+                    _initialize(files, header)
+                if valid or alone:
+                    mapped = MappedFile(files.map, header)
+                    mapped.begin(alone)
+                    set_lock(files.map, fcntl.F_RDLCK, USERS, 1)
+                    return files, mapped
+                if left < _TRIES // 2:  # the other users keep the damaged files
+                    remove_files(folder, header.name)
+        except FileNotFoundError:
+            if not create:
+                return None
+            if not left:
+                raise
+        except BaseException:
+            if files is not None:
+                files.close()
+            raise
+        if files is not None:
+            files.close()
+        time.sleep(0.002)
+    raise StorageError("the files of the page cache are replaced again and again", file=header.url, kind="cache")
+
+
+def _open_pair(folder: int, name: str, create: bool) -> Usable:
+    of_map = _open_file(folder, name + ".map", create)
+    try:
+        return Usable(_open_file(folder, name + ".data", create), of_map)
+    except BaseException:
+        os.close(of_map)
+        raise
+
+
+def _open_file(folder: int, name: str, create: bool) -> int:
+    try:
+        fd = os.open(name, _FLAGS | (os.O_CREAT if create else 0), 0o600, dir_fd=folder)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise
+    else:
+        status = os.fstat(fd)
+        if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
+            return fd
+        os.close(fd)
+    raise StorageError(
+        "this is not a file of the page cache: expected a regular file with one name",
+        file=name,
+        kind="link",
+        fix="Remove it.",
+    )
+
+
+def is_at(folder: int, name: str, fd: int) -> bool:
+    """Return whether the name leads to the open file."""
+    try:
+        return os.path.samestat(os.stat(name, dir_fd=folder, follow_symlinks=False), os.fstat(fd))
+    except FileNotFoundError:
+        return False
+
+
+def _initialize(files: Usable, header: Header, *, allocate: bool = True) -> None:
+    """Make the files of an object without pages. The caller is their only user. The header comes last."""
+    encoded = header.encode()
+    os.ftruncate(files.map, 0)
+    os.ftruncate(files.data, 0)
+    os.ftruncate(files.data, header.size)
+    if allocate:
+        os.posix_fallocate(files.map, 0, header.length)
+    else:
+        os.ftruncate(files.map, header.length)
+    os.pwrite(files.map, encoded, 0)
+
+
+def remove_files(folder: int, name: str) -> None:
+    """Unlink data and map; processes that have them open keep them."""
+    for suffix in (".data", ".map"):  # the map last: it says what the data is
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name + suffix, dir_fd=folder)
+
+
+def remove_damaged(folder: int, name: str) -> None:
+    """Unlink the files of an object whose map is damaged or whose data is absent, unless they are open somewhere."""
+    try:
+        fd = _open_file(folder, name + ".map", False)
+    except (OSError, StorageError):
+        return
+    try:
+        if set_lock(fd, fcntl.F_WRLCK, USERS, 1) and is_at(folder, name + ".map", fd):
+            with contextlib.suppress(FileNotFoundError):
+                os.stat(name + ".data", dir_fd=folder, follow_symlinks=False)
+                if read_header(fd) is not None:
+                    return
+            remove_files(folder, name)
+    finally:
+        os.close(fd)
+
+
+def remove_unused(folder: int, header: Header) -> int | None:
+    """Unlink the files of an object unless they are open somewhere.
+
+    Returns:
+        The bytes of the pages that were present; None if the files are in use or absent.
+    """
+    try:
+        fd = _open_file(folder, header.name + ".map", False)
+    except (OSError, StorageError):
+        return None
+    try:
+        if not set_lock(fd, fcntl.F_WRLCK, USERS, 1) or not is_at(folder, header.name + ".map", fd):
+            return None
+        pages = np.flatnonzero(read_records(fd, header)["state"] == PRESENT)
+        remove_files(folder, header.name)
+        return int(page_sizes(header, pages).sum())
+    finally:
+        os.close(fd)
