@@ -1,11 +1,10 @@
 """Parse YAML as Energon does, with line numbers for error messages.
 
-Energon's own scalar rules hold, so a file means the same in both: quoted and block scalars are text; plain ones are
-None (``null``, ``~``, nothing; any case), true (``true``, ``yes``), false (``false``, ``no``), a float where they
-hold a ``.`` or ``e`` and Python's `float` takes them, an int where Python's `int` does, and text otherwise. So
-``0x10``, ``12:30``, ``off`` and dates are text. Keys are always text. There are no anchors and no aliases (refused),
-tags are ignored, and one file is one document. Where Energon silently keeps the last of two equal keys, that is an
-error here.
+The scalar rules are Energon's, so a file has the same meaning in both: quoted and block scalars are text. Plain ones
+are None (``null``, ``~``, nothing; any case), true (``true``, ``yes``), false (``false``, ``no``), a float if they
+contain ``.`` or ``e`` and Python's `float` accepts them, an int if Python's `int` does, and text otherwise. So
+``0x10``, ``12:30``, ``off`` and dates are text. Keys are always text. Anchors and aliases are rejected, tags are
+ignored, and one file is one document. Two equal keys are an error; Energon silently keeps the last.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ def read_config(text: str | bytes, where: str) -> Document:
 
 
 def read_yaml(text: str | bytes, where: str) -> Document:
-    """One YAML document by Energon's rules; an empty file is None.
+    """Parse one YAML document by Energon's rules; an empty file is None.
 
     Raises:
         ConfigError: a syntax error, an anchor or alias, a key given twice, or several documents; names file and line.
@@ -97,10 +96,10 @@ def read_yaml(text: str | bytes, where: str) -> Document:
 
 
 def read_settings(text: str | bytes, where: str) -> Any:
-    """YAML of other tools as safe loaders read it, aliases included.
+    """Parse YAML of other tools as safe loaders do, with aliases.
 
     Raises:
-        ConfigError: a syntax error, or a key given twice, of which they would lose one without a word.
+        ConfigError: a syntax error, or a duplicate key, which safe loaders silently drop.
     """
     try:
         refuse_twice(compose(text, where), where)
@@ -110,7 +109,7 @@ def read_settings(text: str | bytes, where: str) -> Any:
 
 
 def compose(text: str | bytes, where: str, loader: Any = _SAFE) -> yaml.Node | None:
-    """Return the nodes of a document that is safe to build values of; None for an empty one.
+    """Return the nodes of a document after checking depth and aliases; None for an empty document.
 
     Raises:
         yaml.YAMLError, ValueError: it is no YAML.
@@ -129,7 +128,7 @@ def compose(text: str | bytes, where: str, loader: Any = _SAFE) -> yaml.Node | N
 
 
 def _unfolded(node: yaml.Node, where: str, written: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    """How many values a node unfolds to and how deep they are, with what aliases repeat; `written` has each node."""
+    """Return the number of values a node unfolds to, and their depth, including aliases; `written` has each node."""
     if id(node) in written:
         if not written[id(node)][0]:
             raise _refused("an alias contains itself", node, where)
@@ -153,7 +152,7 @@ def _refused(what: str, at: Any, where: str, fix: str = "Remove it.") -> ConfigE
 
 
 def refuse_twice(node: yaml.Node | None, where: str) -> None:
-    """Raise `ConfigError` for a key given twice in one mapping, of which one would be lost without a word."""
+    """Raise `ConfigError` for a duplicate key in a mapping."""
     todo: list[Any] = [node]
     seen: set[int] = set()
     while todo:

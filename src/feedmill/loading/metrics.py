@@ -1,10 +1,10 @@
-"""What loading costs, step by step: how long the training loop waited, and what the batches took to make.
+"""Metrics of loading: how long the training loop waited for batches, and the time to make them.
 
     loader = Loader(plan, 32, telemetry=Telemetry(every=60, jsonl="loading.jsonl", prometheus="/metrics/feedmill.prom"))
     loader.metrics.snapshot()
 
-Measuring takes some microseconds per batch. Batches are made ahead: the time that making took is not time that was
-waited for, unless the queue was empty.
+Measuring takes some microseconds per batch. Batches are prefetched, so the time to make them is waiting time only if
+the queue was empty.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Telemetry:
     """The destination and interval of a loader's metrics.
 
     Args:
-        every: seconds between two reports.
-        log: a line to the logger ``feedmill``.
+        every: seconds between reports.
+        log: whether to log a line to the logger ``feedmill``.
         jsonl: a file to which a JSON object is appended; ``{rank}`` in it is replaced.
         prometheus: a file in Prometheus' text format, replaced as a whole (for its node exporter); ``{rank}`` as above.
 
@@ -66,17 +66,18 @@ class Telemetry:
 
 
 class Metrics:
-    """Counters of one loader, and the last step's figures.
+    """Counters of one loader, and the figures of the last step.
 
     Attributes:
-        batches, samples, failures, skipped: since the loader was made; position: as the loader's.
-        wait_seconds, step_seconds: of the loop that takes batches; `seconds`: of making them, stage by stage.
-        last_wait: seconds that the last batch was waited for.
+        batches, samples, failures, skipped: since the loader was created; position: that of the loader.
+        wait_seconds, step_seconds: waiting and step time of the training loop; `seconds`: time to make batches, by
+            stage.
+        last_wait: seconds of waiting for the last batch.
         balanced: batches that were balanced; spreads: the sum over them of the highest cost of a rank divided by the
             mean over all ranks; worst_spread: the highest of these.
         over_budget: steps in which the batch of some rank cost more than its budget; worst_budget_share: the highest
             cost of a rank divided by its budget.
-        ready: batches that were there already when they were asked for.
+        ready: batches that were ready when requested.
     """
 
     def __init__(self, rank: int = 0) -> None:
@@ -90,7 +91,7 @@ class Metrics:
         self._last_report = time.monotonic()
 
     def given(self, waited: float, now: float) -> None:
-        """A batch was given out after this many seconds of waiting."""
+        """Record that a batch was yielded after this many seconds of waiting."""
         self.batches += 1
         self.last_wait = waited
         self.wait_seconds += waited
@@ -106,8 +107,12 @@ class Metrics:
         spread: float | None = None,
         budget_share: float | None = None,
     ) -> None:
-        """What one batch, or window of samples, took, how its cost was spread over ranks, if it was balanced, and how
-        much of its budget the costliest rank took, if there was one."""
+        """Record the time to make one batch or window of samples.
+
+        Args:
+            spread: the spread of its cost over ranks, if it was balanced.
+            budget_share: the share of the budget that the most expensive rank used, if there is a budget.
+        """
         self.samples += samples
         if spread is not None:
             self.balanced += 1
@@ -120,15 +125,15 @@ class Metrics:
             self.seconds[stage] += taken
 
     def transferred(self, seconds: float) -> None:
-        """What the copy of one batch to the device took."""
+        """Record the time to copy one batch to the device."""
         self.seconds["transfer"] += seconds
 
     def pause(self) -> None:
-        """The loop has ended or was left: the time until the next batch is nobody's step."""
+        """Record that the loop has ended: the time until the next batch is not part of a step."""
         self._last = None
 
     def snapshot(self) -> dict[str, Any]:
-        """Return all figures as plain data; rates are over the time in which batches were taken."""
+        """Return all figures as plain data; rates are relative to the time in which batches were requested."""
         busy = max(self.step_seconds, self.wait_seconds, 1e-9)
         return {
             "rank": self.rank,
@@ -150,7 +155,7 @@ class Metrics:
         }
 
     def prometheus(self) -> str:
-        """Prometheus' text format, one series each, labelled with the rank."""
+        """Return the figures in the text format of Prometheus, one series each, labeled with the rank."""
         found = self.snapshot()
         lines = []
         for name, text in _HELP.items():
