@@ -1,4 +1,4 @@
-"""Who makes the batches: the loop itself, threads, or processes; in every case the same batches in the same order."""
+"""Prefetch batches in threads or processes, or make them in the loop: the same batches in the same order."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class Workers:
     """The options of prefetching: workers, threads or processes, and batches in flight.
 
     Args:
-        count: threads or processes; with 0 each batch is made when it is asked for.
-        processes: processes instead of threads, for transforms that keep Python's interpreter busy. They get the plan
-            (a recipe's plan is made again in each), `transform` and `collate` by pickling: functions at the top level
-            of a module. Arrays come back in shared memory that has no name.
-        restarts: how often the processes of one iteration are started again after one died or hung. What they had not
-            finished is made again, so the stream stays as it is.
-        timeout: seconds that the next batch may take before its worker counts as hung; None for ever. Processes only:
-            a thread cannot be ended.
+        count: number of threads or processes; with 0, each batch is made when it is requested.
+        processes: use processes instead of threads, for transforms that keep Python's interpreter busy. The plan (that
+            of a recipe is compiled again in each), `transform` and `collate` are pickled: they must be functions at the
+            top level of a module. Arrays are returned in anonymous shared memory.
+        restarts: maximum number of restarts per iteration after a process died or hung. Unfinished batches are made
+            again, so the stream does not change.
+        timeout: seconds after which the worker of the next batch counts as hung; None: never. Requires processes,
+            because a thread cannot be ended.
 
     Raises:
-        ConfigError: numbers that are invalid.
+        ConfigError: an invalid number.
     """
 
     count: int = 0
@@ -61,11 +61,11 @@ class Workers:
 
 
 def chosen(workers: int | str | Workers, make: Make) -> Workers:
-    """Return what a loader's argument `workers` means.
+    """Return the workers that the argument `workers` of a loader names.
 
-    ``"auto"``: as many as there are cores for this process (the machine's, divided among the ranks on it), less one for
-    the training loop; processes where the transform or the collate function is the user's own and can be sent to them,
-    else threads, as reading and decoding leave the interpreter to others.
+    ``"auto"``: one per core of this process (the cores of the machine divided by its ranks), minus one for the training
+    loop. Processes if the transform or collate function is user code that can be pickled; otherwise threads, because
+    reading and decoding release the interpreter.
 
     Raises:
         ConfigError: no number, ``"auto"`` or `Workers`.
@@ -90,13 +90,13 @@ def chosen(workers: int | str | Workers, make: Make) -> Workers:
 
 
 def make_ahead(make: Make, steps: Iterable[Step], workers: Workers, prefetch: int) -> Generator[Made, None, None]:
-    """Return the batches of steps, in order. However the iteration ends, its threads or processes have ended then.
+    """Return the batches of steps, in order. Its threads or processes end with the iteration.
 
     Args:
-        prefetch: batches per worker that are begun or wait to be taken.
+        prefetch: maximum number of batches per worker that are in progress or ready.
 
     Raises:
-        FeedmillError: what making a batch raised, in its place; or workers that died or hung too often.
+        FeedmillError: the error of a batch, at its position; or workers died or hung too often.
     """
     in_flight = workers.count * prefetch
     if not workers.processes:

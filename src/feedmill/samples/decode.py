@@ -1,8 +1,8 @@
-"""What a part's bytes mean, from the last suffix of its name.
+"""Decode parts by the last suffix of their names.
 
-Suffixes of images, audio and video are matched in any case, all others as written. Nothing in the data may run code:
-pickles stay bytes unless trusted, arrays are read without object types. Audio and video become a handle that decodes
-when it is asked (`feedmill.samples.avdecoder`), or the options of the decoder.
+Suffixes of images, audio and video are case-insensitive, all others are case-sensitive. Data never runs code: pickles
+stay bytes unless trusted, and arrays are read without object types. Audio and video become a handle that decodes
+on request (`feedmill.samples.avdecoder`), or the options of the decoder.
 """
 
 from __future__ import annotations
@@ -32,22 +32,21 @@ PICKLE_SUFFIXES = frozenset({"pickle", "pkl", "pyd"})
 
 
 class Decoder:
-    """(part name, bytes) -> value. Holds settings only, so it pickles and is safe to call from many threads.
+    """(part name, bytes) -> value. Has only settings, so it can be pickled and called from several threads.
 
     Args:
         image: the image spec, see `feedmill.samples.images`; ``rgb8`` gives ``uint8[H, W, 3]``.
-        av: what audio and video become: ``AVDecoder``, a handle that gives clips when asked (torch tensors where the
+        av: result of audio and video: ``AVDecoder``, a handle that decodes clips on request (torch tensors if the
             image spec is one of torch, numpy arrays otherwise); ``numpy`` or ``torch``, an `AVData` of everything;
             ``pyav``, an open container of PyAV; ``bytes``.
-        video_decode_audio: whether ``numpy`` and ``torch`` have a video's audio too.
-        guess_content: whether the content says what is an image, audio or video, and the name only where that says
-            nothing.
+        video_decode_audio: whether ``numpy`` and ``torch`` include the audio of a video.
+        guess_content: whether to detect images, audio and video by content, and by name only if that fails.
         trust: whether ``.pyd``, ``.pickle`` and ``.pkl`` parts are unpickled, which runs code that the data names.
         tensors: what ``.pth`` parts become, ``numpy`` or ``torch``, see `feedmill.formats.pth`; trust changes nothing.
 
     Raises (when called):
-        DataError: the bytes are not what the suffix promises.
-        MissingExtra: a package that this kind of part needs is not installed.
+        DataError: the bytes do not match the suffix.
+        MissingExtra: a package for this kind of part is not installed.
 
     >>> Decoder()("json", b'{"caption": "a cat"}')
     {'caption': 'a cat'}

@@ -49,29 +49,29 @@ def open(
             ``.npy`` of Dolma; ``.parquet`` and ``.arrow`` files; a dataset of Hugging Face, LeRobot, MosaicML or
             img2dataset; a path or URL. Patterns (``{000..099}``, ``*``) and lists of ``.tar``, ``.parquet`` or token
             files of one format (``.pbin``, ``.ds``, ``.bin``, ``.npy``) are opened as one dataset.
-        split: a split by name; None opens everything (but excluded shards and samples).
-        dataset_config: another description than ``dataset.yaml`` in ``.nv-meta``, or another manifest than
-            ``manifest.jsonl`` in the folder.
-        split_config: another split file than ``split.yaml`` in ``.nv-meta``.
-        decode: how parts become values, see `Decoder` and `SampleDecoder`; None leaves them bytes.
-        raw: ignore the description: samples stay mappings of parts.
+        split: name of a split; None opens everything except excluded shards and samples.
+        dataset_config: description in ``.nv-meta`` to use instead of ``dataset.yaml``, or manifest to use instead of
+            ``manifest.jsonl``.
+        split_config: split file in ``.nv-meta`` to use instead of ``split.yaml``.
+        decode: decoder of parts, see `Decoder` and `SampleDecoder`; None returns bytes.
+        raw: ignore the description and return samples as mappings of parts.
         trust: allow code that the dataset names (``sample_loader.py``, pickles) to run.
-        seq_len: cut token data into windows of this length; each format by the rule of its own reader.
-        reuse_last_target: windows of ``seq_len + 1`` tokens, the last of which is the first of the next (True, as
-            Modalities has it by default), or of ``seq_len`` that share none (False).
-        block_size: cut token data into blocks of this length, each of which begins with a document.
-        positions: windows also have ``positions``: each token's place in its document, from 0.
-        boundaries: windows also have ``boundaries``: where documents begin in them, with 0 and their length.
-        eos: id after which a document begins, for positions and boundaries; by default the index gives these places.
-        files: a folder of ``.ds`` files ``sorted`` by path (the default), those in folders below included; or as
-            ``nanotron`` takes them: only those in the folder itself, permuted.
-        token_size: bytes per token of ``.ds`` files, where nothing beside them says it.
+        seq_len: split token data into windows of this length, by the rule of each format's own reader.
+        reuse_last_target: True for windows of ``seq_len + 1`` tokens that share one token with the next window (the
+            default of Modalities), False for windows of ``seq_len`` tokens that share none.
+        block_size: split token data into blocks of this length, each of which starts with a document.
+        positions: add the field ``positions``: position of each token in its document, from 0.
+        boundaries: add the field ``boundaries``: offsets of documents in the window, with 0 and its length.
+        eos: id that ends a document, for positions and boundaries; default: document borders come from the index.
+        files: order of a folder of ``.ds`` files: ``sorted`` by path, recursively (the default), or ``nanotron``: only
+            the files directly in the folder, permuted as Nanotron does.
+        token_size: bytes per token of ``.ds`` files without metadata.
 
     Raises:
         NotFound: the path, split or file does not exist.
-        DataError: an index or shard is damaged.
+        DataError: an index or shard is corrupt.
         ConfigError: a description is invalid.
-        TrustError: the dataset wants to run code and `trust` is False.
+        TrustError: the dataset requires running code and `trust` is False.
     """
     if trust and decode is _DEFAULT:
         decode = Decoder(trust=True)

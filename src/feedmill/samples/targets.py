@@ -1,6 +1,6 @@
-"""Rows of tokens into inputs and targets: windows, packed rows, and documents of any length.
+"""Make inputs and targets from rows of tokens: windows, packed rows, and documents of any length.
 
-Give `with_targets` to the loader as its `collate`; with a mask as ``functools.partial(with_targets, mask=...)``.
+Pass `with_targets` to the loader as `collate`; with a mask as ``functools.partial(with_targets, mask=...)``.
 """
 
 from __future__ import annotations
@@ -36,29 +36,30 @@ def with_targets(
 ) -> dict[str, Any]:
     """Return a batch of inputs and targets: all tokens but the last, and all but the first.
 
-    A target is ignored where it is padding, where it begins another document than its input is of, and where `mask`
-    says so. Rows of different lengths are padded to the longest.
+    A target is ignored if it is padding, if it starts another document than that of its input, or if `mask` excludes
+    it. Rows of different lengths are padded to the longest.
 
     Args:
-        samples: rows of w tokens or fewer, as numpy arrays or torch tensors. A field ``tokens`` says how many are no
-            padding; ``positions`` (0 if a document begins), ``cu_seqlens`` or ``boundaries`` where documents are.
-        key: the field that has their tokens.
-        inputs, targets: names in the batch.
+        samples: rows of w tokens or fewer, as numpy arrays or torch tensors. The field ``tokens`` is the number
+            of tokens that are not padding; ``positions`` (0 at the start of a document), ``cu_seqlens`` or
+            ``boundaries`` locate the documents.
+        key: the field of the tokens.
+        inputs, targets: names of the fields in the batch.
         mask: ignores targets outside of answers.
-        ignore_index: what ignored targets become; the mask's `ignore`, or -100.
-        across_documents: whether the first token of a document is a target of the document before it. None: not where
-            the row says where documents begin; rows that do not say it (windows opened without ``positions``) are taken
-            as one stream. False: it is an error if a row does not say it.
-        pad: fills shorter rows up in the inputs.
+        ignore_index: value of ignored targets; default: the `ignore` of the mask, or -100.
+        across_documents: whether the first token of a document is a target of the previous document. None: no, if the
+            row locates its documents; other rows (windows opened without ``positions``) are one stream. False: a row
+            that does not locate its documents is an error.
+        pad: id that pads shorter rows of inputs.
 
     Returns:
         ``inputs`` and ``targets``, integers [n, w - 1], and every other field of the rows: arrays as long as the tokens
         are cut like the inputs, ``tokens`` counts inputs, and ``cu_seqlens`` and ``boundaries`` are [n, k] arrays that
-        end at w - 1 (rows with fewer documents repeat it). Where nothing can be ignored, inputs and targets are views
-        of one batch in the rows' own type; else the targets are int64. Tensors where the tokens are tensors.
+        end at w - 1 (rows with fewer documents repeat it). If no target can be ignored, inputs and targets are views of
+        one batch in the type of the rows; otherwise the targets are int64. Tensors if the tokens are tensors.
 
     Raises:
-        ConfigError: documents must not be crossed, and a row does not say where they begin.
+        ConfigError: `across_documents` is False, and a row does not locate its documents.
         DataError: no row has 2 tokens; or as `LossMask` does.
 
     >>> batch = with_targets([{"input_ids": np.array([5, 6, 7])}])
