@@ -85,16 +85,15 @@ def alternate(repeat: int, ours: Measure, theirs: Measure | None) -> tuple[dict[
 
 def run(command: Sequence[str], env: Mapping[str, str] | None = None, folder: Path | None = None) -> dict[str, float]:
     """Wall time, processor time and peak memory of a whole process. Raises `Failed` with the end of its stderr."""
-    begin = time.perf_counter()
-    done = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env, cwd=folder)
-    assert done.stderr is not None
-    errors = done.stderr.read()
-    _, status, usage = os.wait4(done.pid, 0)
-    done.returncode = os.waitstatus_to_exitcode(status)
-    wall = time.perf_counter() - begin
+    # A process begins with the memory of the one that starts it as its peak: this one may be large, `spawn` is small.
+    starter = [sys.executable, "-S", str(Path(__file__).with_name("spawn.py"))]
+    done = subprocess.run(
+        [*starter, *map(str, command)], capture_output=True, text=True, env=env, cwd=folder, check=False
+    )
     if done.returncode:
-        raise Failed(f"{command[0]} ended with {done.returncode}:\n{errors[-1500:]}")
-    return {"s": wall, "cpu_s": usage.ru_utime + usage.ru_stime, "peak_mb": usage.ru_maxrss / 1e3}
+        raise Failed(f"{command[0]} ended with {done.returncode}:\n{done.stderr[-1500:]}")
+    measured: dict[str, float] = json.loads(done.stdout)
+    return measured
 
 
 def child(python: str, module: str, *arguments: object, env: Mapping[str, str] | None = None) -> dict[str, Any]:
