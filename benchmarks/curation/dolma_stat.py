@@ -63,7 +63,7 @@ def tokens(repeat: int) -> list[Row]:
         out = folder / "bench_tokens"
         words = ["tokens", "--documents", f"{folder}/documents/*", "--destination", str(out)]
         words += ["--tokenizer.name_or_path", f"{os.environ[TOKENIZER]}/tokenizer.json"]
-        words += ["--tokenizer.eos_token_id", str(EOS), "--max_size", str(1 << 28), "--workers", str(processes)]
+        words += ["--tokenizer.eos_token_id", str(EOS), "--max_size", str(1 << 28), "--processes", str(processes)]
         mine, peers = both(words, min(repeat, 3), out)
         what = f"dolma tokens, {size / 1e6:.0f} MB of text, {processes} processes"
         rows.append(Row("dolma-tokens", what, "s", mine["s"], peers["s"]))
@@ -75,7 +75,7 @@ def stat(repeat: int) -> list[Row]:
     pattern, folder, rows = attributes(), documents(), []
     out = folder / "bench_stat"
     for processes in (1, 2):
-        words = ["stat", "--attributes", pattern, "--report", str(out), "--workers", str(processes)]
+        words = ["stat", "--attributes", pattern, "--report", str(out), "--processes", str(processes)]
         mine, peers = both(words, min(repeat, 3), out)
         rows.append(Row("dolma-stat", f"dolma stat, {processes} processes", "s", mine["s"], peers["s"]))
     native = [run(feedmill("stat", f"{folder}/attributes/{SET}", "--workers", 1))["s"] for _ in range(repeat)]

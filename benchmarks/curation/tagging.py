@@ -37,7 +37,7 @@ def side(ours: bool, folder: Path, taggers: tuple[str, ...], processes: int) -> 
     shutil.rmtree(folder / "attributes/bench", ignore_errors=True)
     corpus.warm(folder)
     words = ["tag", "--documents", f"{folder}/documents/*", "--experiment", "bench", "--taggers", *taggers]
-    words += ["--workers", str(processes)]
+    words += ["--processes", str(processes)]
     if ours:
         return run(feedmill("dolma", *words))
     environment = {**peers.environment(), "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}
