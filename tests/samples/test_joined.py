@@ -62,7 +62,7 @@ def test_sample_types_are_made_of_the_fields_they_have() -> None:
 def test_functions_get_positions_or_names() -> None:
     assert joined(joiner=lambda left, right, third: (left.text, third is None)).read([2]) == [("L4", True)]
     assert joined(names=["a", "b", "c"], joiner=lambda *, c, b, a: a.text).read([0]) == ["L0"]
-    with pytest.raises(DataError, match=r"a.tar '0004' at byte 3072: the joiner failed: AttributeError.*given None"):
+    with pytest.raises(DataError, match=r"a.tar '0004' at byte 3072: the joiner failed: AttributeError.*receives None"):
         joined(joiner=lambda left, right, third: third.text)[2]
 
 
