@@ -181,7 +181,7 @@ def test_a_failing_sample_loader_names_the_sample(code: str, message: str) -> No
         (LOADED, "load = 1", "'load' is not a function"),
         (LOADED, "def load(:", "code.py fails when run: SyntaxError"),
         (LOADED, "1 / 0", "code.py fails when run: ZeroDivisionError"),
-        (LOADED.replace("code.py", "gone.py"), "", "names ds/.nv-meta/gone.py, which is not there"),
+        (LOADED.replace("code.py", "gone.py"), "", "the code file ds/.nv-meta/gone.py does not exist"),
         ("sample_type: {__module__: no.such.module, __class__: A}\nfield_map: {}\n", "", "cannot be imported"),
         ("sample_type: {__module__: math, __class__: A}\nfield_map: {}\n", "", "the module 'math' has no 'A'"),
         ("sample_type: {__module__: math, __class__: sin}\nfield_map: {}\n", "", "'sin' is not a dataclass"),
