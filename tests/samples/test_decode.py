@@ -127,7 +127,7 @@ def test_tensors_are_decoded_as_arrays_or_tensors() -> None:
 
 
 def test_settings_are_checked_and_travel() -> None:
-    with pytest.raises(ConfigError, match=r"no image spec 'torchrbg' \(did you mean 'torchrgb'\?\)"):
+    with pytest.raises(ConfigError, match=r"unknown image spec 'torchrbg' \(did you mean 'torchrgb'\?\)"):
         Decoder("torchrbg")
     with pytest.raises(ConfigError, match=r"cannot be decoded as 'avdecoder' \(did you mean 'AVDecoder'\?\)"):
         Decoder(av="avdecoder")

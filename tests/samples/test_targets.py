@@ -74,7 +74,7 @@ def plain(row: list[int]) -> list[int]:
 def test_refused() -> None:
     with pytest.raises(ConfigError, match="both 3"):
         LossMask(3, 3)
-    with pytest.raises(ConfigError, match="no scope 'batch'"):
+    with pytest.raises(ConfigError, match="unknown loss mask scope 'batch'"):
         LossMask(3, 4, scope="batch")  # type: ignore[arg-type]
     for lengths in ([1, 1], [1], []):
         with pytest.raises(DataError, match="no target"):
