@@ -152,9 +152,9 @@ def test_unreadable_documents_beside_text_files_are_an_error_too(tmp_path: Path)
     folder = folder_with(tmp_path / "in", "a.txt", "b.txt.gz")
     with pytest.raises(ConfigError, match=r"1 unreadable file .*--kind text"):
         find_inputs([folder])
-    with pytest.raises(NotFound, match=r"no file of documents of the kind 'parquet' .*1 text file"):
+    with pytest.raises(NotFound, match=r"no documents of the kind 'parquet' .*1 text file"):
         find_inputs([folder], "parquet")
-    with pytest.raises(ConfigError, match="no kind of documents 'csv'"):
+    with pytest.raises(ConfigError, match="unknown kind of documents 'csv'"):
         find_inputs([folder], "csv")
 
 
