@@ -83,7 +83,7 @@ class TypedReader:
             found = self._decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             why = json_fault(line, error)[:200]
-            return Record(None, f"the document lacks the required fields ({why})")
+            return Record(None, f"the line is not a document with the required fields ({why})")
         text: str = self._text(found).strip()
         return Record(text or None, "", (None if self._id is None else self._id(found),))
 

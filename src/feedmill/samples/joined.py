@@ -71,6 +71,7 @@ class JoinedDataset(Dataset):
         return self.parts[0].locate(int(self.rows[self._checked(index), 0]))
 
     def find(self, key: str) -> int:
+        """Return the number of the row with this key in the first dataset. Raises `NotFound`."""
         number = self.parts[0].find(key)
         found = np.flatnonzero(self.rows[:, 0] == number)
         if not len(found):

@@ -50,6 +50,7 @@ class SelectedDataset(Dataset):
         return self.dataset.locate_part(name)
 
     def find(self, key: str) -> int:
+        """Return the number of a sample within the selection. Raises `NotFound`, also for keys outside of it."""
         number = self.dataset.find(key)
         place = int(np.searchsorted(self.numbers, number))
         if place == len(self) or self.numbers[place] != number:

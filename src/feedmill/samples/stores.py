@@ -124,6 +124,7 @@ class JsonlFileStore(DatasetFileStore):
         return super().value(_line(name), data)
 
     def get_media_metadata(self, key: str) -> MediaMetadata:
+        """Raise `NotFound`: lines are not media files."""
         raise NotFound(
             "the lines of a JSONL file have no media metadata",
             file=self.get_path(),

@@ -102,6 +102,7 @@ class _Description:
         self.code = code
 
     def build(self) -> DatasetView:
+        """Return the view of the description. Raises `ConfigError` and `TrustError`."""
         name = self._class_name()
         if name == "CrudeWebdataset":
             self._check_keys({"part_filter"}, "crude data")

@@ -22,7 +22,10 @@ _ASSIGNMENTS = ("=", "|=", "+=", "-=", "*=", "/=", "%=", "//=", "?//")
 
 
 class Parser:
-    """Recursive descent parser, by precedence: ``|``, ``,``, ``//``, or, and, comparisons, sums, products, postfix."""
+    """Recursive descent parser, by precedence: ``|``, ``,``, ``//``, or, and, comparisons, sums, products, postfix.
+
+    Each rule is a method that consumes its tokens and returns a node. All raise `ConfigError` for invalid syntax.
+    """
 
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
