@@ -144,7 +144,7 @@ def test_preview_beyond_the_end(opened: Any) -> None:
     opened(FakeDataset())
     done = run("preview", "coco", "--start", "4")
     assert done.exit_code == 1
-    assert done.stderr == "error: coco: there is no sample 4, the dataset has 4. Samples count from 0.\n"
+    assert done.stderr == "error: coco: there is no sample 4: the dataset has 4 samples. Sample numbers start at 0.\n"
 
 
 def test_contact_sheet(opened: Any, tmp_path: Path) -> None:

@@ -90,8 +90,8 @@ MESSAGES = [
     (["--tar-index-only", "--split-ratio", "1,1"], "--tar-index-only and --split-ratio contradict each other"),
     (["--sample-type", "TextSample", "--skip-dataset-yaml"], "--skip-dataset-yaml contradict each other"),
     (["--field-map", "[1]", "--sample-type", "TextSample"], "must be a JSON object"),
-    (["--media-by-glob", "*.jpg", "--media-by-header"], "exactly one way"),
-    (["--media-metadata"], "exactly one way"),
+    (["--media-by-glob", "*.jpg", "--media-by-header"], "exactly one media filter"),
+    (["--media-metadata"], "exactly one media filter"),
     (["--sample-type", "Nope"], "Nope"),
 ]
 

@@ -50,7 +50,7 @@ def test_picture(tmp_path: Path) -> None:
 def test_with_json_an_error_of_drawing_is_the_only_document(tmp_path: Path) -> None:
     pytest.importorskip("PIL.Image")
     done = feedmill("stat", ATTRIBUTES, "-a", "nothing", "--plot-to", tmp_path / "p.png", "--json")
-    assert done.exit_code == 1 and "not 0" in json.loads(done.stdout)["error"]["what"]
+    assert done.exit_code == 1 and "found 0" in json.loads(done.stdout)["error"]["what"]
 
 
 def test_bad_files(tmp_path: Path) -> None:

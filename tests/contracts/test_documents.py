@@ -205,7 +205,7 @@ def test_ids_that_are_there_are_kept_and_may_be_in_another_field(
     write(Path("d/documents/a.jsonl"), rows)
     assert [one for one, _ in by_tag("a.jsonl", id="auto")] == [7, "a.jsonl:2"]
     assert [one for one, _ in by_tag("a.jsonl", id="url")] == ["u", 8]
-    with pytest.raises(DataError, match=r"a.jsonl 'line 1': the document has no 'uri', which its id is read from"):
+    with pytest.raises(DataError, match=r"a.jsonl 'line 1': the document has no field 'uri' to read its id from"):
         by_tag("a.jsonl", id="uri")
 
 

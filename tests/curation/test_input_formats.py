@@ -40,8 +40,8 @@ NOT_DOCUMENTS = {
     "notes.md": "this file is not documents: .*notes.md",
     "note.txt.gz": "this file is not documents: .*note.txt.gz",
     "x.csv": "this file is not documents: .*x.csv",
-    "README.md": "no file of documents is in this folder",
-    "x.jpg": "no file of documents is in this folder",
+    "README.md": "no documents in this folder",
+    "x.jpg": "no documents in this folder",
 }
 
 
@@ -120,7 +120,7 @@ def test_files_about_documents_are_skipped_with_a_warning(verb: str) -> None:
 def test_lines_that_are_called_text_are_refused(verb: str) -> None:
     Path("d/documents/a.txt").write_bytes(ROW)
     with pytest.raises(
-        DataError, match=r"a.txt: the file is named as plain text, and holds JSON lines.*end with .jsonl"
+        DataError, match=r"a.txt: the file has the suffix of plain text, but contains JSON lines.*to .jsonl"
     ):
         VERBS[verb]()
 
@@ -135,7 +135,7 @@ def test_indices_beside_documents_are_none() -> None:
 @pytest.mark.parametrize("verb", ["tag", "dedupe", "neardedupe", "stat"])
 def test_documents_without_an_id_are_told_what_to_do(verb: str) -> None:
     write_lines(Path("d/documents/a.jsonl"), ['{"text": "b"}'])
-    with pytest.raises(DataError, match=r"'line 1'.*the document has no 'id'.*Give each document an 'id'"):
+    with pytest.raises(DataError, match=r"'line 1'.*the document has no 'id'.*Add an 'id' to each document"):
         VERBS[verb]()
 
 

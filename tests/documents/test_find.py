@@ -78,7 +78,7 @@ def test_an_id_that_no_file_can_hold_is_none(tmp_path: Path, value: str, name: s
 def test_two_columns_of_one_name_are_one_message(tmp_path: Path, names: list[str], formats: list[str]) -> None:
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     pq.write_table(pa.table([pa.array(["a"])] * len(names), names=names), tmp_path / "a.parquet")
-    with pytest.raises(ConfigError, match=f"there are 2 columns '{names[-1]}'"):
+    with pytest.raises(ConfigError, match=f"the file has 2 columns named '{names[-1]}'"):
         tokenize([tmp_path / "a.parquet"], tmp_path / "o", tokenizer=loaded(), eos=EOS, workers=1, formats=formats)
 
 
@@ -152,9 +152,9 @@ def test_unreadable_documents_beside_text_files_are_an_error_too(tmp_path: Path)
     folder = folder_with(tmp_path / "in", "a.txt", "b.txt.gz")
     with pytest.raises(ConfigError, match=r"1 unreadable file .*--kind text"):
         find_inputs([folder])
-    with pytest.raises(NotFound, match=r"no file of documents of the kind 'parquet' .*1 text file"):
+    with pytest.raises(NotFound, match=r"no documents of the kind 'parquet' .*1 text file"):
         find_inputs([folder], "parquet")
-    with pytest.raises(ConfigError, match="no kind of documents 'csv'"):
+    with pytest.raises(ConfigError, match="unknown kind of documents 'csv'"):
         find_inputs([folder], "csv")
 
 

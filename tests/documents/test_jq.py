@@ -137,8 +137,8 @@ def test_an_error_before_the_alternative_is_one_of_the_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("getpath(1)", "Dolma does not have it either"), ("now", "Dolma may have it")]
+    ("name", "hint"), [("getpath(1)", "Dolma does not support it either"), ("now", "Dolma may support it")]
 )
 def test_functions_that_are_not_there_are_named_with_whose_limit_it_is(name: str, hint: str) -> None:
-    with pytest.raises(ConfigError, match=f"Feedmill does not have {name.partition('(')[0]}/.*{hint}"):
+    with pytest.raises(ConfigError, match=f"Feedmill does not support {name.partition('(')[0]}/.*{hint}"):
         compile_jq(name)

@@ -224,7 +224,7 @@ WRONG = [
     ({"sample_type": "ImageSample", "field_map": {"image": "jpg"}}, ConfigError, "no sample has a part 'jpg'"),
     ({"sample_type": "CaptioningSample", "field_map": {"image": "txt"}}, ConfigError, "caption"),
     ({"sample_type": "TextSample", "field_map": {"text": "txt", "tetx": "txt"}}, ConfigError, "tetx"),
-    ({"sample_type": "CrudeWebdataset", "field_map": {"a": "txt"}}, ConfigError, "takes no field map"),
+    ({"sample_type": "CrudeWebdataset", "field_map": {"a": "txt"}}, ConfigError, "cannot have a field map"),
     ({"tar_index_only": True}, NotFound, "not prepared"),
     ({"sample_type": "CrudeWebdataset", "dataset_yaml_name": "split.yaml"}, ConfigError, "'split.yaml'"),
     ({"sample_type": "CrudeWebdataset", "dataset_yaml_name": "index.sqlite"}, ConfigError, "'index.sqlite'"),

@@ -92,7 +92,7 @@ def test_a_signal_ends_it_without_an_error_and_other_codes_are_errors(
     stand_in(ends(8))
     mount(tar, str(place), detach=detach)
     stand_in(ends(1))
-    with pytest.raises(StorageError, match="FUSE gave 1") as error:
+    with pytest.raises(StorageError, match="FUSE returned 1") as error:
         mount(tar, str(place), detach=detach)
     assert error.value.kind == "mount-failed"
 

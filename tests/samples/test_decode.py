@@ -84,8 +84,8 @@ def test_arrays(array: np.ndarray) -> None:
         ("npz", npz(a=np.array([{}], dtype=object)), "allow_pickle"),
         ("npz", b"PK", "."),
         ("txt.gz", b"\x1f\x8b", "."),
-        ("ten", b"~TenBin~", "cut short"),
-        ("cbor", b"\x82\x01", "cut short"),
+        ("ten", b"~TenBin~", "truncated"),
+        ("cbor", b"\x82\x01", "truncated"),
         ("png", b"\x89PNG", "cannot identify"),
         ("jpg", b"", "is empty"),
     ],
@@ -127,7 +127,7 @@ def test_tensors_are_decoded_as_arrays_or_tensors() -> None:
 
 
 def test_settings_are_checked_and_travel() -> None:
-    with pytest.raises(ConfigError, match=r"no image spec 'torchrbg' \(did you mean 'torchrgb'\?\)"):
+    with pytest.raises(ConfigError, match=r"unknown image spec 'torchrbg' \(did you mean 'torchrgb'\?\)"):
         Decoder("torchrbg")
     with pytest.raises(ConfigError, match=r"cannot be decoded as 'avdecoder' \(did you mean 'AVDecoder'\?\)"):
         Decoder(av="avdecoder")

@@ -82,11 +82,11 @@ def test_values_and_fall_through(expression: str, value: object) -> None:
     ("expression", "reason"),
     [
         ("gone", "it has no part 'gone' (it has: json, seg.json, txt)"),
-        ("txt[0]", "txt is str 'hello', there is no '0' in it"),
+        ("txt[0]", "txt is str 'hello', which has no item '0'"),
         ("json[a][x]", "json[a] has no key 'x' (it has: b, 0)"),
-        ("json[list][3]", "json[list] is a list of 3, it has no item 3"),
+        ("json[list][3]", "json[list] is a list of 3 items, index 3 is out of range"),
         ("json[list][x]", "json[list] is a list, 'x' is not an index"),
-        ("json[n][x]", "json[n] is null, there is no 'x' in it"),
+        ("json[n][x]", "json[n] is null, which has no item 'x'"),
         ("gone,json[gone]", "json has no key 'gone' (it has: a, n, list, text)"),
     ],
 )
@@ -116,9 +116,9 @@ def test_parts_are_the_first_elements_and_only_they_are_decoded() -> None:
     ("field_map", "message"),
     [
         ({"image": "jpg", "capton": "txt"}, r"no field 'capton' \(did you mean 'caption'\?\)"),
-        ({"image": "jpg"}, "says nothing for 'caption'. Add 'caption' to it; CaptioningSample needs image, caption"),
-        ({"image": "jpg", "caption": 7}, "gives 7 for 'caption'"),
-        ({"image": "jpg", "caption": ""}, "gives '' for 'caption'"),
+        ({"image": "jpg"}, "required field 'caption'. Add .* field map: CaptioningSample requires image, caption"),
+        ({"image": "jpg", "caption": 7}, "has 7 for 'caption'"),
+        ({"image": "jpg", "caption": ""}, "has '' for 'caption'"),
         ({"image": "jpg", "caption": "txt", "__sources__": "x"}, "__sources__ is set by the loader"),
         (["image"], "must map field names"),
         (None, "must map field names"),

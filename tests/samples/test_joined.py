@@ -62,7 +62,7 @@ def test_sample_types_are_made_of_the_fields_they_have() -> None:
 def test_functions_get_positions_or_names() -> None:
     assert joined(joiner=lambda left, right, third: (left.text, third is None)).read([2]) == [("L4", True)]
     assert joined(names=["a", "b", "c"], joiner=lambda *, c, b, a: a.text).read([0]) == ["L0"]
-    with pytest.raises(DataError, match=r"a.tar '0004' at byte 3072: the joiner failed: AttributeError.*given None"):
+    with pytest.raises(DataError, match=r"a.tar '0004' at byte 3072: the joiner failed: AttributeError.*receives None"):
         joined(joiner=lambda left, right, third: third.text)[2]
 
 
@@ -72,7 +72,7 @@ def test_own_code_needs_trust() -> None:
         with pytest.raises(TrustError, match=f"x.yaml:3: .*{name}.*--trust"):
             build_joiner(config, at="x.yaml:3", trust=False)
     assert build_joiner({"__module__": "posixpath", "__function__": "join"}, at="", trust=True)("a", "b") == "a/b"
-    with pytest.raises(ConfigError, match="has no 'from_joined'"):
+    with pytest.raises(ConfigError, match="has no method 'from_joined'"):
         build_joiner({"__module__": "pathlib", "__class__": "PurePath"}, at="x.yaml:3", trust=True)
     with pytest.raises(ConfigError, match=r"x.yaml:3: .*TextSampel.*did you mean"):
         build_joiner({"__module__": "megatron.energon", "__class__": "TextSampel"}, at="x.yaml:3", trust=False)
@@ -85,6 +85,6 @@ def test_rows_made_for_other_data_never_pass() -> None:
     wrong = JoinedDataset(good.parts, rows)
     assert wrong.fingerprint() != good.fingerprint() == joined().fingerprint()
     assert wrong.read([0])[0][0].__key__ == "0000"
-    with pytest.raises(DataError, match=r"'0000'.*joins this sample to '0001'") as error:
+    with pytest.raises(DataError, match=r"'0000'.*this sample is joined to the key '0001'") as error:
         wrong.read(np.arange(2))
     assert error.value.kind == "stale-join"

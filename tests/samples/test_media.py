@@ -171,7 +171,7 @@ def test_which_files_are_chosen() -> None:
 
 
 def test_nothing_known_is_an_error() -> None:
-    with pytest.raises(DataError, match="neither its first bytes nor its extension"):
+    with pytest.raises(DataError, match="neither the first bytes nor the extension"):
         probe("k.txt", b"hello")
 
 

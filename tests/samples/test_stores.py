@@ -77,7 +77,7 @@ def test_folders_say_what_is_missing(tmp_path: Path) -> None:
     assert store.get("./a.txt") == b"one"
     with pytest.raises(NotFound, match=r"b\.txt"):
         store.get("b.txt")
-    with pytest.raises(NotFound, match="without a name"):
+    with pytest.raises(NotFound, match="file name is empty"):
         store.get("")
     with pytest.raises(FeedmillError, match="folder"):
         (tmp_path / "d").mkdir()

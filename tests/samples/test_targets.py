@@ -74,7 +74,7 @@ def plain(row: list[int]) -> list[int]:
 def test_refused() -> None:
     with pytest.raises(ConfigError, match="both 3"):
         LossMask(3, 3)
-    with pytest.raises(ConfigError, match="no scope 'batch'"):
+    with pytest.raises(ConfigError, match="unknown loss mask scope 'batch'"):
         LossMask(3, 4, scope="batch")  # type: ignore[arg-type]
     for lengths in ([1, 1], [1], []):
         with pytest.raises(DataError, match="no target"):
@@ -273,9 +273,9 @@ def test_wrong_markers_of_a_document_are_an_error_in_its_windows(tmp_path: Path)
     with write_pbin(fm.open_store(tmp_path), "p.pbin", 2) as out:
         out.add(np.array([5, 2, 5, 5, 1, 1, 5, 5]), np.array([4, 4]))
     windows = fm.WindowDataset(fm.open(tmp_path / "p.pbin"), width=4)
-    with pytest.raises(DataError, match="row 0 of the batch: an end marker comes before its begin, at target 1"):
+    with pytest.raises(DataError, match="row 0 of the batch: an end marker has no begin marker before it, at target 1"):
         learned(windows.read([0]))
-    with pytest.raises(DataError, match="row 0 of the batch: a second begin marker follows, at target 1"):
+    with pytest.raises(DataError, match="row 0 of the batch: a begin marker follows another one, at target 1"):
         learned(windows.read([1]))
 
 

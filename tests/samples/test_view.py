@@ -87,7 +87,7 @@ def test_crude_samples_stay_samples() -> None:
         ("sample_type: TextSample\nfield_map: {text: txt}\n", "dataset.yaml:1: expected 'sample_type' with"),
         (TEXT, "dataset.yaml:1: expected 'field_map' or 'sample_loader', found neither"),
         (LOADED + "field_map: {text: txt}\n", "expected 'field_map' or 'sample_loader', found both"),
-        (TEXT + "field_map: {text: txt}\npart_filter: [txt]\n", "dataset.yaml:3: 'part_filter' cannot go with"),
+        (TEXT + "field_map: {text: txt}\npart_filter: [txt]\n", "dataset.yaml:3: 'part_filter' cannot be used with"),
         (TEXT + "sample_loader: code.py\n", "dataset.yaml:2: 'sample_loader' needs a 'part_filter'"),
         (
             TEXT + "\nfield_map:\n  texts: txt\n",
@@ -103,8 +103,8 @@ def test_crude_samples_stay_samples() -> None:
             r"dataset.yaml:1: .* \(did you mean 'TextSample'\?\)",
         ),
         ("__module__: megatron.energon\n__class__: MetadatasetV2\n", "this is a metadataset"),
-        ("__module__: megatron.energon\n__class__: CrudeWebdatasett\n", "dataset.yaml:2: there is no sample type"),
-        ("__module__: mine\n__class__: MyFactory\n", r"dataset.yaml:2: the dataset class mine\.MyFactory"),
+        ("__module__: megatron.energon\n__class__: CrudeWebdatasett\n", "dataset.yaml:2: unknown sample type"),
+        ("__module__: mine\n__class__: MyFactory\n", r"dataset.yaml:2: unknown dataset class mine\.MyFactory"),
         ("__class__: CrudeWebdataset\nfield_map: {text: txt}\n", "unknown key 'field_map'.*crude data"),
         ("__class__: CrudeWebdataset\npart_filter: [1]\n", "dataset.yaml:2: expected part names"),
     ],
@@ -161,9 +161,9 @@ def test_trusted_sample_loader() -> None:
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("def load(raw): return {}", "code.py:load left out text"),
-        ("def load(raw): return {'text': 1, 'txet': 2}", "code.py:load gave the unknown txet"),
-        ("def load(raw): return [1]", "code.py:load gave list"),
+        ("def load(raw): return {}", "code.py:load did not return the required field text"),
+        ("def load(raw): return {'text': 1, 'txet': 2}", "code.py:load returned the unknown field txet"),
+        ("def load(raw): return [1]", "code.py:load returned list"),
         ("def load(raw): return raw['gone']", "code.py:load failed: KeyError: 'gone'"),
     ],
 )
@@ -181,7 +181,7 @@ def test_a_failing_sample_loader_names_the_sample(code: str, message: str) -> No
         (LOADED, "load = 1", "'load' is not a function"),
         (LOADED, "def load(:", "code.py fails when run: SyntaxError"),
         (LOADED, "1 / 0", "code.py fails when run: ZeroDivisionError"),
-        (LOADED.replace("code.py", "gone.py"), "", "names ds/.nv-meta/gone.py, which is not there"),
+        (LOADED.replace("code.py", "gone.py"), "", "the code file ds/.nv-meta/gone.py does not exist"),
         ("sample_type: {__module__: no.such.module, __class__: A}\nfield_map: {}\n", "", "cannot be imported"),
         ("sample_type: {__module__: math, __class__: A}\nfield_map: {}\n", "", "the module 'math' has no 'A'"),
         ("sample_type: {__module__: math, __class__: sin}\nfield_map: {}\n", "", "'sin' is not a dataclass"),

@@ -80,7 +80,7 @@ def test_options(tmp_path: Path) -> None:
         with pytest.raises(ConfigError):
             fm.open(path, **options)
     (tmp_path / "x.jsonl").write_text('{"a": 1}\n')
-    with pytest.raises(ConfigError, match="seq_len: only token data can be cut"):
+    with pytest.raises(ConfigError, match="seq_len: only token data can be read in windows"):
         fm.open(tmp_path / "x.jsonl", seq_len=3)
     with pytest.raises(ConfigError, match="no file has a whole window"):
         fm.open(path, seq_len=10**6)

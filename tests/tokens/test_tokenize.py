@@ -388,10 +388,10 @@ def test_inputs_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no files match"):
         run(str(tmp_path / "*.jsonl"), tmp_path / "a")
     (tmp_path / "x.bin").write_bytes(b"")
-    with pytest.raises(ConfigError, match="not known to hold documents"):
+    with pytest.raises(ConfigError, match="unsupported file type for documents"):
         run(tmp_path / "x.bin", tmp_path / "a")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(NotFound, match="no file of documents"):
+    with pytest.raises(NotFound, match="no documents in this folder"):
         run(tmp_path / "empty", tmp_path / "a")
     (tmp_path / "mixed").mkdir()
     (tmp_path / "mixed" / "a.jsonl").touch()

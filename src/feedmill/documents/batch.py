@@ -1,4 +1,4 @@
-"""The results of document readers: batches of texts, with the reasons for documents without text."""
+"""Results of document readers: batches of texts, and the reasons why other documents have no text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One document: its text or the reason why it has none, and the other requested fields."""
+    """One document: its text, or the reason why it has none, and the other requested fields."""
 
     text: str | None
     reason: str = ""
@@ -28,15 +28,16 @@ class BadDocument(Exception):
 
 @dataclass(slots=True)
 class Batch:
-    """Documents in order.
+    """Batch of documents in order.
 
     Attributes:
-        texts: the texts of the valid ones; none is empty or has a lone surrogate.
-        rows: for each of them, its line or row in the unit, from 0.
-        bad: (row, reason) of those without a text.
-        fields: for each text, the other requested fields.
-        lines: lines or rows of the file that were read for this batch; `blank` of them are blank, `empty` have a
-            document that the reader skips.
+        texts: Texts of the valid documents. No text is empty or has a lone surrogate.
+        rows: For each text, its line or row in the unit, from 0.
+        bad: (row, reason) of each document without a text.
+        fields: For each text, the other requested fields.
+        lines: Number of lines or rows of the file that were read for this batch.
+        blank: Number of those lines that are blank.
+        empty: Number of those lines whose document the reader skips.
     """
 
     texts: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Documents in columns: Parquet files, and the Arrow files of Hugging Face datasets on disk."""
+"""Read documents in columns: Parquet files, and the Arrow files of Hugging Face datasets on disk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROWS = 512
 
 
 def row_groups(file: DocumentFile, unit_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """Yield runs of row groups of a Parquet file: first, end, and size in bytes; about `unit_bytes` each."""
+    """Yield ranges of row groups of a Parquet file (first, end, size in bytes), of about `unit_bytes` each."""
     with _opened(file) as (_, parquet):
         begin = size = 0
         for number in range(parquet.metadata.num_row_groups):
@@ -27,7 +27,7 @@ def row_groups(file: DocumentFile, unit_bytes: int) -> Iterator[tuple[int, int, 
 
 
 def count_rows(file: DocumentFile, groups: int | None = None) -> int:
-    """Return the rows of a file, or of a Parquet file's first row groups. Raises DataError, StorageError."""
+    """Return the number of rows of a file, or of a Parquet file's first row groups. Raises DataError, StorageError."""
     with _opened(file) as (_, source):
         if file.kind == "parquet":
             of = source.metadata
@@ -41,10 +41,10 @@ def read_columns(unit: Unit, reader: TextReader) -> Iterator[Batch]:
     steps = parse_path(reader.expression)
     if not steps or not isinstance(steps[0], str):
         raise ConfigError(
-            f"{reader.expression!r} names no column",
+            f"{reader.expression!r} is not the name of a column",
             file=unit.file.url,
             kind="bad-text-path",
-            fix="For Parquet and Arrow files the text is a column, e.g. text or .message.content.",
+            fix="For Parquet and Arrow files, use a column or a path in it, e.g. text or .message.content.",
         )
     row = 0
     first, step = unit.file.rows
@@ -72,11 +72,12 @@ def read_rows(file: DocumentFile, fields: Sequence[str] | None = None) -> Iterat
     """Yield the rows of a file in lists, without null values.
 
     Args:
-        fields: the columns that are needed, of those that there are; None for all.
+        file: The file.
+        fields: The columns to read, as far as the file has them; None for all.
 
     Raises:
-        ConfigError: two columns have one name, or one that is needed holds bytes.
-        DataError: the file is damaged.
+        ConfigError: Two columns have the same name, or a requested column holds bytes.
+        DataError: The file is corrupt.
     """
     pyarrow = load_pyarrow()
     with _opened(file) as (names, source):
@@ -87,7 +88,7 @@ def read_rows(file: DocumentFile, fields: Sequence[str] | None = None) -> Iterat
             for table in groups:
                 part = table.select(wanted)
                 _refuse_bytes(file, part.schema)
-                part.validate(full=True)  # that text is UTF-8; following damaged offsets would read anywhere in memory
+                part.validate(full=True)  # checks UTF-8, and offsets: corrupt ones would read anywhere in memory
                 for at in range(0, part.num_rows, ROWS):
                     rows = part.slice(at, ROWS).to_pylist()
                     yield [{name: value for name, value in row.items() if value is not None} for row in rows]
@@ -99,10 +100,10 @@ def _refuse_bytes(file: DocumentFile, schema: Any) -> None:
     holds = [field.name for field in schema if "binary" in str(field.type)]
     if holds:
         raise ConfigError(
-            f"the column {holds[0]!r} holds bytes, which documents have no place for",
+            f"the column {holds[0]!r} holds bytes, which documents cannot contain",
             file=file.url,
             kind="bad-column",
-            fix="Leave it out with 'feedmill convert', or convert it to text.",
+            fix="Drop the column with 'feedmill convert', or convert it to text.",
         )
 
 
@@ -110,7 +111,7 @@ def _refuse_twofold(file: DocumentFile, names: Sequence[str], wanted: Sequence[s
     for name in wanted:
         if names.count(name) > 1:
             raise ConfigError(
-                f"there are {names.count(name)} columns {name!r}",
+                f"the file has {names.count(name)} columns named {name!r}",
                 file=file.url,
                 kind="two-columns",
                 fix="Rename or drop all but one.",
@@ -122,10 +123,10 @@ def _batches(unit: Unit, column: str, fields: tuple[str, ...], pyarrow: Any) -> 
     with _opened(file) as (names, source):
         if column not in names:
             raise ConfigError(
-                f"there is no column {column!r} (there are: {', '.join(names)})",
+                f"the file has no column {column!r} (its columns are: {', '.join(names)})",
                 file=file.url,
                 kind="no-column",
-                fix="Name the column of the text with --text (of 'feedmill nanotron': --column).",
+                fix="Select the column of the text with --text (in 'feedmill nanotron': --column).",
             )
         _refuse_twofold(file, names, (column, *fields))
         try:
@@ -133,11 +134,11 @@ def _batches(unit: Unit, column: str, fields: tuple[str, ...], pyarrow: Any) -> 
                 wanted = list(dict.fromkeys(name for name in (column, *fields) if name in names))
                 groups = list(range(unit.begin, unit.end))
                 for table in source.iter_batches(ROWS, row_groups=groups, columns=wanted, use_threads=False):
-                    table.validate(full=True)  # that text is UTF-8
+                    table.validate(full=True)  # checks that text is UTF-8
                     yield table
             else:
                 for table in source:
-                    # Following damaged offsets would read anywhere in memory.
+                    # Following corrupt offsets would read anywhere in memory.
                     table.select([name for name in (column, *fields) if name in names]).validate(full=True)
                     for at in range(0, table.num_rows, ROWS):
                         yield table.slice(at, ROWS)
@@ -146,5 +147,5 @@ def _batches(unit: Unit, column: str, fields: tuple[str, ...], pyarrow: Any) -> 
 
 
 def _opened(file: DocumentFile) -> AbstractContextManager[tuple[list[str], Any]]:
-    """Return names of the columns, and a `ParquetFile` or the reader of an Arrow stream or file."""
+    """Open a file: names of its columns, and a `ParquetFile` or the reader of an Arrow stream or file."""
     return opened(file.store(), file.path, file.kind)

@@ -1,4 +1,4 @@
-"""One file of documents: its location and kind, and the locations of its attributes."""
+"""Files of documents: location and kind of a file, and the locations of its attributes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ class DocumentFile:
     """One file of documents.
 
     Attributes:
-        folder: path or URL of a folder, as the user wrote it: what an input names before its first wildcard, or (see
-            `in_datasets`) the dataset's root.
-        path: below that folder.
-        kind: one of `feedmill.documents.kinds.KINDS`.
-        rows: of a file of columns only every `rows[1]`-th row, from number `rows[0]` on.
-        id: the field that ids are read from; ``auto`` for ids that are made where there are none; nothing for the
-            field ``id`` as it is.
+        folder: Path or URL of a folder as the user wrote it: the part of an input before its first wildcard, or the
+            dataset's root (see `in_datasets`).
+        path: Path below that folder.
+        kind: One of `feedmill.documents.kinds.KINDS`.
+        size: Size in bytes.
+        version: Version of the file's content, to detect changes.
+        rows: (first, step): read only every `step`-th row of a file of columns, from row `first` on.
+        id: Field to read ids from. ``auto`` generates ids for documents without one; empty reads the field ``id``.
     """
 
     folder: str
@@ -39,22 +40,22 @@ class DocumentFile:
 
     @property
     def name(self) -> str:
-        """Return the whole path as the user would write it; Dolma hashes it."""
+        """The whole path as the user would write it; Dolma hashes it."""
         return f"{self.folder.rstrip('/')}/{self.path}" if self.folder not in ("", ".") else self.path
 
     @property
     def url(self) -> str:
-        """Return the normalized whole path."""
+        """The normalized whole path."""
         return join_url(self.folder or ".", self.path)
 
     @property
     def place(self) -> str:
-        """Return the absolute path, or the URL."""
+        """The absolute path, or the URL."""
         return self.store().locate(self.path)
 
     @property
     def packed(self) -> bool:
-        """Return whether the file as a whole is compressed."""
+        """Whether the file as a whole is compressed."""
         return compression(self.path) != PLAIN
 
     def store(self) -> Store:
@@ -62,12 +63,12 @@ class DocumentFile:
         return open_store(self.folder or ".")
 
     def attributes(self, name: str, documents: str = DOCUMENTS) -> str:
-        """Return the path of its attributes, below the same folder. Raises ConfigError if that is ambiguous."""
+        """Return the path of the file's attributes below the same folder. Raises ConfigError if it is ambiguous."""
         return attribute_path(as_lines(self.path, self.kind), name, documents)
 
     @property
     def below_documents(self) -> str:
-        """Return the path below the folder ``documents``, or else below `folder`."""
+        """The path below the folder ``documents``, otherwise below `folder`."""
         parts = self.name.split("/")
         if DOCUMENTS not in parts[:-1]:
             return self.path
@@ -75,12 +76,12 @@ class DocumentFile:
 
     @property
     def identity(self) -> list[Any]:
-        """Return the facts that identify its documents, for fingerprints."""
+        """Values that identify the file's documents, for fingerprints."""
         return [self.name, self.size, self.version, *([f"id {self.id}"] if self.id else [])]
 
 
 def as_lines(path: str, kind: str) -> str:
-    """Return the path of JSON lines that belong to a file of documents, or are derived from it.
+    """Return the path of the JSON lines for a file of documents: the file itself, or a file derived from it.
 
     >>> as_lines("web/0.jsonl.zst", "lines"), as_lines("web/0.parquet", "parquet")
     ('web/0.jsonl.zst', 'web/0.parquet.jsonl.gz')
@@ -89,7 +90,7 @@ def as_lines(path: str, kind: str) -> str:
 
 
 def documents_of(path: str) -> str:
-    """Return the file of documents for which `as_lines` returns this path."""
+    """Return the path of the file of documents for which `as_lines` returns this path."""
     before = path.removesuffix(_PACKED_LINES)
     return before if kind_of(before) not in (None, LINES) else path
 
@@ -117,13 +118,13 @@ def in_datasets(files: Iterable[DocumentFile], documents: str = DOCUMENTS) -> li
     """Return the files relative to the roots of their datasets: the folders that contain the folders `documents`.
 
     Raises:
-        ConfigError: a file is in no such folder.
+        ConfigError: A file is not below a folder `documents`.
     """
     return [_in_dataset(file, documents) for file in files]
 
 
 def by_folder(files: Iterable[DocumentFile]) -> dict[str, list[DocumentFile]]:
-    """Return the files of each folder; of each dataset after `in_datasets`."""
+    """Group files by folder; after `in_datasets`, by dataset."""
     found: dict[str, list[DocumentFile]] = {}
     for file in files:
         found.setdefault(file.folder, []).append(file)
@@ -131,9 +132,10 @@ def by_folder(files: Iterable[DocumentFile]) -> dict[str, list[DocumentFile]]:
 
 
 def places() -> Callable[[str], str]:
-    """A function from the path or URL of a file to the one name of its place, however its folder is spelled or linked.
+    """Return a function from the path or URL of a file to the unique name of its location.
 
-    A file that is a link has a place of its own. Each folder is looked at once.
+    The name does not depend on how the folder is spelled or linked. A file that is itself a link has its own location.
+    Each folder is resolved once.
     """
     known: dict[str, str] = {}
 
@@ -153,7 +155,7 @@ def attribute_root(path: str, name: str) -> tuple[str, str]:
     ('data/attributes/lengths', 'web/0.jsonl.gz')
 
     Raises:
-        ConfigError: no folder of the path is called ``documents``.
+        ConfigError: No folder of the path is called ``documents``.
     """
     parts = attribute_path(path, name).split("/")
     at = path.split("/").index(DOCUMENTS) + 2
@@ -165,7 +167,7 @@ def _in_dataset(file: DocumentFile, documents: str) -> DocumentFile:
     parts = (rest if separator else scheme).split("/")
     if documents not in parts[:-1]:
         raise ConfigError(
-            f"the path {file.name!r} has no folder {documents!r}, so it is not clear where attributes belong",
+            f"the path {file.name!r} has no folder {documents!r}, so the location of attributes is undefined",
             kind="no-documents-folder",
             fix=f"Keep documents in a folder {documents!r}.",
         )

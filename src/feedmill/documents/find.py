@@ -1,13 +1,14 @@
-"""Finding files of documents and their kinds, for every verb that takes documents.
+"""Find files of documents and their kinds, for every verb that reads documents.
 
-Inputs are paths, URLs and patterns. An input that is the name of an existing file or folder is taken literally.
-Otherwise ``*`` and ``?`` stand for characters within a name, ``[...]`` and ``[!...]`` for one of a set or none of it,
-and ``**`` for any folders, or none. Braces are literal. A folder, named or matched by a wildcard, stands for
-all files below it; one with ``documents/`` (Dolma's layout) for those in there; one that Hugging Face `datasets` has
-saved for its data files.
+Inputs are paths, URLs and patterns. An input that is the name of an existing file or folder is taken literally. In
+patterns, ``*`` and ``?`` match characters within a name, ``[...]`` and ``[!...]`` match one character in or not in a
+set, and ``**`` matches any number of folders. Braces are literal.
 
-Hidden files and folders are skipped, unless the pattern has their dot, and so are files that Feedmill writes beside
-data. The kinds of documents are in `feedmill.documents.kinds`, the rule for a folder with several in
+A folder, given by name or matched by a wildcard, stands for all files below it. If it has ``documents/`` (Dolma's
+layout), it stands for the files in there; if Hugging Face `datasets` saved it, for its data files.
+
+Hidden files and folders are skipped unless the pattern has their dot, and so are files that Feedmill writes beside
+data. The kinds of documents are in `feedmill.documents.kinds`, the rule for a folder with several kinds in
 `feedmill.documents.selection`.
 """
 
@@ -33,16 +34,17 @@ from feedmill.storage import Entry, Store, join_url, open_store, split_url
 from feedmill.storage.base import refuse_odd_names
 
 _BESIDE = (".idx", ".split.yaml")
-"""The ends of what lies beside a JSONL file that is a dataset."""
+"""Suffixes of the files beside a JSONL file that is a dataset."""
 
 
 @dataclass
 class Found:
-    """The files of documents of some inputs, in their order.
+    """Files of documents found for some inputs.
 
     Attributes:
-        skipped: paths of files in the folders that are not read.
-        missing: inputs without files, if that is allowed.
+        files: The files, in the order of the inputs.
+        skipped: Paths of files in the folders that are not read.
+        missing: Inputs without files, if that is allowed.
     """
 
     files: list[DocumentFile] = field(default_factory=list)
@@ -60,24 +62,26 @@ def find_documents(
     allow_missing: bool = False,
     id: str | None = None,
 ) -> Found:
-    """Return the files of documents of all inputs, in their order, sorted by path within each.
+    """Return the files of documents of all inputs, in the order of the inputs and sorted by path within each.
 
     Args:
-        inputs: see above; a file that several stand for is given by each, see `feedmill.documents.file.once`.
-        kind: which of `KINDS` is read of folders; None if they have documents of one kind only.
-        unnamed: the kind of files whose names say nothing; None if they are no documents.
-        exact: take all files as lines, whatever they are called, as Dolma does.
-        folders: whether a folder that a wildcard matches stands for its files. Where not, the order is that of Dolma's
-            deduplication and mixing, folder by folder.
-        id: the field that ids are read from, or ``auto``, see `DocumentFile`.
+        inputs: See the module docstring. A file that several inputs contain is returned for each of them; see
+            `feedmill.documents.file.once`.
+        kind: The kind of documents to read in folders, one of `KINDS`; None if each folder has only one kind.
+        unnamed: The kind of files whose names do not show a kind; None if they are not documents.
+        exact: Read all files as lines regardless of their names, as Dolma does.
+        folders: Whether a folder that a wildcard matches stands for its files. If False, files are in the order of
+            Dolma's deduplication and mixing, folder by folder.
+        allow_missing: Report inputs without files in `Found.missing` instead of raising.
+        id: The field to read ids from, or ``auto``; see `DocumentFile`.
 
     Raises:
-        NotFound: an input has no files, or none of documents.
-        ConfigError: a file that is named holds no documents, a name is no UTF-8, or a folder has documents of several
-            kinds and no `kind` is given.
+        NotFound: An input has no files, or no files of documents.
+        ConfigError: A file given by name is not documents, a name is not valid UTF-8, or a folder has documents of
+            several kinds and `kind` is not given.
     """
     if kind is not None and kind not in KINDS:
-        raise ConfigError(f"there is no kind of documents {kind!r}", fix=f"Use one of {', '.join(KINDS)}.")
+        raise ConfigError(f"unknown kind of documents {kind!r}", fix=f"Use one of {', '.join(KINDS)}.")
     found = Found()
     selection = Selection(kind, unnamed, exact, found.skipped)
     for item in inputs:
@@ -94,7 +98,7 @@ def find_documents(
         found.files += files
     refuse_odd_names(*(file.name for file in found.files))
     if id == "":
-        raise ConfigError("--id names no field", kind="bad-option", fix="Name a field, or have ids made: --id auto.")
+        raise ConfigError("--id is empty", kind="bad-option", fix="Pass a field, or generate ids with --id auto.")
     if id is not None and id != "id":
         found.files = [file if file.kind == TEXT else replace(file, id=id) for file in found.files]
     return found
@@ -106,7 +110,7 @@ def _none(given: str, wild: bool, skipped: list[str]) -> NotFound:
             f"no documents match this pattern, but {listed(skipped)}",
             file=given,
             kind=NO_DOCUMENTS,
-            fix="Name .jsonl, .parquet, .arrow or .txt files.",
+            fix="Use .jsonl, .parquet, .arrow or .txt files.",
         )
     return NotFound(
         "no files match this pattern" if wild else "there is no such file or folder",
@@ -128,20 +132,21 @@ def find_in_datasets(
     """Return the files of all patterns, relative to the roots of their datasets, each file once.
 
     Args:
-        warnings: receives a line for skipped files, and one for each pattern without files.
-        documents: the name of the folder in which documents are kept.
-        exact: find what Dolma's deduplication and mixing do, but for hidden files.
-        id: see `find_documents`.
+        patterns: Inputs of `find_documents`.
+        warnings: Receives a line for skipped files, and one for each pattern without files.
+        documents: Name of the folder that contains documents.
+        exact: Find the same files as Dolma's deduplication and mixing, except hidden files.
+        allow_missing, id: See `find_documents`.
 
     Raises:
-        NotFound, ConfigError: as `find_documents`, and `feedmill.documents.file.in_datasets`.
+        NotFound, ConfigError: As in `find_documents` and `feedmill.documents.file.in_datasets`.
     """
     found = find_documents(patterns, exact=exact, folders=not exact, allow_missing=allow_missing, id=id)
     if not found.files:
         raise NotFound(
             f"no document file matches {', '.join(patterns) or 'an empty list of patterns'}",
             kind=NO_DOCUMENTS,
-            fix="Give files, folders or patterns such as 'data/documents/**/*.jsonl.gz'.",
+            fix="Pass files, folders or patterns such as 'data/documents/**/*.jsonl.gz'.",
         )
     warnings += [f"no file matches {pattern}" for pattern in found.missing]
     warnings += skipped_warnings(found)
@@ -196,7 +201,8 @@ def _below(url: str, base: str, above: str, selection: Selection) -> list[Docume
     """Return the documents of a folder.
 
     Args:
-        base, above: the folder and the path below it that `url` consists of.
+        url: The folder.
+        base, above: The two parts of `url`: a folder, and the path below it.
     """
     store = open_store(url or ".")
     if store.is_local and not os.path.isdir(store.locate("")):
@@ -219,7 +225,7 @@ def _below(url: str, base: str, above: str, selection: Selection) -> list[Docume
 
 
 def _is_ours(path: str, is_there: Callable[[str], bool]) -> bool:
-    """Return whether Feedmill wrote a file that is not documents (a manifest or index, or one with a manifest)."""
+    """Return whether a file is Feedmill's output and not documents: a manifest, an index, or a file with a manifest."""
     return (
         path.endswith(MANIFEST)
         or is_there(path + MANIFEST)
@@ -241,19 +247,21 @@ def _is_of_tokens(path: str, paths: set[str]) -> bool:
 def _saved(store: Store, url: str) -> list[Entry] | None:
     """Return the files of a dataset that Hugging Face `datasets` saved, in its order; None for any other folder."""
     if store.exists("dataset_dict.json"):
-        raise ConfigError("this holds several splits", file=url, kind="several-splits", fix="Name the folder of one.")
+        raise ConfigError(
+            "the folder contains several splits", file=url, kind="several-splits", fix="Use the folder of one split."
+        )
     if not (store.exists("state.json") and store.exists("dataset_info.json")):
         return None
     try:
         state = orjson.loads(store.read("state.json"))
         names = [entry["filename"] for entry in state["_data_files"]]
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-        raise DataError(f"this is no list of data files ({error})", file=store.locate("state.json")) from None
+        raise DataError(f"the list of data files is invalid: {error}", file=store.locate("state.json")) from None
     if state.get("_indices_files") or state.get("_indices_data_files"):
         raise ConfigError(
-            "the dataset is a selection of the rows of its files",
+            "the dataset is a selection of the rows of its files, which is not supported",
             file=url,
             kind="selected-rows",
-            fix="Save it with the selection applied: ds.flatten_indices().save_to_disk(...)",
+            fix="Apply the selection and save the dataset again: ds.flatten_indices().save_to_disk(...)",
         )
     return [store.stat(name) for name in names]

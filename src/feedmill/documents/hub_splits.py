@@ -1,13 +1,13 @@
-"""Which files of a folder are of which split, by their names, as Hugging Face's ``load_dataset(folder)`` has it.
+"""Assign the files of a folder to splits by their names, as Hugging Face's ``load_dataset(folder)`` does.
 
-The first of these rules by which a split has files holds for the whole folder; files without a split are then in none:
+The first of these rules that finds files of a split applies to the whole folder. Files without a split are ignored:
 
-    data/NAME-00000-of-00002.parquet    the split is NAME, whatever it is
+    data/NAME-00000-of-00002.parquet    the split is NAME, which may be any name
     a folder's name                     train/0.parquet, data/my_test/0.parquet
     a file's name                       train.parquet, deep/x-val-1.parquet
     none                                all files are the split train
 
-A word counts where it stands alone: beside it are ends of the name, dots, hyphens, underscores, spaces or digits.
+A word must stand alone: between the ends of the name, dots, hyphens, underscores, spaces or digits.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ _IN_FOLDER = ("{word}", "{word}{around}.*", ".*{around}{word}", ".*{around}{word
 
 
 def by_split(files: Sequence[File], path: Callable[[File], str]) -> dict[str, list[File]]:
-    """Return the files of each split that has some, in its order: that of the words and forms, then of `files`.
+    """Return the files of each split that has files, in the order of the words and forms, then of `files`.
 
     Args:
-        path: of a file, its path below the folder.
+        files: All files of the folder.
+        path: Returns the path of a file below the folder.
     """
     sharded: dict[str, list[File]] = {}
     for file in files:

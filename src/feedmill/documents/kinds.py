@@ -1,9 +1,9 @@
-"""The kinds of documents, by the names of files.
+"""Kinds of documents by the names of files.
 
-lines     .jsonl, .json, .ndjson, also with .gz, .gzip, .zst, .zstd, .bz2, .xz: a document a line
+lines     .jsonl, .json, .ndjson, also with .gz, .gzip, .zst, .zstd, .bz2, .xz: one document per line
 text      .txt: the file is one document
-parquet   .parquet: one document a row
-arrow     .arrow: one document a row; the files of Hugging Face datasets on disk
+parquet   .parquet: one document per row
+arrow     .arrow: one document per row; the files of Hugging Face datasets on disk
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ LINES, TEXT, PARQUET, ARROW = "lines", "text", "parquet", "arrow"
 KINDS = (LINES, TEXT, PARQUET, ARROW)
 _SUFFIXES = {**dict.fromkeys(LINE_SUFFIXES, LINES), ".txt": TEXT, ".parquet": PARQUET, ".arrow": ARROW}
 AUTO = "auto"
-"""What stands for ids that are made."""
+"""Value of `id` that generates ids."""
 NO_DOCUMENTS = "no-documents"
 """The kind of the error for inputs without documents."""
 
 
 def kind_of(path: str) -> str | None:
-    """Return the kind of a file by its name; None if that says nothing."""
+    """Return the kind of a file by its name, or None."""
     return next((kind for suffix, kind in _SUFFIXES.items() if path.endswith(suffix)), None)
 
 
 def is_hidden(path: str) -> bool:
-    """Return whether a file is hidden below its folder, or something that Feedmill says about the file beside it."""
+    """Return whether a file is hidden below its folder, or is a manifest that Feedmill wrote beside another file."""
     return path.endswith(MANIFEST) or path.startswith(".") or "/." in path

@@ -1,8 +1,8 @@
-"""Documents of any kind as JSON lines: what tagging, deduplication, statistics and mixing read.
+"""Read documents of any kind as JSON lines, for tagging, deduplication, statistics and mixing.
 
-Files of lines come as they are. A row of Parquet or Arrow becomes the object of its columns, without those that are
-null; dates and decimals become text. A text file becomes one object with the fields ``id`` and ``text``. Where ids are
-made they are ``FILE:ROW``: the file's path below the folder ``documents``, and the row's number from 1.
+Files of lines are read as they are. A row of Parquet or Arrow becomes an object of its columns without null values;
+dates and decimals become text. A text file becomes one object with the fields ``id`` and ``text``. Generated ids are
+``FILE:ROW``: the file's path below the folder ``documents``, and the row's number from 1.
 """
 
 from __future__ import annotations
@@ -35,19 +35,20 @@ def read_blocks(
     advance: Callable[[int], None] | None = None,
     hashed: Callable[[str], None] | None = None,
 ) -> Generator[bytes, None, None]:
-    """Yield the documents of a file as JSON lines with their line ends, block by block; the last may lack its end.
+    """Yield the documents of a file as JSON lines with line ends, block by block; the last line may lack its end.
 
     Args:
-        fields: those that are needed; others may be left out. None for all.
-        packed: the compression of lines; by default what the name says.
-        advance: called with how many stored bytes were read.
-        hashed: called at the end with the 128-bit xxh3 of the stored bytes.
+        file: The file.
+        fields: Fields to read; other fields may be missing from the lines. None reads all.
+        packed: Compression of a file of lines; by default given by its name.
+        advance: Called with the number of stored bytes read.
+        hashed: Called at the end with the 128-bit xxh3 hash of the stored bytes.
 
     Raises:
-        NotFound, StorageError: the file does not exist or cannot be read.
-        DataError: it is damaged, is no text, or does not begin as JSON lines do.
-        ConfigError: columns cannot be read as documents.
-        MissingExtra: pyarrow is needed.
+        NotFound, StorageError: The file does not exist or cannot be read.
+        DataError: The file is corrupt, is not text, or does not begin like JSON lines.
+        ConfigError: Columns cannot be read as documents.
+        MissingExtra: pyarrow is required, but not installed.
     """
     if file.kind == LINES:
         lines = read_lines(file.store(), file.path, kind=packed, advance=advance, hashed=hashed, json=True)
@@ -70,7 +71,7 @@ def read_blocks(
 
 
 def made_id(file: DocumentFile, row: int) -> str:
-    """Return the id of a document that has none; `row` counts from 1."""
+    """Return the generated id of a document; `row` counts from 1."""
     return f"{file.below_documents}:{row}"
 
 
@@ -82,10 +83,10 @@ def _text(file: DocumentFile) -> list[dict[str, str]]:
     data = file.store().read(file.path)
     if _is_line(data):
         raise DataError(
-            "the file is named as plain text, and holds JSON lines",
+            "the file has the suffix of plain text, but contains JSON lines",
             file=file.name,
             kind="lines-in-text",
-            fix="Let its name end with .jsonl.",
+            fix="Rename the file to .jsonl.",
         )
     try:
         return [{"id": made_id(file, 1), "text": data.decode("utf-8-sig")}]
@@ -95,12 +96,12 @@ def _text(file: DocumentFile) -> list[dict[str, str]]:
             file=file.name,
             offset=error.start,
             kind="bad-document",
-            fix="Encode the text as UTF-8, or leave the file out.",
+            fix="Encode the text as UTF-8, or exclude the file.",
         ) from None
 
 
 def _is_line(data: bytes) -> bool:
-    """Return whether a file begins with a document as JSON lines have them."""
+    """Return whether a file begins with a document of JSON lines."""
     try:
         return data[:1] == b"{" and "text" in _fields(data[: data.find(b"\n") + 1 or None])
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -108,7 +109,7 @@ def _is_line(data: bytes) -> bool:
 
 
 def _with_ids(blocks: Iterable[bytes], file: DocumentFile) -> Iterator[bytes]:
-    """The lines with the ids that `DocumentFile.id` asks for; those that no id can be read of are left as they are."""
+    """Yield the lines with the ids required by `DocumentFile.id`. Lines that cannot be parsed stay as they are."""
     if file.id == AUTO:
         own = msgspec.json.Decoder(_Id)
     else:
@@ -125,18 +126,18 @@ def _with_id(row: bytes, own: msgspec.json.Decoder[_Id], file: DocumentFile, num
     try:
         value = bytes(own.decode(row).id)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return row + b"\n"  # comes up when it is read
+        return row + b"\n"  # reported when the row is parsed
     if file.id == AUTO:
         if value not in _NONE:
             return row + b"\n"
         value = _encode(made_id(file, number))
     elif value in _NONE:
         raise DataError(
-            f"the document has no {file.id!r}, which its id is read from",
+            f"the document has no field {file.id!r} to read its id from",
             file=file.name,
             record=f"line {number}",
             kind="bad-document",
-            fix="Name another field with --id, or have ids made with --id auto.",
+            fix="Choose another field with --id, or generate ids with --id auto.",
         )
     fields = _fields(row)
     fields["id"] = msgspec.Raw(value)

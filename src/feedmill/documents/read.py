@@ -1,7 +1,7 @@
-"""Reading the documents of a unit in batches: texts, their rows, and the reasons for documents without text.
+"""Read the documents of a unit in batches: texts, their rows, and the reasons why other documents have no text.
 
 Memory is bounded by the batch, or by the largest document. A truncated or corrupt file (gzip, Parquet) is an error
-under every policy: the policy applies to documents, not to files.
+under every policy for bad documents, because the policy applies to documents, not to files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def read_documents(unit: Unit, reader: TextReader | TypedReader) -> Generator[Ba
     if unit.file.kind == "lines":
         yield from _parsed(_blocks(unit), reader)
     elif isinstance(reader, TypedReader):
-        raise ConfigError("fields of declared types are read from JSON lines only", file=unit.file.url)
+        raise ConfigError("fields of declared types are supported only in JSON lines", file=unit.file.url)
     elif unit.file.kind == "text":
         yield _whole(unit.file, reader)
     else:
@@ -38,7 +38,7 @@ def read_documents(unit: Unit, reader: TextReader | TypedReader) -> Generator[Ba
             "the file has changed while it was read",
             file=unit.file.url,
             kind="changed",
-            fix="Run the same command again once nothing writes to it.",
+            fix="Run the same command again when no process writes to the file.",
         )
 
 
@@ -80,9 +80,11 @@ def ranged_lines(
     end. A block is valid until the next one is read.
 
     Args:
-        fill: fills a buffer with the bytes at an offset.
+        fill: Fills a buffer with the bytes at an offset.
+        begin, end: The range in bytes.
+        size: Size of the file in bytes.
     """
-    at = max(begin - 1, 0)  # the byte before tells whether a line begins at `begin`
+    at = max(begin - 1, 0)  # the byte before `begin` shows whether a line begins there
     buffer = bytearray(min(2 * BLOCK, max(size - at, 0)))
     kept = 0  # bytes of an unfinished line at the beginning of the buffer
     skipping = begin > 0
@@ -101,7 +103,7 @@ def ranged_lines(
                     return
                 continue
             skipping = False
-        # Past the end only the last line is still to be finished.
+        # Past the end, only the last line remains to finish.
         last = (buffer.find if past_end else buffer.rfind)(b"\n", max(first, kept), filled) + 1
         if last:
             yield memoryview(buffer)[first:last]

@@ -1,4 +1,4 @@
-"""Parsing rows of documents: only the required fields, with line numbers in errors."""
+"""Parse rows of documents: only the required fields, with line numbers in errors."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ _DIGITS = re.compile(rb"\d{19}")
 _BEHIND_NUMBERS = frozenset((b"", b",", b"]", b"}", b" ", b"\t", b"\r", b"\n"))
 _MAY_FOLLOW = np.array([bytes([code]) in _BEHIND_NUMBERS for code in range(256)])
 BLANKS = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
-"""White space as Unicode defines it, which is not quite Python's."""
+"""White space as defined by Unicode, which differs slightly from Python's."""
 
 
 class TextRow(msgspec.Struct):
-    """A document: its id as JSON, and its text."""
+    """Document with its id as JSON, and its text."""
 
     text: str
     id: msgspec.Raw = msgspec.Raw(b"")
 
 
 class IdRow(msgspec.Struct):
-    """A row of any kind: its id as JSON."""
+    """Row of any kind with its id as JSON."""
 
     id: msgspec.Raw = msgspec.Raw(b"")
 
 
 REFUSED = (msgspec.MsgspecError, UnicodeError, RecursionError)
-"""What msgspec raises of rows: the last where they are nested too deeply."""
+"""Errors that msgspec raises for rows; RecursionError if a row is nested too deeply."""
 
 _text, _texts = msgspec.json.Decoder(TextRow).decode, msgspec.json.Decoder(TextRow).decode_lines
 _id = msgspec.json.Decoder(IdRow).decode
@@ -48,30 +48,32 @@ def parse_texts(lines: bytes, file: str, first: int) -> list[TextRow]:
     """Return the id and text of each of these whole lines.
 
     Args:
-        file: named in errors. first: the line of the first row, counted from 1.
+        lines: Whole lines.
+        file: Name of the file in errors.
+        first: Line of the first row, counted from 1.
 
     Raises:
-        DataError: of kind ``bad-row``, for the first row that is no JSON object with a string ``text``.
+        DataError: Of kind ``bad-row``, for the first row that is not a JSON object with a string ``text``.
     """
     try:
         found: list[TextRow] = _texts(lines)
         if one_a_line(lines, len(found)):
             return found
     except REFUSED:
-        pass  # one by one it turns out which
+        pass  # parsing rows one by one finds the invalid one
     return _parse(rows_of(lines), _text, file, first)
 
 
 def parse_ids(rows: Sequence[bytes], file: str, first: int) -> list[bytes]:
-    """Return the id of each row as compact JSON; empty if there is none. Raises as `parse_texts`."""
+    """Return the id of each row as compact JSON; empty if it has none. Raises the errors of `parse_texts`."""
     return ids_of(_parse(rows, _id, file, first), file, first)
 
 
 def ids_of(rows: Sequence[TextRow | IdRow], file: str, first: int) -> list[bytes]:
-    """Return the ids of parsed rows, as above; parsing does not look into them.
+    """Return the ids of parsed rows like `parse_ids`; parsing rows does not validate ids.
 
     Raises:
-        DataError: of kind ``bad-row``, for the first that is no JSON.
+        DataError: Of kind ``bad-row``, for the first id that is not valid JSON.
     """
     try:
         found = [id_bytes(row.id) for row in rows]
@@ -82,12 +84,12 @@ def ids_of(rows: Sequence[TextRow | IdRow], file: str, first: int) -> list[bytes
             try:
                 id_bytes(row.id).decode()
             except (UnicodeError, orjson.JSONDecodeError) as error:
-                raise bad_row(bytes(row.id), f"the id is no JSON ({error})", file, line) from None
+                raise bad_row(bytes(row.id), f"the id is not valid JSON ({error})", file, line) from None
         raise
 
 
 def _parse(rows: Sequence[bytes], decode: Callable[[bytes], Any], file: str, first: int) -> list[Any]:
-    # One by one: of all rows at once, an object over two lines and two objects on one would go unnoticed together.
+    # One by one: parsed together, an object over two lines and two objects on one line could cancel out unnoticed.
     found: list[Any] = []
     try:
         for row in rows:
@@ -98,11 +100,11 @@ def _parse(rows: Sequence[bytes], decode: Callable[[bytes], Any], file: str, fir
 
 
 FIXES = {
-    "id": "Give each document an 'id': a text or number that no other document of its source has, such as"
-    " 'file.jsonl:12'; or name another field with --id, or have ids made with --id auto.",
-    "text": "Put the text of each document into the field 'text', and remove lines that have none.",
+    "id": "Add an 'id' to each document: a text or number that is unique in its source, such as 'file.jsonl:12'."
+    " Or choose another field with --id, or generate ids with --id auto.",
+    "text": "Put the text of each document into the field 'text', and remove lines without text.",
 }
-"""What to do where a field is missing."""
+"""Required field -> the fix if it is missing."""
 
 
 _FAULTS = {
@@ -113,7 +115,7 @@ _FAULTS = {
 
 
 def missing_field(fault: str) -> str:
-    """Return the required field that a document lacks, from what a parser says of it; empty for another fault."""
+    """Return the required field that a document lacks, by the parser's message; empty for another fault."""
     return _FAULTS.get(fault, "")
 
 
@@ -143,12 +145,13 @@ def load(row: bytes, checked: bool = False) -> Any:
     """Parse a JSON value with numbers as Dolma reads them: integers beyond 64 bits and ``-0`` are floats.
 
     Args:
-        checked: whether it is known that the row has no ``-0``.
+        row: The JSON value.
+        checked: Whether the row is known to have no ``-0``.
 
     Raises:
-        orjson.JSONDecodeError: it is no JSON.
+        orjson.JSONDecodeError: The row is not valid JSON.
     """
-    # orjson makes floats of integers beyond 64 bits itself.
+    # orjson itself converts integers beyond 64 bits to floats.
     if not checked and has_negative_zero(row):
         import json
 
@@ -161,7 +164,7 @@ def load(row: bytes, checked: bool = False) -> Any:
 
 
 def has_negative_zero(row: bytes) -> bool:
-    """Return whether a ``-0`` stands where a number may: in a text it may be one, elsewhere it is."""
+    """Return whether the row may have the number ``-0``. A ``-0`` in a text can be a false positive."""
     at = row.find(b"-0")
     while at >= 0:
         if row[at + 2 : at + 3] in _BEHIND_NUMBERS:
@@ -171,8 +174,8 @@ def has_negative_zero(row: bytes) -> bool:
 
 
 def negative_zeros(lines: bytes) -> frozenset[int]:
-    """The numbers of the rows for which `has_negative_zero` holds, of rows with their line ends; 0 is the first."""
-    # Two passes over bytes are several times as fast as searching.
+    """Return the numbers, from 0, of the rows with line ends for which `has_negative_zero` is true."""
+    # Two passes over the bytes are several times faster than searching.
     data = np.frombuffer(lines, np.uint8)
     found = data[:-1] == _MINUS
     found &= data[1:] == _ZERO
@@ -190,12 +193,13 @@ def negative_zeros(lines: bytes) -> frozenset[int]:
 
 
 def large_integers(lines: bytes) -> dict[int, str]:
-    """The rows of whole lines that hold an integer beyond 64 bits, which parsing makes a float: an integer of each.
+    """Find rows with an integer beyond 64 bits, which parsing converts to a float.
 
-    The first row is 0.
+    Returns:
+        Number of the row, from 0 -> one such integer of the row.
     """
     data = np.frombuffer(lines, np.uint8)
-    # A run of 19 digits has two samples of every ninth byte in a row, and digits between them.
+    # In a run of 19 digits, at least two consecutive samples of every ninth byte are digits, and so are those between.
     sampled = (data[::9] - np.uint8(48)) < 10
     places = np.flatnonzero(sampled[:-1] & sampled[1:]) * 9
     for between in (4, 2, 6, 1, 3, 5, 7, 8):
@@ -203,7 +207,7 @@ def large_integers(lines: bytes) -> dict[int, str]:
     found: dict[int, str] = {}
     row, before, end = 0, 0, 0
     for at in places.tolist():
-        if at < end:  # of a row that was looked at
+        if at < end:  # in a row that was already searched
             continue
         row += lines.count(b"\n", before, at)
         before = at
@@ -217,7 +221,7 @@ def large_integers(lines: bytes) -> dict[int, str]:
 
 
 def _large_integer(row: bytes) -> str:
-    """Return an integer of a row that has more than 64 bits, or nothing."""
+    """Return an integer of a row that has more than 64 bits, or an empty string."""
     import json
 
     found: list[str] = []
@@ -227,13 +231,13 @@ def _large_integer(row: bytes) -> str:
             found.append(digits)
         return 0
 
-    with contextlib.suppress(ValueError, RecursionError):  # a row that is no JSON comes up when it is parsed
+    with contextlib.suppress(ValueError, RecursionError):  # invalid JSON is reported when the row is parsed
         json.loads(row, parse_int=note)
     return found[0] if found else ""
 
 
 def is_blank(text: str) -> bool:
-    """Return whether a text has only white space."""
+    """Return whether a text is empty or has only white space."""
     return not text[:1].strip(BLANKS) and not text.strip(BLANKS)
 
 
@@ -256,7 +260,7 @@ def dump_lines(values: Sequence[Any]) -> bytes:
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Disable garbage collection: rows have no cycles, and the search for them takes up to half the decoding time."""
+    """Disable garbage collection: rows have no cycles, and searching for them takes up to half the decoding time."""
     before = gc.isenabled()
     gc.disable()
     try:

@@ -1,7 +1,7 @@
-"""Selection of files of documents by their names.
+"""Select files of documents by their names.
 
-A folder is read for one kind: where it has documents of another kind too, readable or not (`.csv`, `.txt.gz`), the user
-says which. What is no document (`README.md`, `_SUCCESS`) is skipped, named and counted.
+Documents of only one kind are read from a folder. If it also has documents of another kind, readable or not (`.csv`,
+`.txt.gz`), the user must choose one. Files that are not documents (`README.md`, `_SUCCESS`) are skipped and reported.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _KNOWN = "Documents are .jsonl, .json or .ndjson (plain, or with .gz, .zst, .bz2
 
 
 class Selection:
-    """A filter that distinguishes documents from other files.
+    """Filter that separates documents from other files.
 
     Args:
-        kind, unnamed, exact: see `feedmill.documents.find.find_documents`.
-        skipped: receives the paths of files that are not read.
+        kind, unnamed, exact: See `feedmill.documents.find.find_documents`.
+        skipped: Receives the paths of files that are not read.
     """
 
     def __init__(self, kind: str | None, unnamed: str | None, exact: bool, skipped: list[str]) -> None:
@@ -43,12 +43,12 @@ class Selection:
         return found or ""
 
     def one(self, file: DocumentFile) -> DocumentFile:
-        """Return a file that the user names. Raises ConfigError if it holds no documents."""
+        """Return a file given by name, with its kind. Raises ConfigError if it is not a file of documents."""
         kind = self.name_of(file.path)
         if kind in KINDS:
             return replace(file, kind=kind)
         raise ConfigError(
-            "this kind of file is not known to hold documents",
+            "unsupported file type for documents",
             file=file.name,
             kind="unknown-input",
             fix=f"{_KNOWN}.",
@@ -69,7 +69,9 @@ class Selection:
         """Return the documents of a folder, all of one kind.
 
         Args:
-            above: how many characters of the files' paths are the folder.
+            url: The folder, for errors.
+            files: All files of the folder.
+            above: Number of leading characters of the files' paths that are the folder.
         """
         hidden = [is_hidden(file.path[above:]) for file in files]
         if self.exact:
@@ -84,39 +86,39 @@ class Selection:
 
 
 def _of_one_kind(url: str, files: list[DocumentFile], wanted: str | None) -> str:
-    """Return the kind of a folder's files that is read. Raises where there is none, or the user has to say which."""
+    """Return the kind of documents to read in a folder. Raises if there are none, or if the user must choose."""
     by_kind: dict[str, list[DocumentFile]] = {}
     for file in files:
         by_kind.setdefault(file.kind, []).append(file)
     by_kind.pop("", None)
     readable = [kind for kind in KINDS if kind in by_kind]
-    if wanted is None and len(by_kind) > 1:  # a README is no document beside others
+    if wanted is None and len(by_kind) > 1:  # a README beside documents is not a document
         by_kind = {kind: [f for f in some if not is_about(f.path)] for kind, some in by_kind.items()}
         by_kind = {kind: some for kind, some in by_kind.items() if some}
         readable = [kind for kind in KINDS if kind in by_kind]
     if wanted is None and not readable and by_kind.get(_UNREADABLE):
         raise _not_documents([file.name for file in by_kind[_UNREADABLE]])
     if not (by_kind.get(wanted) if wanted is not None else readable):
-        there = f"; there are {_counted(by_kind)}" if by_kind else ""
+        there = f": found {_counted(by_kind)}" if by_kind else ""
         raise NotFound(
-            f"no file of documents {f'of the kind {wanted!r} ' if wanted else ''}is in this folder{there}",
+            f"no documents {f'of the kind {wanted!r} ' if wanted else ''}in this folder{there}",
             file=url,
             kind=NO_DOCUMENTS,
-            fix="Name a folder of .jsonl, .parquet, .arrow or .txt files.",
+            fix="Use a folder of .jsonl, .parquet, .arrow or .txt files.",
         )
     if wanted is None and len(by_kind) > 1:
         raise ConfigError(
             f"the folder has documents of several kinds: {_counted(by_kind)}",
             file=url,
             kind="several-kinds",
-            fix="Name the files of one kind, by a pattern such as '*.jsonl'; tokenize reads one kind and skips the"
-            f" others with --kind {' or --kind '.join(readable)}.",
+            fix="Select the files of one kind with a pattern such as '*.jsonl'. In tokenize, choose one kind with"
+            f" --kind {' or --kind '.join(readable)}.",
         )
     return readable[0] if wanted is None else wanted
 
 
 def _counted(by_kind: dict[str, list[DocumentFile]]) -> str:
-    """Kinds with numbers and an example of each, for display."""
+    """Return the kinds with their numbers of files and an example, for display."""
     shown = []
     for kind, files in sorted(by_kind.items(), key=lambda item: _ORDER.index(item[0])):
         number, more = len(files), ", ..." if len(files) > 1 else ""
@@ -127,9 +129,9 @@ def _counted(by_kind: dict[str, list[DocumentFile]]) -> str:
 def _not_documents(names: Sequence[str], shown: int = 3) -> ConfigError:
     listed = ", ".join(names[:shown]) + (", ..." if len(names) > shown else "")
     one = len(names) == 1
-    out = "the file, or leave it out" if one else "the files, or leave them out"
+    out = "the file, or exclude it" if one else "the files, or exclude them"
     return ConfigError(
         f"{'this file is' if one else f'these {len(names):,} files are'} not documents: {listed}",
         kind="not-documents",
-        fix=f"{_KNOWN}: convert {out} with a pattern such as '*.jsonl*'.",
+        fix=f"{_KNOWN}. Convert {out} with a pattern such as '*.jsonl*'.",
     )

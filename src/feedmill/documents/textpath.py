@@ -1,9 +1,9 @@
-"""Where the text of a JSON document is: a field, a path like ``.a.b[0]``, or a jq expression.
+"""Read the text of a JSON document by a field, a path like ``.a.b[0]``, or a jq expression.
 
-A field is read by a kernel where lines are plain (3 GB/s), a path by a typed decoder that skips all else (over 1 GB/s).
-What they refuse is looked at again with Python's own parser, so everything is accepted that `json.loads` accepts: NaN,
-duplicate keys (the last one counts), a byte order mark, huge integers. Fields beside the text are skipped; in lines
-that are not plain they are not checked. Of several results of a jq expression the first is taken.
+A kernel reads a field of plain lines (3 GB/s); a typed decoder reads a path and skips all other fields (over 1 GB/s).
+Lines that they reject are parsed again with Python's parser, so everything that `json.loads` accepts is valid: NaN,
+duplicate keys (the last one is used), a byte order mark, huge integers. Other fields than the text are skipped, and not
+validated in lines that are not plain. If a jq expression has several results, the first is used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Step = str | int
 
 
 def parse_path(expression: str) -> list[Step] | None:
-    """Return the steps of a plain path (``text``, ``.a.b[0]``, ``.["a b"]``, ``.``); None if it is more than that.
+    """Return the steps of a plain path (``text``, ``.a.b[0]``, ``.["a b"]``, ``.``); None for other expressions.
 
     >>> parse_path("text"), parse_path('.a["b c"][0]'), parse_path(".a | ascii")
     (['text'], ['a', 'b c', 0], None)
@@ -51,14 +51,14 @@ def parse_path(expression: str) -> list[Step] | None:
 
 
 class TextReader:
-    """Reads the text of lines of JSON.
+    """Reader of the texts of JSON lines.
 
     Args:
-        expression: a field's name, a path, or a jq expression.
-        fields: top-level fields to give beside the text, as they are (None if absent).
+        expression: A field's name, a path, or a jq expression.
+        fields: Top-level fields to return with the text, unchanged (None if absent).
 
     Raises:
-        ConfigError: the expression is not valid, or has what `feedmill.documents.jq` does not know.
+        ConfigError: The expression is invalid, or uses a feature that `feedmill.documents.jq` does not support.
     """
 
     def __init__(self, expression: str, fields: tuple[str, ...] = ()) -> None:
@@ -76,7 +76,7 @@ class TextReader:
                 self._taker = TextTaker(self._steps[0])
 
     def read(self, block: bytes | memoryview) -> Records | None:
-        """Return the documents of whole lines at once; None if one of them needs a closer look with `record`."""
+        """Return the documents of whole lines at once; None if a line must be read by `record`."""
         if self._decode is None or self._get is None:
             return None
         if self._taker is not None and len(block) >= COMPILED_FROM:
@@ -93,7 +93,7 @@ class TextReader:
         return Records(texts, list(map(self._others, found)) if self.fields else []) if all(texts) else None
 
     def record(self, line: bytes) -> Record:
-        """One line, with the reason where it has no text."""
+        """Return the document of one line, with the reason if it has no text."""
         if self._decode is not None and self._get is not None:
             try:
                 found = self._decode(line)
@@ -126,7 +126,7 @@ class TextReader:
         except JqError as error:
             raise BadDocument(f"jq: {error}") from None
         if not results:
-            raise BadDocument(f"{self.expression} gives nothing")
+            raise BadDocument(f"{self.expression} has no result")
         return results[0]
 
 
@@ -161,7 +161,7 @@ def walk(value: Any, steps: list[Step]) -> Any:
 
 
 def checked(value: Any, where: str = "the text") -> str:
-    """Return the value, if it is a text that can be encoded. Raises BadDocument."""
+    """Return the value if it is a text that can be encoded as UTF-8. Raises BadDocument."""
     if value is None:
         raise BadDocument("the text is null")
     if not isinstance(value, str):
@@ -171,7 +171,7 @@ def checked(value: Any, where: str = "the text") -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise BadDocument("the text has a lone surrogate, which is no character") from None
+        raise BadDocument("the text has a lone surrogate, which is not a valid character") from None
     return value
 
 
@@ -194,7 +194,7 @@ def _shown(steps: list[Step]) -> str:
 
 
 def _fields(value: dict[str, Any], most: int = 20) -> str:
-    """Return which fields an object has, for whoever looks for another one."""
+    """Return the fields of an object, for the error about a missing one."""
     if not value:
         return " (it has no fields)"
     names = [json.dumps(name[:60], ensure_ascii=False) for name in list(value)[:most]]

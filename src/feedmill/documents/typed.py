@@ -1,7 +1,7 @@
-"""Documents with a text and an id of declared types at dotted names, as Dolma's configuration says it.
+"""Read documents with text and id of declared types at dotted names, as in Dolma's configuration.
 
-Stricter than `feedmill.documents.textpath`: a field that is missing or of another type makes the line a bad document.
-White space around the text is no part of it, and a document with nothing else is passed over and counted.
+This is stricter than `feedmill.documents.textpath`: a line with a missing field, or a field of another type, is a bad
+document. White space around the text is removed, and a document with no other text is skipped and counted.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ ID_TYPES: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """Where the text and the id are.
+    """Locations of the text and the id.
 
     Attributes:
-        text, id: dotted names; no id for None.
-        id_type: a key of `ID_TYPES`.
+        text, id: Dotted names; None reads no id.
+        id_type: A key of `ID_TYPES`.
     """
 
     text: str = "text"
@@ -49,15 +49,15 @@ class Typed:
 
 
 class TypedReader:
-    """Reads lines of JSON; has the face of `feedmill.documents.textpath.TextReader`.
+    """Reader of JSON lines with the interface of `feedmill.documents.textpath.TextReader`.
 
     Raises:
-        ConfigError: one name leads through the other, or the type is not known.
+        ConfigError: One name is a prefix of the other, or the type is unknown.
     """
 
     def __init__(self, typed: Typed) -> None:
         if typed.id_type not in ID_TYPES:
-            raise ConfigError(f"there is no type {typed.id_type!r}", fix=f"Use one of {', '.join(ID_TYPES)}.")
+            raise ConfigError(f"unknown id type {typed.id_type!r}", fix=f"Use one of {', '.join(ID_TYPES)}.")
         tree: dict[str, Any] = {}
         wanted = [(typed.text, str), *([] if typed.id is None else [(typed.id, ID_TYPES[typed.id_type])])]
         getters = [_place(tree, name, kind) for name, kind in wanted]
@@ -67,7 +67,7 @@ class TypedReader:
         self._id = None if typed.id is None else attrgetter(getters[1])
 
     def read(self, block: bytes | memoryview) -> Records | None:
-        """Return the documents of whole lines at once; None if one of them needs a closer look with `record`."""
+        """Return the documents of whole lines at once; None if a line must be read by `record`."""
         try:
             found = self._decode_lines(block)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -78,18 +78,18 @@ class TypedReader:
         return Records(texts, [(None if self._id is None else self._id(one),) for one in found])
 
     def record(self, line: bytes) -> Record:
-        """One line, with the reason where it has no text; without a reason where it is passed over."""
+        """Return the document of one line, with the reason if it has no text; without a reason if it is skipped."""
         try:
             found = self._decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             why = json_fault(line, error)[:200]
-            return Record(None, f"it is no document with the fields that are wanted ({why})")
+            return Record(None, f"the line is not a document with the required fields ({why})")
         text: str = self._text(found).strip()
         return Record(text or None, "", (None if self._id is None else self._id(found),))
 
 
 def _place(tree: dict[str, Any], name: str, kind: Any) -> str:
-    """Note a dotted name in the tree, and give the path of attributes to it."""
+    """Add a dotted name to the tree, and return the path of attributes to it."""
     *above, last = name.split(".")
     at, path = tree, []
     for part in above:
@@ -105,7 +105,7 @@ def _place(tree: dict[str, Any], name: str, kind: Any) -> str:
 
 
 def _clash(name: str) -> ConfigError:
-    return ConfigError(f"the fields of text and id cannot both be read at {name!r}", fix="Name two different fields.")
+    return ConfigError(f"the text and the id cannot both be read from {name!r}", fix="Use two different fields.")
 
 
 def _struct(tree: dict[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Units of work: files of documents cut into byte ranges of lines or runs of row groups; all others are whole."""
+"""Divide files of documents into units of work: byte ranges of lines, ranges of row groups, or whole files."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ _MOST = 1024  # files in one unit of work
 
 
 def together(units: Iterable[Unit], unit_bytes: int = UNIT_BYTES) -> Iterator[tuple[Unit, ...]]:
-    """Units in order, those of small whole files with their neighbours: what there is to do for a unit beside reading
-    would be most of the work. Parts of a file are alone."""
+    """Group units of small whole files with their neighbors, in order. Parts of a file are not grouped.
+
+    For small files, the overhead of a unit would take longer than reading it.
+    """
     group: list[Unit] = []
     room = 0
     for unit, following in pairwise(chain(units, [None])):
@@ -34,7 +36,7 @@ def together(units: Iterable[Unit], unit_bytes: int = UNIT_BYTES) -> Iterator[tu
 
 
 def cut(files: Sequence[DocumentFile], unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
-    """Yield the units of files, in order. Raises as opening a Parquet file does."""
+    """Yield the units of files, in order. Raises the errors of opening a Parquet file."""
     for file in files:
         if file.kind == "lines" and not file.packed:
             for begin in range(0, file.size, unit_bytes):

@@ -1,4 +1,4 @@
-"""Patterns: which files and folders wildcards match, on disks and in object stores."""
+"""Match patterns with wildcards to files and folders, on disks and in object stores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Match = tuple[DocumentFile, bool]
 
 
 def is_pattern(path: str) -> bool:
-    """Return whether an input is a pattern: what exists under its very name is none, whatever characters it has."""
+    """Return whether an input is a pattern. The name of an existing file or folder is never a pattern."""
     return bool(_MAGIC.search(path)) and ("://" in path or not os.path.exists(path))
 
 
@@ -50,7 +50,7 @@ def expression(pattern: str) -> str:
 
 
 def stated(folder: str, path: str) -> DocumentFile | None:
-    """Return a file with its size and version; None if there is none of this name."""
+    """Return a file with its size and version; None if it does not exist."""
     store = open_store(folder or ".")
     if store.is_local and not os.path.isfile(store.locate(path)):
         return None
@@ -62,7 +62,7 @@ def stated(folder: str, path: str) -> DocumentFile | None:
 
 
 def _base(pattern: str) -> str:
-    """The folders of a pattern before its first wildcard; a folder of this machine that has the very name is none."""
+    """Return the folders of a pattern before its first wildcard. Names of existing local folders are not wildcards."""
     parts = pattern.split("/")[:-1]
     count = 0
     while count < len(parts):

@@ -1,1 +1,1 @@
-"""A dataset as files: a read-only file system over any format that has parts."""
+"""Mount a dataset as a read-only file system, for any format that has parts."""

@@ -1,10 +1,11 @@
-"""The names of a dataset as folders and files, read from an index on demand.
+"""List the names of a dataset as folders and files, read from an index on demand.
 
-Samples are shown flat (the file ``key.part``) or as a folder each (``key/last.part``, where ``last`` is the key's last
-component). Slashes in keys are folders. If a file and a folder have the same name, the folder is shown.
+Samples are shown flat (the file ``key.part``) or as one folder per sample (``key/last.part``, where ``last`` is the
+key's last component). Slashes in keys become folders. If a file and a folder have the same name, the folder is shown.
 
-A tar of ``.`` has keys that begin with ``./``: where all do, that is the root. Other components that no file system can
-show get a name in its place: ``%2E`` for ``.``, ``%2E%2E`` for ``..``, and ``%`` for an empty one, as in ``/a/b``.
+A tar of the folder ``.`` has keys that begin with ``./``: if all keys do, the prefix is the root. Other components that
+a file system cannot show are replaced: ``.`` by ``%2E``, ``..`` by ``%2E%2E``, and an empty one, as in ``/a/b``, by
+``%``.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Child(NamedTuple):
 
 
 class Catalog(ABC):
-    """Names below one root; folders are given as ``""`` or ``"a/b/"``. Safe to use from several threads."""
+    """Interface of a tree of names below one root. Folders are given as ``""`` or ``"a/b/"``. It is thread-safe."""
 
     @abstractmethod
     def children(self, folder: str) -> Iterator[Child]:
@@ -68,15 +69,15 @@ class Catalog(ABC):
 
     @abstractmethod
     def file(self, path: str) -> File | None:
-        """Return the file at a path; None if there is none."""
+        """Return the file at a path, or None."""
 
 
 class IndexCatalog(Catalog):
-    """Names from an ``index.sqlite``.
+    """Catalog of the names in an ``index.sqlite``.
 
     Args:
-        database: the index, of 7.0 or later.
-        sample_folders: a folder for each sample.
+        database: The index, written by Energon 7.0 or later or by Feedmill.
+        sample_folders: Show each sample as a folder.
     """
 
     def __init__(self, database: Path, sample_folders: bool) -> None:
@@ -90,23 +91,23 @@ class IndexCatalog(Catalog):
             connection = self._idle.pop()
         except IndexError:
             connection = open_index(self.database)
-            connection.execute("PRAGMA mmap_size = 0")  # or each would map the whole file
+            connection.execute("PRAGMA mmap_size = 0")  # otherwise each connection would map the whole file
             connection.execute("PRAGMA cache_size = -4096")
         try:
             return connection.execute(question, arguments).fetchall()
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # of its damaged text, or of sqlite's about it
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # sqlite raises both for corrupt text
             raise bad_index(str(self.database), str(error)) from None
         finally:
             self._idle.append(connection)
 
     @cached_property
     def _root(self) -> str:
-        """Return the prefix of all keys that the root replaces."""
+        """The prefix of all keys that the root replaces."""
         edges = self._ask(_EDGES, ())[0]
         return _HERE if all(type(key) is str and key.startswith(_HERE) for key in edges) else ""
 
     def _meant(self, path: str) -> str:
-        """Return the path in the index of a shown path."""
+        """Convert a displayed path to the path in the index."""
         parts = path.split("/")
         last = parts.pop()
         return self._root + "".join(f"{_MEANT.get(part, part)}/" for part in parts) + last
@@ -127,13 +128,13 @@ class IndexCatalog(Catalog):
             keys = [key for (key,) in self._ask(_KEYS, (cursor, end, _AT_ONCE))]
             if not keys:
                 return
-            if not all(type(key) is str and cursor <= key for key in keys):  # or this would never end
+            if not all(type(key) is str and cursor <= key for key in keys):  # otherwise the loop would never end
                 raise bad_index(str(self.database), f"its keys from {cursor!r:.80} on are out of order")
             here, cursor = self._before_folder(keys, len(folder))
             yield from self._samples(folder, here)
             if len(here) < len(keys):
                 name = keys[len(here)][len(folder) :].partition("/")[0]
-                cursor = f"{folder}{name}0"  # the first text behind all that begins with "name/"
+                cursor = f"{folder}{name}0"  # the first text that sorts after all keys with the prefix "name/"
                 if not (self.sample_folders and self._parts(folder + name)):
                     yield Child(name, True)
 
@@ -154,7 +155,7 @@ class IndexCatalog(Catalog):
         last = None
         for key, part in self._ask(_FILES, (keys[0], keys[-1] + "\0")):
             name = f"{key[skip:]}.{part}"
-            if name != last:  # of two parts with one name the first is shown
+            if name != last:  # if two parts have one name, the first is shown
                 yield Child(name, False)
             last = name
 
@@ -180,18 +181,18 @@ class IndexCatalog(Catalog):
         for found, size, offset, shard, sample in self._parts(key):
             if found == part:
                 if not all(type(value) is int for value in (size, offset, shard, sample)):
-                    raise bad_index(str(self.database), f"it has no numbers for the place of {key}.{part}")
+                    raise bad_index(str(self.database), f"the location of {key}.{part} is not a number")
                 return File(f"{key}.{part}", size, offset, shard, sample)
         return None
 
 
 class LinesCatalog(Catalog):
-    """Names of the records of a JSONL file: ``<number>.json``.
+    """Catalog of the records of a JSONL file: ``<number>.json``.
 
     Args:
-        sizes: number of a record -> its bytes.
-        count: records.
-        sample_folders: a folder for each record.
+        sizes: Number of a record -> its size in bytes.
+        count: Number of records.
+        sample_folders: Show each record as a folder.
     """
 
     def __init__(self, sizes: Mapping[int, int], count: int, sample_folders: bool) -> None:

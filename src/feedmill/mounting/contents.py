@@ -1,4 +1,4 @@
-"""The bytes of a mounted dataset's files, by offset."""
+"""Read the bytes of a mounted dataset's files by offset."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from feedmill.storage.limits import max_unpacked, too_large
 
 
 class Content(ABC):
-    """An open file."""
+    """Interface of an open file."""
 
     @abstractmethod
     def read(self, offset: int, length: int) -> bytes:
@@ -25,7 +25,7 @@ class Content(ABC):
 
 
 class Stored(Content):
-    """A part that is stored contiguously in a shard."""
+    """Part that is stored contiguously in a shard."""
 
     def __init__(self, store: Store, shard: str, begin: int, size: int) -> None:
         self.store, self.shard, self.begin, self.size = store, shard, begin, size
@@ -36,7 +36,7 @@ class Stored(Content):
 
 
 class Held(Content):
-    """A part assembled in memory (a sparse file), or a record."""
+    """Part assembled in memory (a sparse file), or a record."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -46,7 +46,7 @@ class Held(Content):
 
 
 class Contents(ABC):
-    """The opener of a catalog's files."""
+    """Interface that opens a catalog's files."""
 
     @abstractmethod
     def open(self, file: File) -> Content:
@@ -54,10 +54,12 @@ class Contents(ABC):
 
 
 class TarContents(Contents):
-    """Parts in tars; their headers are compared with the index, so that an outdated index never yields wrong bytes.
+    """Opener of parts in tars. It compares headers with the index, so that a stale index never yields wrong bytes.
 
     Args:
-        shards: paths, numbered as in the catalog; `table` has their offsets by the same numbers.
+        store: Store of the shards.
+        shards: Paths of the shards, in the catalog's numbering.
+        table: Offsets of the shards' samples, in the same numbering.
     """
 
     def __init__(self, store: Store, shards: Sequence[str], table: ShardTable) -> None:
@@ -86,7 +88,7 @@ class TarContents(Contents):
 
     def _stale(self, file: File, path: str | None) -> DataError:
         return DataError(
-            "the index says that this file is here, but it is not",
+            "the file is not at the location given by the index",
             file=self.store.url if path is None else self.store.locate(path),
             record=file.name,
             offset=file.offset,
@@ -95,7 +97,7 @@ class TarContents(Contents):
         )
 
     def _extended(self, file: File) -> bool:
-        """Return whether more than the member's own header stands before it, so far as a glance tells."""
+        """Return whether the first header of the sample is an extended header, which the fast path cannot read."""
         offsets: Int64s = self.table.offsets(file.shard)
         begin = int(offsets[file.sample])
         if file.offset - BLOCK == begin:
@@ -105,7 +107,7 @@ class TarContents(Contents):
 
 
 class RecordContents(Contents):
-    """Whole records of a dataset."""
+    """Opener of whole records of a dataset."""
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
@@ -115,7 +117,7 @@ class RecordContents(Contents):
 
 
 class _Window:
-    """A range of a file, read on access: the buffer operations that `tar.walk` needs."""
+    """Range of a file, read on access, with the buffer operations that `tar.walk` needs."""
 
     def __init__(self, store: Store, path: str, begin: int, end: int) -> None:
         self.store, self.path, self.begin, self.end = store, path, begin, end

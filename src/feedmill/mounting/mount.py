@@ -1,4 +1,4 @@
-"""`mount`: a dataset as a read-only file system."""
+"""Mount a dataset as a read-only file system."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from feedmill.storage.cache import cached_copy
 
 DEVICE = "/dev/fuse"
 _ENDED = 8
-"""What FUSE gives where the file system was there and a signal ended it, such as that of Ctrl-C."""
+"""Exit code of FUSE if a signal, such as that of Ctrl-C, ended a mounted file system."""
 
 
 def mount(
@@ -37,21 +37,21 @@ def mount(
     detach: bool = False,
     ready: Callable[[], object] = lambda: None,
 ) -> None:
-    """Show a dataset as files until it is unmounted (``fusermount3 -u``, or Ctrl-C).
+    """Mount a dataset until it is unmounted (``fusermount3 -u``, or Ctrl-C).
 
     Args:
-        url: tars (prepared or not, a manifest or an index of them), or a JSONL file. Names of prepared ones come from
-            their index; others are scanned first.
-        mountpoint: an empty folder.
-        sample_folders: a folder for each sample, instead of the files of all samples side by side.
-        detach: return at once; the file system keeps running in the background.
-        ready: called after all checks, right before the files appear.
+        url: Tars (prepared or not, a manifest or an index of them), or a JSONL file. Names of prepared tars come from
+            their index; other tars are scanned first.
+        mountpoint: An empty folder.
+        sample_folders: Show each sample as a folder, instead of the files of all samples side by side.
+        detach: Return at once and keep the file system running in the background.
+        ready: Called after all checks, right before the files appear.
 
     Raises:
-        ConfigError: the mount point cannot be used, or the dataset has no parts.
+        ConfigError: The mount point cannot be used, or the dataset has no parts.
         MissingExtra: mfusepy is not installed.
-        StorageError: this machine has no FUSE.
-        NotFound, DataError: as `feedmill.open`.
+        StorageError: FUSE is not available on this machine.
+        NotFound, DataError: As in `feedmill.open`.
     """
     _check_mountpoint(mountpoint)
     try:
@@ -61,7 +61,7 @@ def mount(
     except OSError as error:  # importing it loads the FUSE library
         raise _no_fuse(str(error)) from None
     if not os.path.exists(DEVICE):
-        raise _no_fuse(f"there is no {DEVICE}")
+        raise _no_fuse(f"{DEVICE} does not exist")
     logging.getLogger("fuse").setLevel(logging.CRITICAL)
     with operations(url, sample_folders=sample_folders) as made:
         ready()
@@ -82,7 +82,7 @@ def mount(
             if error.args == (_ENDED,):
                 return
             raise StorageError(
-                f"the file system could not be mounted (FUSE gave {error})",
+                f"the file system could not be mounted: FUSE returned {error}",
                 file=mountpoint,
                 kind="mount-failed",
                 fix="Check that you may use /dev/fuse, that 'fusermount3' is installed, and that the folder is empty.",
@@ -91,10 +91,12 @@ def mount(
 
 def _check_mountpoint(path: str) -> None:
     if not os.path.isdir(path):
-        raise ConfigError("the mount point is no folder", file=path, kind="bad-mountpoint", fix="Make it first.")
+        raise ConfigError(
+            "the mount point is not a folder", file=path, kind="bad-mountpoint", fix="Create the folder first."
+        )
     if os.path.ismount(path):
         raise ConfigError(
-            "something is mounted here", file=path, kind="bad-mountpoint", fix=f"Unmount it: fusermount3 -u {path}"
+            "the mount point is already in use", file=path, kind="bad-mountpoint", fix=f"Run 'fusermount3 -u {path}'."
         )
     if os.listdir(path):
         raise ConfigError("the mount point is not empty", file=path, kind="bad-mountpoint", fix="Use an empty folder.")
@@ -102,16 +104,16 @@ def _check_mountpoint(path: str) -> None:
 
 def _no_fuse(why: str) -> StorageError:
     return StorageError(
-        f"this machine has no FUSE ({why})",
+        f"FUSE is not available: {why}",
         kind="no-fuse",
-        fix="Install it (Debian: apt install fuse3); in a container, pass the device: --device /dev/fuse --cap-add"
-        " SYS_ADMIN.",
+        fix="Install FUSE (Debian: apt install fuse3). In a container, pass the device with --device /dev/fuse"
+        " --cap-add SYS_ADMIN.",
     )
 
 
 @contextmanager
 def operations(url: str, *, sample_folders: bool = False) -> Iterator[Operations]:
-    """Open the file system of a dataset for the duration of the block. Raises as `mount` does."""
+    """Open the file system of a dataset for the duration of the block. Raises the errors of `mount`."""
     found = sniff(url)
     if found.format is JSONL:
         lines = open_found(found, url)
@@ -133,7 +135,7 @@ def operations(url: str, *, sample_folders: bool = False) -> Iterator[Operations
     dataset = open_found(found, url)
     if not isinstance(dataset, TarDataset):
         raise ConfigError(
-            "the samples of this dataset have no parts that could be files",
+            "this dataset cannot be mounted: its samples have no parts to show as files",
             file=url,
             kind="no-parts",
             fix="Mount tars (a folder, a tar, a manifest or an index of them), or a JSONL file.",
@@ -162,7 +164,7 @@ def _over(
 
 
 def _usable_index(store: Store) -> Path | None:
-    """Return the index if it has the tables of 7.0 or later, else None."""
+    """Return the index if it has the tables of Energon 7.0 or later, otherwise None."""
     if not store.exists(database.INDEX):
         return None
     path = cached_copy(store, database.INDEX)

@@ -1,7 +1,7 @@
-"""The operations of the read-only file system, as FUSE calls them: from many threads, with paths and handles.
+"""Operations of the read-only file system, which FUSE calls from many threads with paths and handles.
 
-They do not depend on FUSE itself, so tests call them directly. Errors are raised as `OSError` with an errno: ENOENT,
-EISDIR, ENOTDIR, EROFS, EBADF, and EIO for data that does not match the index.
+They do not depend on FUSE, so tests call them directly. Errors are raised as `OSError` with an errno: ENOENT, EISDIR,
+ENOTDIR, EROFS, EBADF, and EIO for data that does not match the index.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ _WRITING = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
 
 
 class Operations:
-    """A file system over a catalog and its contents.
+    """Read-only file system over a catalog and its contents.
 
     Args:
-        size: bytes of the whole dataset, for ``df``.
+        catalog: The names of folders and files.
+        contents: Opens the files.
+        size: Size of the whole dataset in bytes, for ``df``.
     """
 
     use_ns = True
@@ -73,7 +75,7 @@ class Operations:
         return found
 
     def access(self, path: str, mode: int) -> int:
-        """Check access: reading is allowed, writing never is."""
+        """Check access: reading is allowed, writing is not."""
         self._look_up(path)
         if mode & os.W_OK:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
@@ -148,7 +150,7 @@ class Operations:
 
 
 class _Listing:
-    """A listing that continues where the last call stopped, so that a large folder is never loaded in full."""
+    """Listing of a folder that continues where the last call stopped, so a large folder is never loaded in full."""
 
     def __init__(self, catalog: Catalog, folder: str) -> None:
         self.catalog, self.folder = catalog, folder

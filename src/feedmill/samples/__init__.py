@@ -1,1 +1,1 @@
-"""What bytes mean: sample types, field maps, decoding."""
+"""Meaning of sample bytes: sample types, field maps, decoding."""

@@ -1,9 +1,9 @@
-"""Samples of audio by time.
+"""Read audio samples by time.
 
-A clip holds the samples ``[round(start * rate), round(end * rate))`` of the file, those that are there. It is the same
-as that piece of the whole file decoded from its beginning: decoding starts early enough for the codecs that carry
-something over from frame to frame, and containers with coarse times (Matroska counts milliseconds) are put back on the
-grid of the codec's frames.
+A clip holds the samples ``[round(start * rate), round(end * rate))`` of the file, as far as they exist. It equals the
+same slice of the whole file decoded from its beginning. To get there, decoding starts early enough for codecs that
+carry state from frame to frame, and coarse container timestamps (Matroska counts milliseconds) are snapped to the grid
+of the codec's frames.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from feedmill.errors import DataError
 from feedmill.samples.avfile import ffmpeg_error
 
 _PREROLL = Fraction(3, 10)
-"""Seconds that are decoded before a clip: MP3 takes up to ten frames back, Opus wants 80 ms."""
+"""Seconds decoded before a clip: MP3 depends on up to ten earlier frames, Opus needs 80 ms."""
 
 Samples = npt.NDArray[Any]
 
 
 class AudioReader:
-    """Samples of the first audio stream of a container.
+    """Reader of the first audio stream of a container.
 
     Args:
-        open_container: opens the file, at its beginning.
+        open_container: Opens the file at its beginning.
     """
 
     def __init__(self, open_container: Callable[[], Any]) -> None:
@@ -47,10 +47,14 @@ class AudioReader:
         self.container.close()
 
     def clip(self, start: float, end: float) -> tuple[Samples, float, float]:
-        """Samples ``[channels, n]`` in the file's own type, the time of the first and that behind the last (seconds).
+        """Return one clip with its start and end times.
 
         Args:
-            start, end: seconds; `end` may be infinite.
+            start, end: Seconds; `end` may be infinite.
+
+        Returns:
+            The samples ``[channels, n]`` in the file's own type, the time of the first sample, and the time at which
+            the last one ends (both in seconds).
         """
         first = max(_sample(start, self.rate), 0)
         last = None if end == float("inf") else max(_sample(end, self.rate), first)
@@ -62,7 +66,7 @@ class AudioReader:
             blocks = self._blocks(last)
             found = next(blocks, None)
             if found is None or found[0] <= max(first - int(_PREROLL * self.rate) // 2, self.origin) or again:
-                break  # otherwise the container sought too far
+                break  # otherwise the seek went past the target
         held: list[Samples] = []
         at = base = found[0] if found is not None else first
         while found is not None:
@@ -76,11 +80,11 @@ class AudioReader:
 
     @property
     def origin(self) -> int:
-        """The number of the first sample, by the header."""
+        """The number of the first sample, as given by the header."""
         return _sample((self.stream.start_time or 0) * self.stream.time_base, self.rate)
 
     def _blocks(self, last: int | None) -> Iterator[tuple[int, Samples]]:
-        """Frames from where the container is up to the sample `last`: number of the first sample, and samples."""
+        """Decode frames from the current position up to the sample `last`: number of the first sample, and samples."""
         at: int | None = None
         self._fresh = False
         for frame in self.container.decode(self.stream):
@@ -93,7 +97,7 @@ class AudioReader:
             at += samples.shape[1]
 
     def _number(self, frame: Any) -> int:
-        """The number of a frame's first sample, corrected where the container's times are coarser than samples."""
+        """Return the number of a frame's first sample, corrected if the container's timestamps are coarser."""
         if frame.pts is None:
             return self.origin
         number = _sample(frame.pts * frame.time_base, self.rate)
@@ -103,12 +107,12 @@ class AudioReader:
         if self._grid is None:
             self._grid = self._find_grid()
         begin, size = self._grid
-        end = number + int(frame.samples)  # after a seek some decoders leave out the beginning of the first frame
+        end = number + int(frame.samples)  # after a seek some decoders drop the beginning of the first frame
         nearest = round((end - begin) / size) * size + begin
         return number + (nearest - end if abs(nearest - end) <= slack else 0)
 
     def _find_grid(self) -> tuple[int, int]:
-        """Return the number of a frame's first sample, and samples per frame; the first frame may be a shorter one."""
+        """Return the number of a frame's first sample, and samples per frame. The first frame may be shorter."""
         with self._open() as container:
             first, *others = list(islice(container.decode(audio=0), 3)) or [None]
         if first is None or first.pts is None or len({frame.samples for frame in others}) != 1:
@@ -116,8 +120,10 @@ class AudioReader:
         return _sample(first.pts * first.time_base, self.rate) + first.samples, others[0].samples
 
     def _seek(self, first: int) -> None:
-        """Be far enough before a sample. At the beginning the file is opened again: what comes before the first sample
-        to prepare the codec is skipped by a seek."""
+        """Seek far enough before a sample.
+
+        Near the beginning the file is reopened instead, since a seek skips the codec's priming samples.
+        """
         target = Fraction(first, self.rate) - _PREROLL
         if target <= self.origin / Fraction(self.rate):
             if not self._fresh:
@@ -127,7 +133,7 @@ class AudioReader:
             self.container.seek(int(target / self.stream.time_base), stream=self.stream, backward=True)
             self._fresh = False
         except ffmpeg_error():
-            self._rewind()  # short files of some formats (FLAC) cannot be sought in
+            self._rewind()  # short files of some formats (FLAC) do not support seeking
 
     def _rewind(self) -> None:
         if self.container is not None:
@@ -153,9 +159,9 @@ def _array(frame: Any) -> Samples:
 
 
 def _sample(seconds: float | Fraction, rate: int) -> int:
-    """Return the number of the sample nearest to a time; halves go up."""
+    """Return the number of the sample nearest to a time; halves round up."""
     return int((Fraction(seconds) * rate + Fraction(1, 2)) // 1)
 
 
 def _no_audio(what: str) -> DataError:
-    return DataError(what, kind="no-audio", fix="Replace the file, or leave the sample out.")
+    return DataError(what, kind="no-audio", fix="Replace the file or skip the sample.")

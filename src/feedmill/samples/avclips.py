@@ -1,4 +1,4 @@
-"""Clips and single frames at equal distances over a whole file."""
+"""Extract clips and single frames at equal distances over a whole file."""
 
 from __future__ import annotations
 
@@ -19,26 +19,30 @@ def get_clips_uniform(
     request_audio: bool = False,
     video_out_frame_size: tuple[int, int] | None = None,
 ) -> AVData:
-    """Clips of one duration, their starts at equal distances, the first at the beginning and the last at the end.
+    """Return clips of one duration whose starts are equally spaced.
 
-    With a duration of 0 they are single frames, half a frame away from either end. Where audio and video are asked for,
-    the shorter of the two is what is divided.
+    The first clip starts at the beginning of the file and the last one ends at its end. With a duration of 0 the clips
+    are single frames, the outermost ones half a frame away from either end. If both audio and video are requested, the
+    clips cover the shorter of the two.
 
     Args:
-        av_decoder: the file.
-        clip_duration_seconds: how long each clip is; those of a file that is shorter hold all of it.
-        num_clips: how many.
-        request_video, request_audio: what is wanted; at least one of them.
-        video_out_frame_size: width and height to scale frames to.
+        av_decoder: The file.
+        clip_duration_seconds: Duration of each clip. If the file is shorter, each clip holds all of it.
+        num_clips: Number of clips.
+        request_video, request_audio: The streams to return; at least one of them.
+        video_out_frame_size: Width and height to scale frames to.
 
     Raises:
-        ConfigError: nothing is asked for.
-        DataError: the file lacks what is asked for, or its duration is unknown, or it is damaged.
+        ConfigError: Neither video nor audio is requested, or a number is negative.
+        DataError: The file lacks a requested stream, the stream's duration is unknown, or the file is damaged.
     """
     if not request_video and not request_audio:
-        raise ConfigError("neither video nor audio is asked for", fix="Set request_video or request_audio.")
+        raise ConfigError("neither video nor audio is requested", fix="Set request_video or request_audio.")
     if clip_duration_seconds < 0 or num_clips < 0:
-        raise ConfigError(f"there are no {num_clips} clips of {clip_duration_seconds} s", fix="Use 0 or more.")
+        raise ConfigError(
+            f"num_clips and clip_duration_seconds must not be negative: found {num_clips} and {clip_duration_seconds}",
+            fix="Use 0 or more.",
+        )
     found = av_decoder.get_metadata(
         get_video=request_video, get_video_frame_count=False, get_video_frame_size=False, get_audio=request_audio
     )
@@ -47,12 +51,12 @@ def get_clips_uniform(
     if len(known) < len(durations):
         missing = "video" if request_video and found.video_duration is None else "audio"
         raise DataError(
-            f"it has no {missing}, or none whose duration is known",
+            f"it has no {missing} stream with a known duration",
             file=av_decoder.file,
             offset=av_decoder.offset,
             record=av_decoder.name,
             kind=f"no-{missing}",
-            fix="Leave the sample out, or ask for what it has.",
+            fix="Skip the sample, or request only the streams it has.",
         )
     total, first = min(known), 0.0
     last = total - clip_duration_seconds
@@ -74,13 +78,13 @@ def get_single_frames_uniform(
     video_out_frame_size: tuple[int, int] | None = None,
     return_timestamps: bool = False,
 ) -> Any:
-    """Frames at equal distances over the whole video: ``uint8[num_frames, 3, H, W]``.
+    """Return frames at equal distances over the whole video: ``uint8[num_frames, 3, H, W]``.
 
     Args:
-        return_timestamps: give (frames, the time of each in seconds).
+        return_timestamps: Return (frames, the time of each frame in seconds).
 
     Raises:
-        DataError: there is no video, or it is damaged.
+        DataError: There is no video, or it is damaged.
     """
     data = get_clips_uniform(av_decoder, 0, num_frames, request_video=True, video_out_frame_size=video_out_frame_size)
     if av_decoder.arrays == "torch":

@@ -1,7 +1,7 @@
-"""Audio and video, decoded when and where it is asked for.
+"""Decode audio and video lazily.
 
-`AVDecoder` is what a sample's ``mp4``, ``wav``, ... part is: a handle that holds the bytes (or a path, or a file) and
-decodes clips. Nothing is opened before the first question, and what is open is used again by the next one.
+A sample's ``mp4``, ``wav``, ... part becomes an `AVDecoder`: a handle that holds the bytes (or a path, or a file) and
+decodes clips. The file is opened by the first call that needs it and reused by later calls.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ Ranges = Sequence[tuple[float, float]]
 
 
 class AVDecoder:
-    """One file of audio or video.
+    """Lazy decoder of one audio or video file.
 
-    Clips are given as (start, end). Video clips hold the frames on the screen from start to end, both included, so each
-    has at least one; audio clips hold the samples from start up to, but not at, end. There is one clip for each range,
-    in the order of the ranges, which may overlap and come in any order. An end of infinity is the file's.
+    Ranges of clips are (start, end). A video clip holds the frames on the screen from start to end, both included, so
+    it has at least one frame. An audio clip holds the samples from start up to, but not including, end. Methods return
+    one clip for each range, in the order given; ranges may overlap and come in any order. An infinite end means the end
+    of the file.
 
-    Pickles with its bytes (once), or its path; never with what it has opened. Threads take turns.
+    Pickling keeps the bytes (once) or the path, never open files. A lock serializes calls from several threads.
 
     Args:
-        stream: the file: bytes, a path, or a seekable binary file.
-        suppress_warnings: accepted for Energon's sake; there is nothing to warn of.
-        name: what the file is called, for errors.
-        arrays: what clips are: ``numpy`` arrays, or ``torch`` tensors.
-        threads: threads of the video decoder; 0 for one per core. The result does not depend on it.
+        stream: The file: bytes, a path, or a seekable binary file.
+        suppress_warnings: Accepted for compatibility with Energon; has no effect, since there are no warnings.
+        name: Name of the file in error messages.
+        arrays: Type of the clips: ``numpy`` arrays or ``torch`` tensors.
+        threads: Threads of the video decoder; 0 means one per core. The result does not depend on it.
     """
 
     __slots__ = ("_audio", "_frame_ticks", "_lock", "_video", "arrays", "file", "name", "offset", "source", "threads")
@@ -123,7 +124,7 @@ class AVDecoder:
         audio_unit: Literal["samples", "seconds"] = "seconds",
         video_out_frame_size: tuple[int, int] | None = None,
     ) -> AVData:
-        """Video and audio clips; see `get_video_clips` and `get_audio_clips`. None asks for no clips of that kind."""
+        """Return video and audio clips; see `get_video_clips` and `get_audio_clips`. None returns no such clips."""
         data = AVData()
         if video_clip_ranges is not None:
             found = self.get_video_clips(video_clip_ranges, video_unit, video_out_frame_size)
@@ -138,16 +139,20 @@ class AVDecoder:
         video_unit: Literal["frames", "seconds"] = "seconds",
         video_out_frame_size: tuple[int, int] | None = None,
     ) -> tuple[list[Any], list[tuple[float, float]]]:
-        """Clips ``uint8[frames, 3, H, W]``, and of each the start of its first and the end of its last frame (seconds).
+        """Return video clips and their times.
 
         Args:
             video_clip_ranges: (start, end), both included.
             video_unit: ``seconds`` on the file's own clock, or ``frames`` by number from 0.
-            video_out_frame_size: width and height to scale to.
+            video_out_frame_size: Width and height to scale to.
+
+        Returns:
+            The clips ``uint8[frames, 3, H, W]``, and for each the start of its first and the end of its last frame, in
+            seconds.
 
         Raises:
-            ConfigError: a range is invalid.
-            DataError: there is no video, or it is damaged; names sample and file.
+            ConfigError: A range is invalid.
+            DataError: There is no video, or it is damaged. The error names the sample and the file.
             MissingExtra: PyAV is not installed.
         """
         _check(video_clip_ranges, video_unit, ("seconds", "frames"))
@@ -167,14 +172,19 @@ class AVDecoder:
     def get_audio_clips(
         self, audio_clip_ranges: Ranges, audio_unit: Literal["samples", "seconds"] = "seconds"
     ) -> tuple[list[Any], list[tuple[float, float]]]:
-        """Clips ``[channels, samples]`` in the file's own type, and of each start and end (seconds).
+        """Return audio clips and their times.
 
         Args:
             audio_clip_ranges: (start, end), the end not included.
             audio_unit: ``seconds`` on the file's own clock, or ``samples`` by number on it (an MP3 may begin at 1105).
 
+        Returns:
+            The clips ``[channels, samples]`` in the file's own type, and the start and end of each in seconds.
+
         Raises:
-            As `get_video_clips`.
+            ConfigError: A range is invalid.
+            DataError: There is no audio, or it is damaged. The error names the sample and the file.
+            MissingExtra: PyAV is not installed.
         """
         _check(audio_clip_ranges, audio_unit, ("seconds", "samples"))
         with self._decoding():
@@ -189,9 +199,10 @@ class AVDecoder:
             return clips, times
 
     def get_frames(self, video_decode_audio: bool = False) -> AVData:
-        """Everything: all frames of a video (and its audio, where wanted), all samples of a file of audio alone.
+        """Return all frames of a video, or all samples of an audio file. A cover picture does not count as a video.
 
-        A cover picture does not make a video of a piece of music.
+        Args:
+            video_decode_audio: Return the audio of a video as well.
         """
         with self._decoding(), self._opened() as container:
             pictures = all(is_cover(stream) for stream in container.streams.video)
@@ -200,7 +211,7 @@ class AVDecoder:
             return self.get_audio()
         return self.get_video_with_audio() if video_decode_audio and self.has_audio_stream() else self.get_video()
 
-    # What the file is
+    # Metadata
 
     def get_metadata(
         self,
@@ -214,10 +225,10 @@ class AVDecoder:
     ) -> AVMetadata:
         """Return the requested durations, counts and sizes, as far as the file has them.
 
-        Counting samples decodes all audio; counting frames walks through files without an index of every frame.
+        Counting samples decodes all audio. Counting frames reads the whole file if it has no index of every frame.
 
         Raises:
-            DataError: the file is damaged; names sample and file.
+            DataError: The file is damaged. The error names the sample and the file.
             MissingExtra: PyAV is not installed.
         """
         with (
@@ -274,7 +285,7 @@ class AVDecoder:
 
     @property
     def audio_start(self) -> float:
-        """The time at which the audio begins, in seconds: a recording out of a running stream begins anywhere."""
+        """The time at which the audio begins, in seconds, which is not 0 in a recording of a running stream."""
         with self._decoding():
             reader = self._audio_reader()
             return reader.origin / reader.rate
@@ -283,19 +294,21 @@ class AVDecoder:
         found = self.get_metadata(get_video_frame_count=False, get_video_frame_size=False, **chosen)
         value = getattr(found, name)
         if value is None:
-            raise self._located(DataError(f"it has no {name.replace('_', ' ')}", kind="no-media", fix="Leave it out."))
+            raise self._located(
+                DataError(f"it has no {name.replace('_', ' ')}", kind="no-media", fix="Skip the sample.")
+            )
         return value
 
     def check(self) -> None:
-        """Decode the whole file, without keeping it. Raises `DataError`, with sample and file, if it is corrupt."""
+        """Decode the whole file and discard the result. Raises `DataError`, with sample and file, if it is corrupt."""
         with self._decoding(), self._opened() as container:
             wanted = [*container.streams.video[:1], *container.streams.audio[:1]]
             if not wanted:
-                raise DataError("it has neither video nor audio", kind="no-media", fix="Leave it out.")
+                raise DataError("it has neither video nor audio", kind="no-media", fix="Skip the sample.")
             for packet in container.demux(wanted):
                 packet.decode()
 
-    # Within
+    # Internals
 
     def _open(self) -> Any:
         container = open_av(self.source, self.threads)
@@ -316,7 +329,7 @@ class AVDecoder:
 
     @contextmanager
     def _container_of_facts(self, audio_samples: bool) -> Iterator[tuple[Any, Callable[[], Any] | None]]:
-        """The container that frames are read from where nothing has to be walked through, else one of its own."""
+        """Yield the container that frames are read from if its index answers everything, else a new container."""
         if self._video is not None or (not audio_samples and self._has_video()):
             reader = self._video_reader()
             sounds = reader.container.streams.audio
@@ -352,7 +365,7 @@ class AVDecoder:
                 self._frame_ticks = times_of_frames(container)
         ticks = self._frame_ticks
         if not len(ticks):
-            raise DataError("it has no frames", kind="no-video", fix="Replace the file, or leave the sample out.")
+            raise DataError("the video has no frames", kind="no-video", fix="Replace the file or skip the sample.")
 
         def tick(number: float) -> int:
             return int(ticks[min(max(int(number), 0), len(ticks) - 1)])
@@ -360,7 +373,7 @@ class AVDecoder:
         return [(tick(start), None if end == float("inf") else tick(end)) for start, end in ranges]
 
     def _array(self, array: npt.NDArray[Any], axes: tuple[int, ...] | None) -> Any:
-        """Return the array with its axes in this order, without a copy, as what the user wants."""
+        """Return the array as the requested type with its axes in this order, without a copy."""
         if self.arrays == "numpy":
             return array if axes is None else array.transpose(axes)
         try:
@@ -371,17 +384,17 @@ class AVDecoder:
 
     @contextmanager
     def _decoding(self) -> Iterator[None]:
-        """One thread at a time; whatever the codec raises names sample and file."""
+        """Admit one thread at a time, and add sample and file to any error raised by the codec."""
         with self._lock:
             try:
                 yield
             except FeedmillError as error:
                 self.close()
                 raise self._located(error) from error.__cause__
-            except Exception as error:  # PyAV has errors of its own, and passes on those of others
+            except Exception as error:  # PyAV raises its own errors and passes on those of other libraries
                 self.close()
                 what = f"the audio or video cannot be decoded: {reason(error)}"
-                fix = "Replace the file, or leave the sample out."
+                fix = "Replace the file or skip the sample."
                 raise self._located(DataError(what, kind="bad-media", fix=fix)) from error
 
     def _located(self, error: FeedmillError) -> FeedmillError:
@@ -393,7 +406,7 @@ class AVDecoder:
 
 
 class TorchAVDecoder(AVDecoder):
-    """`AVDecoder` whose clips are tensors unless `arrays` says otherwise, as those of Energon's class of this name."""
+    """`AVDecoder` that returns tensors by default, like Energon's class of this name."""
 
     __slots__ = ()
 
@@ -415,7 +428,10 @@ def _over(number: float, rate: int) -> Any:
 
 def _check(ranges: Ranges, unit: str, units: tuple[str, ...]) -> None:
     if unit not in units:
-        raise ConfigError(f"there is no unit {unit!r}", fix=f"Use {' or '.join(units)}.")
+        raise ConfigError(f"unknown unit {unit!r}", fix=f"Use {' or '.join(units)}.")
     for start, end in ranges:
         if not start <= end or start == float("inf"):
-            raise ConfigError(f"the clip from {start} to {end} is impossible", fix="Give start and end in that order.")
+            raise ConfigError(
+                f"invalid clip range ({start}, {end}): start must be finite and not greater than end",
+                fix="Give each range as (start, end).",
+            )

@@ -1,7 +1,7 @@
-"""Opening audio and video with PyAV, and noticing files that are truncated.
+"""Open audio and video with PyAV, and detect truncated files.
 
-What PyAV is given may be bytes, a path, or a seekable binary file. Decoders run on the calling thread: workers are many
-already, and threads must not be left behind where a process forks.
+A source is bytes, a path, or a seekable binary file. Decoders run on the calling thread by default: there are already
+many workers, and a process that forks must not have threads running.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ AvSource = bytes | str | os.PathLike[str] | BinaryIO
 
 _UNKNOWN_SIZES = (0, 0xFFFFFFFF)
 _CUES_AHEAD = 4096
-"""Bytes of a Matroska file in which its segment begins."""
+"""Bytes at the start of a Matroska file within which its segment begins."""
 
 
 def pyav() -> Any:
-    """Return the package. Raises `MissingExtra`."""
+    """Return the `av` package. Raises `MissingExtra` if it is not installed."""
     try:
         import av
     except ImportError:
@@ -29,19 +29,19 @@ def pyav() -> Any:
 
 
 def ffmpeg_error() -> Any:
-    """Return the class of PyAV's errors."""
+    """Return the base class of PyAV's errors."""
     from av.error import FFmpegError
 
     return FFmpegError
 
 
 def reason(error: BaseException) -> str:
-    """Return what a codec's error says, without its numbers."""
+    """Return the text of a codec's error without its error number."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 def as_file(source: AvSource) -> Any:
-    """Return what PyAV opens: a path, or a file at its beginning."""
+    """Return the source as PyAV takes it: a path, or a file at its beginning."""
     if isinstance(source, bytes):
         return io.BytesIO(source)
     if isinstance(source, str | os.PathLike):
@@ -50,7 +50,7 @@ def as_file(source: AvSource) -> Any:
 
 
 class _Cursor(io.RawIOBase):
-    """A file with a position of its own, so that it can be open several times. One thread at a time."""
+    """View of a file with its own position, so that one file can be open several times. Not thread-safe."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._at = file, 0
@@ -81,13 +81,13 @@ def open_av(source: AvSource, threads: int = 1) -> Any:
     """Return an open ``av.container.InputContainer``.
 
     Args:
-        threads: threads of a video decoder; 0 for as many as there are cores. What is decoded does not depend on it.
+        threads: Threads of the video decoder; 0 means one per core. The decoded frames do not depend on it.
 
     Raises:
         MissingExtra: PyAV is not installed.
-        Exception: whatever PyAV raises for bytes that are no media file.
+        Exception: Whatever PyAV raises for bytes that are not a media file.
     """
-    # A sample that is a list of files (ffconcat) would have this machine's own opened and decoded in its place.
+    # Security: a sample that is a list of files (ffconcat) could otherwise open and decode local files.
     protocols = "file" if isinstance(source, str | os.PathLike) else "none"
     container = pyav().open(as_file(source), "r", options={"protocol_whitelist": protocols})
     for stream in container.streams:
@@ -99,7 +99,7 @@ def open_av(source: AvSource, threads: int = 1) -> Any:
 
 
 def size_of(source: AvSource) -> int:
-    """Return bytes."""
+    """Return the number of bytes of the source."""
     if isinstance(source, bytes):
         return len(source)
     if isinstance(source, str | os.PathLike):
@@ -108,7 +108,7 @@ def size_of(source: AvSource) -> int:
 
 
 def head_of(source: AvSource, length: int) -> bytes:
-    """Return the first bytes."""
+    """Return the first `length` bytes of the source."""
     if isinstance(source, bytes):
         return source[:length]
     if isinstance(source, str | os.PathLike):
@@ -119,7 +119,7 @@ def head_of(source: AvSource, length: int) -> bytes:
 
 
 def announced_size(head: bytes) -> int | None:
-    """Return the size that the header of a RIFF (WAV, AVI) or Matroska file promises; None if it promises none."""
+    """Return the file size declared by a RIFF (WAV, AVI) or Matroska header; None if it declares none."""
     if head[:4] == b"RIFF" and len(head) >= 12:
         size = int.from_bytes(head[4:8], "little")
         return None if size in _UNKNOWN_SIZES else size + 8
@@ -132,13 +132,13 @@ def announced_size(head: bytes) -> int | None:
 
 
 def _skip(head: bytes, at: int) -> int | None:
-    """Return the end of the element whose size is written at `at`."""
+    """Return the end of the Matroska element whose size field is at `at`."""
     number = _number(head, at)
     return None if number is None or number[0] is None else number[1] + number[0]
 
 
 def _number(head: bytes, at: int) -> tuple[int | None, int] | None:
-    """A Matroska size and where it ends; the size is None if it is unknown (all ones, as live streams have it)."""
+    """Return a Matroska size and where its field ends. The size is None if unknown (all ones, as in live streams)."""
     if at >= len(head) or not head[at]:
         return None
     length = 9 - head[at].bit_length()
@@ -147,7 +147,7 @@ def _number(head: bytes, at: int) -> tuple[int | None, int] | None:
 
 
 def check_whole(source: AvSource, container: Any) -> None:
-    """Refuse a file that ends before its header or its index says. Raises `ValueError`."""
+    """Raise `ValueError` if a file is shorter than its header or its index declares."""
     size = size_of(source)
     wanted = announced_size(head_of(source, _CUES_AHEAD)) or 0
     for stream in container.streams:
@@ -156,16 +156,16 @@ def check_whole(source: AvSource, container: Any) -> None:
             last = entries[len(entries) - 1]
             wanted = max(wanted, last.pos + last.size)
     if wanted > size:
-        raise ValueError(f"cut short: expected {wanted} bytes, found {size}")
+        raise ValueError(f"the file is truncated: expected {wanted} bytes, found {size}")
 
 
 def is_indexed(container: Any, stream: Any) -> bool:
-    """Return whether the container came with an index of every frame of the stream, as MP4 and QuickTime have it."""
+    """Return whether the container has an index of every frame of the stream, as MP4 and QuickTime do."""
     return "mp4" in container.format.name and 0 < stream.frames == len(stream.index_entries)
 
 
 def is_cover(stream: Any) -> bool:
-    """Return whether a video stream is one picture that goes with the audio."""
+    """Return whether a video stream is a cover picture attached to the audio."""
     from av.stream import Disposition
 
     return bool(stream.disposition & Disposition.attached_pic)

@@ -1,7 +1,7 @@
-"""Durations, counts and sizes of audio and video, as Energon stores them.
+"""Compute durations, counts and sizes of audio and video as Energon stores them.
 
-Duration and frame rate are the header's where it has them. Frames are counted in the container's index where it has one
-of every frame (MP4, QuickTime), else by walking through the packets; audio samples are counted by decoding them.
+Duration and frame rate come from the header if it has them. Frames are counted from the container's index if it lists
+every frame (MP4, QuickTime), otherwise by reading all packets. Audio samples are counted by decoding them.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ Metadata = dict[str, Any]
 
 
 def av_metadata(source: AvSource) -> Metadata:
-    """All metadata of the first video and the first audio stream. Where PyAV is not installed, soundfile reads audio.
+    """Return all metadata of the first video and the first audio stream. Without PyAV, soundfile reads audio.
 
     Raises:
-        ValueError: there is neither, or the file is truncated.
-        MissingExtra: neither PyAV nor soundfile is installed.
-        Exception: whatever the codec raises for bytes that are no media file.
+        ValueError: The file has neither stream, or it is truncated.
+        MissingExtra: Neither PyAV nor soundfile is installed.
+        Exception: Whatever the codec raises for bytes that are not a media file.
     """
     try:
         container = open_av(source)
@@ -32,9 +32,9 @@ def av_metadata(source: AvSource) -> Metadata:
         found = stream_metadata(source, container, audio_samples=True)
         samples = container.streams.audio[0].duration if container.format.name == "flac" else None
         if samples is not None and found["audio_num_samples"] < samples:
-            raise ValueError(f"cut short: {found['audio_num_samples']} of {samples} samples")
+            raise ValueError(f"the audio is truncated: expected {samples} samples, found {found['audio_num_samples']}")
     if not found:
-        raise ValueError("it has neither a video nor an audio stream")
+        raise ValueError("the file has neither a video nor an audio stream")
     return found
 
 
@@ -51,14 +51,16 @@ def stream_metadata(
     audio_samples: bool = False,
     first_frame: Callable[[], Any] | None = None,
 ) -> Metadata:
-    """Metadata of an open container, in stored order, what is not known left out.
+    """Return the metadata of an open container in stored order, without values that are unknown.
 
     Args:
-        source: what the container was opened from; it is opened again where it cannot be seeked in.
-        video, audio: whether to look at the video, at the audio.
-        video_duration, audio_duration: whether to find it out where the header does not say it.
-        video_frames, video_size, audio_samples: whether to count frames, to decode one, to decode all audio.
-        first_frame: gives a frame of the video, where the container is being read by somebody.
+        source: What the container was opened from; it is reopened if the container does not support seeking.
+        video, audio: Whether to read the video stream and the audio stream.
+        video_duration, audio_duration: Whether to measure the duration if the header does not give it.
+        video_frames: Whether to count the frames.
+        video_size: Whether to read width and height, which decodes one frame.
+        audio_samples: Whether to count the audio samples, which decodes all audio.
+        first_frame: Returns a frame of the video; given if a reader is using the container.
     """
     found: Metadata = {}
     if video and container.streams.video:
@@ -69,8 +71,8 @@ def stream_metadata(
                 container.seek(0)
             found |= _audio(container, audio_duration, audio_samples)
         except ffmpeg_error():
-            # Seeking fails on short files of some formats (FLAC): begin again. Elsewhere the seek stays, because
-            # after it some containers skip the encoder's padding, which the stored counts then do too.
+            # Short files of some formats (FLAC) do not support seeking: reopen instead. Other formats must seek,
+            # because some containers then skip the encoder's padding, and the stored counts exclude it.
             with open_av(source) as again:
                 found |= _audio(again, audio_duration, audio_samples)
     return {key: value for key, value in found.items() if value is not None}
@@ -108,7 +110,7 @@ def _video(
 
 
 def _walk(container: Any, stream: Any) -> tuple[int, int | None]:
-    """Packets with a time, and the end of the last one."""
+    """Return the number of packets with a timestamp, and the end of the last one."""
     count, end = 0, None
     for packet in container.demux(stream):
         if packet.pts is not None:
@@ -149,10 +151,10 @@ def _soundfile_metadata(source: AvSource) -> Metadata:
     except (ImportError, OSError):
         raise MissingExtra("metadata of audio and video needs PyAV", extra="media") from None
     with soundfile.SoundFile(as_file(source)) as file:
-        # The header alone would not tell that the file is truncated.
+        # The header alone does not show that the file is truncated.
         samples = sum(len(block) for block in file.blocks(1 << 16))
         if samples != file.frames:
-            raise ValueError(f"cut short: {samples} of {file.frames} samples")
+            raise ValueError(f"the audio is truncated: expected {file.frames} samples, found {samples}")
         return {
             "audio_duration": samples * (1.0 / file.samplerate),
             "audio_channels": file.channels,

@@ -1,13 +1,13 @@
-"""Frames of a video by time, found by way of its key frames.
+"""Read video frames by time, seeking by key frames.
 
-A clip is the frames that are on the screen from its start to its end, both included: from the last frame that begins at
-or before the start to the last one that begins at or before the end. So every clip has a frame, wherever it lies: one
-that begins behind the end of the video has the last frame, one before its beginning the first. Times are those of the
-frames (``pts``), so nothing depends on a constant rate, on the container, or on what was read before.
+A clip holds the frames that are on the screen from its start to its end, both included: from the last frame that begins
+at or before the start to the last one that begins at or before the end. So every clip has at least one frame: a clip
+after the end of the video has the last frame, a clip before its beginning the first. Times are the frames' timestamps
+(``pts``), so a clip does not depend on a constant frame rate, on the container, or on earlier reads.
 
-The reader continues decoding where the next clip is near, and seeks where a key frame lies between. Where a container
-seeks wrongly (too far, or not at all), that is noticed by the time of the first frame, and it seeks further back.
-Frames before the start of a clip that no other frame is made from are not decoded.
+The reader keeps decoding if the next clip is near, and seeks if a key frame lies in between. If a container seeks past
+the target or not at all, the reader detects it from the time of the first frame and seeks further back. Frames before
+the start of a clip that no other frame refers to are not decoded.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from feedmill.samples.avfile import ffmpeg_error
 Pixels = npt.NDArray[np.uint8]
 
 _TOLERANCE = Fraction(1, 1_000_000)
-"""Seconds by which a time may lie before that of a frame and still mean it, being a rounded decimal."""
+"""Seconds by which a time may precede a frame and still select it, since times are often rounded decimals."""
 _FAR = 1.0
-"""Seconds without a known key frame between from which seeking is tried."""
+"""Distance in seconds beyond which the reader seeks if the key frames in between are unknown."""
 
 
 def to_ticks(seconds: float, time_base: Fraction) -> int | None:
@@ -38,10 +38,10 @@ def to_ticks(seconds: float, time_base: Fraction) -> int | None:
 
 
 class VideoReader:
-    """Frames of the first video stream of a container.
+    """Reader of the first video stream of a container.
 
     Args:
-        open_container: opens the file, at its beginning.
+        open_container: Opens the file at its beginning.
     """
 
     def __init__(self, open_container: Callable[[], Any]) -> None:
@@ -56,7 +56,7 @@ class VideoReader:
 
     @property
     def origin(self) -> int:
-        """The tick at which the video begins, by its header."""
+        """The tick at which the video begins, as given by the header."""
         return int(self.stream.start_time or 0)
 
     def close(self) -> None:
@@ -64,27 +64,27 @@ class VideoReader:
         self.container.close()
 
     def first(self) -> Any:
-        """Return the first frame. Raises as `frames`."""
+        """Return the first frame. Raises the errors of `frames`."""
         return next(self.frames(self.origin, self.origin))
 
     def frames(self, start: int, end: int | None) -> Iterator[Any]:
         """Yield the frames on the screen from tick `start` to tick `end` (None: to the last).
 
         Raises:
-            DataError: there is no frame at all, or frames have no times.
-            Exception: whatever the codec raises.
+            DataError: The video has no frames, or its frames have no timestamps.
+            Exception: Whatever the codec raises.
         """
         for careful in (False, True):
             if careful or not self._near(start):
                 self._seek(start)
             shown, ahead = self._reach(start, skip=not careful)
-            # A frame's stated duration may be wrong; then what was left out as past is what should be seen.
+            # A frame's stated duration may be wrong: then a frame skipped as past should have been on the screen.
             if shown is None or self._skipped_to <= shown.pts:
                 break
         if shown is not None:
             yield shown
         elif ahead is None:
-            raise _no_frames("it has no frames")
+            raise _no_frames("the video has no frames")
         while ahead is not None and (end is None or ahead.pts <= end or shown is None):
             shown = self._shown = ahead
             ahead = self._ahead = None
@@ -92,7 +92,7 @@ class VideoReader:
             ahead = self._ahead = self._next()
 
     def _reach(self, start: int, *, skip: bool) -> tuple[Any, Any]:
-        """The frame on the screen at `start` (None before the first one), and the one after it (None at the end)."""
+        """Return the frame on the screen at `start` (None before the first), and the next one (None at the end)."""
         self._skip_before = start if skip else None
         shown, ahead = self._shown, self._ahead
         if ahead is None or ahead.pts <= start:
@@ -117,14 +117,14 @@ class VideoReader:
         return float((start - now) * self.time_base) <= _FAR
 
     def _seek(self, start: int) -> None:
-        """Be at a key frame from which `start` is reached."""
+        """Seek to a key frame at or before `start`."""
         second = max(int(1 / self.time_base), 1)
         for back in (0, second, 4 * second, 16 * second):
             target = max(start - back, self.origin)
             try:
                 self.container.seek(target, stream=self.stream, backward=True)
             except ffmpeg_error():
-                break  # this container cannot seek
+                break  # this container does not support seeking
             self._begin()
             self._ahead = self._next()
             if self._ahead is not None and self._ahead.pts <= start:
@@ -134,7 +134,7 @@ class VideoReader:
         self._rewind()
 
     def _rewind(self) -> None:
-        """Be at the beginning, which takes opening the file again: not every container can seek there."""
+        """Return to the beginning by reopening the file, since not every container can seek there."""
         if self.container is not None:
             self.container.close()
         self.container = self._open()
@@ -159,7 +159,7 @@ class VideoReader:
         if frame is not None:
             self._fresh = False
             if frame.pts is None:
-                raise _no_frames("its frames have no times")
+                raise _no_frames("the video's frames have no timestamps")
             self._last = frame.pts
         return frame
 
@@ -173,7 +173,7 @@ class VideoReader:
             yield from packet.decode()
 
     def _is_past(self, packet: Any) -> bool:
-        """Return whether the packet's frame has left the screen, by its stated duration, when the clip begins."""
+        """Return whether the packet's frame ends, by its stated duration, before the clip begins."""
         if self._skip_before is None or packet.pts is None or not packet.duration:
             return False
         return bool(packet.pts + packet.duration <= self._skip_before)
@@ -184,10 +184,10 @@ class VideoReader:
 
 
 class Converter:
-    """Frames to pixels, ``uint8[n, H, W, 3]``, with one scaler for all.
+    """Converter of frames to pixels ``uint8[n, H, W, 3]``, with one scaler for all frames.
 
     Args:
-        size: width and height of the result; None for those of the first frame.
+        size: Width and height of the result; None uses the size of the first frame.
     """
 
     def __init__(self, size: tuple[int, int] | None = None) -> None:
@@ -197,7 +197,7 @@ class Converter:
         self._reformatter = VideoReformatter()
 
     def pixels(self, frames: Iterator[Any]) -> tuple[Pixels, int, int]:
-        """Pixels of the frames, the tick at which the first begins and the one at which the last ends."""
+        """Return the pixels of the frames, the tick at which the first begins, and the tick at which the last ends."""
         out = np.empty((0, 0, 0, 3), np.uint8)
         count, begin, end = 0, 0, 0
         for frame in frames:
@@ -210,7 +210,7 @@ class Converter:
             begin = frame.pts if not count else begin
             end = frame.pts + (frame.duration or 0)
             count += 1
-        # What was grown too far is given back where it would weigh.
+        # Copy if half of the buffer or more is unused, so that the result does not keep it alive.
         return (out[:count] if count > len(out) // 2 else out[:count].copy()), begin, end
 
     def _into(self, out: Pixels, frame: Any, width: int, height: int) -> None:
@@ -221,9 +221,9 @@ class Converter:
 
 
 def times_of_frames(container: Any) -> npt.NDArray[np.int64]:
-    """Return the tick at which each frame of the first video stream begins, int64[n], in the order of being shown.
+    """Return the tick at which each frame of the first video stream begins: int64[n], in display order.
 
-    Walks through the container's packets and decodes nothing.
+    Reads the container's packets without decoding them.
     """
     stream = container.streams.video[0]
     ticks = np.fromiter((p.pts for p in container.demux(stream) if p.pts is not None), np.int64)
@@ -231,9 +231,9 @@ def times_of_frames(container: Any) -> npt.NDArray[np.int64]:
 
 
 def ranges_in_ticks(ranges: Sequence[tuple[float, float]], time_base: Fraction) -> list[tuple[int, int | None]]:
-    """Clips in seconds as clips in ticks."""
+    """Convert ranges in seconds to ranges in ticks."""
     return [(to_ticks(start, time_base) or 0, to_ticks(end, time_base)) for start, end in ranges]
 
 
 def _no_frames(what: str) -> DataError:
-    return DataError(what, kind="no-video", fix="Replace the file, or leave the sample out.")
+    return DataError(what, kind="no-video", fix="Replace the file or skip the sample.")

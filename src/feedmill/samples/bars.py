@@ -1,4 +1,4 @@
-"""Histograms as a picture: a small panel for each distribution, three in a row."""
+"""Draw histograms as a picture with one small panel per distribution, three in a row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BLUE = "#4477aa"
 
 
 class Histogram(NamedTuple):
-    """One panel: float64[n + 1] edges, int64[n] counts; every class is drawn as wide as the others."""
+    """One panel: float64[n + 1] edges and int64[n] counts. All bins are drawn with the same width."""
 
     name: str
     edges: npt.NDArray[np.float64]
@@ -26,22 +26,24 @@ class Histogram(NamedTuple):
 
 
 def draw_histograms(histograms: Sequence[Histogram], path: str | Path) -> None:
-    """Write the picture: counts upwards, the most of them above at the right, and three edges below each panel.
+    """Write histograms to a picture file.
+
+    Each panel shows counts as bars, the highest count at its upper right, and three bin edges below.
 
     Args:
-        path: PNG or JPEG, by the name.
+        path: Output file; its suffix selects PNG or JPEG.
 
     Raises:
         MissingExtra: Pillow is not installed.
-        ConfigError: a name that is no picture's; nothing to draw, or more than 300 panels.
-        NotFound, StorageError: the picture cannot be written.
+        ConfigError: The suffix is not that of a picture, or the number of histograms is not 1 to 300.
+        NotFound, StorageError: The picture cannot be written.
     """
     need_pillow()
     from PIL import Image, ImageDraw, ImageFont
 
     if not 0 < len(histograms) <= _MOST:
         raise ConfigError(
-            f"a picture has 1 to {_MOST} histograms, not {len(histograms)}", fix="Choose some attributes by name."
+            f"a picture must have 1 to {_MOST} histograms: found {len(histograms)}", fix="Select attributes by name."
         )
     rows = -(-len(histograms) // _ROW)
     columns = min(_ROW, len(histograms))

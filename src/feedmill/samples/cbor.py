@@ -1,8 +1,8 @@
-"""Values in CBOR (RFC 8949) as plain Python data, read by `cbor2`.
+"""Decode CBOR (RFC 8949) into plain Python data with `cbor2`.
 
-Integers of any size (tags 2 and 3 too), byte and text strings, lists, maps with any hashable key, floats, true, false,
-null and undefined (both None). Other tags are read through: their content is the value, so that data makes no times,
-patterns or addresses, and no value refers to itself.
+Supported are integers of any size (including tags 2 and 3), byte and text strings, lists, maps with any hashable key,
+floats, true, false, null and undefined (both become None). Other tags are ignored and their content is the value, so
+data cannot create dates, patterns or addresses, and no value can refer to itself.
 """
 
 from __future__ import annotations
@@ -15,12 +15,17 @@ from feedmill.errors import MissingExtra
 
 _MAX_DEPTH = 256
 _KNOWN = (0, 1, 4, 5, 25, 28, 29, 30, 35, 36, 37, 52, 54, 100, 256, 258, 260, 261, 1004, 43000, 55799)
-"""Tags that cbor2 gives a meaning."""
+"""Tags that cbor2 interprets by default."""
 _PLAIN = (int, str, bytes, float)
 
 
 def decode(data: bytes) -> Any:
-    """The one value that `data` holds. Raises `ValueError` if it is not one whole CBOR value, and `MissingExtra`."""
+    """Return the value that `data` holds.
+
+    Raises:
+        ValueError: `data` is not exactly one CBOR value.
+        MissingExtra: `cbor2` is not installed.
+    """
     cbor2 = _cbor2()
     stream = io.BytesIO(data)
     decoders = dict.fromkeys(_KNOWN, _content) | {2: _number, 3: _negative}
@@ -30,11 +35,11 @@ def decode(data: bytes) -> Any:
     try:
         value = decoder.decode()
     except cbor2.CBORDecodeEOF:
-        raise ValueError(f"cut short at byte {len(data)}") from None
+        raise ValueError(f"the CBOR value is truncated at byte {len(data)}") from None
     except cbor2.CBORError as error:
         raise ValueError(str(error)) from error
     if stream.tell() != len(data):
-        raise ValueError(f"{len(data) - stream.tell()} bytes follow the value")
+        raise ValueError(f"{len(data) - stream.tell()} bytes follow the CBOR value: expected none")
     return _plain(value)
 
 
@@ -60,7 +65,7 @@ def _negative(content: Any, _immutable: bool) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Lists and dicts for what cbor2 makes immutable inside tags, and None for undefined."""
+    """Convert the immutable values that cbor2 makes inside tags to lists and dicts, and undefined to None."""
     if value is None or isinstance(value, _PLAIN):
         return value
     if isinstance(value, list | tuple):
@@ -69,10 +74,10 @@ def _plain(value: Any) -> Any:
         return {_key(key): _plain(item) for key, item in value.items()}
     if value is _cbor2().undefined:
         return None
-    raise ValueError(f"an unassigned simple value: {value}")
+    raise ValueError(f"unassigned CBOR simple value {value}")
 
 
 def _key(key: Any) -> Any:
     if isinstance(key, tuple | _cbor2().frozendict):
-        raise ValueError("a map key that is itself a list or map")
+        raise ValueError("a CBOR map key is itself a list or map, which Feedmill does not support")
     return _plain(key)

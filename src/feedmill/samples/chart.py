@@ -1,4 +1,4 @@
-"""The mixture of a plan over time as a picture: each source's share, and how often it was given so far."""
+"""Draw the mixture of a plan over time: each source's share of the samples, and its epochs so far."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ Floats = npt.NDArray[np.float64]
 def draw_mixture(
     names: Sequence[str], ends: npt.NDArray[np.int64], shares: Floats, epochs: Floats, path: str | Path
 ) -> None:
-    """Write the picture: shares stacked above, epochs as lines below, a legend with both at the end.
+    """Write the picture: stacked shares at the top, epochs as lines below, and a legend with the final values.
 
     Args:
-        names: the sources; of more than ten, the smallest are drawn as one.
+        names: Names of the sources. If there are more than ten, the smallest are drawn as one.
         ends: int64[windows], the position after each window.
-        shares: float64[windows, sources], of 1.
+        shares: float64[windows, sources], fractions of 1.
         epochs: float64[windows, sources], passes over the source so far.
-        path: PNG or JPEG, by the name.
+        path: Output file; its suffix selects PNG or JPEG.
 
     Raises:
         MissingExtra: Pillow is not installed.
-        ConfigError: a name that is no picture's.
-        NotFound, StorageError: the picture cannot be written.
+        ConfigError: The suffix of `path` is not that of a picture.
+        NotFound, StorageError: The picture cannot be written.
     """
     need_pillow()
     from PIL import Image, ImageDraw, ImageFont
@@ -69,11 +69,11 @@ def draw_mixture(
     most = _round_up(float(epochs.max()))
     for number, colour in enumerate(colours):
         if joined and number == len(names) - 1:
-            continue  # sources drawn as one have no epochs in common
+            continue  # the combined small sources have no common number of epochs
         y = top + _PANEL * (1 - np.concatenate(([0.0], epochs[:, number])) / most)
         pen.line(list(zip(x.tolist(), y.tolist(), strict=True)), fill=colour, width=3)
     ticks = [(i / 4, f"{most * i / 4:.4g}") for i in range(5)]
-    _axes(pen, font, top, int(ends[-1]), "epochs so far (times each sample was given)", ticks)
+    _axes(pen, font, top, int(ends[-1]), "epochs so far (number of times each sample was used)", ticks)
 
     top += _PANEL + _GAP - 15
     sizes = np.diff(edges) @ shares / edges[-1]
@@ -87,7 +87,7 @@ def draw_mixture(
 
 
 def _largest(names: list[str], shares: Floats, epochs: Floats) -> tuple[list[str], Floats, Floats, bool]:
-    """As many sources as there are colours, the rest as one; whether there is a rest."""
+    """Merge all but the largest ten sources into one. The last value is whether any were merged."""
     if len(names) <= len(_COLOURS):
         return names, shares, epochs, False
     order = np.argsort(-shares.sum(axis=0), kind="stable")
@@ -103,14 +103,14 @@ def _largest(names: list[str], shares: Floats, epochs: Floats) -> tuple[list[str
 
 
 def _area(pen: Any, x: Floats, high: Floats, low: Floats, colour: str) -> None:
-    """One band: in each window a rectangle, since a share is the window's and not a point's."""
+    """Draw one band as a rectangle for each window, since a share belongs to a window, not to a point in time."""
     for left, right, upper, lower in zip(x[:-1].tolist(), x[1:].tolist(), high.tolist(), low.tolist(), strict=True):
         if lower - upper > 0.01:
             pen.rectangle((left, upper, right, lower), fill=colour)
 
 
 def _axes(pen: Any, font: Any, top: float, total: int, title: str, ticks: Sequence[tuple[float, str]]) -> None:
-    """Frame, title, numbers at the left by their height in [0, 1], and positions below."""
+    """Draw the frame, the title, the tick labels on the left (heights in [0, 1]), and the positions below."""
     pen.text((_LEFT, top - 22), title, fill="#222222", font=font)
     for height, text in ticks:
         y = top + _PANEL * (1 - height)
@@ -125,7 +125,7 @@ def _axes(pen: Any, font: Any, top: float, total: int, title: str, ticks: Sequen
 
 
 def _round_up(value: float) -> float:
-    """Return the next of 1, 2, 4, 5, 8 times a power of ten, so that quarters of it read well."""
+    """Round up to 1, 2, 4, 5 or 8 times a power of ten, so that quarters of the result are short numbers."""
     if value <= 0:
         return 1.0
     power = 10.0 ** np.floor(np.log10(value))

@@ -1,4 +1,4 @@
-"""Crude samples as the dicts that cookers written for Energon expect."""
+"""Present crude samples as the dicts that cookers written for Energon expect."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ _LATER: Any = object()
 
 
 class CrudeSample(dict[str, Any]):
-    """The parts of a sample by name, and ``__key__``, ``__shard__``, ``__restore_key__``, ``__subflavors__`` and
-    ``__sources__``; each is decoded or made when it is first asked for. What is set stays set, as in any dict.
+    """Dict of a sample's parts by name.
+
+    It also has the keys ``__key__``, ``__shard__``, ``__restore_key__``, ``__subflavors__`` and ``__sources__``. Each
+    value is decoded or created on first access. Values that are assigned stay as they are, as in any dict.
 
     Args:
-        sample: as a dataset gives it.
+        sample: A sample as a dataset returns it.
     """
 
     __slots__ = ("raw_sample",)
@@ -46,18 +48,20 @@ class CrudeSample(dict[str, Any]):
             return ("Webdataset", sample.source.index)
         value = sample[name]
         if isinstance(value, bytes) and sample.home is not None and sample.home.format == "jsonl":
-            return decode_json(value)  # whatever the decoder: lines are objects
+            return decode_json(value)  # lines of a .jsonl file are always objects, whatever the decoder
         return value
 
-    def __iter__(self) -> Iterator[str]:  # its own, or ** would copy what is not decoded yet
+    def __iter__(self) -> Iterator[str]:  # overridden, or ** would copy undecoded placeholders
         return super().__iter__()
 
     def get(self, name: str, default: Any = None) -> Any:
+        """Return the value of a key, decoded, or `default` if it is missing."""
         if name not in self:
             return default
         return self[name]
 
     def pop(self, name: str, *default: Any) -> Any:
+        """Remove a key and return its value, decoded."""
         if name in self:
             value = self[name]
             del self[name]
@@ -65,17 +69,21 @@ class CrudeSample(dict[str, Any]):
         return super().pop(name, *default)
 
     def setdefault(self, name: str, default: Any = None) -> Any:
+        """Return the value of a key, decoded, after setting it to `default` if it is missing."""
         if name not in self:
             self[name] = default
         return self[name]
 
     def items(self) -> Any:
+        """Return a view of the keys and decoded values."""
         return ItemsView(self)
 
     def values(self) -> Any:
+        """Return a view of the decoded values."""
         return ValuesView(self)
 
     def copy(self) -> dict[str, Any]:
+        """Return a plain dict with every value decoded."""
         return dict(self.items())
 
     def __or__(self, other: Any) -> Any:
@@ -97,11 +105,11 @@ class CrudeSample(dict[str, Any]):
 
 
 def basic_sample_keys(sample: Any, additional_source_info: tuple[Source, ...] = ()) -> dict[str, Any]:
-    """Return the base fields of a sample that is cooked from a crude one: key, restore key, subflavors and sources.
+    """Return the base fields of a sample cooked from a crude one: key, restore key, subflavors and sources.
 
     Args:
-        sample: a `Sample`, or a mapping with those fields.
-        additional_source_info: what else it is made of.
+        sample: A `Sample`, or a mapping with those fields.
+        additional_source_info: Further sources of the cooked sample.
     """
     if isinstance(sample, Sample):
         sample = CrudeSample(sample)
@@ -112,7 +120,7 @@ def basic_sample_keys(sample: Any, additional_source_info: tuple[Source, ...] = 
 
 
 def key_of(sample: Any) -> str | None:
-    """Return the key of a sample of any kind, as far as it has one."""
+    """Return the key of a sample of any kind; None if it has no key."""
     if isinstance(sample, Sample):
         return sample.key
     found = sample.get("__key__") if isinstance(sample, Mapping) else getattr(sample, "__key__", None)

@@ -1,4 +1,4 @@
-"""Writing a dataset's description: the content of ``dataset.yaml`` for a sample type."""
+"""Build a dataset's description: the content of ``dataset.yaml`` for a sample type."""
 
 from __future__ import annotations
 
@@ -20,22 +20,26 @@ MODULE = "megatron.energon"
 
 
 def type_names() -> list[str]:
-    """Return every name that a description may have as its sample type, crude data last."""
+    """Return all sample type names that a description accepts; crude data is last."""
     return [*sorted(SAMPLE_TYPES), CRUDE[0]]
 
 
 def describe_type(name: str, field_map: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Return the description for a sample type: by a field map, or without one by a ``sample_loader.py``.
+    """Return the description for a sample type.
+
+    Args:
+        name: Name of the sample type.
+        field_map: Field name -> expression. Without it the description refers to a ``sample_loader.py``.
 
     Raises:
-        ConfigError: an unknown type, or a field map that does not fit it.
+        ConfigError: The type is unknown, or the field map does not fit it.
     """
     if name in CRUDE:
         if field_map:
             raise ConfigError(
-                "crude data takes no field map",
+                "crude data cannot have a field map",
                 kind="bad-field-map",
-                fix="Leave out the field map, or name a sample type.",
+                fix="Remove the field map, or choose a sample type.",
             )
         return {"__module__": MODULE, "__class__": CRUDE[0]}
     cls = sample_type(name)
@@ -47,7 +51,7 @@ def describe_type(name: str, field_map: Mapping[str, str] | None = None) -> dict
 
 
 def check_parts(field_map: Mapping[str, str], parts: Sequence[str]) -> None:
-    """Refuse a field map that reads parts which no sample has. Raises `ConfigError`."""
+    """Raise `ConfigError` if a field map reads parts that no sample has."""
     for name, expression in field_map.items():
         options = [option.part for option in parse_expression(expression)]
         if not any(option in parts or option == "__key__" for option in options):
@@ -60,8 +64,10 @@ def check_parts(field_map: Mapping[str, str], parts: Sequence[str]) -> None:
 
 
 def declared_map(store: Store) -> dict[str, str]:
-    """The field map of a prepared dataset's ``dataset.yaml``; empty if there is none. Raises `ConfigError` if the
-    file cannot be read."""
+    """Return the field map of a prepared dataset's ``dataset.yaml``; empty if it has none.
+
+    Raises `ConfigError` if the file cannot be read.
+    """
     path = f"{META}/dataset.yaml"
     if not store.exists(path):
         return {}
@@ -73,10 +79,13 @@ def declared_map(store: Store) -> dict[str, str]:
 
 
 def unreadable(field_map: Mapping[str, str], scan: ShardScan, file: str, out: Container[str] = ()) -> DataError | None:
-    """Return the error for the first sample of a shard that lacks every part which some field is read from.
+    """Return the error for the first sample of a shard that lacks all parts of some field; None if there is none.
 
     Args:
-        out: keys that no split has.
+        field_map: Field name -> expression.
+        scan: Samples and parts of the shard.
+        file: Name of the shard in the error.
+        out: Keys to skip because no split contains them.
     """
     lacking: dict[int, str] = {}
     for name, expression in field_map.items():
@@ -91,29 +100,30 @@ def unreadable(field_map: Mapping[str, str], scan: ShardScan, file: str, out: Co
     first = min(lacking)
     expression, there = field_map[lacking[first]], scan.parts[slice(*np.searchsorted(scan.sample, [first, first + 1]))]
     return DataError(
-        f"the field {lacking[first]!r} is read from {expression!r}, and the sample has no such part (it has:"
-        f" {', '.join(map(repr, there)) or 'none'}); so it is with {len(lacking)} of {len(scan.keys)} samples here",
+        f"the field {lacking[first]!r} is read from {expression!r}, but the sample has no such part (it has:"
+        f" {', '.join(map(repr, there)) or 'none'}). Fields are missing in {len(lacking)} of {len(scan.keys)} samples"
+        " of this shard",
         file=file,
         offset=int(scan.starts[first]),
         record=scan.keys[first],
         kind="missing-field",
-        fix="Give the samples that part, leave them out, or change the field map in dataset.yaml.",
+        fix="Add the part to the samples, exclude them, or change the field map in dataset.yaml.",
     )
 
 
 def loader_template(name: str, parts: Sequence[str]) -> str:
-    """Return a ``sample_loader.py`` to be edited: one line a field, with its type and default."""
+    """Return a template of ``sample_loader.py`` with one line per field, for the user to edit."""
     obligatory, optional = fields_of(sample_type(name))
-    lines = [f'        {field}=raw["{parts[0] if parts else "part"}"],  # obligatory' for field in obligatory]
+    lines = [f'        {field}=raw["{parts[0] if parts else "part"}"],  # required' for field in obligatory]
     lines += [f"        # {field}=...,  # optional" for field in optional]
     body = "\n".join(lines)
     return (
-        "# How a sample of this dataset is made from its parts. Feedmill runs this file only where the user allows\n"
-        "# it (--trust).\n\n\n"
+        "# Builds a sample of this dataset from its parts. Feedmill runs this file only if the user allows it\n"
+        "# (--trust).\n\n\n"
         "def sample_loader(raw: dict) -> dict:\n"
-        f'    """raw has the decoded parts and "__key__"; gives the fields of {name}."""\n'
+        f'    """Return the fields of {name}; raw has the decoded parts and "__key__"."""\n'
         f'    return dict(\n        __key__=raw["__key__"],\n{body}\n    )\n\n\n'
         "def part_filter(part: str) -> bool:\n"
-        '    """Which parts are read."""\n'
+        '    """Return whether to read a part."""\n'
         f"    return part in {tuple(parts)!r}\n"
     )

@@ -1,8 +1,8 @@
-"""A value as the bytes of a part, from the last suffix of the part's name: the other direction of `decode`.
+"""Encode values as the bytes of a part, chosen by the last suffix of the part's name: the inverse of `decode`.
 
-Bytes are stored as they are, whatever the suffix. Nothing is pickled: objects that only a pickle could hold are
-refused. The same value gives the same bytes (gzip without a time, archives with a fixed date); images are the same
-where the same release of Pillow writes them.
+Bytes are stored unchanged, whatever the suffix. Nothing is pickled: objects that only a pickle could hold raise an
+error. The same value always gives the same bytes (gzip without a timestamp, archives with a fixed date); for images,
+this requires the same release of Pillow.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from feedmill.samples import tenbin
 from feedmill.samples.images import converted
 
 Encode = Callable[[Any], bytes]
-"""value -> bytes. Pure; called from several threads at once."""
+"""Function value -> bytes. It must be pure, since several threads call it at once."""
 
 _JSON = (
     orjson.OPT_SERIALIZE_NUMPY
@@ -39,14 +39,14 @@ _BYTES = frozenset((bytes, bytearray, memoryview))
 
 
 class Encoder:
-    """(part name, value) -> bytes. Holds settings only, so it pickles and is safe to call from many threads.
+    """Encoder of parts: (part name, value) -> bytes. It holds only settings, so it pickles and is thread-safe.
 
     Args:
-        own: suffix -> function, asked before the known ones; for whole part names too (``"detail.json"``).
+        own: Suffix, or whole part name (``"detail.json"``) -> function. These override the built-in functions.
 
     Raises (when called):
-        DataError: ``not-encodable``, the value is not what the suffix stands for, or no function is known for it.
-        MissingExtra: a package that this kind of part needs is not installed.
+        DataError: ``not-encodable``, the value does not fit the suffix, or the suffix has no encoding function.
+        MissingExtra: A package that this kind of part needs is not installed.
 
     >>> Encoder()("json", {"caption": "a cat"}), Encoder()("cls", 7), Encoder()("jpg", b"as it is")
     (b'{"caption":"a cat"}', b'7', b'as it is')
@@ -78,11 +78,11 @@ class Encoder:
         except Exception as error:  # codecs raise TypeError, ValueError, OSError, OverflowError, ... for bad values
             raise _refused(name, value, f"{error}" or type(error).__name__) from error
         if type(data) is not bytes:
-            raise _refused(name, value, f"the function for it gave {type(data).__name__}, not bytes")
+            raise _refused(name, value, f"its encoding function returned {type(data).__name__}, not bytes")
         return data
 
     def _find(self, name: str, value: Any) -> Encode:
-        """Return the function for a part, remembered."""
+        """Return the function for a part, and cache it."""
         suffix = name.rpartition(".")[2]
         own = self.own.get(name) or self.own.get(suffix)
         if own is None and suffix == "gz":
@@ -91,7 +91,7 @@ class Encoder:
         if found is None and suffix.lower() in _IMAGES:
             found = partial(encode_image, form=_FORMATS.get(suffix.lower(), suffix.upper()))
         if found is None:
-            raise _refused(name, value, f"nothing is known about the suffix {suffix!r}")
+            raise _refused(name, value, f"the suffix {suffix!r} has no encoding function")
         self._known[name] = found
         return found
 
@@ -102,22 +102,24 @@ class Encoder:
 def _refused(name: str, value: Any, why: str) -> DataError:
     kind = type(value).__name__
     return DataError(
-        f"the part {name!r} cannot be made from a value of type {kind}: {why}",
+        f"cannot encode a value of type {kind} as the part {name!r}: {why}",
         kind="not-encodable",
-        fix="Give bytes, a value that fits the suffix, or a function for it (encode={'" + name + "': function}).",
+        fix="Use bytes, a value that fits the suffix, or an encoding function (encode={'" + name + "': function}).",
     )
 
 
 def encode_json(value: Any) -> bytes:
-    """Compact JSON in UTF-8. NaN and Infinity are written as Python's `json` does; arrays become lists.
+    """Return a value as compact JSON in UTF-8.
 
-    Raises `TypeError` for what JSON cannot hold.
+    NaN and Infinity are written as Python's `json` writes them; arrays become lists.
+
+    Raises `TypeError` for values that JSON cannot represent.
     """
     try:
         data = orjson.dumps(value, option=_JSON)
-        if b"u" not in data or b"null" not in data:  # one character is found ten times faster
-            return data  # orjson writes NaN as null: where there is none, there was none
-    except TypeError:  # large integers, keys that are no text, lone surrogates, ...: or nothing for JSON at all
+        if b"u" not in data or b"null" not in data:  # searching for one byte first is ten times faster
+            return data  # orjson writes NaN as null: without a null there was no NaN
+    except TypeError:  # json below also takes large integers, keys that are not text, lone surrogates, ...
         pass
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain).encode()
@@ -132,16 +134,17 @@ def _plain(value: Any) -> Any:
 
 
 def encode_image(value: Any, form: str) -> bytes:
-    """Return an image in a format of Pillow.
+    """Return an encoded image.
 
     Args:
-        value: a Pillow image; an array ``[H, W]`` or ``[H, W, C]``; a torch tensor ``[H, W]`` or ``[C, H, W]``; as
-            uint8 0..255 or float 0..1.
+        value: A Pillow image, an array ``[H, W]`` or ``[H, W, C]``, or a torch tensor ``[H, W]`` or ``[C, H, W]``.
+            Arrays and tensors are uint8 in 0..255 or float in 0..1.
+        form: Name of a Pillow format.
     """
     try:
         from PIL import Image
     except ImportError:
-        raise MissingExtra("writing images needs Pillow, which is not installed", "media") from None
+        raise MissingExtra("encoding images needs Pillow, which is not installed", "media") from None
     image = value if isinstance(value, Image.Image) else Image.fromarray(_pixels(value))
     out = io.BytesIO()
     if form == "JPEG":
@@ -154,7 +157,7 @@ def encode_image(value: Any, form: str) -> bytes:
 
 
 def _pixels(value: Any) -> np.ndarray[Any, Any]:
-    """uint8[H, W] or uint8[H, W, C]. Raises `ValueError`, `TypeError`."""
+    """Return pixels as uint8[H, W] or uint8[H, W, C]. Raises `ValueError` or `TypeError`."""
     tensor = type(value).__module__.partition(".")[0] == "torch"
     pixels = np.asarray(value.detach().cpu().numpy() if tensor else value)
     if tensor and pixels.ndim == 3:
@@ -163,20 +166,22 @@ def _pixels(value: Any) -> np.ndarray[Any, Any]:
         pixels = pixels[:, :, 0]
     if pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] not in (3, 4)) or not pixels.size:
         raise ValueError(
-            f"an image has the shape [H, W], [H, W, 3] or [H, W, 4] (tensors [C, H, W]), not {pixels.shape}"
+            f"invalid image shape {pixels.shape}: expected [H, W], [H, W, 3] or [H, W, 4] (tensors: [C, H, W])"
         )
     if pixels.dtype.kind == "f":
         if not (pixels.min() >= -0.001 and pixels.max() <= 1.001):
-            raise ValueError(f"float images go from 0 to 1, these pixels from {pixels.min():g} to {pixels.max():g}")
+            raise ValueError(
+                f"float pixels must be between 0 and 1: found {pixels.min():g} to {pixels.max():g}",
+            )
         pixels = np.round(np.clip(pixels, 0, 1) * 255).astype(np.uint8)
     if pixels.dtype != np.uint8:
-        raise TypeError(f"pixels are uint8 or float, not {pixels.dtype}")
+        raise TypeError(f"pixels must be uint8 or float: found {pixels.dtype}")
     return np.ascontiguousarray(pixels)
 
 
 def _text(value: Any) -> bytes:
     if not isinstance(value, str):
-        raise TypeError("expected text")
+        raise TypeError("the value must be text")
     return value.encode()
 
 
@@ -194,12 +199,12 @@ def _msgpack(value: Any) -> bytes:
 
 def _npz(value: Any) -> bytes:
     if not isinstance(value, Mapping):
-        raise TypeError("expected a mapping of names to arrays")
+        raise TypeError("the value must be a mapping of names to arrays")
     return npz.npz({name: _array(array) for name, array in value.items()})
 
 
 def _array(value: Any) -> Any:
-    """Return an array of numbers; tensors are taken from wherever they are."""
+    """Return an array; tensors are detached and copied to the CPU."""
     return value.detach().cpu().numpy() if hasattr(value, "detach") else value
 
 
@@ -212,21 +217,21 @@ def _ten(value: Any) -> bytes:
 
 
 def _pth(value: Any) -> bytes:
-    """Tensors through the safe writer of `feedmill.formats.pth`."""
+    """Encode tensors with the safe writer of `feedmill.formats.pth`."""
     try:
         module = import_module("feedmill.formats.pth")
     except ImportError:
         raise ConfigError(
             "this release of Feedmill does not write .pth",
             kind="not-encodable",
-            fix="Give the bytes of torch.save, or store the tensor as .npy.",
+            fix="Pass the bytes of torch.save, or store the tensor as .npy.",
         ) from None
     data: bytes = module.dump(value)
     return data
 
 
 def _pickle(value: Any) -> bytes:  # noqa: ARG001
-    raise TypeError("pickles are not written: reading one runs code")
+    raise TypeError("pickles are not supported, because reading a pickle runs code")
 
 
 _BY_SUFFIX: dict[str, Encode] = {

@@ -1,13 +1,15 @@
-"""Field maps: which field of a sample type comes from which part, and from where in it.
+"""Field maps: map the fields of a sample type to parts of a sample, or to values inside them.
 
     expression := option {"," option}
     option     := part {"[" key "]"}
 
 ``part`` is a whole part name without brackets (``jpg``, ``detail.json``). ``[key]`` looks up a text key in a mapping,
-or an integer index (negative ones count from the end) in a list. Options are tried from left to right; a missing part
-or key, a bad index, or looking into something that is neither mapping nor list leads to the next, and the last one's
-failure is the error. An option that does not fit the grammar stands for a part named like the whole expression. A part
-that is there but cannot be decoded is an error, never a reason to try the next option: it would hide broken data.
+or an integer index in a list (negative indices count from the end).
+
+Options are tried from left to right. A missing part or key, an invalid index, or a lookup in a value that is neither
+mapping nor list moves on to the next option; if the last option fails, its failure is the error. An option that does
+not fit the grammar is read as a part named like the whole expression. A part that exists but cannot be decoded always
+raises an error: trying the next option would hide corrupt data.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ _FIX = "Change the field map in dataset.yaml, or fix the sample."
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One place to take a value from: a part name and the keys to follow inside its value."""
+    """One alternative of an expression: a part name and the keys to look up inside its value."""
 
     part: str
     keys: tuple[str, ...] = ()
@@ -54,11 +56,11 @@ def parse_expression(expression: str) -> tuple[Option, ...]:
 
 
 class FieldMap:
-    """A field map: give it a raw sample, get the fields' values.
+    """Mapping from the parts of a sample to the values of its fields.
 
     Attributes:
-        expressions: field name -> expression, as given.
-        parts: names of the parts it may read.
+        expressions: Field name -> expression, as given.
+        parts: Names of the parts that the expressions can read.
     """
 
     __slots__ = ("_options", "expressions", "parts")
@@ -70,15 +72,20 @@ class FieldMap:
 
     @classmethod
     def parse(cls, field_map: Mapping[str, str], sample_type: type[Any], *, where: str | None = None) -> FieldMap:
-        """Return a field map checked against a sample type; `where` is the file that it stands in.
+        """Return a field map checked against a sample type.
+
+        Args:
+            field_map: Field name -> expression.
+            sample_type: The dataclass of the sample type.
+            where: File that contains the field map, for errors.
 
         Raises:
-            ConfigError: a field that the type does not have, an obligatory field that is missing, or an expression
-                that is not text.
+            ConfigError: The type does not have a mapped field, a required field is missing, or an expression is not
+                text.
         """
         if not isinstance(field_map, Mapping):
             raise ConfigError(
-                f"'field_map' must map field names to expressions, found {field_map!r}",
+                f"'field_map' must map field names to expressions: found {field_map!r}",
                 file=where,
                 fix="Write for example 'field_map: {image: jpg, caption: json[caption]}'.",
             )
@@ -86,7 +93,7 @@ class FieldMap:
         for field, expression in field_map.items():
             if not isinstance(expression, str) or not expression:
                 raise ConfigError(
-                    f"the field map gives {expression!r} for {field!r}, expected an expression",
+                    f"the field map has {expression!r} for {field!r}: expected an expression",
                     file=where,
                     fix="Write a part name such as 'jpg' or 'json[caption]', in quotes if it looks like a number.",
                 )
@@ -96,14 +103,16 @@ class FieldMap:
         """Return the value of every mapped field.
 
         Raises:
-            NotFound: no option of some field leads to a value; names the field, the expression, and what is there.
-            DataError: a part cannot be decoded.
+            NotFound: No option of a field yields a value. The error names the field, the expression, and what exists.
+            DataError: A part cannot be decoded.
         """
         return {field: self._value(field, options, sample) for field, options in self._options.items()}
 
     def columns(self, samples: Sequence[Sample]) -> dict[str, Any]:
-        """The values of every mapped field, of all samples: a list, or the array or tensor that a decoder makes of all
-        at once. Raises as `apply` does."""
+        """Return the values of every mapped field for all samples. Raises the errors of `apply`.
+
+        Each column is a list, or the array or tensor that a decoder makes of all samples at once.
+        """
         out: dict[str, Any] = {}
         for field, options in self._options.items():
             whole = None if options[0].keys else parts_together(samples, options[0].part)
@@ -145,11 +154,13 @@ def _follow(value: Any, option: Option) -> Any:
             try:
                 value = value[int(key)]
             except IndexError:
-                raise LookupError(f"{_at(option, depth)} is a list of {len(value)}, it has no item {key}") from None
+                raise LookupError(
+                    f"{_at(option, depth)} is a list of {len(value)} items, index {key} is out of range"
+                ) from None
             except ValueError:
                 raise ValueError(f"{_at(option, depth)} is a list, {key!r} is not an index") from None
         else:
-            raise ValueError(f"{_at(option, depth)} is {_kind(value)}, there is no {key!r} in it")
+            raise ValueError(f"{_at(option, depth)} is {_kind(value)}, which has no item {key!r}")
     return value
 
 
@@ -169,12 +180,14 @@ def _kind(value: Any) -> str:
 def _check_names(field_map: Mapping[str, str], sample_type: type[Any], where: str | None) -> None:
     obligatory, optional = fields_of(sample_type)
     known = [*obligatory, *optional, "__key__"]
-    of_type = f"{sample_type.__name__} needs {', '.join(obligatory) or 'no field'}" + (
-        f" and may have {', '.join(optional)}" if optional else ""
+    of_type = f"{sample_type.__name__} requires {', '.join(obligatory) or 'no field'}" + (
+        f" and optionally has {', '.join(optional)}" if optional else ""
     )
     reserved = [field for field in field_map if field in BASE_FIELDS and field != "__key__"]
     if reserved:
-        raise ConfigError(f"{reserved[0]} is set by the loader and cannot be mapped", file=where, fix="Take it out.")
+        raise ConfigError(
+            f"{reserved[0]} is set by the loader and cannot be mapped", file=where, fix="Remove it from the field map."
+        )
     unknown = [field for field in field_map if field not in known]
     if unknown:
         raise ConfigError(
@@ -186,8 +199,8 @@ def _check_names(field_map: Mapping[str, str], sample_type: type[Any], where: st
     missing = [field for field in obligatory if field not in field_map]
     if missing:
         raise ConfigError(
-            f"the field map says nothing for {', '.join(map(repr, missing))}",
+            f"the field map lacks the required field {', '.join(map(repr, missing))}",
             file=where,
-            fix=f"Add {missing[0]!r} to it; {of_type}.",
+            fix=f"Add {missing[0]!r} to the field map: {of_type}.",
             kind="missing-field",
         )

@@ -1,4 +1,4 @@
-"""The named fields of a sample, whatever kind of sample it is."""
+"""Access the named fields of any kind of sample."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from feedmill.formats.base import Sample
 
 
 def named_fields(sample: Any) -> Mapping[str, Any] | None:
-    """Fields by name of a mapping (`Sample`, crude dict) or a dataclass, not copied; None if there are no names.
+    """Return the fields by name of a mapping (`Sample`, crude dict) or a dataclass; None for anything else.
 
-    A `Sample` comes back as it is, so its parts are still decoded only when asked for.
+    Mappings are not copied, so the parts of a `Sample` are still decoded lazily.
     """
     if isinstance(sample, Mapping):
         return sample
@@ -22,7 +22,7 @@ def named_fields(sample: Any) -> Mapping[str, Any] | None:
 
 
 def parts_together(samples: Sequence[Sample], name: str) -> Any:
-    """Return the column of a part that a decoder makes of all samples at once; None if it does not."""
+    """Return the column of a part if its decoder decodes all samples at once, otherwise None."""
     waiting = [sample.undecoded(name) for sample in samples]
     if not waiting or waiting[0] is None or any(part is None or part[0] is not waiting[0][0] for part in waiting):
         return None

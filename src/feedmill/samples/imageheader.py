@@ -1,8 +1,8 @@
-"""Size, format and mode from the headers of JPEG, PNG, GIF, BMP, TIFF and plain WebP files.
+"""Read size, format and mode from the headers of JPEG, PNG, GIF, BMP, TIFF and plain WebP files.
 
-Only what is certain is answered: the file must have its end in place and nothing that makes Pillow see another format
-or mode (multi-picture JPEGs, extended WebP, rare kinds of BMP and TIFF). For everything else the answer is None, and
-Pillow is asked.
+A result is returned only if it is certain: the file must be complete, and must not have features that make Pillow
+report another format or mode (multi-picture JPEGs, extended WebP, rare kinds of BMP and TIFF). For everything else the
+result is None, and the caller uses Pillow.
 
 Sources: ITU-T T.81 (JPEG markers), the PNG specification (chunks), RFC 6386 and the WebP container specification,
 the GIF89a specification, Microsoft's bitmap headers, TIFF 6.0.
@@ -37,7 +37,7 @@ _MOST_STRIPS = 1 << 16
 
 
 def image_header(data: bytes) -> Header | None:
-    """Return the header's content, or None if it takes Pillow to tell."""
+    """Return the header's content, or None if only Pillow can determine it."""
     try:
         if data.startswith(b"\xff\xd8\xff"):
             return _jpeg(data)
@@ -68,7 +68,7 @@ def _jpeg(data: bytes) -> Header | None:
             if bits != 8 or not width or not height or components not in _JPEG_MODES:
                 return None
             return width, height, "JPEG", _JPEG_MODES[components]
-        # APP2 may announce further pictures, which makes the format MPO; 0xFF is padding, 0xD0-0xDA have no place here.
+        # APP2 may declare further pictures, which makes the format MPO; 0xFF is padding, 0xD0-0xDA are invalid here.
         if (marker == 0xE2 and data.startswith(b"MPF\0", offset + 4)) or marker == 0xFF or 0xD0 <= marker <= 0xDA:
             return None
         offset += 2 + length
@@ -122,13 +122,13 @@ def _gif(data: bytes) -> Header | None:
         at += len(colours)
     if _after_blocks(data, at + 1) >= len(data):
         return None
-    # Grey levels in order are no palette to Pillow.
+    # Pillow reads a palette of grey levels in order as mode L.
     grey = all(colours[i] == i // 3 for i in range(len(colours)))
     return width, height, "GIF", "L" if grey else "P"
 
 
 def _after_blocks(data: bytes, at: int) -> int:
-    """Return the byte behind a chain of sub-blocks. Raises `IndexError` if it does not end."""
+    """Return the offset after a chain of sub-blocks. Raises `IndexError` if the chain does not end."""
     while data[at]:
         at += 1 + data[at]
     return at + 1
@@ -154,7 +154,7 @@ def _tiff(data: bytes) -> Header | None:
     order = "<" if data.startswith(b"II") else ">"
     (at,) = struct.unpack_from(f"{order}I", data, 4)
     (count,) = struct.unpack_from(f"{order}H", data, at)
-    struct.unpack_from("4x", data, at + 2 + 12 * count)  # the directory has an end
+    struct.unpack_from("4x", data, at + 2 + 12 * count)  # raises if the directory is truncated
     tags: dict[int, tuple[int, ...]] = {}
     for place in range(at + 2, at + 2 + 12 * count, 12):
         tag, kind, values = struct.unpack_from(f"{order}HHI", data, place)
@@ -166,7 +166,7 @@ def _tiff(data: bytes) -> Header | None:
     one = (1,)
     plain = tags.get(266, one) == tags.get(274, one) == one and set(tags.get(339, one)) == {1}
     if not plain or tags.get(259, one)[0] not in (1, 5, 8, 32773) or tags.get(284, one) != one:
-        return None  # turned, signed or float samples, planes one by one, or compressions that tell of the mode
+        return None  # rotated, signed or float samples, separate planes, or a compression that affects the mode
     mode = _TIFF_MODES.get((tags.get(262, (0,))[0], tags.get(258, one), tags.get(338, ())))
     width, height, starts, sizes = (tags.get(tag, ()) for tag in (256, 257, 273, 279))
     if mode is None or len(width) != 1 or len(height) != 1 or not starts or len(starts) != len(sizes):

@@ -1,10 +1,12 @@
-"""Encoded images to pixels, in the forms that an image spec names.
+"""Decode images to pixels in the form given by an image spec.
 
-A spec is a container (numpy by default, ``torch``, ``pil``), a colour mode (``l``, ``rgb``, ``rgba``) and, for
-arrays, a trailing ``8`` for uint8 0..255 instead of float32 0..1. Numpy arrays are ``[H, W, C]`` and tensors ``[C, H,
-W]``; mode ``l`` has no channel axis. Pixels are Pillow's to the bit, but for grey ones of 16 bits, of which the high
-byte is taken, as of other 16-bit pixels: JPEGs that libjpeg-turbo converts alike (grey and YCbCr to RGB) are decoded by
-simplejpeg, three to four times faster, and everything else, or what it refuses, by Pillow.
+A spec is a container (NumPy by default, ``torch``, ``pil``), a color mode (``l``, ``rgb``, ``rgba``) and, for arrays, a
+trailing ``8`` for uint8 in 0..255 instead of float32 in 0..1. NumPy arrays are ``[H, W, C]`` and tensors ``[C, H, W]``;
+mode ``l`` has no channel axis.
+
+Pixels are bit-identical to Pillow's, except that 16-bit grey pixels keep their high byte, as other 16-bit pixels do.
+JPEGs that libjpeg-turbo converts identically (grey and YCbCr to RGB) are decoded by simplejpeg, which is three to four
+times faster. Pillow decodes everything else, and files that simplejpeg rejects.
 """
 
 from __future__ import annotations
@@ -26,8 +28,11 @@ _SUFFIXES = (
     " jpe jpeg jpf jpg jpx msp pbm pcd pcx pgm png pnm ppm psd pxr ras rgb rgba sgi tga tif tiff vda vst webp xbm xpm"
 )
 IMAGE_SUFFIXES = frozenset(_SUFFIXES.split())
-"""Suffixes decoded as images: those that Pillow reads by itself. PostScript stays bytes because Pillow hands it to
-another program, and so do the suffixes that it only recognises (``h5``, ``mpg``, ``wmf``, ...)."""
+"""Suffixes decoded as images: those that Pillow reads by itself.
+
+PostScript stays bytes because Pillow runs another program for it. So do suffixes that Pillow recognizes but does not
+decode (``h5``, ``mpg``, ``wmf``, ...).
+"""
 
 IMAGE_SPECS: dict[str, tuple[str, bool, str]] = {
     **{f"{mode}8": ("numpy", False, mode.upper()) for mode in ("l", "rgb", "rgba")},
@@ -38,24 +43,24 @@ IMAGE_SPECS: dict[str, tuple[str, bool, str]] = {
     "torch": ("torch", True, "RGB"),
     "pil": ("pil", False, "RGB"),
 }
-"""Spec -> (container, whether float, Pillow mode)."""
+"""Spec -> (container, whether pixels are float, Pillow mode)."""
 
 Buffer = bytes | memoryview
 
 _CACHED = 512 << 10
-"""Bytes of pixels that are decoded before they are divided."""
+"""Bytes of pixels to decode before converting them to floats, so that they are still in the processor's cache."""
 _MOST_PIXELS = 178_956_970
-"""Pixels from which Pillow refuses a picture by default: a header of a few bytes can promise gigabytes."""
+"""Pillow's default limit of pixels per image: a header of a few bytes can declare gigabytes of pixels."""
 
-# What libjpeg-turbo itself converts to the wanted mode in the same way as under Pillow; measured to be bit-identical.
+# Conversions by libjpeg-turbo that give the same pixels as Pillow; measured to be bit-identical.
 _TURBO = {"RGB": ("RGB", ("YCbCr", "Gray")), "L": ("GRAY", ("Gray",))}
 
 
 def check_spec(spec: str) -> str:
-    """Return the spec itself. Raises `ConfigError` for an unknown one."""
+    """Return the spec unchanged. Raises `ConfigError` if it is unknown."""
     if spec not in IMAGE_SPECS:
         raise ConfigError(
-            f"there is no image spec {spec!r}{did_you_mean(spec, list(IMAGE_SPECS))}",
+            f"unknown image spec {spec!r}{did_you_mean(spec, list(IMAGE_SPECS))}",
             fix=f"Use one of {', '.join(IMAGE_SPECS)}.",
             kind="unknown-image-spec",
         )
@@ -63,11 +68,11 @@ def check_spec(spec: str) -> str:
 
 
 def decode_image(data: bytes, spec: str) -> Any:
-    """Return the image as `spec` says.
+    """Return an image decoded in the form given by `spec`.
 
     Raises:
-        MissingExtra: Pillow, or for a ``torch`` spec torch, is not installed.
-        Exception: whatever the codec raises for bytes that are not a whole image.
+        MissingExtra: Pillow is not installed, or torch for a ``torch`` spec.
+        Exception: Whatever the codec raises for bytes that are not a complete image.
     """
     container, is_float, mode = IMAGE_SPECS[spec]
     if container == "pil":
@@ -80,8 +85,10 @@ def decode_image(data: bytes, spec: str) -> Any:
 
 
 def decode_images(parts: Sequence[Buffer], spec: str) -> Any:
-    """An array or tensor ``[n, ...]``: the JPEGs of one size as `decode_image` gives them, stacked; None if it takes
-    more than that."""
+    """Decode JPEGs of one size to a stacked array or tensor ``[n, ...]``, equal to `decode_image` of each.
+
+    Returns None if the images differ in size or need Pillow.
+    """
     container, is_float, mode = IMAGE_SPECS[spec]
     target, sources = _TURBO.get(mode, ("", ()))
     if container == "pil" or target != "RGB" or not all(bytes(data[:2]) == b"\xff\xd8" for data in parts):
@@ -103,7 +110,7 @@ def decode_images(parts: Sequence[Buffer], spec: str) -> Any:
         if planes and is_float:
             _decode_units(parts, pixels, (height, width, 3))
             return _tensor(pixels)
-        buffer = np.empty((height, width, 3), np.uint8)  # one for all of them stays in the processor's cache
+        buffer = np.empty((height, width, 3), np.uint8)  # reused, so that it stays in the processor's cache
         for row, data in zip(pixels, parts, strict=True):
             if not planes and not is_float:
                 simplejpeg.decode_jpeg(data, target, buffer=row)
@@ -119,7 +126,7 @@ def decode_images(parts: Sequence[Buffer], spec: str) -> Any:
 
 
 def _decode_units(parts: Sequence[Buffer], out: npt.NDArray[np.float32], shape: tuple[int, int, int]) -> None:
-    """Fill `out`, float32[n, 3, H, W], with as many JPEGs at a time as stay in the processor's cache."""
+    """Fill `out`, float32[n, 3, H, W], in batches of JPEGs that fit the processor's cache."""
     import simplejpeg
 
     from feedmill.kernels.pixels_compiled import unit_planes
@@ -135,7 +142,7 @@ def _decode_units(parts: Sequence[Buffer], out: npt.NDArray[np.float32], shape: 
 
 
 def _unit(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-    # One pass, in the wanted memory order: several times faster than a cast, a division and a transposed copy.
+    # One pass in the target memory order is several times faster than a cast, a division and a transposed copy.
     result = np.empty(pixels.shape, np.float32)
     return np.divide(pixels, np.float32(255), out=result)
 
@@ -161,7 +168,7 @@ def _turbo(data: bytes, mode: str) -> npt.NDArray[np.uint8] | None:
         pixels = empty((height, width, 3 if target == "RGB" else 1), np.uint8)
         simplejpeg.decode_jpeg(data, target, buffer=pixels)
     except ValueError:
-        return None  # Pillow decides whether it is a picture, and its message says more
+        return None  # Pillow decides whether it is an image, and its error message is more specific
     return pixels[:, :, 0] if target == "GRAY" else pixels
 
 
@@ -175,7 +182,10 @@ def _pillow(data: bytes, mode: str) -> Any:
 
 
 def converted(image: Any, mode: str) -> Any:
-    """A Pillow image in another mode. Grey of 16 bits keeps its high byte: Pillow would make white of all above 255."""
+    """Convert a Pillow image to another mode.
+
+    Grey pixels of 16 bits keep their high byte: Pillow would turn all values above 255 white.
+    """
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
         from PIL import Image
 

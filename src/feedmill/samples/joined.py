@@ -1,7 +1,7 @@
-"""Several datasets side by side: sample `i` is made of the samples that have one key in all of them.
+"""Join several datasets: sample `i` combines the samples that have the same key in all of them.
 
-Which samples belong together is given as rows (see `feedmill.formats.energon.join`); what becomes of them is a
-*joiner*'s to say. Reading checks that the keys of a row agree, so rows made for other data never pass.
+Rows of sample numbers define which samples belong together (see `feedmill.formats.energon.join`), and a *joiner* makes
+one sample of each row. Reading checks that the keys of a row agree, so rows made for other data raise an error.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ from feedmill.samples.types import sample_type
 from feedmill.samples.view import is_ours
 
 Joiner = Callable[..., Any]
-"""Called with one sample per dataset (by position, or by name where the join names them); None for a missing one."""
+"""Function of one sample per dataset: by position, or by name if the join has names. A missing sample is None."""
 
 
 class JoinedDataset(Dataset):
-    """Rows of samples of several datasets.
+    """Dataset whose samples are rows of samples of several datasets.
 
-    ``read`` gives what the joiner makes of a row; without one, a tuple, or a dict where the parts have names.
-    ``read_raw`` gives one `Sample` with the parts of all, named ``0.txt``, ``1.png`` or ``left.txt``, ``right.png``.
+    ``read`` returns what the joiner makes of each row; without a joiner, a tuple, or a dict if the datasets have names.
+    ``read_raw`` returns one `Sample` with the parts of all datasets, named ``0.txt``, ``1.png`` or ``left.txt``,
+    ``right.png``.
 
     Args:
-        parts: the datasets; the first names the samples.
-        rows: int64[n, c], sample numbers, -1 where one is missing.
-        names: one per dataset; None for a join by position.
-        joiner: makes one sample of a row.
+        parts: The datasets; the first one gives the keys of the samples.
+        rows: int64[n, c], sample numbers; -1 means that a sample is missing.
+        names: One name per dataset; None for a join by position.
+        joiner: Makes one sample of a row.
     """
 
     format = "join"
@@ -66,10 +67,11 @@ class JoinedDataset(Dataset):
         return [self._combined(int(number), labels, row) for number, row in rows]
 
     def locate(self, index: int) -> Source:
-        """Return where the first dataset's sample lies."""
+        """Return the source of the first dataset's sample."""
         return self.parts[0].locate(int(self.rows[self._checked(index), 0]))
 
     def find(self, key: str) -> int:
+        """Return the number of the row with this key in the first dataset. Raises `NotFound`."""
         number = self.parts[0].find(key)
         found = np.flatnonzero(self.rows[:, 0] == number)
         if not len(found):
@@ -82,7 +84,7 @@ class JoinedDataset(Dataset):
         return hash_words([*(part.fingerprint() for part in self.parts), str(len(self)), _digest(self.rows)])
 
     def _find_costs(self, by: str) -> Int64s | None:
-        """Return the sum over the samples of a row; a missing one costs nothing."""
+        """Return the sum over the samples of each row; a missing sample costs 0."""
         total = np.zeros(len(self), np.int64)
         for number, part in enumerate(self.parts):
             costs = part.costs(by)
@@ -102,7 +104,7 @@ class JoinedDataset(Dataset):
         return " ".join(dict.fromkeys(part.costs_advice(by) for part in self.parts if part.costs(by) is None))
 
     def describe(self) -> dict[str, Any]:
-        """Return plain facts, with those of the parts."""
+        """Return a JSON-ready summary, including the summaries of the joined datasets."""
         parts = [part.describe() for part in self.parts]
         facts = {"format": self.format, "path": self.url, "split": self.split, "samples": len(self), "indexed": True}
         totals = {name: sum(part.get(name, 0) for part in parts) for name in ("shards", "bytes")}
@@ -113,7 +115,7 @@ class JoinedDataset(Dataset):
         return {}
 
     def _columns(self, indices: Indices) -> list[list[Sample | None]]:
-        """Raw samples of each dataset, one list per dataset; rows with disagreeing keys are refused."""
+        """Return one list of raw samples per dataset. Raises `DataError` if the keys of a row differ."""
         rows = self.rows[np.asarray(indices, np.int64)]
         columns: list[list[Sample | None]] = []
         for number, part in enumerate(self.parts):
@@ -144,7 +146,7 @@ class JoinedDataset(Dataset):
                 offset=source.offset,
                 record=source.key,
                 kind="joiner-failed",
-                fix="Fix the sample or the joiner; where a partner may be missing the joiner is given None.",
+                fix="Fix the sample or the joiner; the joiner receives None for a missing sample.",
             ) from error
 
     def _combined(self, number: int, labels: Sequence[str], row: Sequence[Sample | None]) -> Sample:
@@ -164,16 +166,16 @@ class JoinedDataset(Dataset):
 
 
 def build_joiner(config: Mapping[str, Any] | None, *, at: str, trust: bool) -> Joiner | None:
-    """Return the joiner that a recipe names: a sample type's ``from_joined``, or a function.
+    """Return the joiner configured by a recipe: a sample type's ``from_joined``, or a function.
 
     Args:
-        config: ``{__module__, __class__}`` or ``{__module__, __function__}``; None for none.
-        at: ``file:line`` of it.
-        trust: whether code outside Feedmill may run.
+        config: ``{__module__, __class__}`` or ``{__module__, __function__}``; None for no joiner.
+        at: ``file:line`` of the configuration, for errors.
+        trust: Whether code outside Feedmill may run.
 
     Raises:
-        TrustError: it is the user's own code and `trust` is False.
-        ConfigError: there is no such class or function.
+        TrustError: The joiner is the user's own code and `trust` is False.
+        ConfigError: The class or function does not exist.
     """
     if config is None:
         return None
@@ -189,14 +191,16 @@ def build_joiner(config: Mapping[str, Any] | None, *, at: str, trust: bool) -> J
     found = getattr(code.member(config, "__class__", at), "from_joined", None)
     if not callable(found):
         raise ConfigError(
-            f"{config['__class__']!r} has no 'from_joined'", file=at, fix="Derive it from TypedSample, or define one."
+            f"the class {config['__class__']!r} has no method 'from_joined'",
+            file=at,
+            fix="Derive the class from TypedSample, or define the method.",
         )
     joiner: Joiner = found
     return joiner
 
 
 def _spread(view: Callable[[list[Sample]], list[Any]] | None, column: list[Sample | None]) -> list[Any]:
-    """Return the column through its dataset's view, gaps left as they are."""
+    """Apply the dataset's view to a column; missing samples stay None."""
     if view is None:
         return column
     values = iter(view([sample for sample in column if sample is not None]))
@@ -212,7 +216,8 @@ def _digest(rows: Int64s) -> str:
 def _disagree(first: Sample | None, other: Sample) -> DataError:
     source = other.source
     return DataError(
-        f"the row joins this sample to {first.key if first else None!r}: the rows were made for other data",
+        f"the join is stale: this sample is joined to the key {first.key if first else None!r}, so the rows were made"
+        " for other data",
         file=source.where,
         offset=source.offset,
         record=other.key,

@@ -1,4 +1,4 @@
-"""Which targets count in the loss: those between two markers, by whole documents or row by row as Modalities does."""
+"""Mask the loss to targets between two markers, by whole documents or row by row as Modalities does."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ from feedmill.formats.base import Sample
 Tokens = npt.NDArray[np.integer[Any]]
 Bools = npt.NDArray[np.bool_]
 _FIRST_LOOK = 1 << 12
-"""Tokens before a row that are read first to find the last marker; each further look reads four times as many."""
+"""Tokens read first before a row to find the last marker; each further read takes four times as many."""
 
 
 @dataclass(frozen=True, slots=True)
 class LossMask:
     """A loss mask that keeps the targets between a begin and an end marker, and ignores all others.
 
-    The markers themselves are ignored. With the scope ``document`` each document is judged as a whole, wherever rows
-    begin and end: a row that begins inside an answer keeps it, and an answer without an end marker reaches to the end
-    of its document (as with ``feedmill merge --learn-between``). Where a row does not show whether it begins inside an
-    answer, the tokens of its document before the row are read.
+    The markers themselves are ignored. With the scope ``document``, each document is masked as a whole, wherever rows
+    begin and end: a row that begins inside an answer keeps that answer, and an answer without an end marker extends to
+    the end of its document (as with ``feedmill merge --learn-between``). If a row does not show whether it begins
+    inside an answer, the tokens of its document before the row are read.
 
-    The scope ``row`` is Modalities': every row stands alone, a row without any begin or without any end is ignored as a
-    whole, and an end before its begin is an error. For a batch of one row the two programs agree.
+    The scope ``row`` is that of Modalities: each row is masked on its own. A row without a begin marker or without an
+    end marker is ignored entirely, and an end before its begin is an error. For a batch of one row, Feedmill and
+    Modalities agree.
 
     Args:
-        begin, end: ids of the markers.
-        ignore: what ignored targets become.
+        begin, end: Token ids of the markers.
+        ignore: Value of ignored targets.
         scope: ``document`` or ``row``.
 
     Raises:
-        ConfigError: both markers are the same, or there is no such scope.
+        ConfigError: Both markers are the same, or the scope is unknown.
 
     >>> LossMask(begin=1, end=2)(np.array([[9, 1, 8, 7, 2, 9]])).tolist()
     [[-100, -100, 8, 7, -100, -100]]
@@ -50,19 +51,22 @@ class LossMask:
     def __post_init__(self) -> None:
         if self.begin == self.end:
             raise ConfigError(
-                f"the begin and the end marker are both {self.begin}", fix="Give two different ids.", kind="bad-markers"
+                f"the begin marker and the end marker are both {self.begin}",
+                fix="Use two different token ids.",
+                kind="bad-markers",
             )
         if self.scope not in ("document", "row"):
-            raise ConfigError(f"there is no scope {self.scope!r}", fix="Use document or row.")
+            raise ConfigError(f"unknown loss mask scope {self.scope!r}", fix="Use document or row.")
 
     def __call__(self, targets: Tokens) -> npt.NDArray[np.int64]:
-        """Return the targets with all others ignored by the scope ``row``, a new int64[n, width].
+        """Return a copy of the targets, int64[n, width], masked with the scope ``row``.
 
         Args:
             targets: integers[n, width].
 
         Raises:
-            DataError: a row has an end before its begin, or a begin inside of a begin; names the row and the place.
+            DataError: A row has an end before its begin, or two begins without an end between them. The error names
+                the row and the target.
         """
         begins, ends = targets == self.begin, targets == self.end
         usable = begins.any(axis=1) & ends.any(axis=1)
@@ -75,21 +79,22 @@ class LossMask:
         return np.where(kept, targets, np.int64(self.ignore)).astype(np.int64, copy=False)
 
     def learned(self, sample: Any, tokens: Tokens, starts: Sequence[int], number: int = 0) -> Bools:
-        """Return which tokens of a row lie in an answer of their document.
+        """Return a mask of the tokens of a row that lie inside an answer of their document.
 
         Args:
-            sample: the row's sample. A method ``before(place, most)`` gives the tokens of the document at a place of
-                the row that stand before it, the last `most` of them; a `Sample` without it is a whole document. For
-                anything else the row's own markers decide.
+            sample: The row's sample. If it has a method ``before(place, most)``, the method returns the last `most`
+                tokens before a position of the row that belong to the document at that position. A `Sample` without
+                the method is a whole document. For anything else only the row's own markers are used.
             tokens: integers[width], the row.
-            starts: where documents begin in the row, rising from 0.
-            number: of the row in the batch, for errors.
+            starts: Positions in the row at which documents begin, ascending from 0.
+            number: Number of the row in the batch, for errors.
 
         Returns:
             bool[width].
 
         Raises:
-            DataError: an end before its begin, or a begin inside of a begin; names the row and the place.
+            DataError: An end comes before its begin, or two begins have no end between them. The error names the row
+                and the target.
         """
         step = (tokens == self.begin).astype(np.int64) - (tokens == self.end)
         markers = np.flatnonzero(step)
@@ -103,14 +108,14 @@ class LossMask:
         return np.asarray((level == 1) & (tokens != self.begin), np.bool_)
 
     def _inside(self, sample: Any, at: int, step: npt.NDArray[np.int64], markers: npt.NDArray[np.int64]) -> int:
-        """1 where the document at a place is inside an answer there, else 0."""
+        """Return 1 if the document at a position is inside an answer there, otherwise 0."""
         first = int(step[markers[0]]) if len(markers) else 0
         if first > 0:
             return 0
         before = getattr(sample, "before", None)
         if before is None:
             return int(first < 0 and (at > 0 or not isinstance(sample, Sample)))
-        if first < 0:  # an answer ends: it began before, or there is nothing before and the markers are wrong
+        if first < 0:  # an answer ends here: it began before the row, or the document starts here and is invalid
             return int(len(before(at, 1)) > 0)
         most = _FIRST_LOOK
         while True:
@@ -122,7 +127,7 @@ class LossMask:
 
 
 def _bad_markers(row: int, place: int, level: int) -> DataError:
-    what = "an end marker comes before its begin" if level < 0 else "a second begin marker follows"
+    what = "an end marker has no begin marker before it" if level < 0 else "a begin marker follows another one"
     return DataError(
         f"row {row} of the batch: {what}, at target {place}",
         kind="bad-markers",

@@ -1,10 +1,9 @@
-"""Size, format and duration of media files, as `prepare` stores them beside the index.
+"""Probe size, format and duration of media files, as `prepare` stores them beside the index.
 
-Which files count is decided by a `MediaFilter`: by extension, by header (the first bytes, then the extension), or by
-glob patterns. `probe` gives what Energon stores: for images Pillow's format and mode, for audio and video PyAV's
-durations and counts. Headers of JPEG, PNG, GIF, BMP, TIFF and plain WebP are parsed here, without decoding, where the
-file's end is in place; all else, and every doubt, goes to Pillow. A file that is not whole is a `DataError`, for the
-caller to report.
+A `MediaFilter` selects the files: by extension, by header (the first bytes, then the extension), or by glob patterns.
+`probe` returns what Energon stores: for images Pillow's format and mode, for audio and video PyAV's durations and
+counts. Headers of complete JPEG, PNG, GIF, BMP, TIFF and plain WebP files are parsed without decoding; Pillow reads all
+other images and uncertain cases. A truncated file raises a `DataError`, which the caller reports.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ AV_EXTENSIONS = frozenset(("aac", "avi", "flac", "m4a", "m4v", "mkv", "mov", "mp
 _KINDS: dict[str, Kind] = {**dict.fromkeys(IMAGE_EXTENSIONS, "image"), **dict.fromkeys(AV_EXTENSIONS, "av")}
 
 HEAD_LENGTH = 64
-"""How many first bytes `kind_of_header` looks at."""
+"""Number of leading bytes that `kind_of_header` reads."""
 
 _MAGIC: tuple[tuple[int, bytes, Kind], ...] = (
     (0, b"\xff\xd8\xff", "image"),
@@ -65,12 +64,12 @@ _BMP_HEADER_LENGTHS = frozenset({12, 16, 40, 52, 56, 64, 108, 124})
 
 @dataclass(frozen=True, slots=True)
 class MediaFilter:
-    """Which files are media.
+    """Filter that decides which files are media.
 
     Attributes:
         strategy: ``EXTENSION``, ``HEADER`` or ``GLOB``.
-        patterns: for ``GLOB``, `fnmatch` patterns; ``*`` matches slashes too, the part behind the last
-            slash is tried as well, and case does not matter.
+        patterns: `fnmatch` patterns for ``GLOB``. ``*`` also matches slashes, a pattern may match the whole name or the
+            part after the last slash, and case is ignored.
     """
 
     strategy: Literal["EXTENSION", "HEADER", "GLOB"]
@@ -78,24 +77,30 @@ class MediaFilter:
 
     @classmethod
     def parse(cls, *, glob: str | None = None, header: bool = False, extension: bool = False) -> Self:
-        """From the command line's three options, of which exactly one must be given; `glob` is a comma list."""
+        """Return a filter for the three command-line options, of which exactly one must be given.
+
+        Args:
+            glob: Patterns separated by commas.
+            header: Select by header.
+            extension: Select by extension.
+        """
         if sum((glob is not None, header, extension)) != 1:
             raise ConfigError(
-                "expected exactly one way to find media files",
-                fix="Give one of --media-by-extension, --media-by-header and --media-by-glob.",
+                "exactly one media filter is required",
+                fix="Use one of --media-by-extension, --media-by-header and --media-by-glob.",
             )
         if glob is None:
             return cls("HEADER" if header else "EXTENSION")
         patterns = tuple(pattern.strip() for pattern in glob.split(",") if pattern.strip())
         if not patterns:
-            raise ConfigError(f"no pattern in {glob!r}", fix="Give patterns such as '*.jpg,*.png'.")
+            raise ConfigError(f"{glob!r} contains no pattern", fix="Use patterns such as '*.jpg,*.png'.")
         return cls("GLOB", patterns)
 
     @classmethod
     def of_row(cls, strategy: str, patterns: str | None) -> Self:
-        """From strategy and patterns as the index stores them. Raises `ConfigError` for an unknown strategy."""
+        """Return a filter from its row in the index. Raises `ConfigError` for an unknown strategy."""
         if strategy not in ("EXTENSION", "HEADER", "GLOB"):
-            raise ConfigError(f"there is no media filter {strategy!r}", fix="Use EXTENSION, HEADER or GLOB.")
+            raise ConfigError(f"unknown media filter {strategy!r}", fix="Use EXTENSION, HEADER or GLOB.")
         return cls(strategy, tuple(p for p in (patterns or "").split(",") if p))  # type: ignore[arg-type]
 
     @property
@@ -104,7 +109,7 @@ class MediaFilter:
         return self.strategy, ",".join(self.patterns)
 
     def may_hold(self, name: str) -> bool:
-        """Return whether a file of this name can be media, before its content is read."""
+        """Return whether a file of this name can be media, without reading its content."""
         if self.strategy == "HEADER":
             return True
         if self.strategy == "EXTENSION":
@@ -112,18 +117,23 @@ class MediaFilter:
         return bool(_matcher(self.patterns)(name))
 
     def part_may_hold(self, part: str) -> bool:
-        """Whether a file whose name ends in a dot and `part` can be media; `may_hold` says it of the whole name."""
+        """Return whether a file whose name ends in ``.part`` can be media; `may_hold` decides by the whole name."""
         return self.strategy != "EXTENSION" or kind_of_name(f"x.{part}") is not None
 
     def kind(self, name: str, head: bytes) -> Kind | None:
-        """Return what kind of media a file is, or None; `head` is its first `HEAD_LENGTH` bytes, or more."""
+        """Return the kind of media of a file, or None if it is not media.
+
+        Args:
+            name: Name of the file.
+            head: Its first `HEAD_LENGTH` bytes, or more.
+        """
         if self.strategy == "EXTENSION":
             return kind_of_name(name)
         return (kind_of_header(head) or kind_of_name(name)) if self.may_hold(name) else None
 
 
 def kind_by(filters: Sequence[MediaFilter], name: str, head: bytes) -> Kind | None:
-    """Return the kind that the first filter gives which takes the file; None if none does."""
+    """Return the kind given by the first filter that selects the file; None if none does."""
     for one in filters:
         kind = one.kind(name, head)
         if kind is not None:
@@ -132,55 +142,55 @@ def kind_by(filters: Sequence[MediaFilter], name: str, head: bytes) -> Kind | No
 
 
 def kind_of_name(name: str) -> Kind | None:
-    """Return the kind that a file name's extension tells, in any case."""
+    """Return the kind of media for a file name's extension, ignoring case; None if it is unknown."""
     dot = name.rfind(".")
-    # What begins with its only dot has no extension.
+    # A name whose only dot is its first character has no extension.
     return _KINDS.get(name[dot + 1 :].lower()) if dot > name.rfind("/") + 1 else None
 
 
 def kind_of_header(head: bytes) -> Kind | None:
-    """Return the kind that a file's first bytes tell."""
+    """Return the kind of media for a file's first bytes; None if they are unknown."""
     for offset, magic, kind in _MAGIC:
         if head.startswith(magic, offset) and (offset != 8 or head[:4] == b"RIFF"):
             return kind
-    # Two letters alone would take any text that begins with BM for a picture.
+    # The two letters alone would classify any text that begins with BM as an image.
     if head[:2] == b"BM" and int.from_bytes(head[14:18], "little") in _BMP_HEADER_LENGTHS:
         return "image"
     return None
 
 
 def probe(name: str, data: bytes | BinaryIO, kind: Kind | None = None) -> tuple[Kind, dict[str, Any]]:
-    """Kind and metadata of one media file.
+    """Return kind and metadata of one media file.
 
-    Images have ``width``, ``height`` (pixels), ``format``, ``mode``. Audio and video have those of ``video_duration``
-    (s), ``video_num_frames``, ``video_fps``, ``video_width``, ``video_height``, ``audio_duration`` (s),
-    ``audio_channels``, ``audio_sample_rate`` (Hz), ``audio_num_samples`` that apply, in this order.
+    Metadata of images are ``width``, ``height`` (pixels), ``format`` and ``mode``. Metadata of audio and video are, as
+    far as they apply and in this order, ``video_duration`` (s), ``video_num_frames``, ``video_fps``, ``video_width``,
+    ``video_height``, ``audio_duration`` (s), ``audio_channels``, ``audio_sample_rate`` (Hz) and ``audio_num_samples``.
 
     Args:
-        name: the file's name, for the error and, where the header tells nothing, the kind.
-        data: the whole file; of audio and video it may be a seekable file too, where `kind` is given.
-        kind: from `MediaFilter.kind`; found from header and name if None.
+        name: Name of the file. It is used in errors, and decides the kind if the header does not.
+        data: The whole file. Audio and video may also be a seekable file if `kind` is given.
+        kind: Kind from `MediaFilter.kind`; None detects it from header and name.
 
     Raises:
-        DataError: the file is no media file, or is damaged; `record` is the name.
-        MissingExtra: Pillow, or for audio and video PyAV (or soundfile), is not installed.
+        DataError: The file is not a media file, or is damaged; `record` is the name.
+        MissingExtra: Pillow is not installed, or PyAV (or soundfile) for audio and video.
     """
     kind = kind or (kind_of_header(data) if isinstance(data, bytes) else None) or kind_of_name(name)
     if kind is None:
-        raise _broken(name, "neither its first bytes nor its extension are those of a media file")
+        raise _broken(name, "neither the first bytes nor the extension are those of a media file")
     try:
         return kind, image_metadata(data) if kind == "image" and isinstance(data, bytes) else av_metadata(data)
     except MissingExtra:
         raise
-    except Exception as error:  # every codec has errors of its own
+    except Exception as error:  # each codec raises its own error classes
         head = _head(data)
         if not head:
             raise _broken(name, "the file is empty") from None
-        raise _broken(name, f"{reason(error)} (it begins with {head!r})") from error
+        raise _broken(name, f"{reason(error)} (the file begins with {head!r})") from error
 
 
 def probe_json(name: str, data: bytes | BinaryIO, kind: Kind | None = None) -> tuple[Kind, str]:
-    """As `probe`, with the metadata as the index stores it."""
+    """Return kind and metadata like `probe`, with the metadata as the index stores it."""
     if kind == "image" and isinstance(data, bytes) and (header := image_header(data)) is not None:
         return kind, _image_json(header)
     kind, metadata = probe(name, data, kind)
@@ -200,7 +210,7 @@ def metadata_json(metadata: Mapping[str, Any]) -> str:
 
 
 def image_metadata(data: bytes) -> dict[str, Any]:
-    """Width, height, and Pillow's format and mode."""
+    """Return width, height, and Pillow's format and mode."""
     return dict(zip(("width", "height", "format", "mode"), image_header(data) or _pillows(data), strict=True))
 
 
@@ -221,7 +231,7 @@ def _image_json(header: Header) -> str:
 
 @lru_cache(64)
 def _matcher(patterns: tuple[str, ...]) -> Callable[[str], object]:
-    """Return whether a name, or what follows its last slash, matches one of the patterns as it is or in lower case."""
+    """Return a predicate: a name, or the part after its last slash, matches a pattern exactly or in lower case."""
     exact = re.compile("|".join(map(translate, patterns))).match
     lowered = re.compile("|".join(translate(pattern.lower()) for pattern in patterns)).match
 
@@ -236,5 +246,5 @@ def _broken(name: str, what: str) -> DataError:
         f"no media metadata: {what}",
         record=name,
         kind="bad-media",
-        fix="Replace the file, or leave it out; the others are not affected.",
+        fix="Replace or remove the file; other files are not affected.",
     )

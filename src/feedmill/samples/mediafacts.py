@@ -1,4 +1,4 @@
-"""What the index of a dataset or a folder knows of its media files: the tables that ``prepare-media`` writes."""
+"""Read the media metadata in the index of a dataset or a folder, as written by ``prepare-media``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _QUERY = "SELECT metadata_type, metadata_json FROM media_metadata WHERE entry_ke
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageMetadata:
-    """An image: width and height in pixels, Pillow's names of its format (``JPEG``) and mode (``RGB``)."""
+    """Metadata of an image: width and height in pixels, and Pillow's format (``JPEG``) and mode (``RGB``)."""
 
     width: int
     height: int
@@ -29,7 +29,7 @@ class ImageMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AVMetadata:
-    """Audio or video: durations in seconds, counts and sizes; None for what the file does not have."""
+    """Metadata of audio or video: durations in seconds, counts and sizes; None if the file has no such value."""
 
     video_duration: float | None = None
     video_num_frames: int | None = None
@@ -46,11 +46,11 @@ MediaMetadata = ImageMetadata | AVMetadata
 
 
 class MediaFacts:
-    """The media tables of one folder; opened when first asked. Safe to use from several threads.
+    """Reader of the media tables of one folder. It opens the index on first use and is thread-safe.
 
     Args:
-        store: the folder that has ``.nv-meta``.
-        name: the folder as people know it.
+        store: The folder that contains ``.nv-meta``.
+        name: Name of the folder in error messages.
     """
 
     def __init__(self, store: Store, name: str) -> None:
@@ -61,11 +61,11 @@ class MediaFacts:
         return MediaFacts, (self._store, self._name)
 
     def find(self, key: str) -> MediaMetadata:
-        """Return the facts about one file, by its name.
+        """Return the metadata of one file by its name.
 
         Raises:
-            NotFound: nothing is known of it, or of any file of this folder.
-            DataError: the index is damaged.
+            NotFound: The index has no metadata of this file, or no media metadata at all.
+            DataError: The index is damaged.
         """
         try:
             cursor = self._local.cursor
@@ -74,14 +74,14 @@ class MediaFacts:
         try:
             row = cursor.execute(_QUERY, (key,)).fetchone()
         except UnicodeEncodeError:
-            row = None  # no file has a name that is no text
+            row = None  # stored names are valid text, so this one cannot be among them
         except sqlite3.DatabaseError as error:
             if "no such table" in str(error):
                 raise self._nothing() from None
             raise self._damaged(str(error), key) from None
         if row is None:
             raise NotFound(
-                "there is no media metadata of this file",
+                "the index has no media metadata of this file",
                 file=self._name,
                 record=key,
                 kind="no-media-metadata",
@@ -105,7 +105,7 @@ class MediaFacts:
 
     def _nothing(self) -> NotFound:
         return NotFound(
-            "there is no media metadata",
+            "the index has no media metadata",
             file=self._name,
             kind="no-media-metadata",
             fix=f"Run 'feedmill prepare-media --media-by-extension {self._name}'.",
@@ -113,7 +113,7 @@ class MediaFacts:
 
     def _damaged(self, why: str, key: str) -> DataError:
         return DataError(
-            f"the media metadata cannot be read ({why})",
+            f"the media metadata cannot be read: {why}",
             file=self._store.locate(INDEX),
             record=key,
             kind="bad-index",

@@ -1,4 +1,4 @@
-"""Samples as text, and their images as a contact sheet: the work of ``feedmill preview``."""
+"""Show samples as text, and their images as a contact sheet (``feedmill preview``)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from feedmill.samples.text import as_text
 
 @dataclass(frozen=True, slots=True)
 class PreviewReport:
-    """Samples as text.
+    """Report of samples as text.
 
     Attributes:
-        path: the dataset.
-        samples: of each, key, ``source`` (where it lies) and ``parts`` (name to text), as `as_shown` gives them.
-        sheet: the picture that was written, or None.
+        path: The dataset.
+        samples: One dict per sample with ``key``, ``source`` (its location) and ``parts`` (name -> text); see
+            `as_shown`.
+        sheet: The picture that was written, or None.
     """
 
     path: str
@@ -42,17 +43,18 @@ def preview(
     split_config: str | None = None,
     trust: bool = False,
 ) -> PreviewReport:
-    """Return samples as text: key, where they lie, and each part.
+    """Return samples as text: key, location, and each part.
 
     Args:
-        path: path or URL of any dataset.
-        count, start: how many samples, and the number of the first one, from 0.
-        sheet: write the samples' images as one picture here.
-        split, dataset_config, split_config, trust: as of `feedmill.open`.
+        path: Path or URL of any dataset.
+        count: Number of samples.
+        start: Number of the first sample, counting from 0.
+        sheet: File to write the samples' images to, as one picture.
+        split, dataset_config, split_config, trust: As in `feedmill.open`.
 
     Raises:
-        NotFound: there is no sample of that number.
-        ConfigError: a sheet is wanted of samples without an image.
+        NotFound: The dataset has no sample `start`.
+        ConfigError: `sheet` is given, but the samples have no image.
     """
     from feedmill.samples.open import open as open_dataset
 
@@ -60,10 +62,10 @@ def preview(
     indices = range(start, min(start + count, len(dataset)))
     if not indices:
         raise NotFound(
-            f"there is no sample {start:,}, the dataset has {len(dataset):,}",
+            f"there is no sample {start:,}: the dataset has {len(dataset):,} samples",
             file=path,
             kind="no-sample",
-            fix="Samples count from 0.",
+            fix="Sample numbers start at 0.",
         )
     samples = dataset.read(indices)
     shown = [as_shown(dataset.locate(i), sample) for i, sample in zip(indices, samples, strict=True)]
@@ -73,13 +75,13 @@ def preview(
 
 
 def as_shown(source: Any, sample: Any) -> dict[str, Any]:
-    """Return a sample as text: key, where it lies, and each part."""
+    """Return a sample as text: key, location, and each part."""
     where = {"file": source.file, "offset": source.offset, "length": source.length, "index": source.index}
     return {"key": source.key, "source": where, "parts": {name: as_text(value) for name, value in _parts(sample)}}
 
 
 def _parts(sample: Any) -> Iterator[tuple[str, Any]]:
-    """The sample's own fields, in order; one that can't be decoded gives the reason instead of ending the preview."""
+    """Yield the sample's own fields in order. A field that cannot be decoded yields the reason instead."""
     from feedmill.samples.fields import named_fields
 
     fields = named_fields(sample)
@@ -105,5 +107,5 @@ def _write_sheet(samples: list[Any], keys: list[str], path: Path) -> None:
                     images.append(image)
                     captions.append(key)
     if not images:
-        raise ConfigError("none of these samples has an image", file=str(path), fix="Leave --sheet out.")
+        raise ConfigError("none of these samples has an image", file=str(path), fix="Remove --sheet.")
     contact_sheet(images, captions, path)

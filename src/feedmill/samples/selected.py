@@ -1,4 +1,4 @@
-"""Some samples of a dataset, by their numbers, as a dataset of its own."""
+"""Select samples of a dataset by number, as a dataset."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from feedmill.formats.offsets import hash_words
 
 
 class SelectedDataset(Dataset):
-    """Samples of another dataset, which reads, decodes and locates them.
+    """Dataset of selected samples of another dataset, which reads, decodes and locates them.
 
     Args:
-        dataset: any dataset that is not token data.
-        numbers: int64[n], which samples, ascending.
-        what: what they have in common, for `describe`.
+        dataset: Any dataset that is not token data.
+        numbers: int64[n], the numbers of the selected samples, ascending.
+        what: Description of the selection, for `describe`.
     """
 
     format = "selection"
@@ -50,6 +50,7 @@ class SelectedDataset(Dataset):
         return self.dataset.locate_part(name)
 
     def find(self, key: str) -> int:
+        """Return the number of a sample within the selection. Raises `NotFound`, also for keys outside of it."""
         number = self.dataset.find(key)
         place = int(np.searchsorted(self.numbers, number))
         if place == len(self) or self.numbers[place] != number:
@@ -79,7 +80,7 @@ class SelectedDataset(Dataset):
         return self.dataset.costs_advice(by)
 
     def describe(self) -> dict[str, Any]:
-        """The facts of the dataset, with the samples of the selection, and their bytes where the index knows them."""
+        """Return the facts of the dataset with the samples of the selection, and their bytes if the index has them."""
         facts = {**self.dataset.describe(), "samples": len(self), "selection": self.what}
         for whole in ("bytes", "excluded"):
             facts.pop(whole, None)

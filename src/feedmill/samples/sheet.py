@@ -1,4 +1,4 @@
-"""Images as one picture: a contact sheet with captions."""
+"""Write images as one picture: a contact sheet with captions."""
 
 from __future__ import annotations
 
@@ -24,27 +24,28 @@ _GAP, _CAPTION = 8, 16
 def contact_sheet(
     images: Sequence[Any], captions: Sequence[str], path: str | Path, *, columns: int | None = None, cell: int = 200
 ) -> tuple[int, int]:
-    """Write images side by side, each with its caption below, as a picture file (PNG, JPEG by the name).
+    """Write images side by side, each with its caption below, as one picture file.
 
     Args:
-        images: anything that `as_image` takes.
-        captions: one text per image, cut to the width of a cell.
-        columns: images per row; about square where it is None.
-        cell: longest side of an image on the sheet, in pixels.
+        images: Anything that `as_image` accepts.
+        captions: One text per image, truncated to the width of a cell.
+        path: Output file; its suffix selects the format, such as PNG or JPEG.
+        columns: Images per row; None makes the sheet about square.
+        cell: Longest side of an image on the sheet, in pixels.
 
     Returns:
         Width and height of the sheet in pixels.
 
     Raises:
-        ConfigError: no image, or one that is not an image.
+        ConfigError: There are no images, or a value is not an image.
         MissingExtra: Pillow is not installed.
-        NotFound, StorageError: the file cannot be written.
+        NotFound, StorageError: The file cannot be written.
     """
     need_pillow()
     from PIL import Image, ImageDraw, ImageFont
 
     if not images:
-        raise ConfigError("there is no image to put on the sheet", file=str(path), fix="Choose samples with images.")
+        raise ConfigError("there are no images for the sheet", file=str(path), fix="Choose samples with images.")
     columns = columns or math.ceil(math.sqrt(len(images)))
     rows = -(-len(images) // columns)
     step_x, step_y = cell + _GAP, cell + _CAPTION + _GAP
@@ -54,7 +55,7 @@ def contact_sheet(
     for number, (value, caption) in enumerate(zip(images, captions, strict=True)):
         image = as_image(value)
         if image is None:
-            raise ConfigError(f"this is not an image: {type(value).__name__}", record=caption)
+            raise ConfigError(f"a value of type {type(value).__name__} is not an image", record=caption)
         picture = image.convert("RGB")
         picture.thumbnail((cell, cell))
         x, y = _GAP + number % columns * step_x, _GAP + number // columns * step_y
@@ -67,8 +68,8 @@ def contact_sheet(
 def as_image(value: Any) -> Image | None:
     """Return the value as a Pillow image, or None if it is not an image.
 
-    Takes Pillow images, arrays and tensors [H, W], [H, W, C] or [C, H, W] with 1, 3 or 4 channels (uint8, or floats
-    from 0 to 1), and the bytes of an image file.
+    Images are Pillow images, the bytes of an image file, and arrays or tensors [H, W], [H, W, C] or [C, H, W] with 1, 3
+    or 4 channels (uint8, or floats from 0 to 1).
     """
     need_pillow()
     from PIL import Image, UnidentifiedImageError
@@ -93,7 +94,7 @@ def as_image(value: Any) -> Image | None:
 
 
 def image_shape(value: Any) -> tuple[int, int, int] | None:
-    """Width, height and channels of an array or tensor that looks like an image, else None."""
+    """Return width, height and channels of an array or tensor that looks like an image, otherwise None."""
     shape, dtype = getattr(value, "shape", None), str(getattr(value, "dtype", ""))
     if shape is None or not dtype.endswith(("uint8", "float32", "float16", "float64")):
         return None
@@ -115,12 +116,12 @@ def _fit(text: str, font: Any, width: int) -> str:
 
 
 def save_picture(image: Image, path: str | Path) -> None:
-    """Write a picture file; it appears when it is whole.
+    """Write a picture file atomically.
 
     Raises:
-        ConfigError: the name is that of no picture.
-        NotFound: there is no such folder.
-        StorageError: it cannot be written.
+        ConfigError: The suffix of `path` is not that of a picture.
+        NotFound: The folder does not exist.
+        StorageError: The file cannot be written.
     """
     from PIL import Image
 
@@ -131,13 +132,13 @@ def save_picture(image: Image, path: str | Path) -> None:
     data = BytesIO()
     try:
         image.save(data, form)
-    except OSError as error:  # a mode that the format has not
-        raise ConfigError(str(error), file=str(path), fix="Name it .png.") from None
+    except OSError as error:  # the format does not support the image's mode
+        raise ConfigError(str(error), file=str(path), fix="Use the suffix .png.") from None
     LocalStore(str(Path(path).parent)).write_bytes(Path(path).name, data.getvalue())
 
 
 def check_picture(path: str | Path) -> None:
-    """Raise as `save_picture` would for this name, before the work that makes the picture; or `MissingExtra`."""
+    """Raise the errors of `save_picture` for this path, before the picture is made. Also raises `MissingExtra`."""
     need_pillow()
     from PIL import Image
 
@@ -148,11 +149,11 @@ def check_picture(path: str | Path) -> None:
 
 def _need_folder(path: str | Path) -> None:
     if not Path(path).parent.is_dir():
-        raise NotFound("there is no such folder", file=str(path), fix="Make its folder first, or check the path.")
+        raise NotFound("there is no such folder", file=str(path), fix="Create the folder, or check the path.")
 
 
 def _unknown_format(path: str | Path) -> ConfigError:
-    return ConfigError("the picture format is unknown", file=str(path), fix="Name it .png or .jpg.")
+    return ConfigError("the picture format is unknown", file=str(path), fix="Use the suffix .png or .jpg.")
 
 
 def need_pillow() -> None:
@@ -160,4 +161,4 @@ def need_pillow() -> None:
     try:
         import PIL.Image  # noqa: F401
     except ImportError:
-        raise MissingExtra("pictures need Pillow", extra="media") from None
+        raise MissingExtra("writing pictures needs Pillow", extra="media") from None

@@ -1,12 +1,12 @@
-"""Files by name: the auxiliary data that samples refer to, and a dataset's own parts.
+"""Read files by name: auxiliary data that samples refer to, and a dataset's own parts.
 
-A store is opened once and then asked for many names. Where its data is:
+A store is opened once and serves many names. Its data is one of these:
 
-- a dataset in any format, prepared or not: names are member names (``000012.jpg``). With the index that ``feedmill
-  prepare`` writes a name is one probe of a mapped table and one read, and nothing is opened twice;
-- a folder (``filesystem://PATH``, relative or absolute; ``filesystem+s3://...``): names are paths below it. A name
-  never leads out of the folder; a link inside it may, as whoever made the folder has put it there;
-- a JSONL file: names are line numbers, ``12`` or ``12.json``.
+- A dataset in any format, prepared or not: names are member names (``000012.jpg``). With the index of ``feedmill
+  prepare``, access by name takes one lookup in a memory-mapped table and one read, and nothing is opened twice.
+- A folder (``filesystem://PATH``, relative or absolute; ``filesystem+s3://...``): names are paths below it. A name
+  cannot point outside the folder; a symbolic link in it can, since the owner of the folder created it.
+- A JSONL file: names are line numbers, ``12`` or ``12.json``.
 """
 
 from __future__ import annotations
@@ -29,45 +29,51 @@ FOLDER = "filesystem"
 
 
 class FileStore(ABC, Generic[T]):
-    """Files by name. Safe to use from several threads."""
+    """Interface of a store of files by name. Stores are thread-safe."""
 
     @abstractmethod
     def raw(self, name: str) -> bytes:
-        """The bytes of one file. Raises `NotFound`, `DataError`, and `ConfigError` for a name that leaves the store."""
+        """Return the bytes of one file.
+
+        Raises:
+            NotFound: The file does not exist.
+            DataError: The data is corrupt.
+            ConfigError: The name points outside the store.
+        """
 
     @abstractmethod
     def source(self, name: str) -> Source:
-        """Return where one file lies; its `index` is its name. Raises `NotFound`."""
+        """Return the location of one file; its `index` is the name. Raises `NotFound`."""
 
     @abstractmethod
     def get_path(self) -> str:
-        """Path or URL of the store."""
+        """Return the path or URL of the store."""
 
     @abstractmethod
     def get_media_metadata(self, key: str) -> MediaMetadata:
-        """Size, duration, format of one file as ``prepare-media`` has stored it. Raises `NotFound`."""
+        """Return size, duration and format of one file, as stored by ``prepare-media``. Raises `NotFound`."""
 
     def value(self, name: str, data: bytes) -> Any:  # noqa: ARG002
-        """Return what `get` makes of a file's bytes: the bytes themselves, unless the store decodes."""
+        """Return the value of a file's bytes, as `get` returns it: the bytes, unless the store decodes."""
         return data
 
     def raw_many(self, names: Sequence[str]) -> list[bytes]:
-        """Return the bytes of many files, in the requested order. Raises as `raw` does."""
+        """Return the bytes of many files, in the requested order. Raises the errors of `raw`."""
         return [self.raw(name) for name in names]
 
     def __getitem__(self, key: str) -> tuple[T, Source]:
-        """Return a file's value and where it came from."""
+        """Return a file's value and its location."""
         return self.value(key, self.raw(key)), self.source(key)
 
     def get(self, key: str, sample: Any = None) -> Any:
-        """Return a file's value; where `sample` is given, where it came from is added to the sample's sources."""
+        """Return a file's value. If `sample` is given, add the file's location to the sample's sources."""
         data = self.raw(key)
         if sample is not None:
             add_source(sample, self.source(key))
         return self.value(key, data)
 
     def get_many(self, keys: Sequence[str], sample: Any = None) -> list[Any]:
-        """`get` of many files, read together."""
+        """Return the values of many files, read together; see `get`."""
         blocks = self.raw_many(keys)
         if sample is not None:
             for key in keys:
@@ -79,7 +85,7 @@ class FileStore(ABC, Generic[T]):
 
 
 class DatasetFileStore(FileStore[bytes]):
-    """The parts of a dataset by their file names."""
+    """Store of a dataset's parts by file name."""
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
@@ -102,7 +108,7 @@ class DatasetFileStore(FileStore[bytes]):
 
 
 class JsonlFileStore(DatasetFileStore):
-    """The lines of a JSONL file by their numbers: ``12`` or ``12.json``."""
+    """Store of the lines of a JSONL file by number: ``12`` or ``12.json``."""
 
     def raw(self, name: str) -> bytes:
         return self.dataset.get(_line(name))
@@ -118,6 +124,7 @@ class JsonlFileStore(DatasetFileStore):
         return super().value(_line(name), data)
 
     def get_media_metadata(self, key: str) -> MediaMetadata:
+        """Raise `NotFound`: lines are not media files."""
         raise NotFound(
             "the lines of a JSONL file have no media metadata",
             file=self.get_path(),
@@ -127,7 +134,7 @@ class JsonlFileStore(DatasetFileStore):
 
 
 class FolderFileStore(FileStore[bytes]):
-    """The files of a folder, by their paths below it."""
+    """Store of the files of a folder by their paths below it."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -148,7 +155,7 @@ class FolderFileStore(FileStore[bytes]):
 
     def _inside(self, name: str) -> str:
         if not name:
-            raise NotFound("a file without a name was asked for", file=self.store.url, fix="Look at the sample.")
+            raise NotFound("the requested file name is empty", file=self.store.url, fix="Check the sample.")
         path = name.removeprefix("./")
         if path.startswith("/") or ".." in path.split("/") or "\0" in path:
             raise ConfigError(
@@ -156,14 +163,14 @@ class FolderFileStore(FileStore[bytes]):
                 file=self.store.url,
                 record=name,
                 kind="path-escapes",
-                fix="Samples name their files by paths below the folder, without '..'; name a folder further up in"
-                " 'aux' where they lie elsewhere.",
+                fix="Use paths below the folder, without '..'. If the files lie elsewhere, set a parent folder in"
+                " 'aux'.",
             )
         return path
 
 
 class DecodedFileStore(FileStore[Any]):
-    """A store whose values are decoded by their names' suffixes."""
+    """Store that decodes the values of another store by their names' suffixes."""
 
     def __init__(self, inner: FileStore[Any], decode: Decode) -> None:
         self.inner, self.decode = inner, decode
@@ -194,7 +201,7 @@ class DecodedFileStore(FileStore[Any]):
 
 
 class PrimaryFileStore(FileStore[Any]):
-    """A sample's own dataset as a store; a name that begins with a dot is a part of the sample itself."""
+    """Store of a sample's own dataset; a name that begins with a dot is a part of the sample itself."""
 
     def __init__(self, inner: FileStore[Any], sample: Sample) -> None:
         self.inner, self._sample = inner, sample
@@ -219,11 +226,11 @@ class PrimaryFileStore(FileStore[Any]):
 
 
 def open_file_store(url: str | os.PathLike[str]) -> FileStore[Any]:
-    """Return the store at a path or URL, as `aux` of a metadataset names it. See the module.
+    """Return the store at a path or URL, as in `aux` of a metadataset. The module docstring lists the kinds of stores.
 
     Raises:
-        NotFound: there is no such dataset, folder or file.
-        ConfigError: it is nothing that files can be taken from by name.
+        NotFound: The dataset, folder or file does not exist.
+        ConfigError: The path is not a dataset or folder with files by name.
     """
     url = os.fspath(url)
     scheme, mark, path = url.partition("://")
@@ -235,18 +242,18 @@ def open_file_store(url: str | os.PathLike[str]) -> FileStore[Any]:
         dataset = open_dataset(url, raw=True, decode=None)
     except FeedmillError as error:
         if error.fix is None or "filesystem" not in error.fix:
-            error.fix = f"{error.fix or ''} A folder of plain files is named as 'filesystem://PATH'.".strip()
+            error.fix = f"{error.fix or ''} For a folder of plain files, use 'filesystem://PATH'.".strip()
         raise
     return store_of(dataset)
 
 
 def store_of(dataset: Dataset) -> FileStore[Any]:
-    """Return a dataset that is open already, as a store."""
+    """Return a store of the files of an open dataset."""
     return JsonlFileStore(dataset) if isinstance(dataset, JsonlDataset) else DatasetFileStore(dataset)
 
 
 def add_source(sample: Any, source: Source) -> None:
-    """Add to what a sample was made of: to a crude sample, a mapping with ``__sources__``, or a typed sample."""
+    """Add a source to a crude sample, a mapping with ``__sources__``, or a typed sample."""
     if isinstance(sample, Sample):
         sample.add_source(source)
     elif isinstance(sample, MutableMapping):
@@ -265,7 +272,7 @@ def _line(name: str) -> str:
 
 
 def folder_store(base_dir: str | None = None) -> FolderFileStore:
-    """Return a folder's files by name; the current folder's without a path. Raises `NotFound`."""
+    """Return the store of a folder, by default the current folder. Raises `NotFound`."""
     store = open_store(base_dir or ".")
     _check_there(store)
     return FolderFileStore(store)

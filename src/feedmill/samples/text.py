@@ -1,4 +1,4 @@
-"""Values of samples as text for display: a few lines, without what could command a terminal; sizes in units."""
+"""Format values of samples for display: a few lines of text with terminal control characters escaped, and sizes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # all but tab and newline; and halves of pairs
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # all but tab and newline; lone surrogates too
 MAX_LINES, MAX_WIDTH = 12, 110
 
 
 def as_text(value: Any, *, lines: int = MAX_LINES, width: int = MAX_WIDTH) -> str:
-    """Return the value as text of at most `lines` lines of `width` characters; says how much was cut."""
+    """Return the value as text of at most `lines` lines of `width` characters, with a note of how much was cut."""
     if isinstance(value, str):
         return cut(value, lines, width)
     if isinstance(value, bytes):
@@ -27,7 +27,7 @@ def as_text(value: Any, *, lines: int = MAX_LINES, width: int = MAX_WIDTH) -> st
 
 
 def cut(text: str, lines: int, width: int) -> str:
-    """At most `lines` lines of at most `width` characters, with a note of what was left out."""
+    """Return at most `lines` lines of at most `width` characters, with a note of how much was cut."""
     rows = [printable(row) for row in text.splitlines()] or [""]
     shown = [
         row if len(row) <= width else f"{row[:width]}... (+{len(row) - width:,} characters)" for row in rows[:lines]
@@ -38,12 +38,12 @@ def cut(text: str, lines: int, width: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Text of data for a terminal: characters that could command it are shown as escapes."""
+    """Return the text with terminal control characters replaced by escape sequences."""
     return _CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def human_size(count: float) -> str:
-    """Return bytes for display: ``"3.4 MB"`` (decimal units)."""
+    """Return a number of bytes for display: ``"3.4 MB"`` (decimal units)."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if abs(count) < 1000 or unit == "TB":
             break
@@ -75,10 +75,10 @@ def _array(value: Any) -> str:
 
 
 def _json(value: Any) -> str:
-    """Pretty JSON; short values on one line, anything that JSON does not know in its text form."""
+    """Return indented JSON, or one line if it is short. Values that JSON lacks are shown by `as_text`."""
     plain = dict(value) if isinstance(value, Mapping) else list(value)
     try:
         flat = json.dumps(plain, ensure_ascii=False, default=as_text)
-    except TypeError:  # keys that JSON does not have
+    except TypeError:  # keys that JSON does not support
         return repr(plain)
     return flat if len(flat) <= MAX_WIDTH else json.dumps(plain, ensure_ascii=False, indent=2, default=as_text)

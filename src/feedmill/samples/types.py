@@ -1,8 +1,8 @@
-"""Sample types: what one training sample of a task consists of.
+"""Sample types: the fields of a training sample for each task.
 
-The names, fields and defaults are Megatron Energon's, so a ``dataset.yaml`` written for it means the same here. Images
-are what the decoder gives: ``uint8[H, W, 3]`` by default, or a tensor ``[3, H, W]`` for the ``torch...`` image specs.
-Nothing here imports torch.
+Names, fields and defaults are those of Megatron Energon, so a ``dataset.yaml`` written for Energon has the same
+meaning. Images have the type that the decoder returns: ``uint8[H, W, 3]`` by default, or a tensor ``[3, H, W]`` for the
+``torch...`` image specs. This module does not import torch.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from feedmill.formats.base import Source
 
 @dataclass(kw_only=True, slots=True)
 class TypedSample:
-    """The fields of every sample type.
+    """Base class of the sample types.
 
     Attributes:
-        __key__: names the sample within its dataset.
-        __restore_key__: reads the sample again, e.g. ``("Webdataset", 17)``; nested for derived samples.
-        __subflavors__: data attached by the dataset's description.
-        __sources__: where the sample came from, with the names of the parts read.
+        __key__: Key of the sample in its dataset.
+        __restore_key__: Identifies the sample for reading it again, e.g. ``("Webdataset", 17)``; nested for derived
+            samples.
+        __subflavors__: Data attached by the dataset's description.
+        __sources__: Locations that the sample came from, with the names of the parts read.
     """
 
     __key__: str
@@ -48,9 +49,10 @@ class TypedSample:
 
     @classmethod
     def from_joined(cls, *parts: TypedSample | None, **named: TypedSample | None) -> Self:
-        """A sample of this type made of joined ones: those of their fields that it has, the last one's of equal names.
+        """Return a sample of this type with the matching fields of joined samples.
 
-        Key, restore key and subflavors come from the first; sources from all. A missing partner (None) gives nothing.
+        If several samples have a field, the last one's value is used. Key, restore key and subflavors come from the
+        first sample, sources from all. Missing samples (None) are skipped.
         """
         present = [part for part in (*parts, *named.values()) if part is not None]
         wanted = {field.name for field in dataclasses.fields(cls)} - set(BASE_FIELDS)
@@ -77,7 +79,7 @@ class CaptioningSample(TypedSample):
 
 @dataclass(kw_only=True, slots=True)
 class ImageSample(TypedSample):
-    """An image alone."""
+    """An image."""
 
     image: Any
 
@@ -198,7 +200,7 @@ SAMPLE_TYPES: Mapping[str, type[TypedSample]] = MappingProxyType(
         )
     }
 )
-"""Every sample type by the name that ``dataset.yaml`` uses."""
+"""The sample types by their names in ``dataset.yaml``."""
 
 _FACTORIES = {name.removesuffix("Sample") + "Webdataset": cls for name, cls in SAMPLE_TYPES.items()}
 
@@ -207,12 +209,12 @@ def sample_type(name: str) -> type[TypedSample]:
     """Return the sample type of this name, or of its old factory name (``CaptioningWebdataset``).
 
     Raises:
-        ConfigError: there is no such type; names the nearest ones and lists all.
+        ConfigError: The type is unknown. The error suggests the nearest name and lists all types.
     """
     found = SAMPLE_TYPES.get(name) or _FACTORIES.get(name)
     if found is None:
         raise ConfigError(
-            f"there is no sample type {name!r}{did_you_mean(name, [*SAMPLE_TYPES, *_FACTORIES, 'CrudeWebdataset'])}",
+            f"unknown sample type {name!r}{did_you_mean(name, [*SAMPLE_TYPES, *_FACTORIES, 'CrudeWebdataset'])}",
             fix=f"Use one of {', '.join(SAMPLE_TYPES)}, or CrudeWebdataset for undecoded parts.",
             kind="unknown-sample-type",
         )
@@ -220,7 +222,7 @@ def sample_type(name: str) -> type[TypedSample]:
 
 
 def fields_of(cls: type[Any]) -> tuple[list[str], list[str]]:
-    """Return names of a sample type's own fields: (obligatory, optional), without the four that every sample has."""
+    """Return the names of a sample type's own fields (required, optional), without the four base fields."""
     obligatory: list[str] = []
     optional: list[str] = []
     for field in dataclasses.fields(cls):
@@ -232,7 +234,7 @@ def fields_of(cls: type[Any]) -> tuple[list[str], list[str]]:
 
 
 def did_you_mean(name: str, known: list[str]) -> str:
-    """`` (did you mean 'x'?)`` where a known name is near, else nothing."""
+    """Return `` (did you mean 'x'?)`` if a known name is similar, otherwise an empty string."""
     lowered = {word.lower(): word for word in known}
     near = difflib.get_close_matches(name.lower(), lowered, n=1)
     return f" (did you mean {lowered[near[0]]!r}?)" if near else ""

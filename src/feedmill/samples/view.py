@@ -1,13 +1,14 @@
-"""From a dataset's description (``dataset.yaml``) to what its samples look like.
+"""Build the view of a dataset's samples from its description (``dataset.yaml``).
 
-Four forms are read:
+Descriptions have one of four forms:
 
-1. ``sample_type`` and ``field_map``: samples are that type, fields filled by the map.
-2. ``sample_type``, ``sample_loader`` and ``part_filter``: fields come from the dataset's own function. Needs trust.
+1. ``sample_type`` and ``field_map``: samples have that type, and the map fills the fields.
+2. ``sample_type``, ``sample_loader`` and ``part_filter``: the dataset's own function returns the fields. This requires
+   trust.
 3. ``__class__: CrudeWebdataset``: samples stay `Sample`; ``part_filter`` (a list, or a trusted function) hides parts.
-4. ``__class__: CaptioningWebdataset`` and the like: the old spelling of 1 and 2.
+4. ``__class__: CaptioningWebdataset`` and similar: the old spelling of 1 and 2.
 
-Each may have ``subflavors`` and arguments for the loader, which override what the caller of `open` gave.
+Each form can have ``subflavors`` and arguments for the loader, which override the arguments of `open`.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ _STANDARD = ("StandardWebdatasetFactory", "DefaultGenericWebdatasetFactory")
 
 @dataclass(frozen=True, slots=True)
 class DatasetView:
-    """What a description says about its samples.
+    """View of a dataset's samples, as configured by its description.
 
     Attributes:
-        view: raw samples -> typed samples; None if samples stay as they are.
-        decode: the decoder for parts.
-        subflavors: data attached to every sample.
-        type_name: name of the sample type, or ``CrudeSample``.
-        part_filter: which parts are read; None for all.
-        arguments: loader arguments that the description sets, such as ``split_part``.
-        field_map: the field map as written, where there is one.
+        view: Raw samples -> typed samples; None if samples stay as they are.
+        decode: The decoder of parts.
+        subflavors: Data attached to every sample.
+        type_name: Name of the sample type, or ``CrudeSample``.
+        part_filter: Returns whether to read a part; None reads all parts.
+        arguments: Loader arguments that the description sets, such as ``split_part``.
+        field_map: The field map as written, if there is one.
     """
 
     view: View | None
@@ -58,7 +59,7 @@ class DatasetView:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What `Dataset.describe` says of the samples."""
+        """Facts about the samples for `Dataset.describe`."""
         return {"sample_type": self.type_name, "field_map": self.field_map, "subflavors": self.subflavors or None}
 
 
@@ -70,18 +71,18 @@ def build_view(
     where: str,
     trust: bool = False,
 ) -> DatasetView:
-    """Return the view that a description asks for.
+    """Return the view configured by a description.
 
     Args:
-        config: the parsed description; a `Document` gives errors with line numbers.
-        decoder: decodes parts; None leaves them bytes.
-        read_meta: reads a file by its path relative to the description's folder.
-        where: path of the description.
-        trust: whether code that the dataset names may run.
+        config: The parsed description; a `Document` gives errors with line numbers.
+        decoder: Decodes parts; None keeps them as bytes.
+        read_meta: Reads a file by its path relative to the description's folder.
+        where: Path of the description.
+        trust: Whether code that the dataset refers to may run.
 
     Raises:
-        ConfigError: unknown keys, types or fields, missing ones, or forms mixed up.
-        TrustError: the description names code and `trust` is False.
+        ConfigError: A key, type or field is unknown or missing, or the description mixes several forms.
+        TrustError: The description refers to code and `trust` is False.
     """
     document = config if isinstance(config, Document) else Document(config, where)
     return _Description(document, decoder, TrustedCode(read_meta, where, trust)).build()
@@ -93,7 +94,7 @@ class _Description:
             raise ConfigError(
                 f"expected a mapping, found {type(document.value).__name__}",
                 file=document.at(),
-                fix="Write 'sample_type' and 'field_map', or run 'feedmill prepare' to have it written.",
+                fix="Write 'sample_type' and 'field_map', or run 'feedmill prepare' to create the file.",
             )
         self.config: Mapping[str, Any] = document.value
         self.at = document.at
@@ -101,6 +102,7 @@ class _Description:
         self.code = code
 
     def build(self) -> DatasetView:
+        """Return the view of the description. Raises `ConfigError` and `TrustError`."""
         name = self._class_name()
         if name == "CrudeWebdataset":
             self._check_keys({"part_filter"}, "crude data")
@@ -119,11 +121,15 @@ class _Description:
         mapped, loaded = config.get("field_map"), config.get("sample_loader")
         if (mapped is None) == (loaded is None):
             found = "neither" if mapped is None else "both"
-            raise self._error("field_map", f"expected 'field_map' or 'sample_loader', found {found}", "Give one.")
+            raise self._error(
+                "field_map", f"expected 'field_map' or 'sample_loader', found {found}", "Set exactly one of them."
+            )
         subflavors = self._subflavors()
         if mapped is not None:
             if config.get("part_filter") is not None:
-                raise self._error("part_filter", "'part_filter' cannot go with 'field_map'", "Take it out.")
+                raise self._error(
+                    "part_filter", "'part_filter' cannot be used with 'field_map'", "Remove 'part_filter'."
+                )
             fields = FieldMap.parse(mapped, cls, where=self.at(["field_map"]))
             return self._result(FieldMapView(cls, fields, subflavors), cls.__name__, fields.parts.__contains__)
         if config.get("part_filter") is None:
@@ -140,19 +146,23 @@ class _Description:
         return DatasetView(view, self.decoder, self._subflavors(), type_name, keep, arguments, mapped)
 
     def _class_name(self) -> str | None:
-        """None for the standard form, ``CrudeWebdataset``, or an old factory's name."""
+        """Return None for the standard form, ``CrudeWebdataset``, or the name of an old factory."""
         name, module = self.config.get("__class__"), self.config.get("__module__")
         if name is None or (name in _STANDARD and is_ours(module)):
             return None
         if name == "CrudeWebdataset" and is_ours(module):
             return str(name)
         if str(name).startswith("Metadataset"):
-            raise self._error("__class__", "this is a metadataset, not one dataset", "Open it as a file by itself.")
+            raise self._error(
+                "__class__",
+                "this is a metadataset, not the description of a dataset",
+                "Open the metadataset file directly.",
+            )
         if not is_ours(module):
             raise self._error(
                 "__class__",
-                f"the dataset class {module}.{name} is not known here",
-                "Write 'sample_type' and 'field_map' instead; own code can go into a 'sample_loader'.",
+                f"unknown dataset class {module}.{name}",
+                "Use 'sample_type' and 'field_map' instead; custom code can go into a 'sample_loader'.",
             )
         try:
             return str(name) if sample_type(str(name)) else None
@@ -206,13 +216,13 @@ class _Description:
 
 
 def is_ours(module: Any) -> bool:
-    """Return whether a module is Energon's or ours, so that its names are looked up here and nothing is imported."""
+    """Return whether a module is Energon's or Feedmill's. Its names are looked up here without importing anything."""
     return module is None or str(module).split(".")[0] == "feedmill" or f"{module}.".startswith("megatron.energon.")
 
 
 @dataclass(frozen=True, slots=True)
 class CrudeView:
-    """Samples as they are, with only the parts that `keep` accepts."""
+    """View that keeps raw samples, with only the parts that `keep` accepts."""
 
     keep: PartFilter
 
@@ -222,7 +232,7 @@ class CrudeView:
 
 @dataclass(frozen=True, slots=True)
 class FieldMapView:
-    """Raw samples to `cls` by a field map."""
+    """View that converts raw samples to `cls` by a field map."""
 
     cls: type[Any]
     fields: FieldMap
@@ -232,8 +242,10 @@ class FieldMapView:
         return [self._one(sample) for sample in samples]
 
     def columns(self, samples: list[Sample]) -> Fields | None:
-        """The samples field by field. None for a type that is no `TypedSample`, or that makes batches in a way of its
-        own."""
+        """Return the samples as columns.
+
+        Returns None for a type that is not a `TypedSample`, or that has its own method for batches (`from_samples`).
+        """
         if not issubclass(self.cls, TypedSample) or hasattr(self.cls, "from_samples"):
             return None
         keep = self.fields.parts.__contains__
@@ -249,7 +261,7 @@ class FieldMapView:
 
 @dataclass(frozen=True, slots=True)
 class LoaderView:
-    """Raw samples to `cls` by the dataset's own function, which gets a dict of the decoded parts."""
+    """View that converts raw samples to `cls` by the dataset's own function, called with a dict of decoded parts."""
 
     cls: type[Any]
     load: Callable[[dict[str, Any]], Any]
@@ -271,15 +283,17 @@ class LoaderView:
         except Exception as error:
             raise self._failed(source, f"{self.name} failed: {type(error).__name__}: {error}") from error
         if not isinstance(given, Mapping):
-            raise self._failed(source, f"{self.name} gave {type(given).__name__}, expected a dict of fields")
+            raise self._failed(source, f"{self.name} returned {type(given).__name__}, expected a dict of fields")
         obligatory, optional = fields_of(self.cls)
         missing = [name for name in obligatory if name not in given]
         unknown = [name for name in given if name not in (*obligatory, *optional, *BASE_FIELDS, "__shard__")]
         if missing or unknown:
             problem = (
-                f"left out {', '.join(missing)}" if missing else f"gave the unknown {', '.join(map(str, unknown))}"
+                f"did not return the required field {', '.join(missing)}"
+                if missing
+                else f"returned the unknown field {', '.join(map(str, unknown))}"
             )
-            raise self._failed(source, f"{self.name} {problem}; {self.cls.__name__} has {obligatory + optional}")
+            raise self._failed(source, f"{self.name} {problem}: {self.cls.__name__} has {obligatory + optional}")
         own = {name: value for name, value in given.items() if name not in base and name != "__shard__"}
         base["__key__"] = given.get("__key__", sample.key)
         return self.cls(**_declared(self.cls, base), **own)
@@ -300,14 +314,14 @@ def _base_fields(sample: Sample, source: Source, keep: PartFilter, subflavors: M
     return {
         "__key__": sample.key,
         "__restore_key__": ("Webdataset", source.index),
-        # What the opened dataset attaches holds: a metadataset may have added to the description's own.
+        # Subflavors of the opened dataset override the description's: a metadataset may have added to them.
         "__subflavors__": subflavors if sample.subflavors is None else sample.subflavors,
         "__sources__": (read,),
     }
 
 
 def _declared(cls: type[Any], base: dict[str, Any]) -> dict[str, Any]:
-    """Return those base fields that the type has; a trusted dataclass need not derive from `TypedSample`."""
+    """Return the base fields that the type has, since a trusted dataclass may not derive from `TypedSample`."""
     if issubclass(cls, TypedSample):
         return base
     names = {item.name for item in dataclasses.fields(cls)}

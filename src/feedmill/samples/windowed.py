@@ -1,4 +1,4 @@
-"""Token data as the windows that a training run reads: each framework's rule by its own words."""
+"""Open token data as windows or blocks, with the options of each framework's rule."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from feedmill.formats.registry import by_name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowOptions:
-    """How `feedmill.open` cuts token data; see there."""
+    """Options of `feedmill.open` for windows and blocks of token data; see there."""
 
     seq_len: int | None = None
     reuse_last_target: bool | None = None
@@ -23,16 +23,16 @@ class WindowOptions:
 
     @property
     def given(self) -> list[str]:
-        """The options that are not their defaults."""
+        """Names of the options that differ from their defaults."""
         plain = WindowOptions()
         return [name for name in self.__slots__ if getattr(self, name) != getattr(plain, name)]
 
 
 def windowed(dataset: Dataset, options: WindowOptions) -> Dataset:
-    """Return the dataset's windows or blocks; the dataset itself where neither is asked for.
+    """Return the dataset's windows or blocks, or the dataset itself if no option is given.
 
     Raises:
-        ConfigError: it is not token data, or the options do not go together.
+        ConfigError: The dataset is not token data, or the options cannot be combined.
     """
     if not options.given:
         return dataset
@@ -42,18 +42,25 @@ def windowed(dataset: Dataset, options: WindowOptions) -> Dataset:
 
     if not isinstance(dataset, TokenDataset):
         raise ConfigError(
-            f"{', '.join(options.given)}: only token data can be cut, this is {dataset.format}",
+            f"{', '.join(options.given)}: only token data can be read in windows or blocks, found the format"
+            f" {dataset.format}",
             file=dataset.url,
-            fix="Leave it out, or pack tokenized data with 'pack' in a recipe.",
+            fix="Remove the option, or pack tokenized data with 'pack' in a recipe.",
         )
     if (options.seq_len is None) == (options.block_size is None):
         raise ConfigError(
-            f"expected seq_len or block_size, found {', '.join(options.given)}", file=dataset.url, fix="Give one."
+            f"expected either seq_len or block_size, found {', '.join(options.given)}",
+            file=dataset.url,
+            fix="Set exactly one of them.",
         )
     shown: dict[str, Any] = {name: getattr(options, name) for name in ("positions", "boundaries", "eos")}
     if options.block_size is not None:
         if options.reuse_last_target is not None:
-            raise ConfigError("blocks share no token", file=dataset.url, fix="Leave reuse_last_target out.")
+            raise ConfigError(
+                "reuse_last_target cannot be used with block_size: blocks share no token",
+                file=dataset.url,
+                fix="Remove reuse_last_target.",
+            )
         return BlockDataset(dataset, block_size=options.block_size, **shown)
     assert options.seq_len is not None
     width, stride = _rule(dataset.format, options.seq_len, options.reuse_last_target)
@@ -61,7 +68,7 @@ def windowed(dataset: Dataset, options: WindowOptions) -> Dataset:
 
 
 def _rule(format: str, seq_len: int, reuse: bool | None) -> tuple[int, int]:
-    """Width and stride of a window of `seq_len` tokens, by the rule of the format's own reader."""
+    """Return width and stride of the windows for `seq_len`, by the rule of the format's own reader."""
     if reuse is None and not by_name()[format].reuses_target:
-        return seq_len + 1, seq_len + 1  # datatrove: the last token of a window is no input of any
+        return seq_len + 1, seq_len + 1  # datatrove: the last token of a window is never an input
     return (seq_len, seq_len) if reuse is False else (seq_len + 1, seq_len)

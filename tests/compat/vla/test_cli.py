@@ -54,7 +54,9 @@ def test_statistics_are_written_and_merged(robotics: Path, tmp_path: Path) -> No
     )
     assert "no field 'x'" in run("vla", "stats", robotics, "--field", "x", status=1)
     (tmp_path / "bad.json").write_text("[1]")
-    assert "no statistics" in run("vla", "merge-stats", tmp_path / "bad.json", "--output", tmp_path / "n", status=1)
+    assert "not a valid stats.json" in run(
+        "vla", "merge-stats", tmp_path / "bad.json", "--output", tmp_path / "n", status=1
+    )
 
 
 def test_a_plan_from_options_or_a_file(tmp_path: Path) -> None:

@@ -73,9 +73,9 @@ def test_a_run_is_normalized_by_default_as_in_the_original(normalization: Any) -
 
 
 def test_a_run_without_statistics_or_fields_is_an_error_before_it_begins() -> None:
-    with pytest.raises(ConfigError, match="normalisation needs statistics"):
+    with pytest.raises(ConfigError, match="normalization requires statistics"):
         first(dataset_statistics=None)
-    with pytest.raises(ConfigError, match="no field is named"):
+    with pytest.raises(ConfigError, match="no fields to normalize"):
         first(action_fields=None, proprioception_fields=None)
     assert first(dataset_statistics=None, normalization={"enabled": False})["actions"].shape == (4, 8, 4)
 
@@ -180,7 +180,7 @@ def with_a_second_size(folder: Path) -> Path:
 
 def test_images_of_unlike_sizes_need_a_size(tmp_path: Path) -> None:
     folder = with_a_second_size(tmp_path / "d")
-    with pytest.raises(DataError, match=r"unlike sizes or kinds: uint8\[48, 64, 3\] here, .*Set image_size"):
+    with pytest.raises(DataError, match=r"differ in size or dtype: uint8\[48, 64, 3\] here, .*Set image_size"):
         first(folder)
     batch = first(folder, image_size=20)["pixel_values"]
     assert batch.shape == (4, 4, 3, 20, 20) and np.abs(batch[1, 2] - 200).max() <= 2
@@ -209,7 +209,7 @@ def test_an_unknown_field_is_found_before_the_run(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(json.dumps(config(action_fields=[ACTIONS[0] + "z"])))
     shown = feedmill("vla", "plan", tmp_path / "run.yaml", status=1)
     assert f"did you mean '{ACTIONS[0]}'?" in shown
-    with pytest.raises(DataError, match=f"no field '{ACTIONS[0]}z'.*did you mean '{ACTIONS[0]}'.*Name fields"):
+    with pytest.raises(DataError, match=f"no field '{ACTIONS[0]}z'.*did you mean '{ACTIONS[0]}'.*Use the fields"):
         first(action_fields=[ACTIONS[0] + "z"], normalization={"enabled": False})
 
 

@@ -84,7 +84,7 @@ def test_the_same_in_a_recipe_of_feedmills_own() -> None:
 
 def test_windows_are_for_token_data_only(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text('{"text": "a"}\n')
-    with pytest.raises(fm.FeedmillError, match="only token data can be cut"):
+    with pytest.raises(fm.FeedmillError, match="only token data can be read in windows"):
         fm.Recipe.parse({"source": {"path": "x.jsonl", "windows": 8}}, base=tmp_path).plan()
     with pytest.raises(fm.FeedmillError, match="'windows' needs a dataset"):
         fm.Recipe.parse({"source": {"recipe": "x.yaml", "windows": 8}}, base=tmp_path)

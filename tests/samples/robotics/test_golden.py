@@ -148,7 +148,7 @@ def test_statistics_that_do_not_go_together() -> None:
     short = {name: (v[1:] if v.shape[:1] == (8,) else v) for name, v in next(_lowdim())[1].items()}
     with pytest.raises(ConfigError, match="steps and channels"):
         merge_statistics([collect([("a", short)]), found])
-    with pytest.raises(DataError, match="before it was"):
+    with pytest.raises(DataError, match="earlier samples have"):
         collect([next(_lowdim()), ("b", short)])
     bad = {**short, STATE[0]: short[STATE[0]] * np.nan}
     with pytest.raises(DataError, match="not finite"):
@@ -180,7 +180,7 @@ def test_damaged_samples_are_named(tmp_path) -> None:
         ({"lowdim__npz": b"PK"}, "cannot be read"),
         ({"lowdim__npz": None}, r"no lowdim\.npz"),
         ({"metadata__json": b"{}"}, "is invalid"),
-        ({"metadata__json": b'{"anchor_relative_idx": 99}'}, "its anchor is step 99"),
+        ({"metadata__json": b'{"anchor_relative_idx": 99}'}, "the anchor is step 99"),
         ({"language_instructions__json": b"[1]"}, "is invalid"),
         ({"language_instructions__json": b'{"original": "\\ud800"}'}, "lone surrogate"),
     ]:
@@ -253,6 +253,6 @@ def test_statistics_of_a_data_set_without_counted_steps_are_refused(tmp_path) ->
         np.savez(lowdim, **window(False))
         members.append((f"{number}.lowdim.npz", lowdim.getvalue()))
     write_tar(tmp_path / "d.tar", members)
-    with pytest.raises(ConfigError, match="no step of its 3 samples counts"):
+    with pytest.raises(ConfigError, match="all steps of its 3 samples are masked"):
         compute_statistics(str(tmp_path / "d.tar"), str(tmp_path / "stats.json"), progress=False)
     assert not (tmp_path / "stats.json").exists()

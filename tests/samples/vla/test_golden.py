@@ -79,7 +79,7 @@ def test_untokenized_text_is_the_text_or_the_whole() -> None:
     batch = view.batch(samples[:4])
     assert batch["input_ids"].shape == (4, 21) and batch["attention_mask"].sum(1).max() <= 21
     assert (batch["input_ids"][~batch["attention_mask"]] == 7).all()
-    with pytest.raises(ConfigError, match="needs a length"):
+    with pytest.raises(ConfigError, match="requires a sequence length"):
         RawText(lambda texts: []).batch(samples[:1])
 
 
@@ -119,10 +119,10 @@ def test_what_a_modality_needs_is_named(tmp_path) -> None:
         (Captions(), {"jpg": b"", "txt": b""}, "is empty"),
         (Captions(), {"x__pth": dump(1)}, r"no pixel_values\.pth"),
         (RawText(), {"txt": b""}, "no json"),
-        (RawText(), {"json": b"\xff"}, "not UTF-8"),
+        (RawText(), {"json": b"\xff"}, "not valid UTF-8"),
     ]:
         with pytest.raises(DataError, match=word) as info:
             view.cook(sample(**parts))
         assert str(info.value).startswith(f"{tmp_path}/x.tar 'k")
-    with pytest.raises(ConfigError, match=r"'image_captions' is not known \(did you mean 'image_caption'\?\)"):
+    with pytest.raises(ConfigError, match=r"unknown modality 'image_captions' \(did you mean 'image_caption'\?\)"):
         modality("image_captions")

@@ -1,8 +1,8 @@
-"""jq expressions, in the dialect of jaq 1.2 that Dolma's mixer runs.
+"""jq expressions in the dialect of jaq 1.2, which Dolma's mixer uses.
 
-It differs from jq 1.7: indexing ``null`` is an error (``.a.b`` where there is no ``a``), integers and floats are
-distinguished for indexing, ``/`` gives floats, and there are no paths, assignments, inputs or modules. What it lacks is
-refused when an expression is parsed. An expression is parsed once and becomes plain functions; no code is generated.
+It differs from jq 1.7: indexing ``null`` is an error (``.a.b`` without an ``a``), indexing distinguishes integers from
+floats, ``/`` returns floats, and there are no paths, assignments, inputs or modules. Unsupported features raise errors
+when an expression is parsed. An expression is parsed once and compiled to plain functions; no code is generated.
 """
 
 from feedmill.documents.jq import filters, functions  # noqa: F401 - they put themselves into the registry

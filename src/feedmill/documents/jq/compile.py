@@ -1,4 +1,4 @@
-"""From the tree of a jq expression to functions: each takes the variables and a value, and yields its outputs."""
+"""Compile the tree of a jq expression to functions that take the variables and a value, and yield outputs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def compile_jq(text: str) -> Filter:
     [[2, 3]]
 
     Raises:
-        ConfigError: of kind ``bad-jq``, with the place of what is wrong or not known.
+        ConfigError: Of kind ``bad-jq``, with the position of the invalid or unsupported part.
     """
     try:
         tree = Parser(text).whole()
@@ -44,7 +44,7 @@ def compile_jq(text: str) -> Filter:
         raise ConfigError("the jq expression is nested too deeply", kind="bad-jq", fix="Simplify it.") from None
     except _Unknown as error:
         raise ConfigError(
-            f"Feedmill does not have {error}, used in the jq expression {text!r}",
+            f"Feedmill does not support {error}, used in the jq expression {text!r}",
             kind="bad-jq",
             fix=_fix(str(error)),
         ) from None
@@ -62,7 +62,7 @@ _ROOT: Node = ("identity",)
 
 
 def _keys(tree: Node) -> list[Any] | None:
-    """Return the keys of a path straight down from the input; None for anything else."""
+    """Return the keys of a path that starts at the input and has only constant keys; None for other expressions."""
     keys: list[Any] = []
     while tree[0] == "index" and tree[2][0] == "literal":
         keys.insert(0, tree[2][1])
@@ -71,10 +71,11 @@ def _keys(tree: Node) -> list[Any] | None:
 
 
 def _number_test(tree: Node, otherwise: Filter) -> Filter | None:
-    """Return the most common test, a value beside a number, without generators; None for other expressions.
+    """Return a fast function, without generators, for the comparison of a path with a number; None for others.
 
     Args:
-        otherwise: does what is out of the ordinary: nothing there, an error, another kind of value.
+        tree: The expression.
+        otherwise: Handles the other cases: a missing key, an error, another kind of value.
     """
     if tree[0] != "binary" or tree[3] not in _SIGNS or tree[2][0] != "literal":
         return None
@@ -82,7 +83,7 @@ def _number_test(tree: Node, otherwise: Filter) -> Filter | None:
     if keys is None or type(limit) not in (int, float) or not all(type(key) in (str, int) for key in keys):
         return None
 
-    # What is out of the ordinary raises, or is no number.
+    # The other cases raise, or do not find a number.
     def run(value: Any) -> list[Any]:
         at = value
         try:
@@ -96,13 +97,15 @@ def _number_test(tree: Node, otherwise: Filter) -> Filter | None:
 
 
 _NEITHER = ("IN", "getpath", "index", "inputs", "$ENV")
-"""What Dolma's jq does not have either."""
+"""Functions that Dolma's jq does not have either."""
 
 
 def _fix(what: str) -> str:
     if what.partition("/")[0] in _NEITHER:
-        return "Dolma does not have it either. See docs/filter.md for what there is."
-    return "If it is a function of jq, Dolma may have it. See docs/filter.md for what Feedmill has."
+        return "Dolma does not support it either. See docs/filter.md for the supported functions."
+    return (
+        "If it is a function of jq, Dolma may support it. See docs/filter.md for the functions that Feedmill supports."
+    )
 
 
 class _Unknown(Exception):
@@ -188,7 +191,7 @@ def _alternative(tree: Node, names: frozenset[str]) -> Inner:
 
     def run(variables: Variables, value: Any) -> Iterator[Any]:
         found = False
-        for one in left(variables, value):  # with jaq, other than with jq, an error here is one of the whole
+        for one in left(variables, value):  # in jaq, unlike in jq, an error here is an error of the whole expression
             if truth(one):
                 found = True
                 yield one
@@ -256,7 +259,7 @@ def _object(tree: Node, names: frozenset[str]) -> Inner:
         outputs = [list(f(variables, value)) for entry in entries for f in entry]
         for chosen in product(*outputs):
             if not all(type(key) is str for key in chosen[::2]):
-                raise JqError("the keys of objects are strings")
+                raise JqError("the keys of objects must be strings")
             yield dict(zip(chosen[::2], chosen[1::2], strict=True))
 
     return run

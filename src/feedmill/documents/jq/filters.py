@@ -1,4 +1,4 @@
-"""The functions of jq that run their arguments on other values than the input, or give any number of outputs."""
+"""Functions of jq that run their arguments on other values than the input, or return any number of outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The functions of jq that work on values: on the input, and on one output of each argument."""
+"""Functions of jq that work on values: on the input, and on one output of each argument."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def _exp(value: float) -> float:
 
 
 def _power(a: float, b: float) -> float:
-    """As processors do it, where Python raises: infinity, or not a number."""
+    """Return the power as in IEEE 754: infinity or NaN where Python raises."""
     try:
         power = float(a) ** b
     except (OverflowError, ZeroDivisionError):
@@ -219,11 +219,11 @@ def _join(value: Any, separator: Any) -> Any:
 def _pattern(text: str, flags: str) -> re.Pattern[str]:
     known = {"i": re.I, "x": re.X, "s": re.S, "g": 0, "n": 0, "l": 0}
     if not set(flags) <= set(known):
-        raise JqError(f"flags {flags!r} of a regular expression are not known")
+        raise JqError(f"unknown flags {flags!r} of a regular expression")
     try:
         return re.compile(_NAMED.sub("(?P<", text), sum(known[flag] for flag in set(flags)))
     except re.error as error:
-        raise JqError(f"{text!r} is no regular expression ({error})") from None
+        raise JqError(f"{text!r} is not a valid regular expression ({error})") from None
 
 
 def _regex(value: Any, text: Any, flags: Any = "") -> tuple[re.Pattern[str], str]:

@@ -1,4 +1,4 @@
-"""Which keys a jq expression names right below a key of the document."""
+"""Find the keys that a jq expression uses directly below a key of the document."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 from feedmill.documents.jq.parse import Node, Parser
 
 Place = tuple[Any, ...] | None
-"""The keys that lead from the document to a value; None where that is not known."""
+"""The keys that lead from the document to a value; None if they are unknown."""
 
 
 @cache
 def named_below(text: str, key: str) -> tuple[str, ...]:
-    """Return the keys that an expression names right below ``.<key>``, as far as paths lead there from the document.
+    """Return the keys that an expression uses directly below ``.<key>``, as far as its paths start at the document.
 
     >>> named_below("(.attributes.a[0][2]? // 0) > 1 and (.attributes | .b)", "attributes")
     ('a', 'b')
 
     Raises:
-        ConfigError: it is no jq expression.
+        ConfigError: The text is not a valid jq expression.
     """
     walk = _Walk(key)
     walk.visit(Parser(text).whole(), (), {})
@@ -65,6 +65,7 @@ class _Walk:
         return None
 
     def index(self, tree: Node, at: Place, bound: dict[str, Place]) -> Place:
+        """Visit an index node, and record its key if it is directly below `self.key`."""
         place = self.visit(tree[1], at, bound)
         if tree[2][0] != "literal":
             self.visit(tree[2], at, bound)
@@ -77,7 +78,7 @@ class _Walk:
 
 
 def _children(parts: Any) -> list[Node]:
-    """Return the nodes among the parts of a node, also those in lists and pairs."""
+    """Return the nodes among the parts of a node, including those in lists and pairs."""
     found: list[Node] = []
     for part in parts:
         if isinstance(part, tuple) and part and isinstance(part[0], str):

@@ -1,4 +1,4 @@
-"""From the text of a jq expression to a tree of tuples: the kind of each node first, then its parts."""
+"""Parse jq expressions to a tree of tuples: the kind of each node first, then its parts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _ASSIGNMENTS = ("=", "|=", "+=", "-=", "*=", "/=", "%=", "//=", "?//")
 
 
 class Parser:
-    """Recursive descent by precedence: ``|``, ``,``, ``//``, or, and, comparisons, sums, products, postfix."""
+    """Recursive descent parser, by precedence: ``|``, ``,``, ``//``, or, and, comparisons, sums, products, postfix.
+
+    Each rule is a method that consumes its tokens and returns a node. All raise `ConfigError` for invalid syntax.
+    """
 
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
@@ -30,13 +33,15 @@ class Parser:
         self.advance()
 
     def fail(self, what: str) -> NoReturn:
+        """Raise `ConfigError` for the current token."""
         raise ConfigError(
             f"{what}, at character {self.begin + 1} of the jq expression {self.text!r}",
             kind="bad-jq",
-            fix="See docs/filter.md for what is known.",
+            fix="See docs/filter.md for the supported syntax.",
         )
 
     def advance(self) -> None:
+        """Read the next token."""
         while True:
             self.begin = self.at
             if self.at >= len(self.text):
@@ -44,28 +49,32 @@ class Parser:
                 return
             found = _TOKEN.match(self.text, self.at)
             if not found:
-                self.fail(f"{self.text[self.at]!r} is not understood")
+                self.fail(f"unexpected character {self.text[self.at]!r}")
             self.kind, self.value, self.at = str(found.lastgroup), found[0], found.end()
             if self.kind != "space":
                 return
 
     def is_(self, *values: str) -> bool:
+        """Return whether the current token is one of these signs or words."""
         return self.kind in ("sign", "word") and self.value in values
 
     def take(self, *values: str) -> bool:
+        """Advance if the current token is one of these; return whether it was."""
         if self.is_(*values):
             self.advance()
             return True
         return False
 
     def expect(self, value: str) -> None:
+        """Advance past a required token. Raises `ConfigError`."""
         if not self.take(value):
             self.fail(f"expected {value!r}, found {self.value or 'the end'!r}")
 
     def whole(self) -> Node:
+        """Parse the whole expression. Raises `ConfigError`."""
         tree = self.pipe()
         if self.kind != "end":
-            self.fail(f"{self.value!r} does not belong here")
+            self.fail(f"unexpected {self.value!r}")
         return tree
 
     def pipe(self) -> Node:
@@ -143,7 +152,7 @@ class Parser:
         kind, value = self.kind, self.value
         if kind == "number":
             self.advance()
-            if len(value) > 4000:  # beyond what Python takes, and far beyond a double
+            if len(value) > 4000:  # beyond Python's limit for integers, and far beyond a double
                 self.fail(f"a number of {len(value):,} digits is not supported")
             return ("literal", float(value) if re.search(r"[.eE]", value) else int(value))
         if kind == "string":
@@ -167,7 +176,7 @@ class Parser:
         if self.take("("):
             tree = self.pipe()
             self.expect(")")
-            return ("pipe", ("identity",), tree) if tree[0] in _STEPS else tree  # a whole, for a "?" behind it
+            return ("pipe", ("identity",), tree) if tree[0] in _STEPS else tree  # one unit, for a "?" after it
         if self.take("["):
             if self.take("]"):
                 return ("array", None)
@@ -195,7 +204,7 @@ class Parser:
         if name in ("reduce", "foreach"):
             return self.fold(name)
         if name in ("then", "else", "elif", "end", "as", "catch", "and", "or", "def", "label"):
-            self.fail(f"{name!r} does not belong here")
+            self.fail(f"unexpected {name!r}")
         arguments: list[Node] = []
         if self.take("("):
             arguments.append(self.pipe())
@@ -233,7 +242,7 @@ class Parser:
             parts.append(self.pipe())
         self.expect(")")
         if len(parts) != 2 and not (name == "foreach" and len(parts) == 3):
-            self.fail(f"{name} takes a start and an update")
+            self.fail(f"{name} requires a start and an update")
         return (name, source, variable, parts)
 
     def object(self) -> Node:
@@ -268,7 +277,7 @@ class Parser:
         plain = self.at
         while True:
             if self.at >= len(self.text):
-                self.fail("the string has no end")
+                self.fail("the string is not terminated")
             character = self.text[self.at]
             if character == '"':
                 parts.append(self.plain(plain, self.at))
@@ -294,7 +303,7 @@ class Parser:
 
 
 def _tried(tree: Node) -> Node:
-    """``tree?``: as with jaq, errors of the last step of a path, not of those before it."""
+    """Return the tree of ``tree?``, which as in jaq catches errors of the last step of a path, not of earlier steps."""
     if tree[0] not in _STEPS or tree[1] == ("identity",):
         return ("try", tree, None)
     step = (tree[0], ("variable", "$ before"), *tree[2:])

@@ -1,4 +1,4 @@
-"""What jq expressions can call, by name and number of arguments, and how functions are put there."""
+"""Registry of the functions that jq expressions can call, by name and number of arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ FUNCTIONS: dict[tuple[str, int], Make] = {}
 
 
 def plain(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a function of the input and of one output of each argument; what it cannot work on is an error of jq's."""
+    """Return a decorator that registers a function of the input and one output of each argument.
+
+    Python's errors for unsuitable values become a `JqError`.
+    """
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         count = function.__code__.co_argcount - 1
@@ -41,7 +44,7 @@ def plain(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def over(name: str, count: int) -> Callable[[Make], Make]:
-    """Return a function that is given its arguments as they are, to run them on whatever it likes."""
+    """Return a decorator that registers a function of compiled arguments, which it can run on any value."""
 
     def add(make: Make) -> Make:
         FUNCTIONS[name, count] = make
@@ -51,12 +54,12 @@ def over(name: str, count: int) -> Callable[[Make], Make]:
 
 
 def need(value: Any, *types: type) -> Any:
-    """Return the value, of one of these types. Raises JqError."""
+    """Return the value if it has one of these types. Raises JqError."""
     if type(value) not in types:
         raise JqError(f"cannot use {kind(value)} here")
     return value
 
 
 def number(value: Any) -> Any:
-    """Return the value, a number. Raises JqError."""
+    """Return the value if it is a number. Raises JqError."""
     return need(value, int, float)

@@ -1,4 +1,4 @@
-"""JSON values as jaq sees them: order, truth, arithmetic."""
+"""Semantics of JSON values in jaq: order, truth, arithmetic."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import orjson
 
 Variables = dict[str, Any]
 Inner = Callable[[Variables, Any], Iterator[Any]]
-"""An expression that is compiled: its outputs for a value."""
+"""A compiled expression: variables and a value -> outputs."""
 _RANKS = {type(None): 0, bool: 1, int: 2, float: 2, str: 3, list: 4, dict: 5}
 _KINDS = {type(None): "null", bool: "boolean", int: "number", float: "number", str: "string", list: "array"}
 
 
 class JqError(Exception):
-    """What ``try`` catches; `value` is what ``catch`` is given."""
+    """Error that ``try`` catches; `value` is the input of ``catch``."""
 
     def __init__(self, value: Any) -> None:
         super().__init__(value if isinstance(value, str) else tojson(value))
@@ -25,17 +25,17 @@ class JqError(Exception):
 
 
 def kind(value: Any) -> str:
-    """``null``, ``boolean``, ``number``, ``string``, ``array`` or ``object``."""
+    """Return the type of a value: ``null``, ``boolean``, ``number``, ``string``, ``array`` or ``object``."""
     return _KINDS.get(type(value), "object")
 
 
 def truth(value: Any) -> bool:
-    """Everything but null and false."""
+    """Return whether a value is true: everything except null and false."""
     return value is not None and value is not False
 
 
 def tojson(value: Any) -> str:
-    """Compact JSON; integers of any size."""
+    """Return compact JSON, with integers of any size."""
     try:
         return orjson.dumps(value).decode()
     except orjson.JSONEncodeError:
@@ -43,7 +43,10 @@ def tojson(value: Any) -> str:
 
 
 def compare(a: Any, b: Any) -> int:
-    """Below 0, 0 or above 0: null < booleans < numbers < strings < arrays < objects."""
+    """Compare two values: return a number below, equal to or above 0.
+
+    The order is null < booleans < numbers < strings < arrays < objects.
+    """
     left, right = _RANKS[type(a)], _RANKS[type(b)]
     if left != right:
         return left - right
@@ -62,11 +65,11 @@ def compare(a: Any, b: Any) -> int:
 
 
 KEY = cmp_to_key(compare)
-"""A sort key of that order."""
+"""Sort key for the order of `compare`."""
 
 
 def arithmetic(sign: str, a: Any, b: Any) -> Any:
-    """``a sign b``. Raises `JqError`."""
+    """Return ``a sign b``. Raises `JqError`."""
     try:
         return _calculated(sign, a, b)
     except OverflowError:
@@ -111,7 +114,7 @@ def _calculated(sign: str, a: Any, b: Any) -> Any:
 
 
 def split(text: str, separator: str) -> list[str]:
-    """Return the parts between separators; characters where that is empty."""
+    """Return the parts between separators; the characters if the separator is empty."""
     if not text:
         return []
     return text.split(separator) if separator else list(text)
@@ -132,7 +135,7 @@ def _merged(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
 
 
 def index_value(value: Any, key: Any) -> Any:
-    """``.[key]``."""
+    """Return ``.[key]``. Raises `JqError`."""
     if type(value) is dict and type(key) is str:
         return value.get(key)
     if type(value) is list and type(key) is int:
@@ -141,7 +144,7 @@ def index_value(value: Any, key: Any) -> Any:
 
 
 def iterate(value: Any) -> Iterator[Any]:
-    """``.[]``."""
+    """Return the values of ``.[]``. Raises `JqError`."""
     if type(value) is list:
         return iter(value)
     if type(value) is dict:

@@ -1,1 +1,1 @@
-"""Robotics samples: camera frames, low-dimensional fields over a window of time, and what normalises them."""
+"""Robotics samples: camera frames, low-dimensional fields over a window of time, and their normalization."""

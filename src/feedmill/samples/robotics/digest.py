@@ -1,8 +1,8 @@
-"""Percentiles of a stream: its values while they are few, clusters of them afterwards.
+"""Estimate percentiles of a stream: exactly while it has few values, from clusters of values afterwards.
 
-Source: T. Dunning and O. Ertl, "Computing Extremely Accurate Quantiles Using t-Digests" (2019): clusters are small at
-both ends of the distribution. Here the scale function k1 cuts [0, 1] into cells, and what falls into one is a cluster;
-so the result depends on the values alone, not on a random order.
+Source: T. Dunning and O. Ertl, "Computing Extremely Accurate Quantiles Using t-Digests" (2019). Clusters are small at
+both ends of the distribution. Here the scale function k1 divides [0, 1] into cells, and the values of one cell form a
+cluster, so the result does not depend on a random order.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ MAX_BUFFER, COMPRESSION = 1000, 100
 
 
 class Digest:
-    """Percentiles of one quantity.
+    """Percentile digest of one quantity.
 
     Attributes:
         means, weights: float64[n], values or clusters in ascending order.
+        pending: Number of values added but not yet merged.
     """
 
     __slots__ = ("_pending", "compression", "max_buffer", "means", "pending", "weights")
@@ -33,7 +34,7 @@ class Digest:
         self.pending = 0
 
     def add(self, values: Float64s) -> None:
-        """Values, float64[n], in any order."""
+        """Add values, float64[n], in any order."""
         if len(values):
             self._pending.append(values)
             self.pending += len(values)
@@ -41,7 +42,7 @@ class Digest:
                 self.settle()
 
     def merge(self, means: Float64s, weights: Float64s) -> None:
-        """The values or clusters of another one."""
+        """Merge the values or clusters of another digest."""
         self.settle()
         order = np.argsort(np.concatenate((self.means, means)), kind="stable")
         self.means = np.concatenate((self.means, means))[order]
@@ -49,7 +50,7 @@ class Digest:
         self._compress()
 
     def settle(self) -> None:
-        """Take in what is pending."""
+        """Merge the pending values."""
         if self._pending:
             values = np.concatenate(self._pending)
             self._pending, self.pending = [], 0
@@ -68,15 +69,16 @@ class Digest:
 
     @property
     def exact(self) -> bool:
-        """Whether every value is still there."""
+        """Whether no values have been clustered."""
         self.settle()
         return bool((self.weights == 1).all())
 
     def percentiles(self, wanted: Sequence[float], low: float, high: float) -> list[float]:
-        """Percentiles (0 to 100), by linear interpolation between the values or the middles of clusters.
+        """Return percentiles by linear interpolation between the values or the middles of clusters.
 
         Args:
-            low, high: the smallest and largest value of all.
+            wanted: Percentages from 0 to 100.
+            low, high: The smallest and the largest value added.
         """
         self.settle()
         if not len(self.means):

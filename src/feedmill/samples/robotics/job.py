@@ -1,4 +1,4 @@
-"""Statistics of a whole dataset: read in parallel, computed piece by piece, written when all is there."""
+"""Compute the statistics of a whole robotics dataset: read in parallel, aggregate in chunks, write at the end."""
 
 from __future__ import annotations
 
@@ -26,14 +26,18 @@ _AT_ONCE = 64
 def compute_statistics(
     url: str, output: str | None = None, *, fields: Sequence[str] | None = None, progress: bool = True
 ) -> Statistics:
-    """Return the statistics of a robotics dataset, written to `output` where it is given.
+    """Compute the statistics of a robotics dataset.
 
     Args:
-        fields: which; by default all fields of numbers that the first sample has.
+        url: Path or URL of the dataset.
+        output: File to write the statistics to (``stats.json``); None writes no file.
+        fields: Names of the fields; by default all numeric fields of the first sample.
+        progress: Show a progress bar.
 
     Raises:
-        DataError: a sample has no fields, or not those of the others, or they are not finite.
-        ConfigError: there are no samples, they are not of VLA Foundry's robotics, or no step of any of them counts.
+        DataError: A sample's fields are missing, differ from those of other samples, or are not finite.
+        ConfigError: The dataset has no samples, its samples are not VLA Foundry robotics samples, or all their steps
+            are masked.
     """
     dataset, found_there = open_raw(url)
     if not len(dataset):
@@ -42,10 +46,10 @@ def compute_statistics(
     if LOWDIM not in first:
         raise ConfigError(
             f"the samples have no {LOWDIM} (they have: {', '.join(sorted(first)) or 'nothing'})"
-            + (", this is a LeRobot dataset" if found_there.kind == "lerobot" else ""),
+            + (": this is a LeRobot dataset" if found_there.kind == "lerobot" else ""),
             file=url,
             kind="no-lowdim",
-            fix="Name a dataset of VLA Foundry's robotics windows; its own preprocessing makes them from episodes.",
+            fix="Use a dataset of VLA Foundry's robotics windows, which its preprocessing makes from episodes.",
         )
     with Progress("statistics", len(dataset), "samples", enabled=progress) as bar:
         try:
@@ -57,10 +61,10 @@ def compute_statistics(
             raise
     if found and not any(field.count.any() for field in found.values()):
         raise ConfigError(
-            f"no step of its {len(dataset):,} samples counts: past_mask and future_mask are false everywhere",
+            f"all steps of its {len(dataset):,} samples are masked: past_mask and future_mask are false everywhere",
             file=url,
             kind="empty-source",
-            fix="Fix the masks: statistics are of the steps that they mark.",
+            fix="Fix the masks: statistics use only the steps where a mask is true.",
         )
     if output is not None:
         write_statistics(output, found)
@@ -85,14 +89,14 @@ def _read(dataset: Dataset, names: Sequence[str] | None, start: int) -> list[tup
             out.append((sample.key, read_npz(sample.raw(LOWDIM), names, writable=False)))
         except FeedmillError:
             raise
-        except Exception as error:  # what NumPy and zlib raise for damaged bytes is of many kinds
+        except Exception as error:  # NumPy and zlib raise many kinds of errors for corrupt bytes
             source = sample.source
             raise DataError(
-                f"its {LOWDIM} cannot be read: {error}",
+                f"{LOWDIM} cannot be read: {error}",
                 file=source.where,
                 offset=source.offset,
                 record=sample.key,
                 kind="bad-part",
-                fix="Fix the sample, or leave it out.",
+                fix="Fix or remove the sample.",
             ) from error
     return out

@@ -1,9 +1,13 @@
-"""Normalising robotics fields by their statistics, and back: VLA Foundry's settings, value for value.
+"""Normalize and denormalize robotics fields by their statistics, with VLA Foundry's settings and results.
 
-``value = (x - center) / max(scale, epsilon)`` in float32. The methods: ``std`` (mean and standard deviation),
-``min_max``, ``percentile_5_95``, ``percentile_1_99`` (low, and high - low: about 0 to 1; with `centered` the middle and
-half of it: about -1 to 1). The scope ``global`` has one center for all steps; with ``per_timestep`` each step has its
-own, aligned by the anchor: step `past` of the statistics is the anchor's step of the data.
+``value = (x - center) / max(scale, epsilon)`` in float32. The methods are:
+
+- ``std``: center is the mean, scale the standard deviation.
+- ``min_max``, ``percentile_5_95``, ``percentile_1_99``: center is the low bound, scale is high - low, so values are
+  about 0 to 1. With `centered`, center is the middle of the range and scale half of it, so values are about -1 to 1.
+
+The scope ``global`` has one center for all steps. With ``per_timestep`` each step has its own center, aligned at the
+anchor: step `past` of the statistics is the anchor's step of the data.
 """
 
 from __future__ import annotations
@@ -41,24 +45,24 @@ _SETTINGS: Mapping[str, str] = {
     "include_fields": "",
     "lowdim_future_timesteps": "",
 }
-"""VLA Foundry's names -> ours; empty for those that are not of `Normalization`."""
+"""VLA Foundry's setting -> attribute of `Normalization`; empty for settings that `Normalization` does not have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Normalization:
-    """How fields are normalised.
+    """Settings of the normalization of fields.
 
     Attributes:
-        enabled: whether at all.
-        method, scope, epsilon: see above.
-        centered: about -1 to 1 instead of 0 to 1 (``centered_norm``); ``std`` always is.
-        include: the fields concerned; None for those that have statistics.
-        fields: a field, or a part of its name -> its own ``method``, ``scope``, ``epsilon`` and ``enabled``
+        enabled: Whether to normalize.
+        method, scope, epsilon: See the module docstring.
+        centered: Normalize to about -1 to 1 instead of 0 to 1 (``centered_norm``); ``std`` is always centered.
+        include: The fields to normalize; None for all fields that have statistics.
+        fields: A field, or a substring of its name -> its own ``method``, ``scope``, ``epsilon`` and ``enabled``
             (``field_configs``).
-        past: steps before the anchor in the statistics (``lowdim_past_timesteps``); for ``per_timestep``.
+        past: Number of steps before the anchor in the statistics (``lowdim_past_timesteps``), for ``per_timestep``.
 
     Raises:
-        ConfigError: an unknown method or scope, or a setting that is not known.
+        ConfigError: A method, scope or setting is unknown.
     """
 
     enabled: bool = True
@@ -74,33 +78,36 @@ class Normalization:
         for settings in ({name: getattr(self, name) for name in _OWN}, *self.fields.values()):
             unknown = [name for name in settings if name not in _OWN]
             if unknown:
-                raise ConfigError(f"normalisation has no setting {unknown[0]!r}", fix=f"Known: {', '.join(_OWN)}.")
+                raise ConfigError(f"unknown normalization setting {unknown[0]!r}", fix=f"Use {', '.join(_OWN)}.")
             _one_of("method", settings.get("method", "std"), METHODS)
             _one_of("scope", settings.get("scope", "global"), SCOPES)
 
     @property
     def per_timestep(self) -> bool:
-        """Whether a field has statistics of its own for each step."""
+        """Whether any field uses separate statistics for each step."""
         scopes = {self.scope, *(settings.get("scope", "global") for settings in self.fields.values())}
         return self.enabled and "per_timestep" in scopes
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Normalization:
-        """Of VLA Foundry's ``normalization`` settings, under its names and with its defaults.
+        """Return the normalization for VLA Foundry's ``normalization`` settings, with its names and defaults.
 
-        As there, all fields of a run are included whatever ``include_fields`` says, ``std`` makes ``centered_norm``
-        true, also for fields of other methods, and what an entry of ``field_configs`` skips is ``std``,
-        ``global``, 1e-8, enabled, whatever stands outside of it.
+        As in VLA Foundry:
+
+        - All fields of a run are included; ``include_fields`` is ignored.
+        - ``std`` sets ``centered_norm`` to true, even for fields with another method.
+        - Settings missing from an entry of ``field_configs`` are ``std``, ``global``, 1e-8 and enabled, whatever the
+          settings outside the entry are.
 
         Raises:
-            ConfigError: a setting is unknown or has a wrong value.
+            ConfigError: A setting is unknown or has an invalid value.
         """
-        known = f"Known: {', '.join(_SETTINGS)}."
+        known = f"Use {', '.join(_SETTINGS)}."
         if not isinstance(config, Mapping):
-            raise ConfigError(f"normalization is {config!r}, settings were expected", fix=known)
+            raise ConfigError(f"normalization must be a mapping of settings: found {config!r}", fix=known)
         unknown = [key for key in config if key not in _SETTINGS]
         if unknown:
-            raise ConfigError(f"normalization has no setting {unknown[0]!r}", fix=known)
+            raise ConfigError(f"unknown normalization setting {unknown[0]!r}", fix=known)
         given = {_SETTINGS[key]: value for key, value in config.items() if _SETTINGS[key]}
         given["fields"] = {name: _DEFAULTS | dict(own) for name, own in (given.get("fields") or {}).items()}
         given["centered"] = bool(given.get("centered")) or given.get("method", "std") == "std"
@@ -110,18 +117,19 @@ class Normalization:
 def _one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
     if value not in known:
         raise ConfigError(
-            f"the {name} {value!r} is not known", kind="bad-normalization", fix=f"Use {', '.join(known)}."
+            f"unknown normalization {name} {value!r}", kind="bad-normalization", fix=f"Use {', '.join(known)}."
         )
 
 
 class Normalizer:
-    """Normalises batches of fields.
+    """Normalizer of batches of fields.
 
     Args:
-        statistics: entries of ``stats.json`` by field, see `feedmill.samples.robotics.statistics`.
+        statistics: Entries of ``stats.json`` by field; see `feedmill.samples.robotics.statistics`.
+        how: The settings.
 
     Raises:
-        ConfigError: a field has no statistics, or not those that the method needs.
+        ConfigError: A field has no statistics, or lacks those that its method needs.
     """
 
     def __init__(self, statistics: Mapping[str, Mapping[str, Any]], how: Normalization) -> None:
@@ -135,7 +143,8 @@ class Normalizer:
                     raise ConfigError(
                         f"the field {name!r} has no statistics{did_you_mean(name, list(statistics))}",
                         kind="no-statistics",
-                        fix=f"Compute them with 'feedmill vla stats'; there are: {', '.join(statistics) or 'none'}.",
+                        fix="Compute them with 'feedmill vla stats'. The fields with statistics are:"
+                        f" {', '.join(statistics) or 'none'}.",
                     )
                 self._tables[name] = self._table(name, statistics[name], own)
 
@@ -161,9 +170,9 @@ class Normalizer:
             ) from None
         if per_step and self.how.past is None:
             raise ConfigError(
-                "statistics per step need the number of steps before the anchor in them",
+                "the scope per_timestep requires the number of steps before the anchor in the statistics",
                 kind="bad-normalization",
-                fix="Give 'past' (lowdim_past_timesteps); preprocessing_config.yaml has past_lowdim_steps.",
+                fix="Set 'past' (lowdim_past_timesteps) to past_lowdim_steps of preprocessing_config.yaml.",
             )
         if own["method"] == "std":
             return low, np.maximum(high, np.float32(own["epsilon"])), per_step
@@ -173,14 +182,15 @@ class Normalizer:
         return low, np.maximum(scale, np.float32(own["epsilon"])), per_step
 
     def apply(self, name: str, values: Float32s, anchor: int) -> Float32s:
-        """Return the normalised field; fields without statistics as they are.
+        """Return the normalized field. Fields without statistics are returned unchanged.
 
         Args:
+            name: Name of the field.
             values: float32[..., T, C].
-            anchor: the step of `values` that is the anchor.
+            anchor: The step of `values` that is the anchor.
 
         Raises:
-            DataError: per step, and a step is outside the statistics.
+            DataError: The scope is ``per_timestep`` and a step is outside the statistics.
         """
         if name not in self._tables:
             return values
@@ -188,7 +198,10 @@ class Normalizer:
         return (values - center) / scale
 
     def invert(self, name: str, values: Float32s, anchor: int) -> Float32s:
-        """Return what `apply` undid. Steps outside the statistics are taken as their nearest."""
+        """Return the field in its own units: the inverse of `apply`.
+
+        Steps outside the statistics use those of the nearest step.
+        """
         if name not in self._tables:
             return values
         center, scale = self._aligned(name, values.shape[-2], anchor, clamp=True)
@@ -204,9 +217,10 @@ class Normalizer:
             wanted = np.clip(wanted, 0, len(center) - 1)
         elif steps and (wanted[0] < 0 or wanted[-1] >= len(center)):
             raise DataError(
-                f"{name!r} has {anchor} steps before and {steps - anchor - 1} behind the anchor, its statistics"
-                f" {self.how.past} and {len(center) - self.how.past - 1}",
+                f"the window is outside the statistics of {name!r}: it has {anchor} steps before the anchor and"
+                f" {steps - anchor - 1} after it, the statistics have {self.how.past} and"
+                f" {len(center) - self.how.past - 1}",
                 kind="window-mismatch",
-                fix="Take a shorter window, or compute the statistics of a longer one.",
+                fix="Use a shorter window, or compute the statistics of a longer one.",
             )
         return center[wanted], scale[wanted]

@@ -1,4 +1,4 @@
-"""What of a robotics sample is taken, and how: VLA Foundry's settings, completed from the datasets' own files."""
+"""Settings of robotics samples: VLA Foundry's settings, completed from the datasets' own files."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ INSTRUCTIONS = ("original", "randomized", "verbose", "alternative")
 
 @dataclass(frozen=True, slots=True)
 class RoboticsSettings:
-    """What is taken of a sample.
+    """Settings that select the images, fields and steps of a sample.
 
     Attributes:
-        image_names: ``<camera>_t<index>``; `camera_names` times `image_indices` where it is empty.
-        proprioception_fields, action_fields: fields put side by side, in this order.
-        extra_fields: further fields, each by itself (``intrinsics_fields``, ``extrinsics_fields``, ``pose_groups``).
-        past, future: steps around the anchor that are taken; None for all (``lowdim_past_timesteps``, ...).
-        language_instruction_types: one instruction is drawn from all of these types.
-        pad_missing_images: a black image where one is missing, with False in ``image_mask``; else it is an error.
-        image_size: resize images to this height and width; None keeps them as they are, all of one size.
-        normalization: see `feedmill.samples.robotics.normalize`.
+        camera_names, image_indices: Cameras and time indices whose images are read if `image_names` is empty.
+        image_names: ``<camera>_t<index>``; if empty, all combinations of `camera_names` and `image_indices`.
+        proprioception_fields, action_fields: Fields to concatenate, in this order.
+        extra_fields: Further fields, kept separate (``intrinsics_fields``, ``extrinsics_fields``).
+        past, future: Steps to read before and after the anchor; None for all (``lowdim_past_timesteps``, ...).
+        language_instruction_types: Types of instructions; one instruction is drawn from those of all these types.
+        pad_missing_images: Replace a missing image by a black one, with False in ``image_mask``. Otherwise a missing
+            image is an error.
+        image_size: Resize images to this height and width. None keeps their size, which must be the same for all.
+        normalization: See `feedmill.samples.robotics.normalize`.
     """
 
     camera_names: tuple[str, ...] = ()
@@ -46,19 +48,24 @@ class RoboticsSettings:
 
     @property
     def images(self) -> tuple[str, ...]:
-        """The images' names, in the order in which they are stacked."""
+        """The names of the images, in the order in which they are stacked."""
         if self.image_names:
             return self.image_names
         return tuple(f"{camera}_t{index}" for index in self.image_indices for camera in self.camera_names)
 
     @classmethod
     def of(cls, config: Mapping[str, Any], folders: Sequence[str]) -> RoboticsSettings:
-        """From VLA Foundry's settings, completed by ``preprocessing_config.yaml`` beside each manifest.
+        """Return the settings for VLA Foundry's settings, completed by ``preprocessing_config.yaml`` of each dataset.
 
-        As there, ``normalization`` has defaults (enabled, ``std``), and the window is that of the shortest dataset.
+        As in VLA Foundry, ``normalization`` has defaults (enabled, ``std``), and the window is that of the shortest
+        dataset.
+
+        Args:
+            config: VLA Foundry's ``data`` settings.
+            folders: Folders of the manifests.
 
         Raises:
-            ConfigError: a setting is wrong, or the datasets do not agree in one that is not given.
+            ConfigError: A setting is invalid, or the datasets differ in a setting that is not given.
         """
         given = {"past": config.get("lowdim_past_timesteps"), "future": config.get("lowdim_future_timesteps")}
         names = {one.name for one in fields(cls)} - {"normalization", "extra_fields", *given}
@@ -89,13 +96,16 @@ class RoboticsSettings:
         for kind in self.language_instruction_types:
             if kind not in INSTRUCTIONS:
                 raise ConfigError(
-                    f"there are no language instructions of type {kind!r}{did_you_mean(kind, list(INSTRUCTIONS))}",
+                    f"unknown language instruction type {kind!r}{did_you_mean(kind, list(INSTRUCTIONS))}",
                     fix=f"Use {', '.join(INSTRUCTIONS)}.",
                 )
         for name in ("past", "future"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 0):
-                raise ConfigError(f"a window of {value!r} steps cannot be", fix="Give a number of steps, or none.")
+                raise ConfigError(
+                    f"invalid window of {value!r} steps: expected an integer of 0 or more",
+                    fix="Set lowdim_past_timesteps and lowdim_future_timesteps to a number of steps, or remove them.",
+                )
 
 
 def _preprocessing(store: Store) -> Mapping[str, Any]:
@@ -103,17 +113,17 @@ def _preprocessing(store: Store) -> Mapping[str, Any]:
         return {}
     found = read_settings(store.read(PREPROCESSING), store.locate(PREPROCESSING))
     if not isinstance(found, dict):
-        raise ConfigError("this is no mapping", file=store.locate(PREPROCESSING))
+        raise ConfigError("expected a mapping of settings", file=store.locate(PREPROCESSING))
     return found
 
 
 def _shortest(found: Sequence[Mapping[str, Any]], name: str, folders: Sequence[str]) -> int | None:
-    """Return the least number of steps that a dataset has; None if none says it."""
+    """Return the smallest number of steps of any dataset; None if no dataset has the setting."""
     steps = [(one[name], folder) for one, folder in zip(found, folders, strict=True) if one.get(name) is not None]
     for value, folder in steps:
         if type(value) is not int or value < 0:
             raise ConfigError(
-                f"{name!r} is {value!r}, a number of steps was expected", file=f"{folder.rstrip('/')}/{PREPROCESSING}"
+                f"{name!r} must be a number of steps: found {value!r}", file=f"{folder.rstrip('/')}/{PREPROCESSING}"
             )
     return min((value for value, _ in steps), default=None)
 
@@ -123,7 +133,7 @@ def _agreed(found: Sequence[Mapping[str, Any]], name: str, folders: Sequence[str
     for value, folder in values[1:]:
         if value != values[0][0]:
             raise ConfigError(
-                f"the datasets do not agree in {name!r}: {values[0][0]} in {values[0][1]}, {value} here",
+                f"the datasets differ in {name!r}: {values[0][0]} in {values[0][1]}, {value} here",
                 file=f"{folder.rstrip('/')}/{PREPROCESSING}",
                 kind="settings-differ",
                 fix=f"Set data.{setting or name} in the run's configuration.",

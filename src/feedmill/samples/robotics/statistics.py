@@ -1,13 +1,18 @@
-"""Statistics of robotics fields: ``stats.json``, made from data, merged over datasets, read and written.
+"""Compute, merge, read and write the statistics of robotics fields (``stats.json``).
 
-For each field ``[T, C]`` (steps of the window, channels): ``mean, std, min, max, percentile_{1,2,5,95,98,99}`` over all
-steps ``[C]`` and per step ``[T][C]`` (``..._per_timestep``), ``count`` and ``percentile_sample_count`` ``[T]``, and
-``tdigest_state`` with the values or clusters that percentiles come from. Only steps where ``past_mask`` or
-``future_mask`` is true count. Standard deviations per step have n - 1 below; over all steps the variance is the
-count-weighted mean of the steps' variances plus the count-weighted variance of their means, as in VLA Foundry.
+Each field ``[T, C]`` (steps of the window, channels) has these entries:
 
-Means, deviations, extremes and counts are exact for any order and division of the data, up to rounding; percentiles are
-exact up to a thousand values of a channel and step, and within about a hundredth of a rank beyond.
+- ``mean, std, min, max, percentile_{1,2,5,95,98,99}`` over all steps ``[C]``, and per step ``[T][C]``
+  (``..._per_timestep``);
+- ``count`` and ``percentile_sample_count`` ``[T]``;
+- ``tdigest_state`` with the values or clusters from which percentiles are computed.
+
+Only steps where ``past_mask`` or ``future_mask`` is true count. Standard deviations per step divide by n - 1. Over all
+steps the variance is the count-weighted mean of the steps' variances plus the count-weighted variance of their means,
+as in VLA Foundry.
+
+Means, deviations, extremes and counts are exact up to rounding for any order and division of the data. Percentiles are
+exact up to a thousand values per channel and step, and accurate to about a hundredth of a rank beyond that.
 """
 
 from __future__ import annotations
@@ -28,11 +33,12 @@ _NAMES = tuple(f"percentile_{p}" for p in PERCENTILES)
 
 
 class FieldStatistics:
-    """The facts about one field.
+    """Accumulator of the statistics of one field.
 
     Attributes:
-        count: int64[T].
+        count: int64[T], number of values per step.
         mean, m2, low, high: float64[T, C]; `m2` is the sum of squared deviations.
+        digests, step_digests: Percentile digests of each channel, and of each step and channel.
     """
 
     def __init__(self, steps: int, channels: int) -> None:
@@ -44,11 +50,16 @@ class FieldStatistics:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Steps and channels."""
+        """Number of steps and of channels."""
         return self.mean.shape
 
     def add(self, values: Float64s, mask: npt.NDArray[np.bool_]) -> None:
-        """Samples of the field, float64[N, T, C], and which of their steps count, bool[N, T]."""
+        """Add samples of the field.
+
+        Args:
+            values: float64[N, T, C].
+            mask: bool[N, T], true for steps that count.
+        """
         there = mask[:, :, None]
         count = mask.sum(0)
         mean = np.where(there, values, 0).sum(0) / np.maximum(count, 1)[:, None]
@@ -63,7 +74,7 @@ class FieldStatistics:
                 self.step_digests[step * channels + channel].add(column[mask[:, step], step])
 
     def merge(self, other: FieldStatistics) -> None:
-        """Add what another has seen."""
+        """Merge the statistics of another accumulator."""
         self._combine(other.count, other.mean, other.m2, other.low, other.high)
         pairs = zip([*self.digests, *self.step_digests], [*other.digests, *other.step_digests], strict=True)
         for mine, theirs in pairs:
@@ -107,11 +118,11 @@ class FieldStatistics:
 
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> FieldStatistics:
-        """Return the statistics of an entry. Raises `KeyError`, `ValueError` or `TypeError` if it is none."""
+        """Return the statistics of an entry. Raises `KeyError`, `ValueError` or `TypeError` if it is invalid."""
         count = np.asarray(entry["count"], np.int64)
         mean = np.asarray(entry["mean_per_timestep"], np.float64)
         if mean.ndim != 2 or count.shape != mean.shape[:1] or (count < 0).any():
-            raise ValueError("count and mean_per_timestep do not fit")
+            raise ValueError("count and mean_per_timestep have inconsistent shapes or negative counts")
         found = cls(*mean.shape)
         std = np.broadcast_to(np.asarray(entry["std_per_timestep"], np.float64), mean.shape)
         found._combine(
@@ -130,7 +141,7 @@ Statistics = dict[str, FieldStatistics]
 
 
 def _finite(values: Float64s) -> list[Any]:
-    """Return a step that no sample has, and a field of such steps alone, is written as zeros: JSON has no infinity."""
+    """Return a list with 0 for values that are not finite (steps without samples), since JSON has no infinity."""
     found: list[Any] = np.where(np.isfinite(values), values, 0.0).tolist()
     return found
 
@@ -162,7 +173,7 @@ def _state(digests: Sequence[Digest], shape: tuple[int, ...]) -> dict[str, Any]:
 
 def _restore(digests: Sequence[Digest], state: Mapping[str, Any], shape: tuple[int, ...]) -> None:
     if tuple(state["shape"]) != tuple(shape):
-        raise ValueError("the clusters of values have another shape than the means")
+        raise ValueError("the shape of tdigest_state differs from that of the means")
     buffers, clusters = state["buffers"], state["digests"]
     for index, data in zip(buffers["indices"], buffers["data"], strict=True):
         values = np.sort(np.asarray(data, np.float64))
@@ -175,13 +186,14 @@ def _restore(digests: Sequence[Digest], state: Mapping[str, Any], shape: tuple[i
 def collect(
     samples: Iterable[tuple[str, Mapping[str, npt.NDArray[Any]]]], fields: Sequence[str] | None = None
 ) -> Statistics:
-    """Return the statistics of samples, given as (name, low-dimensional fields).
+    """Return the statistics of samples.
 
     Args:
-        fields: which; by default every field of numbers ``[T, C]`` or ``[T]`` that the first sample has.
+        samples: Pairs (name, low-dimensional fields).
+        fields: Names of the fields; by default all numeric fields ``[T, C]`` or ``[T]`` of the first sample.
 
     Raises:
-        DataError: a field is missing, of another shape than before, or not finite; names the sample.
+        DataError: A field is missing, differs in shape between samples, or is not finite. The error names the sample.
     """
     found: Statistics = {}
     waiting: dict[str, list[tuple[Float64s, npt.NDArray[np.bool_]]]] = {}
@@ -193,7 +205,7 @@ def collect(
             values = _values(lowdim, field, name, len(mask))
             known = waiting.setdefault(field, [])
             if known and known[0][0].shape != values.shape:
-                raise _bad(name, f"{field!r} has the shape {values.shape}, before it was {known[0][0].shape}")
+                raise _bad(name, f"{field!r} has the shape {values.shape}, earlier samples have {known[0][0].shape}")
             known.append((values, mask))
             if len(known) == 256:
                 _flush(found, field, known)
@@ -210,14 +222,14 @@ def _flush(
     place.add(values, masks)
     del known[1 if keep else 0 :]
     if keep:
-        known[0] = (known[0][0], np.zeros_like(known[0][1]))  # its shape is what the next ones are compared with
+        known[0] = (known[0][0], np.zeros_like(known[0][1]))  # kept, fully masked, to check later samples' shapes
 
 
 def window_mask(lowdim: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray[np.bool_]:
-    """Return which steps are data and not padding, bool[T]. Raises `DataError`."""
+    """Return bool[T], true for steps that are data rather than padding. Raises `DataError`."""
     past, future = lowdim.get("past_mask"), lowdim.get("future_mask")
     if past is None or future is None or past.shape != future.shape or past.ndim != 1:
-        raise _bad(name, "it needs past_mask and future_mask, bool[T]")
+        raise _bad(name, "past_mask and future_mask are required, both bool[T]")
     found: npt.NDArray[np.bool_] = np.logical_or(past, future)
     return found
 
@@ -234,7 +246,7 @@ def _counts(field: str, value: npt.NDArray[Any], steps: int) -> bool:
 def _values(lowdim: Mapping[str, npt.NDArray[Any]], field: str, name: str, steps: int) -> Float64s:
     value = lowdim.get(field)
     if value is None:
-        raise _bad(name, f"it has no field {field!r} (it has: {', '.join(lowdim)})")
+        raise _bad(name, f"the sample has no field {field!r} (it has: {', '.join(lowdim)})")
     values = np.asarray(value, np.float64)
     values = values[:, None] if values.ndim == 1 else values
     if values.ndim != 2 or len(values) != steps:
@@ -245,14 +257,14 @@ def _values(lowdim: Mapping[str, npt.NDArray[Any]], field: str, name: str, steps
 
 
 def _bad(name: str, what: str) -> DataError:
-    return DataError(what, record=name, kind="bad-lowdim", fix="Fix the sample, or leave it out.")
+    return DataError(what, record=name, kind="bad-lowdim", fix="Fix or remove the sample.")
 
 
 def merge_statistics(parts: Sequence[Statistics]) -> Statistics:
-    """Statistics of several datasets as one.
+    """Merge the statistics of several datasets.
 
     Raises:
-        ConfigError: a field is missing from one of them, or is of another shape there.
+        ConfigError: The datasets have different fields, or a field differs in shape.
     """
     out: Statistics = {}
     for number, part in enumerate(parts):
@@ -261,7 +273,7 @@ def merge_statistics(parts: Sequence[Statistics]) -> Statistics:
             raise ConfigError(
                 f"the field {odd!r} is not in the statistics of all datasets",
                 kind="statistics-differ",
-                fix="Merge datasets of the same robot fields.",
+                fix="Merge only datasets with the same robot fields.",
             )
         for field, one in part.items():
             if field not in out:
@@ -271,21 +283,21 @@ def merge_statistics(parts: Sequence[Statistics]) -> Statistics:
                     f"the field {field!r} has {one.shape} steps and channels in one dataset, {out[field].shape} in"
                     " another",
                     kind="statistics-differ",
-                    fix="Merge datasets with the same window and the same robot fields.",
+                    fix="Merge only datasets with the same window and the same robot fields.",
                 )
             out[field].merge(one)
     return out
 
 
 def read_entries(url: str) -> dict[str, dict[str, Any]]:
-    """Return a ``stats.json`` as it is: field -> its entry. Raises as `read_statistics`."""
+    """Return the content of a ``stats.json``: field -> its entry. Raises the errors of `read_statistics`."""
     folder, name = split_url(url)
     try:
         entries = orjson.loads(open_store(folder).read(name))
     except orjson.JSONDecodeError as error:
         raise _no_statistics(url, error) from None
     if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
-        raise _no_statistics(url, "fields with entries were expected")
+        raise _no_statistics(url, "expected a mapping of fields to entries")
     return entries
 
 
@@ -293,8 +305,8 @@ def read_statistics(url: str) -> Statistics:
     """Return the statistics of a ``stats.json``.
 
     Raises:
-        NotFound: there is no such file.
-        ConfigError: it is none.
+        NotFound: The file does not exist.
+        ConfigError: The file is not a valid ``stats.json``.
     """
     try:
         return {field: FieldStatistics.from_dict(entry) for field, entry in read_entries(url).items()}
@@ -308,7 +320,7 @@ def read_statistics(url: str) -> Statistics:
 
 def _no_statistics(url: str, why: object) -> ConfigError:
     return ConfigError(
-        f"these are no statistics of robotics data ({why})",
+        f"the file is not a valid stats.json of robotics data: {why}",
         file=url,
         kind="bad-statistics",
         fix="Compute them again with 'feedmill vla stats'.",
@@ -316,7 +328,7 @@ def _no_statistics(url: str, why: object) -> ConfigError:
 
 
 def write_statistics(url: str, statistics: Statistics) -> None:
-    """Write a ``stats.json``, atomically."""
+    """Write a ``stats.json`` atomically."""
     folder, name = split_url(url)
     entries = {field: one.as_dict() for field, one in statistics.items()}
     open_store(folder).write_bytes(name, orjson.dumps(entries))

@@ -1,6 +1,6 @@
-"""Robotics samples to arrays, and batches of them.
+"""Convert robotics samples to arrays, and collate them into batches.
 
-Read are VLA Foundry's own files (``<camera>_t<index>.jpg``, ``lowdim.npz``, ``metadata.json``,
+Supported parts are VLA Foundry's own files (``<camera>_t<index>.jpg``, ``lowdim.npz``, ``metadata.json``,
 ``language_instructions.json``) and ``.pth`` fields (``actions.pth``, ``state.pth``, ``pixel_values.pth``, ...).
 """
 
@@ -43,12 +43,12 @@ class _Metadata(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Robotics:
-    """Robotics samples.
+    """Modality of robotics samples.
 
     Attributes:
-        settings: what is taken of a sample.
-        normalizer: of the fields, when a batch is made; None leaves them as they are.
-        lowdim_only: leave the images out, undecoded.
+        settings: The images, fields and steps to read.
+        normalizer: Normalizes the fields of a batch; None keeps them as they are.
+        lowdim_only: Skip the images without decoding them.
 
     A batch has ``actions`` float32[B, T, A], ``proprioception`` float32[B, past + 1, P], ``past_mask`` and
     ``future_mask`` bool[B, T], ``anchor_relative_idx`` int64[B], ``pixel_values`` uint8[B, images, H, W, 3] (with
@@ -61,14 +61,14 @@ class Robotics:
     lowdim_only: bool = False
 
     def cook(self, sample: Sample, rng: np.random.Generator | None = None) -> dict[str, Any]:
-        """Return the sample's fields, not yet normalised. Raises `DataError`."""
+        """Return the sample's fields, not yet normalized. Raises `DataError`."""
         out = self.prepare(sample, rng)
         if isinstance(out.get(_IMAGES), _Encoded):
             out[_IMAGES] = out[_IMAGES].decoded()
         return out
 
     def prepare(self, sample: Sample, rng: np.random.Generator | None = None) -> dict[str, Any]:
-        """As `cook`, for `batch` alone: images may wait to be decoded where they are wanted, in the batch's array."""
+        """Return the fields as `cook` does, for `batch` only: images may be decoded later, into the batch's array."""
         tensors = tensor_fields(sample)
         if tensors is not None:
             if "actions" not in tensors:
@@ -106,7 +106,7 @@ class Robotics:
         try:
             return read_npz(sample.raw(LOWDIM), (*names, PAST_MASK, FUTURE_MASK), writable=False)
         except (ValueError, OSError, zipfile.BadZipFile, zlib.error, EOFError, KeyError, struct.error) as error:
-            raise bad_sample(sample, f"its {LOWDIM} cannot be read: {error}") from None
+            raise bad_sample(sample, f"{LOWDIM} cannot be read: {error}") from None
 
     def _images(self, sample: Sample) -> dict[str, Any]:
         parts: list[str | None] = []
@@ -117,7 +117,7 @@ class Robotics:
             parts.append(part)
         there = [part for part in parts if part is not None]
         if not there:
-            raise missing(sample, "image at all")
+            raise missing(sample, "images")
         mask = np.array([part is not None for part in parts])
         encoded = _Encoded(sample, there)
         if len(there) == len(parts):
@@ -140,23 +140,25 @@ class Robotics:
         return texts[int(rng.integers(len(texts)))] if rng is not None and len(texts) > 1 else texts[0]
 
     def batch(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Return a batch, normalised. Raises `DataError` if samples or their images do not go together."""
+        """Return a normalized batch. Raises `DataError` if the samples or their images differ in shape."""
         out = columns(samples)
         fields = out.pop(_FIELDS, None)
         if fields is None:
             return self._tensors(out)
         if not isinstance(out[PAST_MASK], np.ndarray) or any(not isinstance(v, np.ndarray) for v in fields.values()):
             raise DataError(
-                "samples of unlike windows are in one batch", kind="bad-window", fix="Give past and future."
+                "the samples of a batch have windows of different lengths",
+                kind="bad-window",
+                fix="Set lowdim_past_timesteps and lowdim_future_timesteps.",
             )
         if _IMAGES in out:
             out[_IMAGES] = _stacked(out[_IMAGES], self.settings.image_size, out["__key__"])
         anchor = int(out[_ANCHOR][0])
         if (out[_ANCHOR] != anchor).any():
             raise DataError(
-                f"the samples of a batch have their anchors at different steps ({sorted(set(out[_ANCHOR].tolist()))})",
+                f"the samples of a batch have their anchors at different steps: {sorted(set(out[_ANCHOR].tolist()))}",
                 kind="bad-window",
-                fix="Give a window around the anchor: lowdim_past_timesteps and lowdim_future_timesteps.",
+                fix="Set a window around the anchor with lowdim_past_timesteps and lowdim_future_timesteps.",
             )
         settings = self.settings
         done = {name: self._normalized(name, values, anchor) for name, values in fields.items()}
@@ -166,13 +168,13 @@ class Robotics:
         return out
 
     def _tensors(self, out: dict[str, Any]) -> dict[str, Any]:
-        """Tensors have no anchor: statistics of all steps apply, those per step from the first one on."""
+        """Normalize ``.pth`` fields. They have no anchor, so statistics per step are aligned with the first step."""
         for name in ("actions", "state"):
             if self.normalizer is not None and isinstance(out.get(name), np.ndarray):
                 named = self.normalizer.how.include
                 if named is not None and name not in named:
                     raise DataError(
-                        f"{name}.pth would not be normalized: the fields are {', '.join(named)}",
+                        f"{name}.pth would not be normalized: the fields to normalize are {', '.join(named)}",
                         record=str(out["__key__"][0]),
                         kind="no-statistics",
                         fix=f"Add {name!r} to action_fields or proprioception_fields, or set normalization.enabled to"
@@ -185,17 +187,21 @@ class Robotics:
         return values if self.normalizer is None else self.normalizer.apply(name, values, anchor)
 
     def denormalized(self, actions: npt.NDArray[np.float32], anchor: int, widths: Sequence[int]) -> dict[str, Any]:
-        """Return a model's actions, float32[..., T, A], as fields in their own units.
+        """Return a model's actions as fields in their own units.
 
         Args:
-            widths: channels of each action field, in their order.
+            actions: float32[..., T, A].
+            anchor: The step of `actions` that is the anchor.
+            widths: Number of channels of each action field, in order.
 
         Raises:
-            ConfigError: the widths are not those of the fields.
+            ConfigError: The widths do not match the fields.
         """
         names = self.settings.action_fields
         if len(names) != len(widths) or sum(widths) != actions.shape[-1]:
-            raise ConfigError(f"{actions.shape[-1]} channels are not {len(names)} fields of {list(widths)}")
+            raise ConfigError(
+                f"{actions.shape[-1]} channels do not match {len(names)} action fields of widths {list(widths)}"
+            )
         parts = np.split(actions, np.cumsum(widths)[:-1], axis=-1)
         if self.normalizer is None:
             return dict(zip(names, parts, strict=True))
@@ -204,24 +210,25 @@ class Robotics:
 
 @dataclass(frozen=True, slots=True)
 class _Encoded:
-    """The images of a sample as they are stored."""
+    """The encoded images of a sample."""
 
     sample: Sample
     parts: list[str]
 
     def decoded(self) -> list[npt.NDArray[Any]]:
+        """Return the decoded images."""
         return [_picture(self.sample, part) for part in self.parts]
 
 
 def _stacked(samples: list[_Encoded | list[npt.NDArray[Any]]], size: int | None, keys: Sequence[str]) -> Any:
-    """[B, images, H, W, 3]; resized [B, images, 3, size, size].
+    """Return images as [B, images, H, W, 3], or resized as [B, images, 3, size, size].
 
     Raises:
-        DataError: an image cannot be decoded, or they are not all of one size and kind.
+        DataError: An image cannot be decoded, or the images differ in size or dtype.
     """
     if all(isinstance(one, _Encoded) for one in samples):
         parts = [one.sample.raw(part) for one in samples for part in one.parts]  # type: ignore[union-attr]
-        together = decode_images(parts, "rgb8")  # in place: they are most of a batch's bytes
+        together = decode_images(parts, "rgb8")  # into one array without a copy: images are most of a batch's bytes
         if together is not None:
             together = together.reshape(len(samples), -1, *together.shape[1:])
             return together if size is None else _resized(together, size)
@@ -235,11 +242,11 @@ def _stacked(samples: list[_Encoded | list[npt.NDArray[Any]]], size: int | None,
             ready = image if size is None or image.ndim != 3 else resized(image, size, size)
             if ready.shape != first.shape or ready.dtype != first.dtype:
                 raise DataError(
-                    f"the images of a batch are of unlike sizes or kinds: {image.dtype}{list(image.shape)} here,"
+                    f"the images of a batch differ in size or dtype: {image.dtype}{list(image.shape)} here,"
                     f" {lists[0][0].dtype}{list(lists[0][0].shape)} in {keys[0]!r}",
                     record=key,
                     kind="unlike-images",
-                    fix="Set image_size to resize them, or name cameras of one kind in camera_names.",
+                    fix="Set image_size to resize them, or use cameras of one kind in camera_names.",
                 )
             place[...] = ready
     return out
@@ -258,7 +265,7 @@ def _json(sample: Sample, part: str, kind: Any) -> Any:
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise bad_sample(sample, f"its {part} is invalid: {json_fault(data, error)}") from None
+        raise bad_sample(sample, f"{part} is invalid: {json_fault(data, error)}") from None
 
 
 def _field(sample: Sample, lowdim: Mapping[str, npt.NDArray[Any]], name: str, cut: Window) -> npt.NDArray[np.float32]:
@@ -266,16 +273,16 @@ def _field(sample: Sample, lowdim: Mapping[str, npt.NDArray[Any]], name: str, cu
     if value is None:
         with zipfile.ZipFile(io.BytesIO(sample.raw(LOWDIM))) as file:
             known = [part.removesuffix(".npy") for part in file.namelist()]
-        what = f"its {LOWDIM} has no field {name!r}{did_you_mean(name, known)}"
-        raise bad_sample(sample, what, "missing-field", f"Name fields that it has: {', '.join(known)}.")
+        what = f"{LOWDIM} has no field {name!r}{did_you_mean(name, known)}"
+        raise bad_sample(sample, what, "missing-field", f"Use the fields that it has: {', '.join(known)}.")
     if value.dtype.kind not in "fiub" or value.ndim not in (1, 2) or len(value) < cut.stop:
-        raise bad_sample(sample, f"its field {name!r} is {value.dtype}{list(value.shape)}, expected numbers [T, C]")
+        raise bad_sample(sample, f"the field {name!r} is {value.dtype}{list(value.shape)}, expected numbers [T, C]")
     taken = np.asarray(value[cut.start : cut.stop], np.float32)
     return taken[:, None] if taken.ndim == 1 else taken
 
 
 def _picture(sample: Sample, part: str) -> npt.NDArray[Any]:
-    """uint8[H, W, 3]; the depth in millimetres of a 16-bit grey PNG as uint16[H, W]."""
+    """Return an image as uint8[H, W, 3], or a 16-bit grey PNG (depth in millimeters) as uint16[H, W]."""
     if part.endswith(".png"):
         data = sample.raw(part)
         if data[12:16] == b"IHDR" and data[24:26] == b"\x10\x00":
@@ -284,5 +291,5 @@ def _picture(sample: Sample, part: str) -> npt.NDArray[Any]:
             try:
                 return np.asarray(Image.open(io.BytesIO(data)), np.uint16)
             except (OSError, SyntaxError, ValueError) as error:
-                raise bad_sample(sample, f"its depth image {part} cannot be decoded: {error}") from None
+                raise bad_sample(sample, f"the depth image {part} cannot be decoded: {error}") from None
     return picture(sample, part)

@@ -1,4 +1,4 @@
-"""Windows of time around an anchor: which steps of a sample's fields are taken, and which of them are data."""
+"""Select the steps of a sample's fields in a window of time around an anchor, with masks of the real data."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ PAST_MASK, FUTURE_MASK = "past_mask", "future_mask"
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Steps around the anchor of one sample.
+    """Window of steps around the anchor of one sample.
 
     Attributes:
-        start, stop: the steps taken.
-        anchor: the anchor's step among them.
-        past_mask, future_mask: bool[stop - start], steps that are data before the anchor, and from it on; both are
-            False if the episode had no such step and another was copied.
+        start, stop: The range of steps.
+        anchor: The anchor's step within the window.
+        past_mask, future_mask: bool[stop - start], true for data before the anchor, and from the anchor on. Both are
+            False for padding: a copy of another step, where the episode had none.
     """
 
     start: int
@@ -34,23 +34,24 @@ def window(lowdim: Mapping[str, npt.NDArray[Any]], anchor: int, past: int | None
     """Return the window of a sample.
 
     Args:
-        lowdim: with ``past_mask`` and ``future_mask``, bool[T].
-        past, future: steps before and behind the anchor; None for all.
+        lowdim: Fields with ``past_mask`` and ``future_mask``, bool[T].
+        anchor: The anchor's step in the sample.
+        past, future: Number of steps before and after the anchor; None for all.
 
     Raises:
-        ValueError: there are no masks, or the window is not in the sample; says which.
+        ValueError: The masks are missing or invalid, or the window exceeds the sample.
     """
     masks = [lowdim.get(name) for name in (PAST_MASK, FUTURE_MASK)]
     if any(mask is None or mask.ndim != 1 for mask in masks) or masks[0].shape != masks[1].shape:  # type: ignore[union-attr]
-        raise ValueError("it needs past_mask and future_mask, one value for each step")
+        raise ValueError("past_mask and future_mask are required, with one value for each step")
     steps = len(masks[0])  # type: ignore[arg-type]
     if not 0 <= anchor < steps:
-        raise ValueError(f"its anchor is step {anchor}, and there are {steps} steps")
+        raise ValueError(f"the anchor is step {anchor}, but the sample has {steps} steps")
     start = 0 if past is None else anchor - past
     stop = steps if future is None else anchor + future + 1
     if start < 0 or stop > steps:
         raise ValueError(
-            f"a window of {past} steps before and {future} behind the anchor is wanted,"
+            f"the sample is too short for a window of {past} steps before and {future} after the anchor:"
             f" it has {anchor} and {steps - anchor - 1}"
         )
     cut = [np.asarray(mask[start:stop], bool) for mask in masks]  # type: ignore[index]
@@ -58,5 +59,5 @@ def window(lowdim: Mapping[str, npt.NDArray[Any]], anchor: int, past: int | None
 
 
 def joined(fields: Sequence[npt.NDArray[np.float32]], like: tuple[int, ...]) -> npt.NDArray[np.float32]:
-    """Fields float32[..., T, C] side by side on their last axis; without any, float32[*like, 0]."""
+    """Concatenate fields float32[..., T, C] on their last axis; without fields return float32[*like, 0]."""
     return np.concatenate(fields, axis=-1) if fields else np.zeros((*like, 0), np.float32)

@@ -1,6 +1,6 @@
-"""VLA Foundry's modalities: how samples are decoded, and how batches are made of them.
+"""VLA Foundry's modalities: decode samples and collate them into batches.
 
-A modality has two functions: ``cook(sample, rng)`` gives the sample's fields as a dict of arrays and text, ``batch`` a
-dict of columns. Both forms of each modality are read: fields of tensors (``input_ids.pth``), as VLA Foundry's
-documentation has them, and those that its code reads.
+A modality has two methods: ``cook(sample, rng)`` returns the sample's fields as a dict of arrays and text, ``batch``
+returns a dict of columns. Each modality supports two forms of samples: tensor fields (``input_ids.pth``), as in VLA
+Foundry's documentation, and the files that VLA Foundry's code reads.
 """

@@ -1,4 +1,4 @@
-"""Images with captions: ``txt`` and ``jpg``, ``png``, ``jpeg`` or ``webp``; or ``.pth`` fields."""
+"""Modality of images with captions: ``txt`` and ``jpg``, ``png``, ``jpeg`` or ``webp``; or ``.pth`` fields."""
 
 from __future__ import annotations
 
@@ -16,22 +16,26 @@ from feedmill.samples.vla.columns import columns
 from feedmill.samples.vla.text import missing, tensor_fields
 
 IMAGES = ("jpg", "png", "jpeg", "webp")
-"""Suffixes of an image, in the order in which they are looked for."""
+"""Suffixes of images, in order of preference."""
 
 
 @dataclass(frozen=True, slots=True)
 class Captions:
-    """Images with captions.
+    """Modality of images with captions.
 
     Attributes:
-        image_size: resize images to this height and width: ``pixel_values`` float32[3, S, S] instead of ``image``
-            uint8[H, W, 3].
+        image_size: Resize images to this height and width. Samples then have ``pixel_values`` float32[3, S, S] instead
+            of ``image`` uint8[H, W, 3].
     """
 
     image_size: int | None = None
 
     def cook(self, sample: Sample, rng: np.random.Generator | None = None) -> dict[str, Any]:  # noqa: ARG002
-        """``image`` (or ``pixel_values``) and ``text``. Raises `DataError`; ``missing-part`` without one of both."""
+        """Return ``image`` (or ``pixel_values``) and ``text``.
+
+        Raises:
+            DataError: A part cannot be decoded, or is missing (``missing-part``).
+        """
         fields = tensor_fields(sample)
         if fields is not None:
             if "pixel_values" not in fields:
@@ -51,7 +55,7 @@ class Captions:
         return {**out, "pixel_values": resized(image, self.image_size, self.image_size)}
 
     def batch(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Columns; images of unlike sizes are padded at their right and bottom."""
+        """Return columns. Images of different sizes are padded at the right and bottom."""
         return columns(samples)
 
 
@@ -59,7 +63,7 @@ _RGB = Decoder()
 
 
 def picture(sample: Sample, name: str) -> npt.NDArray[np.uint8]:
-    """Return an image part as uint8[H, W, 3], whatever the dataset's own decoder makes of it. Raises `DataError`."""
+    """Return an image part as uint8[H, W, 3], regardless of the dataset's decoder. Raises `DataError`."""
     try:
         found: npt.NDArray[np.uint8] = _RGB(name, sample.raw(name))
         return found
@@ -68,7 +72,7 @@ def picture(sample: Sample, name: str) -> npt.NDArray[np.uint8]:
 
 
 def resized(image: npt.NDArray[np.uint8], height: int, width: int) -> npt.NDArray[np.float32]:
-    """Return an image uint8[H, W, 3] as float32[3, height, width], bilinear between the pixels' middles."""
+    """Resize an image uint8[H, W, 3] to float32[3, height, width], bilinear between the centers of pixels."""
     planes = np.moveaxis(image, -1, 0).astype(np.float32)
     for axis, size in ((1, height), (2, width)):
         old = planes.shape[axis]

@@ -1,4 +1,4 @@
-"""Columns of a batch: stacked where samples are alike, padded where they are sequences of unlike lengths."""
+"""Collate samples into columns of a batch: stack arrays of one shape, pad arrays of different lengths."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from typing import Any
 import numpy as np
 
 PADDING: Mapping[str, int] = {"labels": -100}
-"""What fills the ends of short sequences, 0 for all other fields: a label of -100 is ignored by the loss."""
+"""Field -> padding value of short sequences; 0 for other fields. The loss ignores a label of -100."""
 
 
 def columns(samples: Sequence[Mapping[str, Any]], padding: Mapping[str, int] = PADDING) -> dict[str, Any]:
-    """A batch of samples: arrays of one shape ``[...]`` become ``[B, ...]``, lists of numbers arrays, all else lists.
+    """Return the columns of a batch.
 
-    Arrays of one dtype and number of dimensions are padded at their ends; a field that a sample lacks is None there.
+    Arrays of one shape ``[...]`` become ``[B, ...]``. Arrays that differ in shape, but not in dtype and number of
+    dimensions, are padded at their ends. Integers and booleans become arrays, all other values lists. If a sample lacks
+    a field, its value is None.
     """
     names = dict.fromkeys(name for sample in samples for name in sample)
     return {name: column([sample.get(name) for sample in samples], padding.get(name, 0)) for name in names}
 
 
 def column(values: list[Any], fill: int = 0) -> Any:
-    """One field of all samples."""
+    """Return one field of all samples as a column."""
     first = values[0]
     if isinstance(first, dict) and all(isinstance(value, dict) and set(value) == set(first) for value in values):
         return {name: column([value[name] for value in values], fill) for name in first}

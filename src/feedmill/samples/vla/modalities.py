@@ -1,4 +1,4 @@
-"""The modalities by their names in ``dataset_modality``."""
+"""Select a modality by its name in ``dataset_modality``."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from feedmill.samples.vla.text import RawText, Tokenize, TokenizedText
 
 
 class Modality(Protocol):
-    """How samples are decoded, and how batches are made of them."""
+    """Interface of a modality: decodes samples and collates batches."""
 
     def cook(self, sample: Sample, rng: np.random.Generator | None = None) -> dict[str, Any]:
-        """The fields of one sample."""
+        """Return the fields of one sample."""
 
     def batch(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """A dict of columns."""
+        """Return a batch as a dict of columns."""
 
 
 ROBOTICS = "robotics"
@@ -39,12 +39,13 @@ def modality(
     """Return a modality with VLA Foundry's settings.
 
     Args:
-        config: the ``data`` settings of a run: ``seq_len``, ``image_size``, ``proprioception_fields``, ...
-        folders: of the manifests, for what robotics settings leave to the data.
-        tokenize: for untokenized text.
+        name: Name of the modality.
+        config: The ``data`` settings of a run: ``seq_len``, ``image_size``, ``proprioception_fields``, ...
+        folders: Folders of the manifests, for robotics settings that come from the data.
+        tokenize: Tokenizer of untokenized text.
 
     Raises:
-        ConfigError: there is no such modality, or a setting is wrong.
+        ConfigError: The modality is unknown, or a setting is invalid.
     """
     given = config or {}
     if name == "text":
@@ -56,7 +57,7 @@ def modality(
     if name != ROBOTICS:
         known = list(MODALITIES)
         raise ConfigError(
-            f"the modality {name!r} is not known{did_you_mean(name, known)}", fix=f"Known: {', '.join(known)}."
+            f"unknown modality {name!r}{did_you_mean(name, known)}", fix=f"Use one of {', '.join(known)}."
         )
     settings = RoboticsSettings.of(given, folders)
     paths = given.get("dataset_statistics") or []
@@ -64,20 +65,20 @@ def modality(
         return Robotics(settings)
     if not paths:
         raise ConfigError(
-            "normalisation needs statistics",
+            "normalization requires statistics",
             kind="no-statistics",
-            fix="Name a stats.json for each dataset in dataset_statistics ('feedmill vla stats' makes one),"
+            fix="Set dataset_statistics to a stats.json for each dataset ('feedmill vla stats' computes it),"
             " or set normalization.enabled to false.",
         )
     how = settings.normalization
     include = tuple(dict.fromkeys((*settings.proprioception_fields, *settings.action_fields)))
     if not include:
         raise ConfigError(
-            "normalization is on, and no field is named: nothing would be normalized",
+            "normalization is enabled, but there are no fields to normalize",
             kind="no-fields",
             fix="Set action_fields and proprioception_fields, or normalization.enabled to false.",
         )
-    # as in VLA Foundry, an entry of field_configs counts for the field of exactly this name
+    # As in VLA Foundry, an entry of field_configs applies only to the field of exactly this name.
     how = replace(how, include=include, fields={name: own for name, own in how.fields.items() if name in include})
     if len(paths) == 1:
         return Robotics(settings, Normalizer(read_entries(paths[0]), how))

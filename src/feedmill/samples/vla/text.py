@@ -1,4 +1,4 @@
-"""Text: token ids (``json.gz``, or ``.pth`` fields), and documents that are still to be tokenized (``json``)."""
+"""Modalities of text: token ids (``json.gz``, or ``.pth`` fields), and untokenized documents (``json``)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from feedmill.storage.codec import gunzip
 
 TENSOR = ".pth"
 Tokenize = Callable[[Sequence[str]], Sequence[npt.NDArray[np.integer[Any]]]]
-"""Texts -> token ids of each."""
+"""Function of texts -> token ids of each text."""
 
 _TEXT = "text"
 
 
 def tensor_fields(sample: Sample) -> dict[str, Any] | None:
-    """Return the ``.pth`` parts by name without it; None if the sample has none. Raises `DataError`."""
+    """Return the ``.pth`` parts by name without the suffix; None if the sample has none. Raises `DataError`."""
     names = [name for name in sample if name.endswith(TENSOR)]
     if not names:
         return None
@@ -38,7 +38,7 @@ def tensor_fields(sample: Sample) -> dict[str, Any] | None:
 
 
 def missing(sample: Sample, what: str) -> DataError:
-    """Return the error for a sample without a part that its modality needs."""
+    """Return the error for a sample that lacks a part required by its modality."""
     source = sample.source
     return DataError(
         f"the sample has no {what} (it has: {', '.join(sorted(sample)) or 'nothing'})",
@@ -46,31 +46,32 @@ def missing(sample: Sample, what: str) -> DataError:
         record=sample.key,
         offset=source.offset,
         kind="missing-part",
-        fix="Fix the sample or leave it out, or correct dataset_modality.",
+        fix="Fix or remove the sample, or correct dataset_modality.",
     )
 
 
-def bad_sample(sample: Sample, what: str, kind: str = "bad-part", fix: str = "Fix it or leave it out.") -> DataError:
-    """Return the error for a sample whose content is not what its modality needs."""
+def bad_sample(sample: Sample, what: str, kind: str = "bad-part", fix: str = "Fix or remove the sample.") -> DataError:
+    """Return the error for a sample whose content is invalid for its modality."""
     source = sample.source
     return DataError(what, file=source.where, record=sample.key, offset=source.offset, kind=kind, fix=fix)
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizedText:
-    """Sequences of token ids.
+    """Modality of sequences of token ids.
 
     Attributes:
-        seq_len: samples need more tokens than this (a target for each); longer ones are cut to ``seq_len + 1`` from a
-            random place. None takes them as they are.
+        seq_len: Number of input tokens. Samples must have more tokens than this (one target for each input); longer
+            samples are cut to ``seq_len + 1`` tokens from a random position. None keeps samples as they are.
 
-    A sample gives ``input_ids`` int64[S], and with tensors whatever else it has (``labels``, ``attention_mask``).
+    A sample has ``input_ids`` int64[S]; samples of tensor fields also keep their other fields (``labels``,
+    ``attention_mask``).
     """
 
     seq_len: int | None = None
 
     def cook(self, sample: Sample, rng: np.random.Generator | None = None) -> dict[str, Any]:
-        """Return the sample's fields. Raises `DataError`; of kind ``too-short`` where it has too few tokens."""
+        """Return the sample's fields. Raises `DataError`, with kind ``too-short`` if it has too few tokens."""
         fields = tensor_fields(sample)
         if fields is not None:
             if "input_ids" not in fields:
@@ -81,7 +82,11 @@ class TokenizedText:
         ids = self._ids(sample)
         if self.seq_len is not None:
             if len(ids) <= self.seq_len:
-                raise bad_sample(sample, f"it has {len(ids)} tokens, {self.seq_len + 1} are needed", "too-short")
+                raise bad_sample(
+                    sample,
+                    f"the sample is too short: it has {len(ids)} tokens, expected {self.seq_len + 1}",
+                    "too-short",
+                )
             spare = len(ids) - self.seq_len - 1
             start = int(rng.integers(spare + 1)) if spare and rng is not None else 0
             ids = ids[start : start + self.seq_len + 1]
@@ -94,10 +99,10 @@ class TokenizedText:
         except DataError as error:
             raise locate(error, sample.source, f"{sample.key}.json.gz") from None
         except (OSError, EOFError, ValueError, OverflowError) as error:
-            raise bad_sample(sample, f"its json.gz is not a list of token ids: {error}") from None
+            raise bad_sample(sample, f"json.gz is not a list of token ids: {error}") from None
 
     def batch(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Columns; ``attention_mask`` is None if no sample has one."""
+        """Return columns; ``attention_mask`` is None if no sample has one."""
         out = columns(samples)
         if all(value is None for value in out.get("attention_mask", (None,))):
             out["attention_mask"] = None
@@ -106,14 +111,15 @@ class TokenizedText:
 
 @dataclass(frozen=True, slots=True)
 class RawText:
-    """Documents, tokenized when a batch is made of them.
+    """Modality of documents that are tokenized when a batch is collated.
 
     Attributes:
-        tokenize: texts to token ids; without it batches have ``text``.
-        seq_len: ids are cut to ``seq_len + 1`` or filled up with `pad`.
-        pad: the id that fills; ``attention_mask`` is False there.
+        tokenize: Texts -> token ids; without it batches have ``text``.
+        seq_len: Token ids are cut or padded to ``seq_len + 1``.
+        pad: The padding id; ``attention_mask`` is False there.
 
-    A member that begins with ``{`` and is JSON with a "text" is that text; any other is itself the text.
+    If a ``json`` part begins with ``{`` and is JSON with a "text", the text is that field. Otherwise the whole part is
+    the text.
     """
 
     tokenize: Tokenize | None = None
@@ -130,16 +136,16 @@ class RawText:
         try:
             text = sample.raw("json").decode()
         except UnicodeDecodeError as error:
-            raise bad_sample(sample, f"its text is not UTF-8 ({error})") from None
+            raise bad_sample(sample, f"the text is not valid UTF-8: {error}") from None
         return {"__key__": sample.key, _TEXT: _text_of(text)}
 
     def batch(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """``text`` as a list, or ``input_ids`` int64[B, seq_len + 1] and ``attention_mask`` bool of that shape."""
+        """Return ``text`` as a list, or ``input_ids`` int64[B, seq_len + 1] and ``attention_mask`` of that shape."""
         out = columns(samples)
         if self.tokenize is None or _TEXT not in out:
             return out
         if self.seq_len is None:
-            raise ConfigError("tokenized text needs a length", fix="Give seq_len.")
+            raise ConfigError("tokenizing text requires a sequence length", fix="Set seq_len.")
         ids = np.full((len(samples), self.seq_len + 1), self.pad, np.int64)
         mask = np.zeros(ids.shape, bool)
         for row, found in enumerate(self.tokenize(out.pop(_TEXT))):
