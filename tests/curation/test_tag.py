@@ -301,7 +301,7 @@ def test_documents_are_not_written_over(tmp_path: Path, options: dict[str, Any])
         ({"taggers": ["c4_v2=x"]}, "takes no file"),
         ({"taggers": ["lingua_doc_v1"]}, "Dolma has"),
         ({"taggers": ["ft_lang_id_doc_v1"]}, "models are not downloaded"),
-        ({"taggers": ["ft_lang_id_doc_v1=no.bin"]}, "is not here"),
+        ({"taggers": ["ft_lang_id_doc_v1=no.bin"]}, "does not exist"),
         ({"name": "7up"}, "digit"),
         ({"name": "../documents"}, "not a valid name"),
         ({"name": "\udcff"}, "not valid UTF-8"),

@@ -258,7 +258,7 @@ def _warn_of_stale(stale: Sequence[str], report: MixReport) -> None:
     report.stale = len(stale)
     if stale:
         shown = ", ".join(stale[:3]) + (", ..." if len(stale) > 3 else "")
-        report.warnings.append(f"{len(stale)} attribute files were made of other documents (allowed): {shown}")
+        report.warnings.append(f"{len(stale)} attribute files were computed from other documents (allowed): {shown}")
 
 
 def _make(shard: Shard) -> tuple[Counts, int]:
