@@ -383,7 +383,7 @@ def test_looking_up_only_needs_no_lock(tmp_path):
 def test_no_processes_are_refused(tmp_path, wrong):
     write_documents(tmp_path, FILES[0])
     settings = BloomOptions(file=f"{tmp_path}/seen.bin", items=100, false_positives=1e-6)
-    with pytest.raises(ConfigError, match="processes"):
+    with pytest.raises(ConfigError, match="number of workers"):
         find_duplicates([f"{tmp_path}/documents"], options("paragraphs"), bloom=settings, **wrong)
 
 
