@@ -145,7 +145,7 @@ def test_rows_of_another_source_are_of_other_documents() -> None:
         if not fails:
             assert run().streams[0].counts.kept == 2
             continue
-        with pytest.raises(DataError, match=r"'line 1'.*the source 'news', but .* is of 'wiki'"):
+        with pytest.raises(DataError, match=r"'line 1'.*the source 'news', but .* to 'wiki'"):
             run()
 
 
