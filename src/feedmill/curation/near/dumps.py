@@ -199,8 +199,7 @@ def add_dump(
 
     Args:
         report: Receives the results.
-        run: Fingerprint of the run. If the same run added the last dump, its results are reported again unless `told`.
-        told: Whether an earlier run wrote its manifests, and so has reported these results.
+        run: Fingerprint of the run. If the same run added the last dump but did not finish, its results are reported.
 
     Raises:
         ConfigError: A file changed after it was added.

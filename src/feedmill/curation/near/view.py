@@ -126,7 +126,7 @@ class View:
     def decisions(self, numbers: Ints) -> tuple[Ints, Ints]:
         """Return the first and the kept document of each document's cluster, int64[n] each.
 
-        A document without a cluster stands for itself. No document may be of a dump that has no clusters yet.
+        Both are the document itself if it has no cluster. All documents must be in dumps whose clusters were written.
         """
         roots, kept = numbers.copy(), numbers.copy()
         firsts = np.array([plan["first"] for plan in self.plans], np.int64)

@@ -35,7 +35,7 @@ def load_tokenizer(path: str) -> Any:
         return Tokenizer.from_file(path)
     except Exception as error:  # the package raises nothing more precise
         raise ConfigError(
-            f"this file is not a tokenizer: {error}", file=path, fix="Give the path of a tokenizer.json."
+            f"this file is not a tokenizer: {error}", file=path, fix="Pass the path of a tokenizer.json."
         ) from None
 
 

@@ -73,7 +73,7 @@ def _read_list(path: str, domains: bool, _state: tuple[int, int, int] | None) ->
     with open(path, encoding="utf-8", errors="replace") as lines:
         found = frozenset(entry for line in lines for entry in _entries(line.strip().lower(), domains) if entry)
     if not found:
-        raise ConfigError("this URL list has no entries", file=path, kind="empty-list", fix="Give another file.")
+        raise ConfigError("this URL list has no entries", file=path, kind="empty-list", fix="Pass another file.")
     return found
 
 
