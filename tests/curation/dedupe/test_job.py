@@ -321,7 +321,7 @@ def test_command_line(tmp_path):
     assert done.returncode == 0 and report["rows"] == sum(map(len, FILES)) and report["name"] == "dup_documents"
     assert Path(tmp_path / "attributes/dup_documents/part-0.jsonl.gz").exists()
     done = subprocess.run(command("dedupe", "documents", "--by", "lines"), cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 1 and "no --by lines" in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 1 and "unknown unit --by lines" in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("processes", [1, 2])
