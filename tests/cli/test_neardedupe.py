@@ -56,7 +56,7 @@ def test_for_programs(folder: Path) -> None:
     ("words", "said"),
     [
         (["documents/*.zst"], "documents/*.zst: no files match this pattern"),
-        (["documents/*", "--threshold", "2"], "there is no Jaccard similarity of 2.0"),
+        (["documents/*", "--threshold", "2"], "the threshold must be above 0 and up to 1, not 2.0"),
         (["documents/*", "--bands", "3"], "3 bands of 0 rows are invalid"),
         (["elsewhere/*"], "elsewhere/*: no files match this pattern"),
     ],

@@ -69,7 +69,7 @@ def test_a_mix_that_keeps_nothing_leaves_nothing() -> None:
             run("$.nothing")
         assert not list(Path("out").iterdir())
     report = run("$.nothing", allow_empty=True)
-    assert report.warnings == ["stream m: none of 3 documents is kept"] and len(list(Path("out").iterdir())) == 1
+    assert report.warnings == ["stream m: none of 3 documents was kept"] and len(list(Path("out").iterdir())) == 1
     assert run("$.nothing", stream={"rate": 0}).streams[0].counts.kept == 0  # as the user wants it
     assert run("$.id").streams[0].counts.kept == 3
 

@@ -67,10 +67,10 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "odd"
     path.write_text("not a model")
     for name in ("fasttext_doc", "tokens"):
-        with pytest.raises(ConfigError, match="this is no"):
+        with pytest.raises(ConfigError, match="is not a"):
             attributes([TEXT], f"{name}={path}")
     path.write_text("# nothing\n")
-    with pytest.raises(ConfigError, match="empty"):
+    with pytest.raises(ConfigError, match="no entries"):
         attributes([TEXT], f"url_list={path}")
     with pytest.raises(ConfigError, match="not downloaded"):
         from feedmill.curation.fasttexts import load_model

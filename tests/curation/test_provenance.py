@@ -98,7 +98,7 @@ def test_the_user_may_go_on_knowingly() -> None:
     write(OTHER)
     report = run(allow_stale=True)
     assert report.stale == 1 == report.as_dict()["stale"]
-    assert "1 attribute files were made of other documents" in report.warnings[0]
+    assert "1 attribute files were computed from other documents" in report.warnings[0]
     write_lines(Path(DOCUMENTS), [json.dumps({"id": n, "text": OTHER}) for n in "ac"])
     with pytest.raises(DataError, match='the id "b"'):  # rows have to line up all the same
         run(allow_stale=True)
@@ -145,7 +145,7 @@ def test_rows_of_another_source_are_of_other_documents() -> None:
         if not fails:
             assert run().streams[0].counts.kept == 2
             continue
-        with pytest.raises(DataError, match=r"'line 1'.*the source 'news', but .* is of 'wiki'"):
+        with pytest.raises(DataError, match=r"'line 1'.*the source 'news', but .* to 'wiki'"):
             run()
 
 
@@ -165,7 +165,7 @@ def test_manifests_of_earlier_versions_have_no_hashes() -> None:
     path.write_text(json.dumps(manifest))
     assert run().stale == 0
     write()  # the same bytes, but nobody can tell
-    with pytest.raises(DataError, match="Make the attributes again"):
+    with pytest.raises(DataError, match="Compute the attributes again"):
         run()
 
 

@@ -52,7 +52,7 @@ def test_personal_data_as_a_share_of_the_text() -> None:
 @pytest.mark.parametrize("name", ["pii_regex_v1", "pii_regex_with_counts_v2"])
 def test_personal_data_in_texts_without_words(name: str) -> None:
     assert attributes([" \n"], name)[0][f"{name}__doc"] == [[0, 2, -1.0]]
-    with pytest.raises(DataError, match="has none"):
+    with pytest.raises(DataError, match="has no words"):
         attributes(["words", " \n"], name, exact=True)
     assert attributes([" \n"], "pii_regex_v2", exact=True)[0]["pii_regex_v2__doc"] == [[0, 2, -1.0]]
 
@@ -163,7 +163,7 @@ def test_licences_are_found_in_pages() -> None:
         "cc_re__cc_publicdomain_zero_1_0_fr": [[0, 4, 0.75]],
         "cc_re_fast__cc_by_nc": [[0, 4, 1.0]],
     }
-    with pytest.raises(DataError, match="no text 'html'"):
+    with pytest.raises(DataError, match="no string 'html'"):
         attributes(["text"], "cc_re")
 
 

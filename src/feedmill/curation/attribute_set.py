@@ -1,4 +1,4 @@
-"""Manifest of an attribute set: its inputs, options, and files.
+"""Manifest of an attribute set: its inputs, options and files.
 
 It is stored at ``attributes/<name>/.feedmill/manifest.json``::
 
@@ -8,8 +8,8 @@ It is stored at ``attributes/<name>/.feedmill/manifest.json``::
                                   "documents": {"path": "documents/web/0.jsonl.gz",
                                                 "size": 456, "version": "...", "xxh3": "<of the stored bytes>"}}}}
 
-`ids` is a digest of the ids as compact JSON, each with a newline, so two files with the same rows in the same order
-have the same digest. An entry is ignored if its documents have changed since.
+`ids` is a digest of the ids as compact JSON, each followed by a newline. Two files with the same rows in the same order
+have the same digest. An entry is ignored if its documents have changed since it was written.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ def set_store(store: Store, name: str) -> Store:
 
 
 def refuse_blocked(store: Store, folder: str = "") -> None:
-    """Raise `ConfigError` if a file has the name of the folder of records in an attribute set.
+    """Raise `ConfigError` if a file has the name of the records folder of an attribute set.
 
-    Dolma's patterns match hidden names: of a folder ``.feedmill`` among documents, which earlier versions wrote, its
-    ``dedupe`` makes an empty attribute file of this name.
+    Dolma's ``dedupe`` can create such a file. Its patterns match hidden names, so it writes an empty attribute file for
+    a folder ``.feedmill`` among the documents, which earlier versions wrote.
 
     Args:
-        folder: the attribute set's, in the store.
+        folder: Folder of the attribute set in the store.
     """
     path = f"{folder}/{FOLDER}" if folder else FOLDER
     if is_local_file(store.locate(path)):
         raise ConfigError(
-            "this is a file, and a folder of this name is needed for records of the attribute set; Dolma makes such a"
-            f" file where a pattern matches a folder {FOLDER!r} among documents",
+            "this is a file: the records of the attribute set need a folder of this name. Dolma creates such a file"
+            f" if a pattern matches a folder {FOLDER!r} among the documents",
             file=store.locate(path),
             kind="blocked-records",
             fix="Delete the file.",
@@ -60,10 +60,10 @@ def refuse_blocked(store: Store, folder: str = "") -> None:
 
 
 def read_manifest(store: Store, name: str) -> dict[str, Any] | None:
-    """Return the manifest; None if there is none, or none of a supported version.
+    """Return the manifest, or None if it does not exist or has an unsupported version.
 
     Raises:
-        DataError: the file is not a manifest.
+        DataError: The file is not a manifest.
     """
     path = manifest_path(name)
     if not store.exists(path):
@@ -73,32 +73,32 @@ def read_manifest(store: Store, name: str) -> dict[str, Any] | None:
     except orjson.JSONDecodeError as error:
         raise _damaged(store, path, str(error)) from None
     if not isinstance(found, dict) or not isinstance(found.get("files"), dict):
-        raise _damaged(store, path, "it has no files")
+        raise _damaged(store, path, "it has no 'files'")
     return found if found.get("version") == VERSION else None
 
 
 def write_manifest(store: Store, name: str, manifest: dict[str, Any]) -> None:
-    """Write the manifest; its keys are sorted, so that equal runs write equal bytes."""
+    """Write the manifest. Its keys are sorted, so that equal runs write equal bytes."""
     whole = {"version": VERSION, "feedmill": __version__, **manifest}
     store.write_bytes(manifest_path(name), orjson.dumps(whole, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
 
 
 def digest_ids(ids: Iterable[bytes], digest: xxhash.xxh3_128 | None = None) -> xxhash.xxh3_128:
-    """Add ids (compact JSON) to a digest."""
+    """Add ids (compact JSON) to a digest, by default a new one, and return it."""
     digest = xxhash.xxh3_128() if digest is None else digest
     digest.update(b"".join([part for one in ids for part in (one, b"\n")]))
     return digest
 
 
 def fingerprint(*values: Any) -> str:
-    """Return a digest of plain data."""
+    """Return a digest of values that can be written as JSON."""
     return xxhash.xxh3_128_hexdigest(orjson.dumps(values, option=orjson.OPT_SORT_KEYS))
 
 
 def _damaged(store: Store, path: str, why: str) -> DataError:
     return DataError(
-        f"the manifest is damaged ({why})",
+        f"the manifest is corrupt: {why}",
         file=store.locate(path),
         kind="bad-manifest",
-        fix="Delete it and run again.",
+        fix="Delete the file and run again.",
     )

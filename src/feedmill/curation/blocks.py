@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 LARGE = 32 << 20
-"""Bytes of a file, as stored, above which it may be cut."""
+"""Stored size in bytes above which a file can be split."""
 
 
 class Block(NamedTuple):
-    """Lines of a file, and the number of the first line, from 1."""
+    """Lines of a file, and the number of the first one, from 1."""
 
     line: int
     lines: bytes
@@ -28,10 +28,12 @@ def blocks(chunks: Iterable[bytes]) -> Iterator[Block]:
 
 
 def first_to_cut(sizes: Iterable[int], workers: int) -> int:
-    """Return how many of the largest files to split over all workers: those that would keep one worker busy alone.
+    """Return how many of the largest files to split over all workers.
+
+    A file is split if it is larger than `LARGE` and than the share of one worker.
 
     Args:
-        sizes: in bytes, in descending order.
+        sizes: File sizes in bytes, in descending order.
     """
     sizes = list(sizes)
     return sum(workers > 1 and size > max(LARGE, sum(sizes) / workers) for size in sizes)

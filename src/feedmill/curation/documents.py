@@ -1,4 +1,4 @@
-"""Decode batches of documents: rows of JSON to validated ids, texts and sources, and to code points for kernels."""
+"""Decode batches of documents: JSON rows to validated ids, texts and sources, and texts to code points for kernels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Table = npt.NDArray[np.int64]
 
 
 class Row(msgspec.Struct, gc=False):
-    """The fields of a document that taggers read; other fields are ignored."""
+    """Fields of a document that taggers read. Other fields are ignored."""
 
     id: str | int
     text: str
@@ -30,13 +30,13 @@ class Row(msgspec.Struct, gc=False):
 
 
 class RowWithMetadata(Row, gc=False):
-    """A row with the metadata that some taggers need."""
+    """`Row` with the metadata that some taggers need."""
 
     metadata: dict[str, Any] | None = None
 
 
 class StrictRow(Row, gc=False):
-    """A row with the types that Dolma requires: ids and both times must be text."""
+    """`Row` with the types that Dolma requires: ids and both times must be strings."""
 
     id: str
     added: str = ""
@@ -44,7 +44,7 @@ class StrictRow(Row, gc=False):
 
 
 class StrictRowWithMetadata(RowWithMetadata, gc=False):
-    """Both."""
+    """`RowWithMetadata` with the types that Dolma requires."""
 
     id: str
     added: str = ""
@@ -64,10 +64,10 @@ class Batch:
     """Consecutive documents of a file.
 
     Attributes:
-        rows: the decoded rows.
-        exact: whether taggers reproduce Dolma's known defects.
-        line: number of the first row in its file, from 1.
-        codes, offsets: uint32[characters], int64[n + 1]: all texts as code points, and the offset of each.
+        rows: The decoded rows.
+        exact: Whether taggers reproduce Dolma's known defects.
+        line: Number of the first row in its file, from 1.
+        codes, offsets: All texts as code points, uint32[characters], and the offset of each text, int64[n + 1].
     """
 
     rows: Sequence[Row]
@@ -78,7 +78,7 @@ class Batch:
         return len(self.rows)
 
     def place(self, k: int) -> str:
-        """Return how errors name a document."""
+        """Return the line and id of a document for error messages."""
         return f"line {self.line + k}, id {self.rows[k].id}"
 
     @cached_property
@@ -99,12 +99,15 @@ class Batch:
 
     @cached_property
     def lengths(self) -> Table:
-        """int64[n]: characters of each text."""
+        """Number of characters of each text, int64[n]."""
         return np.diff(self.offsets)
 
     @cached_property
     def paragraphs(self) -> Table:
-        """int64[4, paragraphs]: document, start and end in `codes`, whether blank. See `kernels.text_compiled`."""
+        """Document, start and end in `codes`, and whether blank, of each paragraph, int64[4, paragraphs].
+
+        See `kernels.text.lengths_compiled`.
+        """
         from feedmill.kernels.text.lengths_compiled import paragraphs
 
         found: Table = paragraphs(self.codes, self.offsets, characters.table())
@@ -112,12 +115,12 @@ class Batch:
 
     @cached_property
     def filled(self) -> Table:
-        """Those of the paragraphs that are not blank."""
+        """Columns of `paragraphs` that are not blank."""
         return self.paragraphs[:, self.paragraphs[3] == 0]
 
     @cached_property
     def words(self) -> tuple[Table, Table]:
-        """int64[2, words], int64[n + 1]: start and end of each word between white space, where each text's begin."""
+        """Start and end of each word between white space, int64[2, words], and each text's first word, int64[n + 1]."""
         from feedmill.kernels.text.lengths_compiled import words
 
         found: tuple[Table, Table] = words(self.codes, self.offsets, characters.table())
@@ -125,7 +128,7 @@ class Batch:
 
     @cached_property
     def gopher(self) -> npt.NDArray[np.float64]:
-        """float64[n, 15]: the signals of Gopher that both versions share. See `kernels.gopher_compiled`."""
+        """Gopher signals that both versions share, float64[n, 15]. See `kernels.text.gopher_compiled`."""
         from feedmill.kernels.text.gopher_compiled import word_signals
 
         (starts, ends), first = self.words
@@ -134,12 +137,13 @@ class Batch:
 
 
 class Decoder:
-    """Decodes rows of JSON to batches; errors name the file and the line.
+    """Decoder of JSON rows to batches. Errors name the file and the line.
 
     Args:
-        file: named in errors. line: of the next row, from 1.
-        metadata: whether to read the field ``metadata``.
-        exact: see `Batch`.
+        file: File name for error messages.
+        line: Number of the next row, from 1.
+        metadata: Also read the field ``metadata``.
+        exact: See `Batch`.
     """
 
     def __init__(self, file: str, line: int = 1, *, metadata: bool = False, exact: bool = False) -> None:
@@ -149,7 +153,7 @@ class Decoder:
         self._decode = msgspec.json.Decoder(_KINDS[exact, metadata]).decode
 
     def batch(self, rows: Sequence[bytes]) -> Batch:
-        """Return the next rows of the file. Raises `DataError` of kind ``bad-document``."""
+        """Decode the next rows of the file. Raises `DataError` of kind ``bad-document``."""
         decode = self._decode
         try:
             found = [decode(row) for row in rows]
@@ -168,9 +172,9 @@ class Decoder:
                 missing = missing_field(fault)
                 what = f"the document has no {missing!r}" if missing else f"this is not a document ({fault})"
                 raise DataError(
-                    f"{what}; a JSON object with an 'id' and the text 'text' was expected",
+                    f"{what}; expected a JSON object with an 'id' and a string 'text'",
                     file=self.file,
                     record=f"line {number}",
                     kind="bad-document",
-                    fix=FIXES.get(missing, "Fix or remove the line: attributes belong to documents line by line."),
+                    fix=FIXES.get(missing, "Fix or remove the line: attributes are matched to documents line by line."),
                 ) from None

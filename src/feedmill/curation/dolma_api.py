@@ -1,7 +1,7 @@
 """Provide Dolma's import names while a user's module with taggers is loaded.
 
-``from dolma import add_tagger, BaseTagger`` and the like import the classes of `feedmill.curation.plugins`. The
-names exist only while the module is loaded; during that time they hide an installed Dolma.
+Imports like ``from dolma import add_tagger, BaseTagger`` import the classes of `feedmill.curation.plugins`. The names
+exist only while the module is loaded. During that time they hide an installed Dolma.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def importable() -> Iterator[None]:
         del sys.modules[name]
     modules: dict[str, ModuleType] = {}
     for name, content in _contents().items():
-        module = ModuleType(name, "Dolma's names over Feedmill's classes.")
+        module = ModuleType(name, "Dolma's names for Feedmill's classes.")
         module.__dict__.update(content)
         module.__path__ = []
         modules[name] = module

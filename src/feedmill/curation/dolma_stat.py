@@ -1,13 +1,14 @@
 """Dolma's summaries of attributes: its bins, and the rows of ``summaries.jsonl.gz``.
 
-A number m * 2^e (0.5 <= m < 1) falls into the bin (floor(100,000 m), e). A summary has at most this many bins as are
-asked for, and one edge more::
+A number m * 2^e (0.5 <= m < 1) falls into the bin (floor(100,000 m), e). A summary has at most the requested number of
+bins, and one more edge than bins::
 
     {"name": "<attribute>/score", "counts": [...], "bins": [edges...], "total": numbers, "sum": their sum}
 
-Each attribute gives two, of scores and of the spans' lengths. An empty list counts as one span of length and score 0,
-and scores of names with ``__label__`` are at most 1. Dolma summarises each file and then the summaries, so that numbers
-move to the lower edges of bins; here that is done with `exact` only, else the fine bins of all files are joined.
+Each attribute has two summaries: one of the scores, one of the span lengths. An empty list counts as one span of length
+and score 0. Scores of attributes with ``__label__`` in their name are capped at 1. Dolma summarizes each file and then
+the summaries, which moves numbers to the lower edges of bins. `exact` does the same; without it, the fine bins of all
+files are merged.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ from feedmill.storage import open_store
 Ints = npt.NDArray[np.int64]
 SUMMARIES = "summaries.jsonl.gz"
 _STEPS = 100_000
-_ROOM = 1 << 18  # of keys for one exponent
+_ROOM = 1 << 18  # number of keys reserved for each exponent
 _WHOLE = 2.0**62
 
 
 class Summary(msgspec.Struct):
-    """A row of the report, see the module."""
+    """Row of ``summaries.jsonl.gz``; see the module's docstring."""
 
     name: str
     counts: list[int]
@@ -56,10 +57,11 @@ class Summary(msgspec.Struct):
 
 
 class Bins:
-    """Numbers counted in Dolma's bins.
+    """Histogram with Dolma's bins.
 
     Attributes:
-        total, sum: how many numbers, and their sum, added one by one.
+        total: Number of numbers.
+        sum: Sum of the numbers, added one by one.
     """
 
     def __init__(self) -> None:
@@ -69,7 +71,7 @@ class Bins:
         self._counts: Ints = np.zeros(0, np.int64)
 
     def add(self, numbers: npt.NDArray[np.float64], *, whole: bool) -> None:
-        """Count numbers; `whole` ones have a whole sum."""
+        """Add numbers. If they are `whole` numbers, their sum is an exact integer."""
         if not len(numbers):
             return
         keys, counts = np.unique(_keys(numbers), return_counts=True)
@@ -82,13 +84,13 @@ class Bins:
             self.sum = float(np.cumsum(np.concatenate(([float(self.sum)], numbers)))[-1])
 
     def merge(self, other: Bins) -> None:
-        """Count all numbers of another."""
+        """Add all numbers of another histogram."""
         self._join(other._keys, other._counts)
         self.total += other.total
         self.sum += other.sum
 
     def add_summary(self, summary: Summary) -> None:
-        """Count a summary's numbers, all of a bin as its lower edge."""
+        """Add the numbers of a summary, each as the lower edge of its bin."""
         counts = np.array(summary.counts, np.int64)
         self._join(_keys(np.array(summary.bins[: len(counts)], np.float64)), counts)
         self.total += summary.total
@@ -100,14 +102,14 @@ class Bins:
         self._counts = joined.astype(np.int64)
 
     def edges(self) -> tuple[npt.NDArray[np.float64], Ints]:
-        """Return the lower edges of the bins that hold something, rising, and how many numbers each has."""
+        """Return the lower edges of the non-empty bins, in ascending order, and the number of numbers in each."""
         exponents, steps = np.divmod(self._keys, _ROOM)
         lower = np.ldexp((steps - _STEPS) / _STEPS, exponents)
         order = np.lexsort((self._counts, lower))
         return lower[order], self._counts[order]
 
     def summary(self, name: str, most: int) -> Summary:
-        """At most `most` bins: those of the numbers, or as many of equal width."""
+        """Return a summary with the bins themselves, or with `most` bins of equal width if there are more than that."""
         lower, counts = self.edges()
         if len(lower) <= most:
             fraction, exponent = np.frexp(lower[-1])
@@ -143,19 +145,19 @@ def summarise(
     """Return the summaries of all attributes, in the order in which they appear in the files.
 
     Args:
-        patterns: of attribute files; with `exact` one only.
-        most: bins of a summary.
-        pattern: a regular expression that is found in the names of the attributes wanted.
+        patterns: Patterns of attribute files; with `exact`, only one.
+        most: Maximum number of bins of a summary.
+        pattern: Regular expression; only attributes whose name it matches somewhere are summarized.
 
     Raises:
-        ConfigError, NotFound: for options and patterns.
-        DataError: a row is none of attributes, or a file is damaged.
+        ConfigError, NotFound: An option is invalid, or a pattern matches no file.
+        DataError: A line is not a row of attributes, or a file is corrupt.
     """
     compiled(pattern)
     if most < 1:
-        raise ConfigError(f"there are no summaries of {most} bins", fix="Take 1 or more.")
+        raise ConfigError(f"the number of bins must be 1 or more, not {most}", fix="Use 1 or more bins.")
     if exact and len(patterns) > 1:
-        raise ConfigError("Dolma takes one pattern of attributes only", fix="Leave --exact out, or give one pattern.")
+        raise ConfigError("Dolma accepts only one pattern of attributes", fix="Remove --exact, or pass one pattern.")
     files = once(find_documents(patterns, exact=True).files)
     tasks = [_Task(file, pattern, most, exact) for file in files]
     workers = workers_for(sum(file.size for file in files), workers)
@@ -169,7 +171,7 @@ def summarise(
 
 
 def bins_of(task: _Task) -> dict[str, Bins]:
-    """Return the bins of one file. Runs in a process of its own."""
+    """Return the bins of each attribute of one file. Runs in a worker process."""
     wanted = compiled(task.pattern)
 
     def is_wanted(name: str) -> bool:
@@ -207,13 +209,13 @@ def _decoded(lines: Sequence[bytes], file: str, before: int) -> list[AttributesR
             try:
                 _decode(line)
             except REFUSED as error:
-                what = f"this is no row of attributes ({json_fault(line, error)})"
+                what = f"this is not a row of attributes ({json_fault(line, error)})"
                 raise _bad(file, number, what) from None
         raise
 
 
 def _bad(file: str, line: int, what: str) -> DataError:
-    return DataError(what, file=file, record=f"line {line}", kind="bad-row", fix="Fix the line, or name other files.")
+    return DataError(what, file=file, record=f"line {line}", kind="bad-row", fix="Fix the line, or pass other files.")
 
 
 def write_summaries(folder: str, summaries: Iterable[Summary]) -> None:
@@ -223,7 +225,7 @@ def write_summaries(folder: str, summaries: Iterable[Summary]) -> None:
 
 
 def shown(summary: Summary, rows: int = 10) -> list[tuple[str, float, int]]:
-    """Return a summary in few classes of about equal counts: range, share, count."""
+    """Return a summary in at most `rows` ranges of about equal counts: range, share and count of each."""
     counts = np.array(summary.counts, np.int64)
     ends = np.cumsum(counts)
     wanted = np.searchsorted(ends, np.linspace(0, ends[-1], min(rows, len(counts)) + 1)[1:], side="left")

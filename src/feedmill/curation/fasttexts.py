@@ -1,4 +1,4 @@
-"""Base class of taggers that use a local fastText model, and the loader of models."""
+"""Base class of taggers that use a local fastText model, and the model loader."""
 
 from __future__ import annotations
 
@@ -31,18 +31,19 @@ def load_model(path: str) -> Any:
     """Return a fastText model: an object with ``predict(text, k=-1) -> (labels, scores)``.
 
     Raises:
-        NotFound: the file does not exist; models are not downloaded.
-        MissingExtra: the package for fastText models is missing.
+        ConfigError: The path is a URL (models are not downloaded), or the file is not a fastText model.
+        NotFound: The file does not exist.
+        MissingExtra: The package for fastText models is not installed.
     """
     if "://" in path:
         raise ConfigError(
-            "models are not downloaded",
+            "fastText models must be local files: they are not downloaded",
             file=path,
             kind="remote-model",
-            fix="Download the model from a source you trust, and pass the path of the file.",
+            fix="Download the model from a source you trust and pass the path of the file.",
         )
     if not os.path.isfile(path):
-        raise NotFound("there is no such model", file=path, fix="Pass the path of a fastText model (.bin or .ftz).")
+        raise NotFound("model not found", file=path, fix="Pass the path of a fastText model (.bin or .ftz).")
     return _load_model(path, local_state(path))
 
 
@@ -55,15 +56,15 @@ def _load_model(path: str, _state: tuple[int, int, int] | None) -> Any:
     try:
         return fasttext.load_model(path)
     except (ValueError, RuntimeError) as error:
-        raise ConfigError(f"this is not a fastText model ({error})", file=path, fix="Give another file.") from None
+        raise ConfigError(f"this is not a fastText model: {error}", file=path, fix="Pass another file.") from None
 
 
 class BaseFastTextTagger(BaseTagger):
     """Base class of fastText taggers: pass the path of a model, and override `predict_slice`.
 
     Args:
-        model_path: a file on this machine.
-        model_mode: whether the model sees documents, paragraphs or sentences.
+        model_path: Path of a local file.
+        model_mode: Unit that the model predicts for: ``document``, ``paragraph`` or ``sentence``.
     """
 
     SENTENCE_LEVEL_TAGGER = "sentence"
@@ -73,7 +74,7 @@ class BaseFastTextTagger(BaseTagger):
     def __init__(self, model_path: str, model_mode: str) -> None:
         modes = (self.SENTENCE_LEVEL_TAGGER, self.PARAGRAPH_LEVEL_TAGGER, self.DOCUMENT_LEVEL_TAGGER)
         if model_mode not in modes:
-            raise ConfigError(f"there is no mode {model_mode!r}", fix=f"Use one of {', '.join(modes)}.")
+            raise ConfigError(f"unknown model mode {model_mode!r}", fix=f"Use one of {', '.join(modes)}.")
         self.mode = model_mode
         self.classifier = load_model(model_path)
 
@@ -82,6 +83,7 @@ class BaseFastTextTagger(BaseTagger):
         raise NotImplementedError
 
     def predict(self, doc: Document) -> DocResult:
+        """Return a span for each label of each part of the document."""
         if self.mode == self.SENTENCE_LEVEL_TAGGER:
             parts = split_sentences(doc.text)
         elif self.mode == self.PARAGRAPH_LEVEL_TAGGER:

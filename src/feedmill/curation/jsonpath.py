@@ -1,21 +1,20 @@
 """JSONPath in the dialect of Dolma's configurations (that of the library jsonpath-rust 0.3).
 
 Paths: ``$``, ``@`` (also within a path), ``.key`` of letters, digits and ``_ - / # \\``, ``['any key']``,
-``['a','b']``,
-``[n]``, ``[a,b]``, ``[start:end:step]`` (negative bounds count from the end; an end of 0 is the end), ``[*]``, ``.*``,
-``..key``, ``..*``, ``.length()`` and filters ``[?(...)]`` with ``&& || !``, parentheses and the comparisons
-``== != < <= > >= ~= in nin size noneOf anyOf subsetOf`` of paths and literals.
+``['a','b']``, ``[n]``, ``[a,b]``, ``[start:end:step]`` (negative bounds count from the end; an end of 0 is the end),
+``[*]``, ``.*``, ``..key``, ``..*``, ``.length()`` and filters ``[?(...)]`` with ``&& || !``, parentheses and the
+comparisons ``== != < <= > >= ~= in nin size noneOf anyOf subsetOf`` of paths and literals.
 
 Unusual behavior that is kept:
 
-- A filter on an array tests its elements, and on anything else the value itself. ``&&``, ``||`` and ``!`` apply their
-  sides as filters again, so on an array they test its elements.
+- A filter on an array tests its elements. A filter on any other value tests the value itself. ``&&``, ``||`` and ``!``
+  apply their operands as filters again, so on an array they test its elements.
 - ``<`` and ``>`` compare numbers by value, but ``==`` (also inside ``<=`` and ``>=``) distinguishes 1 from 1.0.
-- A path alone tests that it exists, even if it is null or false.
-- The result of ``.length()`` cannot be compared: it counts as missing. A missing value is ``anyOf``, ``subsetOf`` and
-  ``size`` of everything.
+- A path alone tests whether the value exists, even if it is null or false.
+- The result of ``.length()`` cannot be compared: it counts as missing. A missing value passes ``anyOf``, ``subsetOf``
+  and ``size`` with any operand.
 
-A path is parsed once and compiled to plain functions; no code is generated or evaluated.
+A path is parsed once and compiled to plain functions. No code is generated or evaluated.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ def compile_path(text: str) -> Path:
     ['y']
 
     Raises:
-        ConfigError: of kind ``bad-jsonpath``, with the position of the error.
+        ConfigError: The path is invalid (kind ``bad-jsonpath``); the message has the position of the error.
     """
     keys, steps = _Parser(text).whole()
     if not steps:
@@ -91,7 +90,11 @@ def compile_path(text: str) -> Path:
 
 @cache
 def compile_test(text: str) -> Callable[[Any], bool]:
-    """Return a function that tests whether the path finds anything in a JSON value. Raises as above."""
+    """Return a function that tests whether the path finds anything in a JSON value.
+
+    Raises:
+        ConfigError: See `compile_path`.
+    """
     keys, steps = _Parser(text).whole()
     if len(steps) != 1 or not isinstance(steps[0], Filter):
         path = compile_path(text)
@@ -122,10 +125,13 @@ def _beneath(key: str, test: Test) -> Callable[[Any], bool]:
 
 @cache
 def named_below(text: str, key: str) -> tuple[str, ...]:
-    """The keys that an expression names right below ``$.<key>``, in its steps or in a filter on it. Raises as above.
+    """Return the keys that an expression names directly below ``$.<key>``, in its steps or in a filter on it.
 
     >>> named_below("$.attributes[?(@.a[0][2] > 1 && !@.b)]", "attributes")
     ('a', 'b')
+
+    Raises:
+        ConfigError: See `compile_path`.
     """
     parser = _Parser(text, key)
     parser.whole()
@@ -134,8 +140,11 @@ def named_below(text: str, key: str) -> tuple[str, ...]:
 
 @cache
 def compile_straight(text: str) -> Callable[[Any], Any] | None:
-    """Of a path straight down, a function to the value that is there, or `MISSING`; None for other paths. Raises as
-    above."""
+    """Return a function to the value at a path of plain keys and indices, or to `MISSING`; None for other paths.
+
+    Raises:
+        ConfigError: See `compile_path`.
+    """
     keys, steps = _Parser(text).whole()
     return None if steps else partial(walk, keys=keys)
 
@@ -149,26 +158,26 @@ def _straight(keys: list[str | int]) -> Path:
 
 
 class _Parser:
-    """Recursive descent; each method takes what it parses and gives a function for it."""
+    """Recursive descent parser. Each method consumes what it parses and returns a function for it."""
 
     def __init__(self, text: str, watched: str = "") -> None:
         self.text, self.at = text, 0
         self.watched = watched
-        self.named: list[str] = []  # keys right below the watched one
-        self.before: list[str | int] | None = None  # the keys before the step that is parsed, if there is nothing else
-        self.inside = False  # the filter that is parsed is one of the watched key's value
+        self.named: list[str] = []  # keys directly below the watched one
+        self.before: list[str | int] | None = None  # keys before the current step; None if anything else precedes it
+        self.inside = False  # the current filter applies to the value of the watched key
 
     def whole(self) -> tuple[list[str | int], list[Step]]:
         self.space()
         if not self.text[self.at :].startswith(("$", "@")):
-            self.fail("a path begins with '$'")
+            self.fail("a path must begin with '$'")
         try:
             keys, steps, _ = self.chain(True)
         except RecursionError:
             raise ConfigError("the JSONPath is nested too deeply", kind="bad-jsonpath", fix="Simplify it.") from None
         self.space()
         if self.at < len(self.text):
-            self.fail("the path should end here")
+            self.fail("unexpected text after the end of the path")
         return keys, steps
 
     def fail(self, what: str) -> NoReturn:
@@ -200,15 +209,15 @@ class _Parser:
         return found
 
     def note(self, keys: list[str | int], root: bool) -> None:
-        """Take down a key right below the watched one, if these lead to one."""
+        """Add to `named` the key directly below the watched one, if the path `keys` leads there."""
         below = keys[1:2] if root and keys[:1] == [self.watched] else [] if root or not self.inside else keys[:1]
         self.named += [key for key in below if isinstance(key, str)]
 
     def chain(self, whole: bool = False) -> tuple[list[str | int], list[Step], bool]:
-        """Keys that lead straight down, then steps; and whether the path is one of the whole document.
+        """Parse a path into its leading keys, the steps after them, and whether it begins at the document's root.
 
         Args:
-            whole: nothing stands around it.
+            whole: The path is the whole expression.
         """
         keys: list[str | int] = []
         steps: list[Step] = []
@@ -240,7 +249,7 @@ class _Parser:
         return keys, steps, root
 
     def step(self) -> tuple[str | int | Step | None, bool]:
-        """One step, and whether it may find several values; None if there is no other."""
+        """Parse one step, or None if no step follows, and whether it can find several values."""
         if self.text.startswith("..", self.at):
             self.at += 2
             if self.take("*"):
@@ -315,18 +324,18 @@ class _Parser:
         if len(bounds) == 1:
             return self.index(bounds[0]), False
         if len(bounds) == 3 and bounds[2] is not None and bounds[2] < 1:
-            self.fail("the step of a slice is 1 or more")
+            self.fail("the step of a slice must be 1 or more")
         return slice_of(bounds[0] or 0, bounds[1] or 0, (bounds[2] if len(bounds) == 3 else None) or 1), True
 
     def integer(self) -> int | None:
         found = self.match(_INTEGER)
         if found and len(found[0]) > _DIGITS:
-            self.fail(f"a number has {len(found[0])} digits, at most {_DIGITS} were expected")
+            self.fail(f"a number has {len(found[0])} digits: at most {_DIGITS} are supported")
         return int(found[0]) if found else None
 
     def index(self, number: int | None) -> int:
         if number is None or number < 0:
-            self.fail("an index is 0 or more (write [-1:] for the last element)")
+            self.fail("an index must be 0 or more (write [-1:] for the last element)")
         return number
 
     def alternatives(self) -> Test:

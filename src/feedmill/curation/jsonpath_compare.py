@@ -1,4 +1,4 @@
-"""Comparisons of JSONPath filters, between the values that two paths find. See `feedmill.curation.jsonpath`."""
+"""Comparison operators of JSONPath filters. They compare the values that two paths find; see `curation.jsonpath`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from feedmill.errors import ConfigError
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equality of JSON values that tells integers, floats and booleans apart."""
+    """Return whether two JSON values are equal. Integers, floats and booleans never equal one another."""
     if type(a) is not type(b):
         return False
     if isinstance(a, list):
@@ -22,7 +22,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def below(value: Any) -> list[Any]:
-    """Return the elements of an array or the values of an object; of anything else, nothing."""
+    """Return the elements of an array or the values of an object, or an empty list for any other value."""
     return value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else []
 
 

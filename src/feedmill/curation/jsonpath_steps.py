@@ -1,4 +1,4 @@
-"""The steps and tests that JSONPath expressions are compiled to: plain functions. See `feedmill.curation.jsonpath`."""
+"""Steps and tests that JSONPath expressions are compiled to. They are plain functions; see `curation.jsonpath`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MISSING = object()
 
 
 def walk(value: Any, keys: Sequence[str | int]) -> Any:
-    """Return what lies straight down from a JSON value; `MISSING` where nothing does."""
+    """Return the value at a sequence of keys and indices below a JSON value, or `MISSING`."""
     for key in keys:
         kind = type(value)
         if kind is dict:
@@ -31,7 +31,7 @@ def walk(value: Any, keys: Sequence[str | int]) -> Any:
 
 
 class Below:
-    """A path straight down from the element."""
+    """Path of plain keys and indices from the element."""
 
     def __init__(self, keys: list[str | int]) -> None:
         self.keys = keys
@@ -42,7 +42,7 @@ class Below:
 
 
 class Literal:
-    """A value that stands in the path."""
+    """Literal value in a path."""
 
     def __init__(self, value: Any) -> None:
         self.value, self.values = value, [value]
@@ -52,13 +52,13 @@ class Literal:
 
 
 class NumberTest:
-    """The most common test: a value beside a number."""
+    """Comparison of a value with a number by ``<`` or ``>``, the most common test."""
 
     def __init__(self, keys: list[str | int], sign: str, limit: int | float) -> None:
         self.keys, self.limit = keys, limit
         self.beside: Callable[[Any, Any], bool] = operator.gt if sign == ">" else operator.lt
 
-    # Whatever cannot be looked into raises, and what a text gives for a number is no number: no type need be asked.
+    # Indexing a value that is no container raises, and indexing a string gives no number: types need no check.
     def __call__(self, element: Any, _document: Any) -> bool:
         value = element
         try:
@@ -69,8 +69,10 @@ class NumberTest:
         return (type(value) is float or type(value) is int) and self.beside(value, self.limit)
 
     def beneath(self, key: str, otherwise: Callable[[Any], bool]) -> Callable[[Any], bool]:
-        """Return the test of what lies under a key of a document, in one go where that is an object with a number; else
-        `otherwise` says."""
+        """Return this test for the value at a key of a document.
+
+        If that value is an object with a number at the path, the number is compared directly; else `otherwise` decides.
+        """
         if not self.keys or type(self.keys[0]) is not str:
             return otherwise
         path, limit, beside = [key, *self.keys], self.limit, self.beside
@@ -88,6 +90,7 @@ class NumberTest:
 
 
 def operand(keys: list[str | int], steps: list[Step], root: bool) -> Values:
+    """Return a function to the values of a path, from the document if `root` is set, else from the element."""
     if steps and steps[-1] in (length, count):
         return lambda _element, _document: []
 
@@ -104,15 +107,19 @@ def operand(keys: list[str | int], steps: list[Step], root: bool) -> Values:
 
 
 def down(key: str | int) -> Step:
+    """Return the step ``.key`` or ``[n]``."""
     keys = [key]
     return lambda found, _document: [v for value in found if (v := walk(value, keys)) is not MISSING]
 
 
 def union_of(keys: list[str | int]) -> Step:
+    """Return the step ``['a','b']`` or ``[a,b]``."""
     return lambda found, _document: [v for value in found for key in keys if (v := walk(value, [key])) is not MISSING]
 
 
 def slice_of(start: int, end: int, step: int) -> Step:
+    """Return the step ``[start:end:step]``."""
+
     def run(found: list[Any], _document: Any) -> list[Any]:
         out = []
         for value in found:
@@ -127,10 +134,12 @@ def slice_of(start: int, end: int, step: int) -> Step:
 
 
 def children(found: list[Any], _document: Any) -> list[Any]:
+    """Step ``.*`` or ``[*]``."""
     return [child for value in found for child in below(value)]
 
 
 def everything(found: list[Any], _document: Any) -> list[Any]:
+    """Step ``..*``."""
     out = []
     for value in found:
         children = below(value)
@@ -140,6 +149,8 @@ def everything(found: list[Any], _document: Any) -> list[Any]:
 
 
 def deep(key: str) -> Step:
+    """Return the step ``..key``."""
+
     def run(found: list[Any], document: Any) -> list[Any]:
         out = []
         for value in found:
@@ -152,15 +163,17 @@ def deep(key: str) -> Step:
 
 
 def count(found: list[Any], _document: Any) -> list[Any]:
+    """Step ``.length()`` after a path that can find several values: the number of values."""
     return [len(found)] if found else []
 
 
 def length(found: list[Any], _document: Any) -> list[Any]:
+    """Step ``.length()`` after a path to one value: the length of the array."""
     return [len(found[0])] if found and isinstance(found[0], list) else []
 
 
 class Filter:
-    """``[?(...)]``, a step."""
+    """Step ``[?(...)]``."""
 
     def __init__(self, test: Test) -> None:
         self.test = test
@@ -174,19 +187,22 @@ class Filter:
 
 
 def again(test: Test, element: Any, document: Any) -> bool:
-    """Return a side of ``&&``, ``||`` and ``!`` is a filter of its own."""
+    """Apply an operand of ``&&``, ``||`` or ``!`` as a filter of its own: on an array, test its elements."""
     if isinstance(element, list):
         return any(test(inner, document) for inner in element)
     return test(element, document)
 
 
 def all_of(tests: list[Test]) -> Test:
+    """Return the test of ``&&``."""
     return lambda element, document: all(again(test, element, document) for test in tests)
 
 
 def any_of(tests: list[Test]) -> Test:
+    """Return the test of ``||``."""
     return lambda element, document: any(again(test, element, document) for test in tests)
 
 
 def none_of(test: Test) -> Test:
+    """Return the test of ``!``."""
     return lambda element, document: not again(test, element, document)

@@ -1,4 +1,4 @@
-"""Record in manifests what a run that marks documents has written, so that a repeated run does nothing."""
+"""Manifest entries of deduplication runs. A repeated run that finds its files recorded does nothing."""
 
 from __future__ import annotations
 
@@ -14,8 +14,18 @@ from feedmill.storage import open_store
 def recorded(
     files: Sequence[DocumentFile], name: str, documents_folder: str, **facts: Any
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]] | None:
-    """The manifests of a set, and the entries of these files; None unless all manifests hold these facts and every
-    attribute file is as it was written. Raises DataError for a damaged manifest."""
+    """Return the manifests of an attribute set, and the entries of these files.
+
+    Args:
+        facts: Fields that every manifest must have with these values.
+
+    Returns:
+        None if a manifest or an entry is missing, a manifest differs from `facts`, or an attribute file is missing or
+        has another size than recorded.
+
+    Raises:
+        DataError: A manifest is corrupt.
+    """
     manifests, entries = [], []
     for root, members in by_folder(files).items():
         store = open_store(root or ".")
@@ -34,7 +44,7 @@ def recorded(
 
 
 class Marked(Protocol):
-    """What came of a file; `xxh3` is the hash of its attributes as stored, `read` that of the documents."""
+    """Result of one file: `xxh3` is the hash of its attributes as stored, `read` that of its documents."""
 
     @property
     def rows(self) -> int: ...
@@ -61,11 +71,11 @@ def record(
     documents_folder: str,
     manifest: Mapping[str, Any],
 ) -> None:
-    """Write the manifests; entries of files that an earlier run wrote into the same set are kept.
+    """Write the manifests. Entries of other files, from earlier runs into the same attribute set, are kept.
 
     Args:
-        entries: of each file, see `entry`.
-        manifest: its fields except the files.
+        entries: Entry of each file; see `entry`.
+        manifest: Fields of the manifest other than ``files``.
     """
     by_file = dict(zip(files, entries, strict=True))
     for root, members in by_folder(files).items():

@@ -1,7 +1,7 @@
 """Decode rows of documents and attributes to the arrays that statistics are computed from.
 
 A row is a document (it has ``text``), a row of attributes (``attributes``), or both. An attribute is a list of spans
-``[start, end, score]``; a single number counts as a score without a span.
+``[start, end, score]``. A single number counts as a score without a span.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _LooseRow(msgspec.Struct):
 
 
 class AttributesRow(msgspec.Struct, gc=False):
-    """A row of an attribute file; its text, if any, is ignored."""
+    """Row of an attribute file. Its text, if any, is ignored."""
 
     id: msgspec.Raw
     attributes: dict[str, Spans]
@@ -51,12 +51,12 @@ class AttributesRow(msgspec.Struct, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One attribute in some rows.
+    """One attribute of a batch of rows.
 
     Attributes:
-        counts: int64[rows]: spans of each row that has the attribute.
-        spans: float64[spans, 3]: start, end and score of all of them.
-        scalars: float64[n]: single numbers, of rows that are not in `counts`.
+        counts: Number of spans of each row that has the attribute as a list, int64[rows].
+        spans: Start, end and score of all spans, float64[spans, 3].
+        scalars: Values of the rows that have a single number, float64[n]. These rows are not in `counts`.
     """
 
     counts: npt.NDArray[np.int64]
@@ -70,7 +70,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Some rows of a file: how many, the texts and sources of the documents among them, the attributes by name."""
+    """Batch of rows: their number, the texts and sources of the documents among them, and the attributes by name."""
 
     rows: int
     texts: list[str]
@@ -79,11 +79,12 @@ class Measured:
 
 
 class Measurer:
-    """Reads rows of a file, batch by batch.
+    """Reader of the rows of a file, batch by batch.
 
     Args:
-        file: named in errors. line: of the next row, from 1.
-        wanted: returns whether to measure the attribute of a name.
+        file: File name for error messages.
+        wanted: Returns whether to measure the attribute of the given name.
+        line: Number of the next row, from 1.
     """
 
     def __init__(self, file: str, wanted: Callable[[str], bool], line: int = 1) -> None:
@@ -92,7 +93,7 @@ class Measurer:
         self._decode = msgspec.json.Decoder(_Row).decode
 
     def measure(self, lines: Sequence[bytes]) -> Measured:
-        """Return the next rows. Raises `DataError` of kind ``bad-row``, naming the line."""
+        """Decode the next rows. Raises `DataError` of kind ``bad-row`` that names the line."""
         try:
             rows: list[Any] = [self._decode(line) for line in lines]
         except REFUSED:
@@ -115,7 +116,7 @@ class Measurer:
         return found
 
     def _loosely(self, lines: Sequence[bytes]) -> Iterator[Any]:
-        """Yield the rows one by one, with attributes of single numbers. Raises for the first invalid one."""
+        """Yield the rows one by one, allowing attributes that are single numbers. Raise for the first invalid row."""
         loose = msgspec.json.Decoder(_LooseRow).decode
         for number, line in enumerate(lines, self.line + 1):
             try:
@@ -140,7 +141,7 @@ class Measurer:
             yield row
 
     def _check(self, rows: Sequence[Any], found: Measured) -> None:
-        """Raise an error if a span ends before it begins."""
+        """Raise an error if a span begins before 0, ends before it begins, or ends too far for int64."""
         for name, column in found.columns.items():
             wrong = np.flatnonzero((column.lengths < 0) | (column.spans[:, 0] < 0) | (column.spans[:, 1] >= _FARTHEST))
             if not len(wrong):
@@ -156,12 +157,12 @@ class Measurer:
             file=self.file,
             record=f"line {line}",
             kind="bad-row",
-            fix="Fix or remove the line, or name other files; '--on-error skip' counts the others.",
+            fix="Fix or remove the line, or pass other files. '--on-error skip' counts the other files.",
         )
 
 
 def gathered(rows: Sequence[Any], wanted: Callable[[str], bool]) -> dict[str, list[Any]]:
-    """By the attribute's name its values in all rows that have it; names in order of their first row."""
+    """Return the values of each attribute in the rows that have it, in the order in which the names first appear."""
     found: dict[str, list[Any]] = {}
     left_out: set[str] = set()
     for row in rows:
@@ -183,7 +184,7 @@ def compiled(pattern: str | None) -> re.Pattern[str] | None:
     try:
         return None if pattern is None else re.compile(pattern)
     except re.error as error:
-        raise ConfigError(f"{pattern!r} is not a valid regular expression ({error})", fix="Fix it.") from None
+        raise ConfigError(f"{pattern!r} is not a valid regular expression ({error})", fix="Fix the pattern.") from None
 
 
 def workers_for(size: int, workers: int | None) -> int | None:
@@ -198,14 +199,14 @@ def _column(values: list[Any]) -> Column:
 
 
 def flattened(spans: list[Spans]) -> tuple[npt.NDArray[np.int64], Floats]:
-    """int64[rows] and float64[spans, 3]: how many spans each row has, and all of them."""
+    """Return the number of spans of each row, int64[rows], and all spans, float64[spans, 3]."""
     counts = np.fromiter(map(len, spans), np.int64, len(spans))
     flat = np.fromiter(chain.from_iterable(chain.from_iterable(spans)), np.float64, 3 * int(counts.sum()))
     return counts, flat.reshape(-1, 3)
 
 
 def too_large(rows: Sequence[Any], wanted: Callable[[str], bool]) -> int:
-    """Return the first of these rows with a number that float64 does not hold; they have one."""
+    """Return the index of the first row with a number too large for float64. There must be one."""
     for n, row in enumerate(rows):
         try:
             for values in gathered([row], wanted).values():

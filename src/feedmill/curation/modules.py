@@ -1,4 +1,4 @@
-"""Load modules with taggers of the user. Loading a module runs its code."""
+"""Load the user's modules with taggers. Loading a module runs its code."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ _loaded: dict[str, str] = {}
 
 
 def load_modules(names: Iterable[str]) -> None:
-    """Import the modules: once per process, and again if they changed. Dolma's import names are available
-    while they are loaded.
+    """Import modules once per process, and again if they change.
+
+    Dolma's import names are available while a module is loaded.
 
     Args:
-        names: names of modules, or paths of ``.py`` files or package folders.
+        names: Names of modules, or paths of ``.py`` files or package folders.
 
     Raises:
-        ConfigError: of kind ``bad-module`` one does not exist or fails.
+        ConfigError: A module does not exist or fails to load (kind ``bad-module``).
     """
     from feedmill.curation.dolma_api import importable
 
@@ -44,16 +45,16 @@ def load_modules(names: Iterable[str]) -> None:
                 f"the module with taggers failed to load ({type(error).__name__}: {error})",
                 file=name,
                 kind="bad-module",
-                fix="Fix it, or install what it imports.",
+                fix="Fix the module, or install what it imports.",
             ) from error
         _loaded[name] = module_hashes([name])[name]
 
 
 def _not_importable(name: str, error: ImportError) -> ConfigError:
     what = f"the module with taggers failed to load ({type(error).__name__}: {error})"
-    fix = "Fix it, or install what it imports."
+    fix = "Fix the module, or install what it imports."
     if (error.name or "").partition(".")[0] == "dolma":
-        what = f"the module imports something of Dolma's that Feedmill does not have ({error})"
+        what = f"the module imports a part of Dolma that Feedmill does not have ({error})"
         fix = (
             "Feedmill has Dolma's base classes and data types, not its built-in taggers as classes; see 'What is not"
             " there' in docs/migration/dolma.md."
@@ -62,7 +63,10 @@ def _not_importable(name: str, error: ImportError) -> ConfigError:
 
 
 def module_hashes(names: Iterable[str]) -> dict[str, str]:
-    """Return the hash of each module's source, or of a whole package: attributes are computed again if it changes."""
+    """Return the hash of each module's source, or of a whole package.
+
+    Attributes are computed again if the hash of their tagger's module changes.
+    """
     found = {}
     for name in names:
         path = name if os.path.exists(name) else getattr(sys.modules.get(name), "__file__", None) or ""
@@ -79,7 +83,7 @@ def module_hashes(names: Iterable[str]) -> dict[str, str]:
 
 
 def _sources(folder: str) -> list[str]:
-    """Return the Python files of a package, and of those in it."""
+    """Return the Python files of a package and its subpackages, sorted."""
     return sorted(glob.glob(os.path.join(glob.escape(folder), "**", "*.py"), recursive=True))
 
 
@@ -100,7 +104,7 @@ def _load(name: str) -> None:
         return
     path = os.path.join(name, "__init__.py") if os.path.isdir(name) else name
     if not os.path.isfile(path):
-        raise ConfigError("no such module with taggers", file=name, kind="bad-module", fix="Check the path.")
+        raise ConfigError("module with taggers not found", file=name, kind="bad-module", fix="Check the path.")
     stem = os.path.basename(os.path.normpath(name)).removesuffix(".py")
     key = f"feedmill_user_{hashlib.sha256(os.path.abspath(path).encode()).hexdigest()[:8]}_{stem}"
     spec = importlib.util.spec_from_file_location(key, path)

@@ -15,7 +15,7 @@ from feedmill.storage.base import refuse_odd_names
 
 
 class Output(NamedTuple):
-    """One attribute file: its root folder, its path, its experiment, and its taggers."""
+    """One attribute file: its root folder, its path, its experiment and its taggers."""
 
     root: str
     path: str
@@ -33,22 +33,22 @@ def find_places(
     id: str | None,
     found: Found,
 ) -> Iterator[tuple[DocumentFile, tuple[Output, ...]]]:
-    """Return each file once, with its outputs.
+    """Yield each document file once, with its outputs.
 
     Args:
-        destination: a folder for each pattern, or one for all.
-        id: see `find_documents`.
-        found: receives all files, what is skipped, and patterns without files where `allow_missing` has those.
+        destination: One folder per pattern, or one for all.
+        id: See `find_documents`.
+        found: Receives all files, skipped files, and, with `allow_missing`, the patterns that match no files.
 
     Raises:
-        ConfigError: two files would share an output, or an output has no folder.
-        NotFound: a pattern matches no files.
+        ConfigError: Two files would share an output, or an output has no folder.
+        NotFound: A pattern matches no files.
     """
     if not documents:
-        raise ConfigError("no documents are named", fix="Give patterns such as 'data/documents/**/*.jsonl.gz'.")
+        raise ConfigError("no documents given", fix="Pass patterns such as 'data/documents/**/*.jsonl.gz'.")
     roots = _roots(documents, destination, exact)
     if experiment and any(part in ("", ".", "..") for part in experiment.split("/")):
-        raise ConfigError(f"{experiment!r} is not a valid name of an attribute set", fix="Give a plain name.")
+        raise ConfigError(f"{experiment!r} is not a valid name of an attribute set", fix="Use a plain name.")
     refuse_odd_names(experiment or "", *(root or "" for root in roots))
     groups = [(experiment, tuple(choices))] if experiment else [(choice.name, (choice,)) for choice in choices]
     for name, members in groups:
@@ -77,7 +77,7 @@ def _roots(documents: Sequence[str], destination: Sequence[str] | None, exact: b
         return [destination[0]] * len(documents)
     if len(destination) != len(documents):
         raise ConfigError(
-            f"there are {len(documents)} patterns of documents and {len(destination)} destinations",
+            f"{len(documents)} patterns of documents but {len(destination)} destinations",
             fix="Pass one destination per pattern, or none.",
         )
     return [*destination]
@@ -89,8 +89,8 @@ def _place(
     """Return the folder of an attribute set, and the path in it of a file's attributes.
 
     Args:
-        root: the destination, if one was given.
-        common: the deepest folder that all files of the pattern lie in, to lose it as Dolma does.
+        root: The destination, if given.
+        common: Deepest common folder of the pattern's files, to remove from the path as Dolma does.
     """
     if root is not None:
         return root.rstrip("/") + ("" if experiment else f"/{name}"), as_lines(file.path, file.kind)
@@ -104,7 +104,7 @@ def _place(
 
 
 def common_folder(files: Iterable[DocumentFile]) -> str:
-    """Return the deepest folder that all files lie in: what Dolma takes away from their paths."""
+    """Return the deepest folder that contains all files. Dolma removes it from their paths."""
     folders = [file.name.rpartition("/")[0].split("/") for file in files]
     common = folders[0]
     for other in folders[1:]:
@@ -116,7 +116,7 @@ def common_folder(files: Iterable[DocumentFile]) -> str:
 
 
 def _unlinked(folder: str, name: str) -> str:
-    """Return the folder of an attribute set, which lies in the dataset. Raises `StorageError` if links lead to it."""
+    """Return `folder`, an attribute set in the dataset. Raises `StorageError` if its path has symbolic links."""
     store = open_store(folder.removesuffix(f"attributes/{name}") or ".")
     if isinstance(store, LocalStore):
         store.below(f"attributes/{name}")
@@ -124,7 +124,7 @@ def _unlinked(folder: str, name: str) -> str:
 
 
 def refuse_inputs(work: Sequence[tuple[DocumentFile, Sequence[Output]]]) -> None:
-    """Raises `ConfigError` if the attributes of a file would be written over documents."""
+    """Raise `ConfigError` if the attributes of a file would overwrite documents."""
     place = places()
     inputs = {place(file.name): file for file, _ in work}
     for file, outputs in work:
@@ -135,12 +135,12 @@ def refuse_inputs(work: Sequence[tuple[DocumentFile, Sequence[Output]]]) -> None
                     f"the attributes of this file would overwrite the documents {over.name}",
                     file=file.name,
                     kind="input-is-output",
-                    fix="Give another destination.",
+                    fix="Use another destination.",
                 )
 
 
 def _is_new(output: Output, file: DocumentFile, seen: dict[str, str], place: Callable[[str], str]) -> bool:
-    """Return whether no file has this output yet. Raises `ConfigError` if another file has."""
+    """Return whether the output is new. Raises `ConfigError` if another file has the same output."""
     where = place(join_url(output.root, output.path))
     before = seen.get(where)
     if before is None:

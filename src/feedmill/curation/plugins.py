@@ -1,4 +1,4 @@
-"""Base classes of user-defined taggers, which get one document at a time; named as in Dolma.
+"""Base classes of user-defined taggers, which receive one document at a time. The names are those of Dolma.
 
 from feedmill.curation.plugins import BaseTagger, DocResult, Document, Span, add_tagger
 
@@ -30,7 +30,7 @@ _DIGITS = 5
 
 @dataclass
 class Document:
-    """A document as passed to a tagger."""
+    """Document as passed to a tagger."""
 
     source: str
     id: str
@@ -39,9 +39,11 @@ class Document:
 
     @classmethod
     def from_spec(cls, spec: Any) -> Document:
+        """Make a document from a decoded row."""
         return cls(source=spec.source, version=spec.version, id=spec.id, text=spec.text)
 
     def to_spec(self) -> Row:
+        """Return the document as a row."""
         return Row(id=self.id, text=self.text, source=self.source, version=self.version)
 
     @classmethod
@@ -59,7 +61,7 @@ class Document:
 
 @dataclass
 class DocumentWithMetadata(Document):
-    """A document with its metadata, which is empty if there is none."""
+    """Document with its metadata, which is empty if it has none."""
 
     metadata: dict[str, Any] = field(default_factory=dict)
 
@@ -75,7 +77,7 @@ class DocumentWithMetadata(Document):
 
 
 class Span:
-    """A scored range of characters: ``text[start:end]``."""
+    """Scored range of characters: ``text[start:end]``."""
 
     __slots__ = ("end", "experiment", "score", "start", "tagger", "type")
 
@@ -92,17 +94,22 @@ class Span:
         self.experiment, self.tagger = experiment, tagger
 
     def mention(self, text: str, window: int = 0) -> str:
+        """Return the characters of the span, with up to `window` more on each side."""
         return text[max(0, self.start - window) : min(len(text), self.end + window)]
 
     def select(self, doc: Document) -> str:
+        """Return the characters of the span in a document."""
         return doc.text[self.start : self.end]
 
     def to_spec(self) -> tuple[str, tuple[int, int, float]]:
-        """Return the attribute's name and value. Raises AssertionError, as Dolma does, for a span without experiment or
-        tagger: its name is not known."""
+        """Return the attribute's name and value.
+
+        Raises:
+            AssertionError: The span has no experiment or no tagger, so its attribute has no name (as in Dolma).
+        """
         for what in ("experiment", "tagger"):
             if getattr(self, what) is None:
-                raise AssertionError(f"the span has no {what}, which its attribute is named by")
+                raise AssertionError(f"the span has no {what}, which is part of its attribute's name")
         return f"{self.experiment}__{self.tagger}__{self.type}", (self.start, self.end, self.score)
 
     @classmethod
@@ -111,12 +118,13 @@ class Span:
         return cls(di["start"], di["end"], di["type"], di["score"])
 
     def to_json(self, text: str | None = None, window: int = 0) -> dict[str, Any]:
-        """Return the span as a dictionary; given its text, with the characters it covers and `window` more around."""
+        """Return the span as a dictionary. If `text` is given, add the characters of the span as in `mention`."""
         found = {"start": self.start, "end": self.end, "type": self.type, "score": self.score}
         return found if text is None else {**found, "mention": self.mention(text, window)}
 
     @classmethod
     def from_spec(cls, attribute_name: str, attribute_value: Any) -> Span:
+        """Make a span from an attribute's name and one of its values."""
         parts = attribute_name.split("__", 2)
         experiment, tagger, kind = parts if len(parts) == 3 else (attribute_name,) * 3
         start, end, score = attribute_value
@@ -131,7 +139,7 @@ class Span:
 
 @dataclass
 class DocResult:
-    """The spans that a tagger found in a document."""
+    """Spans that a tagger found in a document."""
 
     doc: Document
     spans: list[Span] = field(default_factory=list)
@@ -142,14 +150,14 @@ class DocResult:
         return cls(Document.from_json(d["doc"]), [Span.from_json(span) for span in d["spans"]])
 
     def to_json(self, with_doc: bool = False, window: int = 0) -> dict[str, Any]:
-        """Return the spans with what they cover, and the document if asked for."""
+        """Return the spans with the characters they cover, and with `with_doc` also the document."""
         found: dict[str, Any] = {"spans": [span.to_json(self.doc.text, window) for span in self.spans]}
         return {**found, "doc": self.doc.to_json()} if with_doc else found
 
 
 @dataclass
 class TextSlice:
-    """A part of a document: `start` and `end` count characters of the whole."""
+    """Part of a document. `start` and `end` are characters of the whole document."""
 
     doc: str
     start: int
@@ -161,21 +169,23 @@ class TextSlice:
 
 
 class BaseTagger:
-    """Base class of taggers: override `predict`."""
+    """Base class of taggers. Override `predict`."""
 
     FIELDS: tuple[str, ...] = ("id", "text", "source")
 
     @classmethod
     def train(cls, *_args: Any, **_kwargs: Any) -> Any:
+        """Raise `RuntimeError`; a tagger that can be trained overrides this."""
         raise RuntimeError(f"{cls.__name__} has no training")
 
     @classmethod
     def test(cls, *_args: Any, **_kwargs: Any) -> Any:
+        """Raise `RuntimeError`; a tagger that can be tested overrides this."""
         raise RuntimeError(f"{cls.__name__} has no test")
 
     @property
     def defaults(self) -> Iterable[str]:
-        """Kinds that every document has, with no spans if none are found."""
+        """Kinds that are written for every document, with an empty list if no span is found."""
         return ()
 
     @abstractmethod
@@ -184,7 +194,7 @@ class BaseTagger:
         raise NotImplementedError
 
     def group_output(self, predictions: DocResult) -> Found:
-        """Return the spans by kind, scores rounded."""
+        """Return the spans by kind, with rounded scores."""
         found: Found = {name: [] for name in self.defaults}
         for span in predictions.spans:
             found.setdefault(span.type, []).append((span.start, span.end, round(float(span.score), _DIGITS)))
@@ -196,7 +206,7 @@ class BaseTagger:
 
 
 class BaseTaggerWithMetadata(BaseTagger):
-    """Base class of taggers that read the metadata."""
+    """Base class of taggers that read the metadata of documents."""
 
     FIELDS = ("id", "text", "source", "metadata")
 
@@ -212,7 +222,11 @@ class PluginTagger:
         self.metadata = isinstance(inner, BaseTaggerWithMetadata)
 
     def fragments(self, batch: Batch, experiment: str, name: str) -> list[bytes]:
-        """See `feedmill.curation.spans.Spans.fragments`. Raises `FeedmillError` if the user's code fails."""
+        """Return the JSON of the attributes of each document, as `feedmill.curation.spans.Spans.fragments` does.
+
+        Raises:
+            FeedmillError: The user's code failed.
+        """
         found = []
         for k, row in enumerate(batch.rows):
             try:
@@ -226,12 +240,12 @@ class PluginTagger:
                     f"the tagger {name!r} failed on this document ({type(error).__name__}: {error})",
                     record=batch.place(k),
                     kind="tagger-failed",
-                    fix="Fix the tagger; finished files are kept.",
+                    fix="Fix the tagger and run again. Finished files are kept.",
                 ) from error
         return found
 
     def tag(self, batch: Batch) -> Any:
-        """Not used: the plugin writes its attributes itself."""
+        """Not used: `fragments` writes the attributes."""
         raise NotImplementedError
 
 
@@ -239,11 +253,11 @@ Class = TypeVar("Class", bound=type[Any])
 
 
 class TaggerRegistry:
-    """Registry of taggers with the interface of Dolma's."""
+    """Registry of taggers with the interface of Dolma's registry."""
 
     @staticmethod
     def add(name: str, desc: str | None = None) -> Callable[[Class], Class]:  # noqa: ARG004
-        """Register a class under a name. Raises `ConfigError` if the name is taken by another."""
+        """Return a decorator that registers a class. It raises `ConfigError` if another class has the name."""
 
         def note(cls: Class) -> Class:
             where = f"{cls.__module__}.{cls.__qualname__}"
@@ -255,21 +269,24 @@ class TaggerRegistry:
 
     @staticmethod
     def get(name: str) -> Any:
-        """Return the class of a name. Raises `ConfigError`."""
+        """Return the class registered under a name, or a factory. Raises `ConfigError` if there is none."""
         registry.check_names([name])
         return _CLASSES.get(name) or (lambda: registry.create(name))
 
     @staticmethod
     def has(name: str) -> bool:
+        """Return whether a tagger of this name is registered."""
         return name in registry.known()
 
     @staticmethod
     def remove(name: str) -> bool:
+        """Remove a tagger. Return whether it was a registered class."""
         registry.remove(name)
         return _CLASSES.pop(name, None) is not None
 
     @staticmethod
     def items() -> list[tuple[str, Any]]:
+        """Return the names and classes registered through this interface."""
         return list(_CLASSES.items())
 
 
@@ -278,19 +295,23 @@ add_tagger = TaggerRegistry.add
 
 
 def split_paragraphs(text: str, remove_empty: bool = True) -> list[TextSlice]:
-    """Return the paragraphs with their newlines, without blank ones unless asked for."""
+    """Return the paragraphs with their newlines, by default without blank paragraphs."""
     from feedmill.kernels.text.lengths import paragraphs
 
     return [TextSlice(text, low, high) for low, high, blank in paragraphs(text) if not (blank and remove_empty)]
 
 
 def split_sentences(text: str, remove_empty: bool = True) -> list[TextSlice]:  # noqa: ARG001 - Dolma's signature
-    """Return the sentences that BlingFire finds; a blank text has one, its first character. Raises `MissingExtra`."""
+    """Return the sentences that BlingFire finds. A blank text has one sentence, its first character.
+
+    Raises:
+        MissingExtra: The package blingfire is not installed.
+    """
     return [TextSlice(text, low, high) for low, high in sentences(text)]
 
 
 def split_words(text: str, remove_empty: bool = True) -> list[TextSlice]:
-    """Return the words by the rules of UAX 29."""
+    """Return the words by the rules of UAX 29, by default without blank segments."""
     from feedmill.kernels.text.wordbreak import segments
 
     if remove_empty:

@@ -1,11 +1,12 @@
 """Verify that attributes were computed from the documents they are used with.
 
 Every attribute set that Feedmill writes names its inputs: `tag` in a record for each file
-(`feedmill.curation.records`), `dedupe` and `neardedupe` in a manifest (`feedmill.curation.attribute_set`). Both hold
-size, version and hash of the documents and of the attributes. As long as the attributes are unchanged, the record of
-the documents is valid: if their size and version are equal they are not read, otherwise their hash decides.
+(`feedmill.curation.records`), `dedupe` and `neardedupe` in a manifest (`feedmill.curation.attribute_set`). Both store
+the size, version and hash of the documents and of the attributes. The record is valid as long as the attributes are
+unchanged. If the size of the documents is the recorded one but the version is not, they are read and their hash
+decides.
 
-For a set without a record, or one that another program has overwritten, the result is unknown.
+The result is unknown for a set without a record, and for one that another program has overwritten.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ from feedmill.formats.documents import ATTRIBUTES, DOCUMENTS
 from feedmill.storage import Entry, Store, open_store, split_url
 
 STALE = "stale-attributes"
-"""The kind of the error for attributes of other documents."""
+"""Error kind for attributes that were computed from other documents."""
 
 
 class Verdict(Enum):
-    """The facts about attributes and documents."""
+    """Whether attributes were computed from the given documents."""
 
-    SAME = "made of these documents"
-    OTHER = "made of other documents"
-    UNKNOWN = "not known"
+    SAME = "computed from these documents"
+    OTHER = "computed from other documents"
+    UNKNOWN = "unknown"
 
 
 class Made(NamedTuple):
-    """The record of an attribute file: the documents that were read and the attributes that were written."""
+    """Recorded state of an attribute file: the documents that were read and the attributes that were written."""
 
     documents: FileState
     attributes: FileState
@@ -46,12 +47,14 @@ def verdict(store: Store, name: str, path: str, documents: Entry, *, read: bool 
     """Return whether an attribute file was computed from these documents.
 
     Args:
-        store: the dataset. name: the attribute set's. path: of the attribute file in the dataset.
-        documents: as they are now.
-        read: whether files may be read to compare their hashes; if not, what would need that is not known.
+        store: The dataset.
+        name: Name of the attribute set.
+        path: Path of the attribute file in the dataset.
+        documents: Current state of the document file.
+        read: Read files if their hashes must be compared. Otherwise the result is unknown in this case.
 
     Raises:
-        DataError: a manifest is damaged.
+        DataError: A manifest is corrupt.
     """
     now = store.stat(path)
     made = next((one for one in _made(store, name, path) if _same(store, now, one.attributes, read)), None)
@@ -83,7 +86,7 @@ def _state(entry: dict[str, Any]) -> FileState:
 
 
 def _entries(store: Store, name: str) -> dict[str, Any]:
-    """Return what the manifest of a set says of its files, read once."""
+    """Return the entries of an attribute set's manifest, which is read once per version."""
     path = manifest_path(name)
     return _manifest(store.url, name, store.stat(path).version) if store.exists(path) else {}
 
@@ -99,25 +102,26 @@ def stale(store: Store, path: str, documents: str) -> DataError:
     """Return the error for attributes that were computed from other documents.
 
     Args:
-        path: of the attributes. documents: the file as the user calls it.
+        path: Path of the attributes in the store.
+        documents: Name of the document file, for the message.
     """
     return DataError(
-        f"these attributes were made of another version of {documents}: its size or hash is not the recorded one",
+        f"these attributes were computed from another version of {documents}: its size or hash is not the recorded one",
         file=store.locate(path),
         kind=STALE,
-        fix="Make the attributes again; to use them with documents that changed all the same, add --allow-stale"
+        fix="Compute the attributes again. To use them with the changed documents, add --allow-stale"
         " (in a configuration 'allow_stale: true').",
     )
 
 
 def check_attributes(location: str) -> None:
-    """Check a file that may be one of attributes against the documents that it belongs to, where those are there.
+    """Check a file that can be an attribute file against its documents, if they exist.
 
     Args:
-        location: path or URL of the file.
+        location: Path or URL of the file.
 
     Raises:
-        DataError: of kind ``stale-attributes``.
+        DataError: The attributes were computed from other documents (kind ``stale-attributes``).
     """
     folder, file = split_url(location)
     parts = [*folder.split("/"), file]
@@ -134,6 +138,6 @@ def check_attributes(location: str) -> None:
 
 
 def _splits(parts: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield the names that the set may have, the shortest first, each with the path of the file below the set."""
+    """Yield the possible names of the attribute set, shortest first, each with the path of the file in the set."""
     for cut in range(1, len(parts)):
         yield "/".join(parts[:cut]), "/".join(parts[cut:])

@@ -1,13 +1,13 @@
-"""Records of finished files: one for each output, with its inputs and options, beside the attribute set.
+"""Records of finished files: one for each output of an attribute set, with its inputs and options.
 
-The record of the output ``<set>/<path>`` is ``<set>/.feedmill/<path>.json``, and is written after it. It names the
-inputs of the output, so that a later run can decide whether the output is up to date:
+The record of the output ``<set>/<path>`` is ``<set>/.feedmill/<path>.json``. It is written after the output. It names
+the inputs of the output, so that a later run can decide whether the output is up to date:
 
     {"fingerprint": ..., "options": {...}, "feedmill": "0.1.0", "rows": 1000,
      "input": {"path": ..., "size": ..., "version": ..., "xxh3": ...},
      "output": {"size": ..., "version": ..., "xxh3": ...}}
 
-`version` is the store's version of the file; the file is read to compare its hash only if the version differs.
+`version` is the store's version of the file. The file is read to compare its hash only if the version differs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FOLDER = ".feedmill"
 
 
 class FileState(msgspec.Struct):
-    """The state of a file: `xxh3` is the 128-bit hash of its stored bytes, in hex."""
+    """State of a file. `xxh3` is the 128-bit hash of its stored bytes, in hexadecimal."""
 
     size: int
     version: str
@@ -35,7 +35,7 @@ class FileState(msgspec.Struct):
 
 
 class Record(msgspec.Struct):
-    """See the module."""
+    """Record of an output; see the module's docstring."""
 
     fingerprint: str
     options: dict[str, Any]
@@ -46,7 +46,7 @@ class Record(msgspec.Struct):
 
 
 def local_state(path: str | None) -> tuple[int, int, int] | None:
-    """What tells a file on this machine from what it was before, as far as the system knows; None for no file."""
+    """Return the modification time, size and inode of a local file, which change if it is replaced. None stays None."""
     if path is None:
         return None
     status = os.stat(path)
@@ -66,7 +66,7 @@ def state(store: Store, path: str, xxh3: str, shown: str = "") -> FileState:
 
 
 def unchanged(store: Store, path: str, was: FileState) -> bool:
-    """Return whether the file is unchanged; it is read only if its version differs."""
+    """Return whether the file is unchanged. It is read only if its size is the same and its version differs."""
     try:
         entry = store.stat(path)
         if entry.size != was.size:
@@ -82,7 +82,7 @@ def fingerprint(options: dict[str, Any]) -> str:
 
 
 def read_record(store: Store, path: str) -> Record | None:
-    """Return the record of an output; None if there is no valid one."""
+    """Return the record of an output, or None if it is missing or invalid."""
     try:
         return msgspec.json.decode(store.read(record_path(path)), type=Record)
     except (FeedmillError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -95,7 +95,7 @@ def write_record(store: Store, path: str, record: Record) -> None:
 
 
 def record_path(path: str) -> str:
-    """Return the path of the record of an output; both are relative to the attribute set.
+    """Return the path of the record of an output. Both paths are relative to the attribute set.
 
     >>> record_path("web/0.jsonl.gz")
     '.feedmill/web/0.jsonl.gz.json'

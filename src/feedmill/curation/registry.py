@@ -14,10 +14,10 @@ from feedmill.errors import ConfigError, NotFound
 
 
 class Tagger(Protocol):
-    """The interface of taggers. One instance is created per process.
+    """Interface of taggers. One instance is created per process.
 
     Attributes:
-        metadata: whether it reads the field ``metadata`` of documents.
+        metadata: Whether the tagger reads the field ``metadata`` of documents.
     """
 
     metadata: bool
@@ -28,7 +28,7 @@ class Tagger(Protocol):
 
 
 class FunctionTagger:
-    """A tagger made from a function of batches to spans."""
+    """Tagger that calls a function from batches to spans."""
 
     def __init__(self, function: Callable[[Batch], Spans], metadata: bool) -> None:
         self.function = function
@@ -41,7 +41,7 @@ class FunctionTagger:
 MODULES = ("lengths", "words", "c4", "gopher", "pii", "repetitions", "code", "starcoder", "licenses", "urls",
            "language", "models", "token_repetitions", "unavailable")  # fmt: skip
 FOLDER_VARIABLE = "FEEDMILL_MODELS"
-"""The environment variable with a folder in which files that taggers need are looked up by their original names."""
+"""Environment variable with a folder of the model files that taggers need, under their original names."""
 
 _FACTORIES: dict[str, Callable[..., Any]] = {}
 _WHERE: dict[str, str] = {}
@@ -50,12 +50,13 @@ _REASONS: dict[str, str] = {}
 
 
 def register(*names: str, metadata: bool = False, file: str | None = None) -> Callable[[Any], Any]:
-    """Decorate a function from batches to spans, or a class of taggers, with the names that users give.
+    """Return a decorator that registers a function from batches to spans, or a class of taggers.
 
     Args:
-        metadata: whether the function reads the metadata of documents.
-        file: for a class that is made with the path of a model or list, under which name that file is published
-            ("" where it has no name of its own).
+        names: Names that users can pass.
+        metadata: Whether the function reads the metadata of documents.
+        file: For a class that takes the path of a model or list: the name under which that file is published, or "" if
+            it has no such name.
     """
 
     def note(thing: Any) -> Any:
@@ -70,19 +71,24 @@ def register(*names: str, metadata: bool = False, file: str | None = None) -> Ca
 
 
 def register_unavailable(reason: str, *names: str) -> None:
-    """Register names of Dolma's taggers that are not supported, with the reason, for the error message."""
+    """Register names of unsupported Dolma taggers, with the reason for the error message."""
     _REASONS.update(dict.fromkeys(names, reason))
 
 
 class Choice(NamedTuple):
-    """A tagger as the user names it: ``name`` or ``name=path of its model or list``."""
+    """Tagger as the user selects it: ``name``, or ``name=path of its model or list``."""
 
     name: str
     file: str | None
 
     @classmethod
     def parse(cls, text: str) -> Choice:
-        """Raises `ConfigError` if no such tagger is known, or its file is missing or too much."""
+        """Parse a tagger and the path of its file.
+
+        Raises:
+            ConfigError: The tagger is unknown, its file is not given, or it takes no file.
+            NotFound: The file does not exist.
+        """
         name, equals, path = text.partition("=")
         check_names([name])
         if name not in _FILES:
@@ -94,28 +100,33 @@ class Choice(NamedTuple):
         if not equals and published and folder:
             path = os.path.join(folder, published)
         if not path:
-            known_as = f", or the folder with its {published!r} in {FOLDER_VARIABLE}" if published else ""
+            known_as = f", or set {FOLDER_VARIABLE} to a folder with {published!r}" if published else ""
             raise ConfigError(
                 f"the tagger {name!r} requires a file; models are not downloaded",
                 kind="model-missing",
-                fix=f"Give it as {name}=PATH{known_as}.",
+                fix=f"Pass it as {name}=PATH{known_as}.",
             )
         if not os.path.isfile(path):
-            raise NotFound(f"the file of the tagger {name!r} is not here", file=path, fix=f"Give {name}=PATH.")
+            raise NotFound(f"the file of the tagger {name!r} does not exist", file=path, fix=f"Pass {name}=PATH.")
         return cls(name, path)
 
     def create(self) -> Tagger:
-        """The tagger, ready to work. Raises `MissingExtra` if a package is missing, or what its file has wrong."""
+        """Create the tagger.
+
+        Raises:
+            MissingExtra: A package is not installed.
+            ConfigError: The tagger's file is invalid.
+        """
         made: Tagger = _FACTORIES[self.name](self.file) if self.file else _FACTORIES[self.name]()
         return made
 
 
 def add(name: str, factory: Callable[[], Any], where: str) -> None:
-    """Register a tagger of a user's module. Raises `ConfigError` if the name is taken."""
+    """Register a tagger of a user's module. Raises `ConfigError` if another tagger has the name."""
     _load()
     if _WHERE.get(name, where) != where:
         raise ConfigError(
-            f"there is a tagger {name!r} already ({_WHERE[name]}), and {where} wants the same name",
+            f"the tagger name {name!r} of {where} is already used by {_WHERE[name]}",
             kind="tagger-exists",
             fix="Rename the new tagger.",
         )
@@ -146,7 +157,7 @@ def check_names(names: Iterable[str]) -> None:
     for name in names:
         if name in _REASONS and name not in _FACTORIES:
             raise ConfigError(
-                f"Dolma has a tagger {name!r}, Feedmill does not: {_REASONS[name]}",
+                f"Dolma's tagger {name!r} is not available in Feedmill: {_REASONS[name]}",
                 kind="no-such-tagger",
                 fix="Omit it, or add your own with --tagger-modules.",
             )
@@ -154,14 +165,14 @@ def check_names(names: Iterable[str]) -> None:
             near = difflib.get_close_matches(name, _FACTORIES, 3)
             hint = f"Did you mean {' or '.join(near)}? " if near else ""
             raise ConfigError(
-                f"there is no tagger {name!r}",
+                f"unknown tagger {name!r}",
                 kind="no-such-tagger",
                 fix=f"{hint}'feedmill tag --list' lists all taggers; --tagger-modules adds your own.",
             )
 
 
 def create(text: str) -> Tagger:
-    """Return a tagger by its name. Raises `ConfigError`, and `MissingExtra` if a package is missing."""
+    """Create a tagger from ``name`` or ``name=path``. Raises the errors of `Choice.parse` and `Choice.create`."""
     return Choice.parse(text).create()
 
 

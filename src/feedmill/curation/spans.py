@@ -1,4 +1,4 @@
-"""What taggers find: scored ranges of characters, in columns for a whole batch, and their JSON."""
+"""Spans that taggers find: scored ranges of characters, stored as columns for a whole batch, and their JSON."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError
 
-_LARGEST = 1e15  # whole numbers up to here are written as such, beyond with an exponent
+_LARGEST = 1e15  # whole numbers below this are written as integers, larger ones by the JSON encoder
 
 
 @dataclass(frozen=True, eq=False)
 class Spans:
-    """Spans of a batch of documents, ordered by document, and in each in the order in which they were found.
+    """Spans of a batch of documents, ordered by document, and within a document in the order they were found.
 
     Attributes:
-        kinds: names; ``kind`` counts in them.
-        document, kind: int64[spans].
-        start, end: int64[spans], characters in the document's text, `end` excluded.
-        score: float64[spans].
+        kinds: Names of the kinds.
+        document: Index of each span's document in the batch, int64[spans].
+        kind: Index of each span's kind in `kinds`, int64[spans].
+        start, end: Range of characters in the document's text, `end` excluded, int64[spans].
+        score: Score of each span, float64[spans].
     """
 
     kinds: tuple[str, ...]
@@ -37,11 +38,11 @@ class Spans:
 
     @classmethod
     def of_documents(cls, lengths: npt.NDArray[np.int64], **scores: npt.ArrayLike) -> Spans:
-        """One span over the whole text for each name and document; no span where the score is NaN.
+        """Return one span over the whole text per kind and document, without those whose score is NaN.
 
         Args:
-            lengths: int64[n], characters of each text.
-            scores: for each kind (in the order in which spans are to follow) float64[n].
+            lengths: Number of characters of each text, int64[n].
+            scores: Scores of each kind, float64[n], in the order of the spans.
         """
         n, many = len(lengths), len(scores)
         score = np.stack([np.asarray(column, np.float64) for column in scores.values()], axis=1).reshape(-1)
@@ -55,12 +56,12 @@ class Spans:
 
     @classmethod
     def none(cls, kinds: Sequence[str]) -> Spans:
-        """No spans at all."""
+        """Return an empty batch of spans."""
         return cls.of_lists(kinds, [])
 
     @classmethod
     def of_lists(cls, kinds: Sequence[str], found: Sequence[Sequence[tuple[int, int, int, float]]]) -> Spans:
-        """From (kind, start, end, score) for each document."""
+        """Return spans from lists of (kind, start, end, score), one list per document."""
         flat = [span for spans in found for span in spans]
         document = np.repeat(np.arange(len(found)), [len(spans) for spans in found])
         columns = list(zip(*flat, strict=True)) if flat else [(), (), (), ()]
@@ -69,7 +70,7 @@ class Spans:
 
     @classmethod
     def joined(cls, parts: Sequence[Spans]) -> Spans:
-        """Several taggers' or kinds' spans, those of the first part before those of the second in each document."""
+        """Concatenate spans. In each document, the spans of the first part come before those of the second."""
         names = tuple(name for part in parts for name in part.kinds)
         shifts = np.cumsum([0, *(len(part.kinds) for part in parts[:-1])])
         document = np.concatenate([part.document for part in parts])
@@ -84,9 +85,10 @@ class Spans:
         )
 
     def fragments(self, n: int, experiment: str, tagger: str) -> list[bytes]:
-        """The inside of ``attributes`` for each of `n` documents: ``"<experiment>__<tagger>__<kind>":[[start,end,...``
+        """Return the JSON of the attributes of each of `n` documents, without the braces.
 
-        Scores are rounded to five digits.
+        It has the form ``"<experiment>__<tagger>__<kind>":[[start,end,score],...],...``. Scores are rounded to five
+        digits.
         """
         from feedmill.kernels.jsonl.spans_compiled import fragments
 
@@ -118,19 +120,19 @@ def _head(experiment: str, tagger: str, kind: str) -> bytes:
 
 @lru_cache(4096)
 def attribute_name(experiment: str, tagger: str, kind: str) -> str:
-    """Return the key of an attribute; characters other than ASCII letters, digits and ``_`` become ``_``.
+    """Return the key of an attribute. Characters other than ASCII letters, digits and ``_`` become ``_``.
 
     >>> attribute_name("exp-1", "c4_v2", "line_count")
     'exp_1__c4_v2__line_count'
 
     Raises:
-        ConfigError: a part begins with a digit.
+        ConfigError: A part begins with a digit.
     """
     parts = [re.sub(r"[^A-Za-z0-9_]", "_", part) for part in (experiment, tagger, kind) if part]
     for part in parts:
         if part[0].isdigit():
             raise ConfigError(
-                f"the name {part!r} begins with a digit, and a part of an attribute's name may not",
+                f"the name {part!r} begins with a digit: a part of an attribute's name must not",
                 kind="bad-attribute-name",
                 fix="Choose a name that begins with a letter.",
             )

@@ -167,7 +167,7 @@ def test_spans_of_no_text_leave_the_text_alone(span):
 @pytest.mark.parametrize("span", [[0.0, 3, 1], [-1, 3, 1], [0, 3], "text"])
 def test_what_is_no_span_ends_the_run(span):
     attributes([span])
-    with pytest.raises(DataError, match=r"no span.*line 1|line 1.*no span"):
+    with pytest.raises(DataError, match=r"not a span.*line 1|line 1.*not a span"):
         mix(span_replacement=[{"span": "$.attributes.s", "min_score": 0}])
     assert not os.path.exists("mixed/m-0000.json.gz")
 

@@ -321,7 +321,7 @@ def test_command_line(tmp_path):
     assert done.returncode == 0 and report["rows"] == sum(map(len, FILES)) and report["name"] == "dup_documents"
     assert Path(tmp_path / "attributes/dup_documents/part-0.jsonl.gz").exists()
     done = subprocess.run(command("dedupe", "documents", "--by", "lines"), cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 1 and "no --by lines" in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 1 and "unknown unit --by lines" in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -383,7 +383,7 @@ def test_looking_up_only_needs_no_lock(tmp_path):
 def test_no_processes_are_refused(tmp_path, wrong):
     write_documents(tmp_path, FILES[0])
     settings = BloomOptions(file=f"{tmp_path}/seen.bin", items=100, false_positives=1e-6)
-    with pytest.raises(ConfigError, match="processes"):
+    with pytest.raises(ConfigError, match="number of workers"):
         find_duplicates([f"{tmp_path}/documents"], options("paragraphs"), bloom=settings, **wrong)
 
 

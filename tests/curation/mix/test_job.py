@@ -159,7 +159,7 @@ def test_outputs_of_an_earlier_mix_are_named(tmp_path):
     prepare(tmp_path)
     run(stream(tmp_path))
     report = run(stream(tmp_path, output={"max_size_in_bytes": 10**6}))
-    assert len(report.warnings) == 2 and "m-0002.jsonl.gz is of an earlier mix" in report.warnings[1]
+    assert len(report.warnings) == 2 and "m-0002.jsonl.gz is an output of an earlier run" in report.warnings[1]
 
 
 def spoil(root, how):
@@ -275,12 +275,12 @@ def test_expressions_on_rows_that_are_nested_too_deeply(tmp_path, include):
     ("rules", "message"),
     [
         ({"filter": {"include": [".none[0][2] > 1"], "syntax": "jq"}}, "null"),
-        ({"span_replacement": [{"span": "$.text", "min_score": 0}]}, "no list of spans"),
-        ({"span_replacement": [{"span": "$.attributes", "min_score": 0}]}, "no list of spans"),
-        ({"span_replacement": [{"span": "$.pairs", "min_score": 0}]}, "no span"),
+        ({"span_replacement": [{"span": "$.text", "min_score": 0}]}, "not a list of spans"),
+        ({"span_replacement": [{"span": "$.attributes", "min_score": 0}]}, "not a list of spans"),
+        ({"span_replacement": [{"span": "$.pairs", "min_score": 0}]}, "not a span"),
         (
             {"span_replacement": [{"span": "$.attributes.number", "min_score": 0, "replacement": "$.metadata"}]},
-            "no string",
+            "not a string",
         ),
     ],
 )
@@ -403,11 +403,11 @@ def test_a_set_may_say_that_it_writes_an_attribute_now_and_then(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"fliter": {"include": ["$.a"]}}, r"no option streams\[0\]\.fliter.*'filter'"),
-        ({"nmae": 1}, r"no option streams\[0\]\.nmae.*'name'"),
+        ({"fliter": {"include": ["$.a"]}}, r"unknown option streams\[0\]\.fliter.*'filter'"),
+        ({"nmae": 1}, r"unknown option streams\[0\]\.nmae.*'name'"),
         ({"documents": "x"}, r"streams\[0\]\.documents"),
         ({"name": None}, "name is missing"),
-        ({"name": "a/b"}, "cannot begin the name"),
+        ({"name": "a/b"}, "cannot begin a file name"),
         ({"rate": -1}, "rate is -1"),
         ({"filter": {"include": ["$.a[?(@.b >"]}}, r"streams\[0\]\.filter.*character"),
         ({"filter": {"include": [".a |"], "syntax": "jq"}}, r"streams\[0\]\.filter.*character"),
@@ -415,11 +415,11 @@ def test_a_set_may_say_that_it_writes_an_attribute_now_and_then(tmp_path):
         ({"span_replacement": [{"span": "$.a"}]}, "neither min_score nor max_score"),
         ({"span_replacement": [{"span": "$.a", "min_score": float("nan")}]}, "not a number"),
         ({"span_replacement": [{"span": "$.a", "min_score": "nan"}]}, "not a number"),
-        ({"span_replacement": [{"span": "$.a", "min_score": "x"}]}, "wrong kind"),
-        ({"rate": "x"}, "wrong kind"),
+        ({"span_replacement": [{"span": "$.a", "min_score": "x"}]}, "wrong type"),
+        ({"rate": "x"}, "wrong type"),
         ({"span_replacement": [{"span": "$.a", "min_score": 1, "replacement": "$..a["}]}, "character"),
         ({"compression": {"output": "lz4"}}, "lz4"),
-        ({"output": {"path": "x", "max_size_in_bytes": True}}, "wrong kind"),
+        ({"output": {"path": "x", "max_size_in_bytes": True}}, "wrong type"),
         ({"documents": ["nowhere/documents/*"]}, "nowhere/documents/\\*: no files match"),
     ],
 )
@@ -496,7 +496,7 @@ def test_inputs_are_not_written_over(tmp_path, more, top):
     before = contents(tmp_path)
     more["output"]["path"] = more["output"]["path"].format(tmp_path)
     for dry in (True, False):
-        with pytest.raises(ConfigError, match="is an input too"):
+        with pytest.raises(ConfigError, match="is also an input"):
             run(stream(tmp_path, **more), dry_run=dry, **top)
     assert contents(tmp_path) == before
 

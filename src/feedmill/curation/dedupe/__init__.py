@@ -1,1 +1,1 @@
-"""Deduplication: exact by document, paragraph and n-gram, by Bloom filter, and of near copies."""
+"""Exact deduplication of documents, paragraphs and n-grams, by 128-bit hashes or by a Bloom filter."""

@@ -1,6 +1,7 @@
-"""Duplicates by a Bloom filter of Dolma's: the attributes and the filter of its run with one thread, on any number.
+"""Find duplicates by a Bloom filter in Dolma's format.
 
-Threads read and hash ahead; the filter is asked and filled in the order of the input.
+The attributes and the filter equal those of Dolma's run with one thread, for any number of threads: threads read and
+hash ahead, and the filter is queried and filled in input order.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from feedmill.storage.codec import compression
 Ints64 = npt.NDArray[np.uint64]
 Prepared = tuple[Units, Ints64 | None, Ints64]
 AT_ONCE = 4 << 20
-"""Hashes in memory at once, for each thread."""
+"""Number of hashes in memory per thread."""
 
 
 def find_bloomed(
@@ -48,7 +49,7 @@ def find_bloomed(
 
 
 def mine(name: str, partitions: int, partition: int) -> bool:
-    """Return whether a file belongs to this partition of files, by Dolma's hash of its path."""
+    """Return whether a file belongs to this partition of the files, by Dolma's hash of its path."""
     return ahash.write_bytes(os.fsencode(name), (0, 1, 2, 3)) % partitions == partition
 
 
@@ -74,11 +75,11 @@ def _find(task: Task, bloom: BloomFilter, read_only: bool, threads: int, bar: Pr
         try:
             return made(lines, 1)
         except DataError:
-            return lines  # comes up again in its turn, when it is known which line this is
+            return lines  # decoded again in input order, when the number of its first line is known
 
     source = read_blocks(task.file, fields=options.fields, packed=task.input, advance=bar.advance, hashed=read.append)
-    spare, workers = threads < available_cores(), threads - 1  # this thread has enough to do itself
-    # Closed in any case, so that no thread outlives an error.
+    spare, workers = threads < available_cores(), threads - 1  # this thread queries the filter
+    # Always closed, so that no thread outlives an error.
     with (
         write_lines(store, out, kind=kind, hashed=written.append) as append,
         closing(ahead(source) if spare else source) as blocks,
@@ -111,7 +112,7 @@ def _ask(
     options: DedupeOptions,
     read_only: bool,
 ) -> npt.NDArray[np.bool_]:
-    """bool[keys]: which were there; those of other partitions are not looked up."""
+    """Return whether each key is in the filter, as bool[keys]. Keys of other partitions are not looked up."""
     count = len(units.firsts)
     seen = np.zeros(count, np.bool_)
     step = count if bits is not None else max(1, AT_ONCE // keys.shape[1])

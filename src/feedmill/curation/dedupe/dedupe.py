@@ -1,4 +1,4 @@
-"""Find duplicates with plain options: ``feedmill dedupe``."""
+"""The ``dedupe`` function: find duplicates with plain options, as ``feedmill dedupe`` does."""
 
 from __future__ import annotations
 
@@ -39,26 +39,28 @@ def dedupe(
     """Write attributes that mark duplicates: all but the first in input order.
 
     Args:
-        documents: files, folders or patterns, each with a folder ``documents``.
+        documents: Files, folders or patterns. Each path contains a folder ``documents``.
         by: ``"documents"``, ``"paragraphs"`` or ``"ngrams"``; or a `DedupeOptions` with all options.
-        name: of the attribute set; by default ``dup_`` and the unit.
-        key: JSONPath of the value to compare; default: ``$.text``.
-        separator: separator of paragraphs; default: a newline.
-        ngram, stride, threshold: of ``"ngrams"``: words per n-gram (13), words between the starts of n-grams (1), and
-            the share of duplicate n-grams at or above which a paragraph is marked (0.5).
-        min_length, min_words: shorter texts are not compared.
-        keep_empty: also compare blank texts.
-        against: mark only text that occurs in these documents (decontamination).
-        bloom: file of a Bloom filter in Dolma's format.
-        items, false_positives: of a new filter: its capacity in keys, and its false-positive rate (1e-6).
-        read_only: do not add to the filter.
-        id: see `feedmill.tag`.
-        allow_empty: accept patterns without files, and files without a document.
-        workers: processes; by default one for each core.
+        name: Name of the attribute set. Default: ``dup_`` and the unit.
+        key: JSONPath of the value that documents are compared by. Default: ``$.text``.
+        separator: Separator of paragraphs. Default: A newline.
+        ngram: With ``"ngrams"``, number of words per n-gram. Default: 13.
+        stride: With ``"ngrams"``, number of words between the starts of n-grams. Default: 1.
+        threshold: With ``"ngrams"``, share of duplicate n-grams from which a paragraph is marked. Default: 0.5.
+        min_length, min_words: Shorter texts are not compared.
+        keep_empty: Also compare blank texts.
+        against: Mark only text that occurs in these documents (decontamination).
+        bloom: File of a Bloom filter in Dolma's format.
+        items: Capacity of a new filter, in keys.
+        false_positives: False-positive rate of a new filter. Default: 1e-6.
+        read_only: Do not add keys to the filter.
+        id: See `feedmill.tag`.
+        allow_empty: Accept patterns without files, and files without a document.
+        workers: Number of worker processes. Default: One per core.
 
     Raises:
-        ConfigError: options that exclude each other, or have no effect for this unit.
-        FeedmillError: as `feedmill.curation.dedupe.job.find_duplicates`.
+        ConfigError: Options exclude each other, or have no effect for this unit.
+        FeedmillError: See `feedmill.curation.dedupe.job.find_duplicates`.
     """
     plain = {
         "key": key, "separator": separator, "ngram": ngram, "stride": stride, "threshold": threshold, "name": name,
@@ -68,7 +70,7 @@ def dedupe(
         given = [name for name, value in plain.items() if value is not None]
         if given:
             raise ConfigError(
-                f"{given[0]} is given beside all options", kind="bad-option", fix="Give it in the options."
+                f"{given[0]} cannot be combined with DedupeOptions", kind="bad-option", fix="Set it in the options."
             )
         options = by
     else:
@@ -88,10 +90,10 @@ def dedupe(
         )
     if not isinstance(bloom, str) and (items or read_only or false_positives is not None):
         raise ConfigError(
-            "--items, --false-positives and --read-only require a Bloom filter", fix="Name its file with --bloom."
+            "--items, --false-positives and --read-only require a Bloom filter", fix="Pass its file with --bloom."
         )
     if items and read_only:
-        raise ConfigError("--items requires a new filter, and --read-only an existing one", fix="Give one of them.")
+        raise ConfigError("--items requires a new filter, and --read-only an existing one", fix="Use one of them.")
     if isinstance(bloom, str):
         errors = 1e-6 if false_positives is None else false_positives
         bloom = BloomOptions(file=bloom, read_only=read_only, items=items, false_positives=errors)
@@ -110,7 +112,7 @@ def dedupe(
 def _refuse(by: str, given: Mapping[str, object]) -> None:
     """Raise `ConfigError` for an unknown unit, and for options that have no effect for it."""
     if by not in (DOCUMENTS, PARAGRAPHS, NGRAMS):
-        raise ConfigError(f"there is no --by {by}", fix="Use documents, paragraphs or ngrams.")
+        raise ConfigError(f"unknown unit --by {by}", fix="Use documents, paragraphs or ngrams.")
     for name, units in (
         ("key", (DOCUMENTS,)),
         ("separator", (PARAGRAPHS, NGRAMS)),
@@ -119,4 +121,4 @@ def _refuse(by: str, given: Mapping[str, object]) -> None:
         ("threshold", (NGRAMS,)),
     ):
         if given[name] is not None and by not in units:
-            raise ConfigError(f"--{name} goes with --by {' or '.join(units)}", fix="Leave it out, or add that.")
+            raise ConfigError(f"--{name} requires --by {' or '.join(units)}", fix="Remove the option, or add --by.")

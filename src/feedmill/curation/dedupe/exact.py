@@ -1,14 +1,14 @@
-"""Exact duplicates without limits of memory: 128-bit hashes on disk, decided part by part.
+"""Find exact duplicates in data larger than memory: 128-bit hashes on disk, compared range by range.
 
-Three steps, each over processes, each of which may be killed and carries on:
+There are three steps. Each runs in several processes, and resumes if it is killed:
 
-1. *scan*: each file of documents becomes segments: the hashes of its keys, ordered by their first bits, and beside them
-   the spans and ids that the attribute rows need.
-2. *decide*: for each range of first bits, the hashes of all segments in the order of the input go through one table;
-   what was seen before is a duplicate. A range holds some millions of keys, whatever the size of the data.
-3. *finish*: each file's answers are put back in order and its attribute rows are written.
+1. *scan*: Each file of documents is read into segments. A segment has the hashes of the keys, ordered by their first
+   bits, and the spans and ids that the attribute rows need.
+2. *decide*: For each range of first bits, the hashes of all segments are entered into one table in input order. A hash
+   that is in the table already is a duplicate. A range has some millions of keys, for any size of data.
+3. *finish*: The results of each file are put back into the order of its documents, and its attribute rows are written.
 
-The first occurrence in the order of the input is kept, whatever the number of processes.
+The first occurrence in input order is kept, for any number of processes.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from feedmill.storage.codec import compression
 _BITS = 12
 PARTS = 1 << _BITS
 SEGMENT, MOST_KEYS = 64 << 20, 2 << 20
-"""Bytes of text, and keys, from which a segment is full."""
+"""Number of bytes of text, and of keys, at which a segment is complete."""
 RANGE = 4 << 20
-"""Keys that are decided at once, but for a single part that has more."""
+"""Maximum number of keys in a range, unless a single part has more."""
 _PRELOAD = ("feedmill.curation.dedupe.keys",)
 KERNELS = (*_PRELOAD, "feedmill.kernels.hashing.murmur_compiled", "feedmill.kernels.text.paragraphs_compiled")
 
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """What a file came to: rows, the digest of its ids, its segments, and the hash of its stored bytes."""
+    """Result of scanning a file: rows, digest of the ids, number of segments, and hash of the stored bytes."""
 
     rows: int
     ids: str
@@ -60,7 +60,7 @@ class Scanned:
 def find_exact(
     tasks: Sequence[Task], *, workers: int | None = None, progress: bool | None = None
 ) -> list[Finished | None]:
-    """Write the attributes of all files; None for those that are only a reference."""
+    """Write the attributes of all files. The result of a reference file is None."""
     preload = _PRELOAD if tasks[0].options.unit == DOCUMENTS else KERNELS
     files = [task.file.size for task in tasks]
     with Progress("reading", len(tasks), "files", progress) as bar:
@@ -90,7 +90,7 @@ def find_exact(
 
 
 def scan(task: Task) -> Scanned:
-    """Read a file into segments; nothing if an earlier run did."""
+    """Read a file into segments, unless an earlier run did."""
     name = f"{task.work}/{task.number:05d}"
     found = get_marker(f"{name}.json")
     if found is not None and found.get("fingerprint") == task.fingerprint:
@@ -119,7 +119,7 @@ def scan(task: Task) -> Scanned:
 
 @dataclass(slots=True)
 class _Segment:
-    """Blocks of a file, gathered."""
+    """Blocks of a file, collected until they are written as a segment."""
 
     size: int = 0
     ids: list[bytes] = field(default_factory=list)
@@ -127,7 +127,7 @@ class _Segment:
     keys: int = 0
 
     def add(self, units: Units, hashes: Hashes) -> None:
-        """Append a block: what it consists of, and the hashes of its keys."""
+        """Append a block and the hashes of its keys."""
         parts: dict[str, npt.NDArray[Any]] = {
             "hashes": hashes,
             "states": units.states,
@@ -143,7 +143,7 @@ class _Segment:
         self.size += len(units.data)
 
     def write(self, name: str) -> None:
-        """Write ``<name>.keys``, the hashes by their first bits, and ``<name>.units``, all else."""
+        """Write ``<name>.keys`` (the hashes, ordered by their first bits) and ``<name>.units`` (everything else)."""
         arrays = {key: np.concatenate(values, axis=-1 if key == "bounds" else 0) for key, values in self.arrays.items()}
         hashes = arrays.pop("hashes")
         starts, order = partition(hashes, _BITS)
@@ -154,12 +154,12 @@ class _Segment:
 
 
 def _parts(work: str, number: int, segment: int) -> npt.NDArray[np.int64]:
-    """int64[PARTS + 1]: where each part of a segment begins."""
+    """Return the start of each part of a segment, int64[PARTS + 1]."""
     return get_arrays(f"{work}/{number:05d}-{segment:05d}.units", "parts")["parts"]
 
 
 def _ranges(starts: npt.NDArray[np.int64]) -> list[int]:
-    """Bounds of ranges of parts of some millions of keys each; they depend on the data only."""
+    """Return the bounds of ranges of parts with up to `RANGE` keys each. They depend only on the data."""
     sizes = np.diff(starts.sum(axis=0))
     bounds, held = [0], 0
     for part, size in enumerate(sizes.tolist()):
@@ -172,7 +172,7 @@ def _ranges(starts: npt.NDArray[np.int64]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """The keys of parts `low` to `high`: those from ``cuts[n, 0]`` to ``cuts[n, 1]`` of each segment."""
+    """Range of keys: the parts from `low` to `high`, or the keys ``cuts[n, 0]`` to ``cuts[n, 1]`` of segment n."""
 
     work: str
     whole: str
@@ -192,7 +192,7 @@ def _found(work: str, whole: str, low: int, high: int) -> str:
 
 
 def decide(task: _Range) -> None:
-    """Which keys of a range were seen before, in the order of the input: a byte each, segment by segment."""
+    """Write which keys of a range were seen before in input order: one byte per key, segment by segment."""
     if os.path.exists(task.path):
         return
     slices = []
@@ -208,8 +208,13 @@ def decide(task: _Range) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Ending:
-    """Of a file: the digest of the run, the ranges, and int64[segments, ranges, 2]: begin and end of the answers of
-    each of its segments in each range."""
+    """Where the results of a file are.
+
+    Attributes:
+        whole: Fingerprint of the run.
+        bounds: Bounds of the ranges.
+        offsets: Start and end of each segment's results in each range, int64[segments, ranges, 2].
+    """
 
     whole: str
     bounds: list[int]
@@ -218,7 +223,7 @@ class _Ending:
 
 
 def finish(item: tuple[Task, _Ending]) -> Finished | None:
-    """Write the attributes of a file; nothing if an earlier run did, or for a reference."""
+    """Write the attributes of a file, unless an earlier run did or the file is a reference."""
     task, ending = item
     if task.reference:
         return None

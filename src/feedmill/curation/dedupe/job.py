@@ -1,4 +1,4 @@
-"""Run a search for duplicates: find files and finished work, apply the filter, write manifests and the report."""
+"""Deduplication jobs: find files and finished work, find duplicates, and write manifests and the report."""
 
 from __future__ import annotations
 
@@ -24,9 +24,15 @@ from feedmill.storage import LocalStore, Store, open_store, split_url
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BloomOptions:
-    """The filter: its file and, where that does not exist yet, its size (see `feedmill.formats.bloom.new_bloom`).
+    """Options of the Bloom filter.
 
-    `always_redo` looks documents up again that this filter has seen already, as Dolma does.
+    Args:
+        file: Path of the filter.
+        read_only: Do not add keys to the filter.
+        size, items, false_positives, most_hashes: Size of a new filter; see `feedmill.formats.bloom.new_bloom`.
+        file_partition: Partition the files as well as the keys.
+        always_redo: Repeat the run even if manifests record it, as Dolma does; documents that the filter has seen then
+            count as duplicates.
     """
 
     file: str
@@ -41,7 +47,15 @@ class BloomOptions:
 
 @dataclass(slots=True)
 class DedupeReport:
-    """The result of a run. `units`: duplicate paragraphs or documents; `skipped`: an earlier run had done all work."""
+    """Report of a deduplication run.
+
+    Attributes:
+        files, rows: Numbers of the input.
+        documents: Documents with duplicates.
+        units: Duplicate paragraphs or documents.
+        skipped: Whether an earlier run had done everything.
+        hashes, fill: Hashes per key and fill of the Bloom filter, if there is one.
+    """
 
     name: str
     files: int = 0
@@ -70,28 +84,30 @@ def find_duplicates(
     allow_empty: bool = False,
     progress: bool | None = None,
 ) -> DedupeReport:
-    """Write an attribute set that marks every document or paragraph that has occurred before.
+    """Write an attribute set that marks every document or paragraph that occurs earlier in the input.
 
-    The first occurrence in the order of `documents` is kept, for any number of processes. A repeated run only does the
+    The first occurrence in the order of `documents` is kept, for any number of workers. A repeated run only does the
     remaining work.
 
     Args:
-        documents: files, folders or patterns; each has a folder ``documents``.
-        bloom: look up in this Bloom filter. Default: compare 128-bit hashes, with practically no false positives.
-        against: mark only text that occurs in these documents (decontamination).
-        workers: processes; by default one for each core.
-        compression: of inputs and outputs (``"gz"``, ``"zst"``, ``""``); None: by the names of the files.
-        id: see `feedmill.curation.tag.tag`.
-        allow_empty: whether to accept patterns without files, and files without a document.
+        documents: Files, folders or patterns. Each path contains a folder ``documents``.
+        options: What is compared, and how duplicates are marked.
+        bloom: Look keys up in this Bloom filter. Default: Compare 128-bit hashes, with practically no false positives.
+        against: Mark only text that occurs in these documents (decontamination).
+        workers: Number of worker processes; with a Bloom filter, of threads. Default: One per core.
+        compression: Compression of inputs and outputs (``"gz"``, ``"zst"``, ``""``). None: By the names of the files.
+        id: See `feedmill.curation.tag.tag`.
+        allow_empty: Accept patterns without files, and files without a document.
 
     Raises:
-        EmptyResult: there is no document.
-        NotFound: nothing to read.
-        ConfigError: invalid options, or another run of the same work is active.
-        DataError: an invalid row; nothing is written for its file.
+        EmptyResult: There is no document.
+        NotFound: No files were found.
+        ConfigError: Options are invalid.
+        StorageError: Another run writes the same attribute set or filter.
+        DataError: A row is invalid. Nothing is written for its file.
     """
     if workers is not None and workers < 1:
-        raise ConfigError(f"there is no work with {workers} processes", fix="Use 1 or more.")
+        raise ConfigError(f"the number of workers must be 1 or more, not {workers}", fix="Use 1 or more.")
     report = DedupeReport(options.name)
     kept = options.documents_folder
     find = partial(find_in_datasets, documents=kept, exact=options.defects, allow_missing=allow_empty, id=id)
@@ -117,9 +133,9 @@ def _dedupe(
 
         files = [file for file in files if mine(file.name, options.partitions, options.partition)]
     if bloom is not None and known:
-        raise ConfigError("a Bloom filter cannot be combined with 'against'", fix="Give one of them.")
+        raise ConfigError("a Bloom filter cannot be combined with 'against'", fix="Use one of them.")
     if bloom is None and options.partitions > 1:
-        raise ConfigError("partitions require a Bloom filter", fix="Omit them: exact runs need no partitions.")
+        raise ConfigError("partitions require a Bloom filter", fix="Remove them: exact runs need no partitions.")
     run_print = fingerprint(
         [f.identity for f in known],
         [f.identity for f in files],
@@ -151,7 +167,7 @@ def _exact(
     workers: int | None,
     progress: bool | None,
 ) -> list[Finished]:
-    from feedmill.curation.dedupe.exact import find_exact  # starts processes, which runs with a filter do without
+    from feedmill.curation.dedupe.exact import find_exact  # needs processes, which runs with a filter do not
 
     spare = (workers or available_cores()) < available_cores()
     tasks = [
@@ -172,12 +188,12 @@ def _bloomed(
     progress: bool | None,
     report: DedupeReport,
 ) -> None:
-    from feedmill.curation.dedupe.bloomed import find_bloomed  # loads compiled code, which exact runs do without
+    from feedmill.curation.dedupe.bloomed import find_bloomed  # loads compiled code that exact runs do not need
 
     folder, name = split_url(settings.file)
     store = open_store(folder)
     if not isinstance(store, LocalStore):
-        raise ConfigError("a Bloom filter must be on a local disk", file=store.locate(name), fix="Give a local path.")
+        raise ConfigError("a Bloom filter must be on a local disk", file=store.locate(name), fix="Use a local path.")
     with _filter_in_place(store, name, settings):
         if not settings.always_redo and _done(files, options, run_print, report, (store, name)):
             return
@@ -188,8 +204,8 @@ def _bloomed(
         if settings.read_only and store.exists(name):
             _record(files, results, options, run_print, report, (store, name))
             return
-        # The filled filter waits under another name until the manifest says that the attributes are whole: a run that
-        # is killed before that finds the filter as it was, one killed after it has nothing left but to rename it.
+        # The filled filter keeps another name until the manifest records the attributes. If the run is killed before
+        # that, the filter is unchanged; if it is killed after that, only the rename is left to do.
         write_bloom(store, _next(name), bloom)
         _record(files, results, options, run_print, report, (store, _next(name)))
         _complete(store, name, committed=True)
@@ -197,7 +213,7 @@ def _bloomed(
 
 @contextlib.contextmanager
 def _filter_in_place(store: LocalStore, name: str, settings: BloomOptions) -> Iterator[None]:
-    """A block in which nobody else fills this filter, after what a killed run had filled is in its place."""
+    """Hold the filter's lock, after publishing the filter that a killed run had filled."""
     with contextlib.ExitStack() as stack:
         if not settings.read_only or store.exists(_next(name)):
             try:
@@ -205,7 +221,7 @@ def _filter_in_place(store: LocalStore, name: str, settings: BloomOptions) -> It
                 stack.enter_context(store.alone(f"{name}.feedmill-lock", what=busy, file=settings.file))
                 _complete(store, name)
             except FeedmillError:
-                if not settings.read_only:  # else the filter as it is will do
+                if not settings.read_only:  # a read-only run can use the filter as it is
                     raise
         yield
 
@@ -214,7 +230,7 @@ def _open(store: Store, name: str, settings: BloomOptions) -> BloomFilter:
     if store.exists(name):
         return read_bloom(store, name)
     if settings.read_only and not settings.items:
-        raise NotFound("no such Bloom filter", file=store.locate(name), fix="Check the path.")
+        raise NotFound("Bloom filter not found", file=store.locate(name), fix="Check the path.")
     return new_bloom(
         size=settings.size,
         items=settings.items,
@@ -229,11 +245,11 @@ def _next(name: str) -> str:
 
 
 def _complete(store: LocalStore, name: str, committed: bool = False) -> None:
-    """Put a filled filter in its place, if the manifest of its attributes was written."""
+    """Publish a filled filter if the manifest of its attributes was written, else delete it."""
     filled = _next(name)
     if not store.exists(filled):
         if store.exists(f"{filled}.of"):
-            store.delete(f"{filled}.of")  # a run could not, or was killed before it did
+            store.delete(f"{filled}.of")  # left by a run that was killed, or could not delete it
         return
     digest = digest_of(store, filled)
     if not committed and not (store.exists(f"{filled}.of") and store.read(f"{filled}.of").decode() == digest):
@@ -252,7 +268,10 @@ def _done(
     report: DedupeReport,
     bloom: tuple[Store, str] | None,
 ) -> bool:
-    """Whether manifests say that exactly this was done, and its outputs (and filter) are as they were written."""
+    """Return whether the manifests record exactly this run and its outputs and filter are unchanged.
+
+    If so, fill the report.
+    """
     digest = None
     if bloom is not None:
         if not bloom[0].exists(bloom[1]):
@@ -274,7 +293,7 @@ def _record(
     report: DedupeReport,
     bloom: tuple[Store, str] | None,
 ) -> None:
-    """Write the manifests; entries of files that an earlier run wrote into the same set are kept."""
+    """Write the manifests, keeping the entries of other files, and fill the report."""
     entries = [entry(one, one.documents, one.units) for one in results]
     digest = digest_of(*bloom) if bloom is not None else None
     manifest = {"verb": "dedupe", "options": options.as_dict(), "run": run_print, "bloom": digest}

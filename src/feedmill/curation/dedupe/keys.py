@@ -1,7 +1,7 @@
-"""128-bit hashes of keys, their order by first bits, and which of them were seen before.
+"""Hash keys to 128 bits, order the hashes by their first bits, and find the ones seen before.
 
-Few and long keys (whole documents) take other ways than many short ones (paragraphs, n-grams): for them, loading the
-compiled code would take longer than the work.
+A few keys, or long ones (whole documents), are processed without compiled code, because loading that would take longer
+than the work. Many short keys (paragraphs, n-grams) use the compiled code.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import xxhash
 from feedmill.curation.dedupe.units import Units
 
 FEW = 1 << 17
-"""Keys that numpy sorts before compiled code is loaded."""
+"""Number of keys up to which numpy is used and compiled code is not loaded."""
 
 Hashes = npt.NDArray[np.uint64]
 
 
 def hash_documents(units: Units) -> Hashes:
-    """uint64[keys, 2]: XXH3 of keys of one part each. Never (0, 0), which marks an empty place in tables."""
+    """Return the XXH3 hashes of keys of one part each, uint64[keys, 2]. No hash is (0, 0), the empty slot of tables."""
     view = units.data.data
     bounds = zip(units.lows.tolist(), units.highs.tolist(), strict=True)
     digests = b"".join([xxhash.xxh3_128_digest(view[low:high]) for low, high in bounds])
@@ -29,7 +29,7 @@ def hash_documents(units: Units) -> Hashes:
 
 
 def hash_parts(units: Units) -> Hashes:
-    """uint64[keys, 2]: MurmurHash3 of keys of any number of parts, see `feedmill.kernels.hashing.murmur`."""
+    """Return the MurmurHash3 of keys of any number of parts, uint64[keys, 2]; see `feedmill.kernels.hashing.murmur`."""
     from feedmill.kernels.hashing import murmur_compiled
 
     hashes = np.empty((len(units.firsts), 2), np.uint64)
@@ -41,7 +41,7 @@ def partition(hashes: Hashes, bits: int) -> tuple[npt.NDArray[np.int64], npt.NDA
     """Return a stable order of keys by the first `bits` of their hashes.
 
     Returns:
-        int64[2^bits + 1], where each part begins; uint32[keys], the order.
+        The start of each part, int64[2^bits + 1], and the order, uint32[keys].
     """
     if len(hashes) > FEW:
         from feedmill.kernels.hashing import murmur_compiled
@@ -55,7 +55,10 @@ def partition(hashes: Hashes, bits: int) -> tuple[npt.NDArray[np.int64], npt.NDA
 
 
 def first_seen(slices: list[Hashes], inserted: list[bool]) -> list[npt.NDArray[np.bool_]]:
-    """Of each slice in turn, bool[keys]: which occurred before, in it or in an earlier one that is `inserted`."""
+    """Return, for each slice, which of its keys occurred before in an `inserted` slice, as bool[keys].
+
+    Before means earlier in the same slice or in an earlier slice.
+    """
     count = sum(len(one) for one, goes_in in zip(slices, inserted, strict=True) if goes_in)
     if sum(map(len, slices)) <= FEW:
         return _first_seen(slices, inserted)
@@ -78,7 +81,7 @@ def _first_seen(slices: list[Hashes], inserted: list[bool]) -> list[npt.NDArray[
     new = np.ones(len(keys), np.bool_)
     new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
     groups = np.cumsum(new) - 1
-    # The place of the first key of each group that goes in; what comes behind it was seen before.
+    # The position of the first inserted key of each group; keys at later positions were seen before.
     places = np.where(goes_in[order], np.arange(len(keys)), len(keys))
     first = np.minimum.reduceat(places, np.flatnonzero(new)) if len(keys) else places
     found = np.empty(len(keys), np.bool_)

@@ -1,4 +1,4 @@
-"""What is compared with what, and how it is written down."""
+"""Options of deduplication: what is compared, and how duplicates are written."""
 
 from __future__ import annotations
 
@@ -11,28 +11,31 @@ from feedmill.storage.base import refuse_odd_names
 
 DOCUMENTS, PARAGRAPHS = "documents", "paragraphs"
 MOST = 1 << 31
-"""Lengths and numbers of words are below this."""
+"""Lengths and numbers of words must be below this."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DedupeOptions:
-    """The options of a search for duplicates.
+    """Options of deduplication.
 
     Args:
-        name: the folder of the attributes. attribute: the key of the spans in each row.
+        name: Folder of the attributes.
+        attribute: Key of the spans in each row.
         unit: ``"documents"`` or ``"paragraphs"``.
-        key: JSONPath of the text that documents are compared by; the first match counts.
-        separator: what lies between paragraphs.
-        ngram: words in an n-gram; 0 compares whole paragraphs.
-        stride: words from one n-gram to the next.
-        threshold: share of n-grams seen before from which a paragraph is written down.
-        skip_short: leave paragraphs alone that have fewer than two n-grams (by default they are compared whole).
-        skip_empty: leave blank texts alone. min_length: and those with fewer characters (documents: bytes of the key).
-        min_words: and those with fewer words (UAX 29).
-        partitions, partition: take only keys whose hash leaves this remainder, where several machines share a filter.
-        dolma: count characters and n-grams as Dolma does (see `feedmill.kernels.text.paragraphs`).
-        defects: do as Dolma 1.2.1 does where that is wrong: with `min_words` nothing is ever looked up.
-        documents_folder: the name of the folder of documents.
+        key: JSONPath of the text that documents are compared by; the first match is used.
+        separator: Separator of paragraphs.
+        ngram: Number of words in an n-gram; 0 compares whole paragraphs.
+        stride: Number of words between the starts of n-grams.
+        threshold: Share of duplicate n-grams from which a paragraph is marked.
+        skip_short: Skip paragraphs with fewer than two n-grams. By default they are compared as a whole.
+        skip_empty: Skip blank texts.
+        min_length: Skip texts with fewer characters (documents: bytes of the key).
+        min_words: Skip texts with fewer words (UAX 29).
+        partitions, partition: Look up only keys whose hash modulo `partitions` is `partition`, so that several
+            machines can share the work.
+        dolma: Count characters and n-grams as Dolma does (see `feedmill.kernels.text.paragraphs`).
+        defects: Reproduce known defects of Dolma 1.2.1: with `min_words`, no key is looked up.
+        documents_folder: Name of the folder of documents.
     """
 
     name: str
@@ -56,26 +59,26 @@ class DedupeOptions:
     def __post_init__(self) -> None:
         refuse_odd_names(self.name, self.attribute)
         if self.unit not in (DOCUMENTS, PARAGRAPHS):
-            raise _bad(f"duplicates of {self.unit!r} cannot be found", "Use 'documents' or 'paragraphs'.")
+            raise _bad(f"unknown unit {self.unit!r}", "Use 'documents' or 'paragraphs'.")
         if not self.separator:
-            raise _bad("the paragraph separator is empty", "Leave it out for newlines.")
+            raise _bad("the paragraph separator is empty", "Omit it to separate paragraphs by newlines.")
         for text in (self.key, self.separator):
             if not _is_text(text):
-                raise _bad(f"{text!r} is no text", "Give keys and separators in UTF-8.")
+                raise _bad(f"{text!r} is not valid UTF-8", "Use keys and separators in UTF-8.")
         if not self.name or not self.attribute or "/" in self.name or self.name.startswith("."):
-            raise _bad(f"{self.name!r} is not a valid name of an attribute set", "Give a plain name.")
+            raise _bad(f"{self.name!r} is not a valid name of an attribute set", "Use a plain name.")
         if min(self.ngram, self.stride, self.min_length, self.min_words) < 0:
             raise _bad("lengths and numbers of words cannot be negative", "Use 0 or more.")
         if isnan(self.threshold):
-            raise _bad("a threshold of nan is not a number", "Give a share from 0 to 1.")
+            raise _bad("a threshold of nan is not a number", "Use a share from 0 to 1.")
         if (most := max(self.ngram, self.stride, self.min_length, self.min_words)) >= MOST:
             raise _bad(f"{most} is too large for a length or a number of words", f"Use less than {MOST}.")
         if not 0 <= self.partition < self.partitions:
-            raise _bad(f"there is no partition {self.partition} of {self.partitions}", "Count from 0.")
+            raise _bad(f"partition {self.partition} is out of range for {self.partitions} partitions", "Count from 0.")
 
     @property
     def fields(self) -> tuple[str, ...] | None:
-        """The fields of documents that are read; None if any field may be needed."""
+        """Fields of documents to read, or None for all."""
         return ("id", "text") if self.key == "$.text" else None
 
     def as_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Attribute rows: the spans of duplicates beside each document's id, as Dolma writes them."""
+"""Render attribute rows: the document's id and the spans of its duplicates, as Dolma writes them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(slots=True)
 class Rendered:
-    """Rows to write, with their line ends, and how many documents and units of them are duplicates."""
+    """Rows to write, with line ends, and the numbers of documents with duplicates and of duplicate units in them."""
 
     rows: bytes
     documents: int
@@ -38,13 +38,13 @@ def render(
     """Return the attribute rows of a block.
 
     Args:
-        ids, states, rows, starts, ends, bounds: as in `feedmill.curation.dedupe.units.Units`.
-        found: bool[keys], whether each key was seen before.
+        ids, states, rows, starts, ends, bounds: See `feedmill.curation.dedupe.units.Units`.
+        found: Whether each key was seen before, bool[keys].
     """
     flagged, numbers, scores = _scores(bounds, found, options)
     name, bare = orjson.dumps(options.attribute), states == NO_KEY
     rows, starts, ends = (a[flagged].astype(np.int64) for a in (rows, starts, ends))
-    if options.unit == DOCUMENTS:  # few spans, and no need for compiled code elsewhere
+    if options.unit == DOCUMENTS:  # few spans: loading compiled code would not pay off
         spans = zip(rows.tolist(), starts.tolist(), ends.tolist(), [scores[n] for n in numbers.tolist()], strict=True)
         text = spanrows.span_rows(ids, bare.tolist(), list(spans), name)
     else:
@@ -78,13 +78,13 @@ def _compiled(
 
 
 def _strings(strings: Sequence[bytes]) -> tuple[npt.NDArray[np.uint8], Ints]:
-    """Return all strings one after the other, and where each ends."""
+    """Return the concatenated strings, and the end of each."""
     ends = np.cumsum([len(one) for one in strings], dtype=np.int64)
     return np.frombuffer(b"".join(strings) or b" ", np.uint8), ends
 
 
 def _scores(bounds: Ints, found: npt.NDArray[np.bool_], options: DedupeOptions) -> tuple[Ints, Ints, list[bytes]]:
-    """Return which units are written down, and the number of the score of each; the scores as JSON."""
+    """Return the units to mark, the index of each one's score, and the scores as JSON."""
     if options.ngram == 0:
         flagged = np.flatnonzero(found)  # one key each
         return flagged, np.zeros(len(flagged), np.int64), [b"1"]

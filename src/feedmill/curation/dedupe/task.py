@@ -1,4 +1,4 @@
-"""One file of documents to be deduplicated, and what came of it."""
+"""Deduplication task of one file of documents, and its result."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.documents.file import DocumentFile
 
 _HASHES = "xxh3"
-"""What files are hashed with: work that an earlier version left without hashes is of other tasks."""
+"""Hash of files. It is part of the fingerprint, so that unfinished work of versions without hashes is not reused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One file of documents and where its work lies. `reference`: only looked up in, not written.
+    """One file of documents to deduplicate.
 
-    `spare`: there are cores to spare, so a thread may read ahead.
+    Args:
+        number: Number of the file in the run.
+        work: Path of the work folder.
+        input, output: Compression of the documents and of the attributes; None: By the names of the files.
+        reference: Duplicates are searched in this file, but no attributes are written for it.
+        spare: There are idle cores, so a thread can read ahead.
     """
 
     number: int
@@ -36,8 +41,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What was written for a file: `size` and `xxh3` are those of the attributes as stored, `read` is the hash of the
-    documents that they were made of."""
+    """Result of a file: `size` and `xxh3` are those of the stored attributes, `read` is the hash of the documents."""
 
     rows: int
     ids: str

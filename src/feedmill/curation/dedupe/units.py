@@ -1,4 +1,4 @@
-"""From rows of documents to the keys that are looked up: documents, paragraphs, or n-grams of paragraphs."""
+"""Extract the units of rows of documents and their keys: documents, paragraphs, or n-grams of paragraphs."""
 
 from __future__ import annotations
 
@@ -19,16 +19,21 @@ from feedmill.kernels.text.paragraphs import CHARACTERS, DOLMA
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 EMPTY_LIST, NO_KEY = 0, 1
-"""What a row without duplicates says: an empty list, or nothing."""
+"""Attribute of a row without duplicates: an empty list, or no attribute."""
 
 
 @dataclass(slots=True)
 class Units:
-    """The units of a block of rows.
+    """Units of a block of rows, and their keys.
 
-    `rows`, `starts`, `ends` (int64[units]) are the row and the span of each unit; the keys that count for it are
-    ``bounds[0, i]:bounds[1, i]`` (int64[2, units]). Key k is made of ``counts[k]`` parts from ``firsts[k]`` on, part p
-    is ``data[lows[p]:highs[p]]``. `states` (uint8[rows]) is `EMPTY_LIST` or `NO_KEY`.
+    Attributes:
+        ids: Id of each row, as JSON.
+        states: `EMPTY_LIST` or `NO_KEY` for each row, uint8[rows].
+        rows, starts, ends: Row and span of each unit, int64[units].
+        bounds: The keys of unit i are ``bounds[0, i]:bounds[1, i]``, int64[2, units].
+        data: Text of the rows as UTF-8.
+        lows, highs: Part p of a key is ``data[lows[p]:highs[p]]``.
+        firsts, counts: Key k consists of the ``counts[k]`` parts from ``firsts[k]`` on.
     """
 
     ids: list[bytes]
@@ -48,10 +53,11 @@ def read_units(lines: bytes, options: DedupeOptions, file: str, first: int) -> U
     """Return the units of the rows of these whole lines.
 
     Args:
-        file: named in errors. first: the line of the first row.
+        file: File name for error messages.
+        first: Line number of the first row.
 
     Raises:
-        DataError: a row is no document, has no id, or lacks the key.
+        DataError: A row is not a document, has no id, or lacks the key.
     """
     if options.unit == DOCUMENTS and options.key != "$.text":
         ids, texts = _by_path(rows_of(lines), options, file, first)
@@ -69,11 +75,11 @@ def read_units(lines: bytes, options: DedupeOptions, file: str, first: int) -> U
 
 
 def _joined(texts: list[str]) -> tuple[npt.NDArray[np.uint8], Ints]:
-    """Return all texts as UTF-8, and int64[n + 1]: where each begins."""
+    """Return the concatenated texts as UTF-8, and the offset of each, int64[n + 1]."""
     encoded = [text.encode() for text in texts]
     offsets = np.zeros(len(texts) + 1, np.int64)
     np.cumsum([len(text) for text in encoded], out=offsets[1:])
-    # What lies behind the last text keeps the array from being empty.
+    # The padding keeps the array from being empty.
     return np.frombuffer(b"".join(encoded) + bytes(8), np.uint8), offsets
 
 
@@ -88,15 +94,15 @@ def _by_path(rows: Sequence[bytes], options: DedupeOptions, file: str, first: in
         except orjson.JSONDecodeError as error:
             raise bad_row(row, str(error), file, line) from None
         value = _first(path, document)
-        if type(value) in (int, float) and not options.dolma:  # ids may be numbers
+        if type(value) in (int, float) and not options.dolma:  # for example ids
             value = dump(value).decode()
         if not isinstance(value, str):
             raise DataError(
-                f"{options.key} is {'missing' if value is None else 'no string'}, and documents are compared by it",
+                f"{options.key} is {'missing' if value is None else 'no string'}: documents are compared by it",
                 file=file,
                 record=f"line {line}",
                 kind="bad-key",
-                fix="Give another key, or fix the document.",
+                fix="Use another key, or fix the document.",
             )
         ids.append(dump(document["id"]) if "id" in document else b"")
         texts.append(value)

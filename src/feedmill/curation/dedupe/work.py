@@ -1,7 +1,7 @@
-"""The files of an exact run on their way: arrays and markers, on a local disk, thrown away at the end.
+"""Temporary files of an exact run: arrays and markers on a local disk, deleted at the end.
 
-They appear when they are whole, but are not forced to the disk where the system has an id for each of its starts: the
-job trusts none of an earlier start (`feedmill.jobs.work`). A killed run finds all of its work.
+A file is published when it is complete, so a killed run finds its finished work again. Files are synced to disk only if
+the system has no boot id. Otherwise the job discards work from before the last boot (`feedmill.jobs.work`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ALIGN = 64
 
 @contextlib.contextmanager
 def put(path: str) -> Iterator[BinaryIO]:
-    """A file that appears under `path` when the block ends without an error. Raises `StorageError`."""
+    """Open a file that is published as `path` when the block ends without an error. Raises `StorageError`."""
     try:
         make_folder(os.path.dirname(path))
         with staged(path) as beside:
@@ -39,13 +39,13 @@ def put(path: str) -> Iterator[BinaryIO]:
 
 
 def put_marker(path: str, value: Mapping[str, Any]) -> None:
-    """Note that something is done."""
+    """Write a marker of finished work."""
     with put(path) as f:
         f.write(orjson.dumps(value))
 
 
 def get_marker(path: str) -> dict[str, Any] | None:
-    """Return what was noted, or None."""
+    """Return the value of a marker, or None if it is missing or invalid."""
     try:
         with open(path, "rb") as f:
             found = orjson.loads(f.read())
@@ -57,7 +57,7 @@ def get_marker(path: str) -> dict[str, Any] | None:
 
 
 def put_arrays(path: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Arrays by their names: a line of JSON that says where each lies, then their bytes."""
+    """Write arrays by name: a line of JSON with the type, shape and offset of each, then their bytes."""
     places, at = {}, 0
     for name, array in arrays.items():
         places[name] = (array.dtype.str, array.shape, at)
@@ -71,7 +71,7 @@ def put_arrays(path: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
 
 
 def get_arrays(path: str, *names: str) -> dict[str, npt.NDArray[Any]]:
-    """Return these arrays of a file, or all."""
+    """Return the named arrays of a file, or all if none are named."""
     try:
         with open(path, "rb") as f:
             head = f.readline()

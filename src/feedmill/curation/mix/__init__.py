@@ -1,1 +1,1 @@
-"""Mixing: filters, span replacement and sampling over documents and their attributes."""
+"""Filter documents by their attributes, replace spans of their texts, and sample them."""

@@ -1,7 +1,7 @@
-"""Whether attributes belong to their documents: made of these very ones, or at least the same ids in the same rows.
+"""Check that attributes belong to their documents before anything is written.
 
-Where the attribute set says what it was made of, that decides (see `feedmill.curation.provenance`). Otherwise the ids
-of both are read and compared, and no span may end behind its text, before anything is written.
+If the attribute set has a record of its inputs, that record decides (see `feedmill.curation.provenance`). Otherwise the
+ids of documents and attributes are read and must be the same, row by row, and no span may end beyond its text.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ from feedmill.storage import Entry, Store
 
 _BATCH = 4096
 _SLACK = 1
-"""Dolma's last paragraph of a text that has more than ASCII may end one character behind it."""
+"""Number of characters that a span may exceed its text by: Dolma's last paragraph of a non-ASCII text can."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """A file of documents and the attribute sets that must be merged into it.
+    """File of documents and the attribute sets to merge into it.
 
-    `allow_stale`: attributes of other documents are only counted. `recorded_only`: rows are not compared.
+    Args:
+        allow_missing: Attribute files that do not exist are ignored.
+        allow_stale: Attributes of other documents are counted instead of an error.
+        recorded_only: Check records only; do not compare rows.
     """
 
     file: DocumentFile
@@ -42,19 +45,19 @@ class Pairing:
 
     @property
     def entry(self) -> Entry:
-        """The documents as a file of their store."""
+        """Store entry of the documents."""
         return Entry(self.file.path, self.file.size, self.file.version)
 
 
 class Found(NamedTuple):
-    """What is wrong with a pairing, or None; and the attribute files that were made of other documents, if allowed."""
+    """Error of a pairing, if any, and the attribute files that were computed from other documents, if allowed."""
 
     error: FeedmillError | None
     stale: tuple[str, ...] = ()
 
 
 def vouched(pairing: Pairing) -> bool:
-    """Whether records say that all attributes were made from these very documents: nothing has to be read then."""
+    """Return whether records prove, without reading files, that all attributes were computed from these documents."""
     store, file = pairing.file.store(), pairing.file
     try:
         paths = [(name, file.attributes(name)) for name in pairing.attributes]
@@ -63,11 +66,11 @@ def vouched(pairing: Pairing) -> bool:
             for name, path in paths
         )
     except FeedmillError:
-        return False  # comes up again
+        return False  # `verify` raises the error again
 
 
 def verify(pairing: Pairing) -> Found:
-    """Check the attributes of one file."""
+    """Check the attributes of one file of documents."""
     store = pairing.file.store()
     compared: dict[str, bool] = {}
     others: list[str] = []
@@ -93,7 +96,11 @@ def verify(pairing: Pairing) -> Found:
 
 
 def _compare(store: Store, pairing: Pairing, paths: dict[str, bool]) -> None:
-    """Compare ids row by row; and spans with texts, for those of the attribute files that say so."""
+    """Compare the ids of attribute files with those of the documents, row by row.
+
+    Args:
+        paths: Attribute files, each with whether to compare its spans with the texts and its sources too.
+    """
     wanted, lengths, sources = _documents(store, pairing)
     for path, bounded in paths.items():
         found = _rows(store, path) if bounded else ((one, _Row()) for one in _ids(store, path))
@@ -114,7 +121,7 @@ def _compare(store: Store, pairing: Pairing, paths: dict[str, bool]) -> None:
 
 
 def _documents(store: Store, pairing: Pairing) -> tuple[list[bytes], list[int], list[Any]]:
-    """Return the ids of the documents, the characters of their texts, and their sources."""
+    """Return the ids of the documents, the lengths of their texts in characters, and their sources."""
     file = pairing.file
     ids: list[bytes] = []
     lengths: list[int] = []
@@ -144,7 +151,7 @@ _row = msgspec.json.Decoder(_Row).decode
 
 
 def _rows(store: Store, path: str) -> Iterator[tuple[bytes, _Row]]:
-    """Yield the id of each row, and what else is compared."""
+    """Yield the id and the other compared fields of each row."""
     line = 1
     for lines in read_lines(store, path, json=True):
         rows = rows_of(lines)
@@ -152,20 +159,20 @@ def _rows(store: Store, path: str) -> Iterator[tuple[bytes, _Row]]:
             try:
                 yield one, _row(row)
             except REFUSED:
-                yield one, _Row()  # comes up when it is merged
+                yield one, _Row()  # reported when the row is merged
         line += len(rows)
 
 
 def _beyond(attributes: Any, length: int) -> tuple[str, Any] | None:
-    """Return a span that ends behind a text of this length, and the name of its attribute.
+    """Return a span that ends beyond a text of this length, and the name of its attribute.
 
-    Dolma marks duplicate documents by a span from 0 with the score 1 whose end counts the bytes of whatever documents
-    were compared by: such spans say nothing.
+    Spans that begin at 0 and have the integer score 1 are ignored. Dolma marks duplicate documents by them, and their
+    end is the length in bytes of the value that documents were compared by.
     """
     for name, spans in attributes.items() if type(attributes) is dict else ():
         for span in spans if type(spans) is list else ():
             if type(span) is not list or len(span) != 3 or type(span[0]) is not int or type(span[1]) is not int:
-                continue  # no span: comes up where it is used
+                continue  # not a span: reported where it is used
             marks_all = span[0] == 0 and type(span[2]) is int and span[2] == 1
             if 0 <= span[0] < span[1] > length and not marks_all:
                 return name, span
@@ -174,22 +181,22 @@ def _beyond(attributes: Any, length: int) -> tuple[str, Any] | None:
 
 def _of_other_source(store: Store, path: str, file: DocumentFile, row: int, found: Any, wanted: Any) -> DataError:
     return DataError(
-        f"the row belongs to the source {found!r}, but the document in {file.name} is of {wanted!r}",
+        f"the row belongs to the source {found!r}, but the document in {file.name} to {wanted!r}",
         file=store.locate(path),
         record=f"line {row + 1}",
         kind="misaligned-attributes",
-        fix="Give the attributes of these documents; an id means one document within its source only.",
+        fix="Use the attributes of these documents. Ids are unique only within a source.",
     )
 
 
 def _outside(store: Store, path: str, file: DocumentFile, row: int, length: int, name: str, span: Any) -> DataError:
     return DataError(
-        f"the attributes belong to another text: {name!r} has the span {span}, and the text in {file.name} has"
+        f"the attributes belong to another text: {name!r} has the span {span}, but the text in {file.name} has"
         f" {length} characters",
         file=store.locate(path),
         record=f"line {row + 1}",
         kind="stale-attributes",
-        fix="Make the attributes again; to use them all the same, add --allow-stale (in a configuration"
+        fix="Compute the attributes again. To use them anyway, add --allow-stale (in a configuration"
         " 'allow_stale: true').",
     )
 
@@ -199,7 +206,7 @@ def _missing(store: Store, path: str, file: DocumentFile, name: str) -> DataErro
         f"there are no attributes {name!r} for {file.name}",
         file=store.locate(path),
         kind="missing-attributes",
-        fix=f"Make them, leave {name!r} out of 'attributes', or set 'allow_missing: true'.",
+        fix=f"Compute them, remove {name!r} from 'attributes', or set 'allow_missing: true'.",
     )
 
 
@@ -209,7 +216,7 @@ def _misaligned(
     if found is None:
         what = f"the attributes have {row} rows, but {file.name} has {len(wanted)} documents"
     elif row >= len(wanted):
-        what = f"there are more rows of attributes than documents in {file.name} ({len(wanted)})"
+        what = f"the attributes have more rows than {file.name} has documents ({len(wanted)})"
     else:
         of = f"belongs to the id {found.decode()}" if found else "has no id"
         what = f"the row {of}, but the document in {file.name} is {wanted[row].decode() or 'without one'}"
@@ -218,5 +225,5 @@ def _misaligned(
         file=store.locate(path),
         record=f"line {row + 1}",
         kind="misaligned-attributes",
-        fix="Make the attributes again: rows of documents and attributes have to be the same, in the same order.",
+        fix="Compute the attributes again: documents and attributes must have the same rows in the same order.",
     )

@@ -1,4 +1,4 @@
-"""The rows of an attribute file beside those of its documents, parsed as far as a stream needs them."""
+"""Read the rows of an attribute file in step with its documents, parsed only as far as a stream needs them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from feedmill.storage import Store
 
 Pair = tuple[Any, Any]
 END = object()
-"""Stands for a row that is not there."""
+"""Value for a row that does not exist."""
 
 
 class Attributes:
-    """The rows of one attribute file, in order. `spare`: a thread may read ahead."""
+    """Rows of one attribute file, in order. With `spare`, a thread reads ahead."""
 
     def __init__(self, store: Store, path: str, stream: Stream, spare: bool = False) -> None:
         self.path, self._spare = store.locate(path), spare
@@ -35,11 +35,11 @@ class Attributes:
         self._rows = chain.from_iterable(self._source)
 
     def close(self) -> None:
-        """End the thread that reads ahead, if there is one."""
+        """Stop the thread that reads ahead, if there is one."""
         self._source.close()
 
     def take(self, count: int) -> list[Any]:
-        """(id, attributes) of the next rows; `END` for those that do not exist. Raises `DataError`."""
+        """Return (id, attributes) of the next rows, or `END` for rows that do not exist. Raises `DataError`."""
         out: list[Any] = list(islice(self._rows, count))
         return out + [END] * (count - len(out))
 
@@ -69,10 +69,10 @@ def _whole(row: bytes) -> Pair:
 
 
 def _needed_rows(needs: Needs) -> Callable[[bytes, str, int], list[Pair]]:
-    """Return a parser of rows that skips all other attributes.
+    """Return a parser of rows that skips all attributes that are not needed.
 
-    Spans to replace are packed. Where a row has something else there, or a negative zero, the rows of its block are
-    parsed one by one, whole.
+    Spans to replace are packed. If a row has something other than spans there, or a negative zero, the rows of its
+    block are parsed one by one as a whole.
     """
     kinds = {name: msgspec.Raw if name in needs.spans else Any for name in needs.names}
     inner: Any = TypedDict("inner", kinds, total=False)  # type: ignore[misc]
@@ -98,7 +98,7 @@ def _needed_rows(needs: Needs) -> Callable[[bytes, str, int], list[Pair]]:
 
 
 def _pack(rows: list[Any], name: str) -> bool:
-    """Put packed spans (`feedmill.kernels.jsonl.spanlists`) in place of those of this name; whether that could be."""
+    """Pack the spans of this name in place (`feedmill.kernels.jsonl.spanlists`). Return False if that is impossible."""
     holders = [row.attributes for row in rows if name in row.attributes]
     packed = pack([one[name] for one in holders])
     if packed is None:

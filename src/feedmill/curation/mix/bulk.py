@@ -1,7 +1,7 @@
-"""Replacing the spans of many documents at once: packed spans, and texts as JSON that are never decoded.
+"""Replace the spans of many documents at once, with packed spans and texts that stay JSON and are never decoded.
 
-`Attributes` packs the spans that a stream replaces, and texts stay JSON where no expression looks at them. A document
-that has it otherwise (spans of its own, or a text with escapes that are not ours) goes one by one.
+`Attributes` packs the spans that a stream replaces, and texts stay JSON if no expression reads them. Other documents
+(with spans of their own, or with escapes in the text that Feedmill does not write) are processed one by one.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ Document = dict[str, Any]
 
 
 Done = tuple[int, int, bool]
-"""Of a document: spans replaced and passed over, and whether the text is long enough for sure."""
+"""Result of a document: spans replaced, spans skipped, and whether the text is certainly long enough."""
 
 
 def texts_unseen(stream: Stream) -> bool:
-    """Return whether no expression of the stream looks at texts."""
+    """Return whether no expression of the stream reads texts."""
     return needed_attributes(stream) is not None
 
 
 class Bulk:
-    """The replacements of a stream.
+    """Replacements of a stream, for many documents at once.
 
     Args:
-        exact: leave spans to others that Dolma treats in a way of its own.
+        exact: Do not change documents with spans that Dolma treats differently.
     """
 
     def __init__(self, stream: Stream, names: Sequence[str], *, exact: bool) -> None:
         self._names, self._exact = names, exact
         self._bounds = [bounds(one) for one in stream.replacements]
         self._new = [dump(one.text)[1:-1] for one in stream.replacements]
-        self._enough = min(stream.min_text_length, 1 << 62)  # what the kernel counts with has 64 bits
+        self._enough = min(stream.min_text_length, 1 << 62)  # the kernel counts in 64 bits
 
     @classmethod
     def of(cls, stream: Stream, *, exact: bool) -> Bulk | None:
-        """None if the stream's replacements need more than this."""
+        """Return the bulk replacements of a stream, or None if they cannot be done in bulk."""
         names = [whole_attribute(one.span) for one in stream.replacements]
         constant = all("{}" not in one.text and not one.text.startswith("$") for one in stream.replacements)
         if not constant or None in names or not texts_unseen(stream):
@@ -55,7 +55,7 @@ class Bulk:
         return cls(stream, [name for name in names if name is not None], exact=exact)
 
     def replace(self, documents: Sequence[Document]) -> list[Done | None]:
-        """Change the texts, in place; None for documents that are as they were."""
+        """Replace the spans in place. The result is None for documents that were not changed."""
         done: list[Done | None] = [None] * len(documents)
         at = [n for n, one in enumerate(documents) if type(one["text"]) is msgspec.Raw]
         columns = [[_spans(documents[n], name) for n in at] for name in self._names]
@@ -79,6 +79,6 @@ class Bulk:
 
 
 def _spans(document: Document, name: str) -> Any:
-    """Return the spans of this name, packed if they are what we expect."""
+    """Return the spans of this name: bytes if they are packed, empty bytes if the document has none."""
     attributes = document.get("attributes")
     return attributes.get(name, b"") if type(attributes) is dict else None

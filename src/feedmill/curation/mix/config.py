@@ -1,8 +1,8 @@
-"""What a mix is made of: streams, their filters and replacements, and where the output goes.
+"""Configuration of document filters: streams, their rules and replacements, and their outputs.
 
-The configuration is Dolma's (``streams``, ``processes``, ``shuffle``), with more: ``rate`` of a stream (how often each
-of its documents is taken), ``allow_missing`` attributes, and for the whole mix ``seed`` and ``permute``, which brings
-the documents into a random order.
+The configuration is Dolma's (``streams``, ``processes``, ``shuffle``) with additions: ``rate`` of a stream (how often
+each of its documents is taken), and for all streams ``allow_missing`` (attributes), ``seed``, and ``permute``, which
+writes the documents in random order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ MAX_SIZE = 2 * 1024**3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Replacement:
-    """Spans with ``low <= score < high`` become `text`; ``{}`` in it is what was there, ``$...`` is a jq expression."""
+    """Replace spans with ``low <= score < high`` by `text`.
+
+    ``{}`` in `text` stands for the replaced characters. A `text` of the form ``$...`` is a jq expression.
+    """
 
     span: str
     low: float | None = None
@@ -35,7 +38,7 @@ class Replacement:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stream:
-    """One stream: what goes in, what stays, and where it goes. See docs/filter.md for each field."""
+    """One stream: its inputs, rules and output. See docs/filter.md for each field."""
 
     name: str
     documents: tuple[str, ...]
@@ -55,18 +58,19 @@ class Stream:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FilterConfig:
-    """A filter of documents: all streams, and how outputs are laid out.
+    """Configuration of all streams, and of the layout of their outputs.
 
     Args:
-        mirror: one output for each input, under its name (Dolma's ``shuffle: false``).
-        permute: bring the files of a stream, and the documents of each output, into a random order.
-        seed: of the order and of the sampling.
-        allow_missing: attribute files that do not exist count as empty.
-        allow_stale: use attributes that were made of other documents.
-        allow_empty: patterns may have no files, and streams may keep nothing.
-        exact: do as Dolma does where rows do not line up and where spans are empty, inverted or beyond the text.
-        workers, dry_run, id: unless an option overrides them. `id`: the field that ids are read from, or ``auto`` for
-            ids that are made of file and row where there are none.
+        mirror: Write one output per input, under its name (Dolma's ``shuffle: false``).
+        permute: Put the files of a stream, and the documents of each output, into random order.
+        seed: Seed of the order and of the sampling.
+        allow_missing: Attribute files that do not exist count as empty.
+        allow_stale: Use attributes that were computed from other documents.
+        allow_empty: Accept patterns without files, and streams that keep no documents.
+        exact: Do as Dolma does if rows do not line up, and for spans that are empty, inverted or beyond the text.
+        dolma_names: Name the last output of each stream as Dolma does.
+        workers, dry_run: Defaults for the arguments of `feedmill.curation.mix.job.mix`.
+        id: Field that ids are read from; ``auto`` makes ids of file and row for documents without one.
     """
 
     streams: tuple[Stream, ...]
@@ -87,15 +91,16 @@ def read_config(tree: Mapping[str, Any], *, dolma: bool = False, exact: bool = F
     """Return the configuration from plain data.
 
     Args:
-        dolma: name the last output of each stream as Dolma does, ``.json`` instead of ``.jsonl``.
+        dolma: Name the last output of each stream as Dolma does, ``.json`` instead of ``.jsonl``.
+        exact: See `FilterConfig`.
 
     Raises:
-        ConfigError: a key is unknown, missing or of the wrong kind, or an expression is wrong.
+        ConfigError: A key is unknown, missing or of the wrong type, or an expression is invalid.
     """
     top = _Reader(tree, "")
     streams = tuple(_stream(item, f"streams[{n}]", dolma) for n, item in enumerate(top.items("streams", dict)))
     if not streams:
-        raise _bad("there are no streams", "Add at least one to 'streams'.")
+        raise _bad("the configuration has no streams", "Add at least one to 'streams'.")
     config = FilterConfig(
         streams=streams,
         mirror=not top.value("shuffle", bool, True),
@@ -112,11 +117,11 @@ def read_config(tree: Mapping[str, Any], *, dolma: bool = False, exact: bool = F
     )
     top.end("work_dir")
     if config.workers is not None and config.workers < 1:
-        raise _bad(f"there is no work with {config.workers} processes", "Use 1 or more.")
+        raise _bad(f"'processes' must be 1 or more, not {config.workers}", "Use 1 or more.")
     outputs = [(stream.output.rstrip("/"), "" if config.mirror else stream.name) for stream in streams]
     for n, output in enumerate(outputs):
         if output in outputs[:n]:
-            raise _bad(f"two streams write to {'/'.join(output)}", "Give them different names or output paths.")
+            raise _bad(f"two streams write to {'/'.join(output)}", "Use different names or output paths.")
     return config
 
 
@@ -153,7 +158,7 @@ def _stream(tree: Any, where: str, dolma: bool) -> Stream:
     if not made.rate >= 0 or made.rate > 1000:
         raise _bad(f"{where}.rate is {made.rate}", "Use a number from 0 to 1000; 1 takes every document once.")
     if "/" in name or not name:
-        raise _bad(f"{where}.name {name!r} cannot begin the name of a file", "Use a plain name.")
+        raise _bad(f"{where}.name {name!r} cannot begin a file name", "Use a plain name.")
     for rest in (reader, output, filters, kinds):
         rest.end()
     if dolma and not replacements and not include and not exclude:
@@ -172,9 +177,9 @@ def _replacement(tree: Any, where: str) -> Replacement:
     )
     reader.end()
     if made.low != made.low or made.high != made.high:
-        raise _bad(f"{where}: a score is not a number", "Give numbers.")
+        raise _bad(f"{where}: a score is not a number", "Use numbers.")
     if made.low is None and made.high is None:
-        raise _bad(f"{where} has neither min_score nor max_score", "Give at least one.")
+        raise _bad(f"{where} has neither min_score nor max_score", "Set at least one.")
     check_expression(made.span, made.syntax, where)
     if made.text.startswith("$"):
         check_expression(made.text[1:], JQ, where)
@@ -182,7 +187,7 @@ def _replacement(tree: Any, where: str) -> Replacement:
 
 
 def check_expression(text: str, syntax: str, where: str) -> None:
-    """Parse an expression. Raises `ConfigError`, which says where it stands."""
+    """Parse an expression. Raises `ConfigError` that names its place in the configuration."""
     if syntax not in (JSONPATH, JQ):
         raise _bad(f"{where}.syntax is {syntax!r}", "Use 'jsonpath' or 'jq'.")
     try:
@@ -194,7 +199,7 @@ def check_expression(text: str, syntax: str, where: str) -> None:
 def _compression(reader: _Reader, key: str) -> str | None:
     kind: str | None = reader.value(key, str, None)
     if kind is not None and kind not in KINDS:
-        raise _bad(f"{reader.where}.{key} is {kind!r}", "Use 'gz', 'zst' or '' for none.")
+        raise _bad(f"{reader.where}.{key} is {kind!r}", "Use 'gz', 'zst', or '' for no compression.")
     return kind
 
 
@@ -202,11 +207,11 @@ _REQUIRED: Any = object()
 
 
 class _Reader:
-    """Takes keys out of a mapping; what is left at the end is unknown."""
+    """Reader of a mapping that removes each key it reads, so that `end` can report the unknown ones."""
 
     def __init__(self, tree: Any, where: str) -> None:
         if not isinstance(tree, Mapping):
-            raise _bad(f"{where or 'the configuration'} should be a mapping, found {tree!r}", "Fix it.")
+            raise _bad(f"{where or 'the configuration'} must be a mapping, found {tree!r}", "See docs/filter.md.")
         self.rest, self.where, self.known = dict(tree), where, list[str]()
 
     def value(self, key: str, kinds: Any, default: Any = _REQUIRED) -> Any:
@@ -218,14 +223,14 @@ class _Reader:
             return default
         value = _as_written(value, kinds)
         if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
-            raise _bad(f"{self.at(key)} is {value!r}, which is of the wrong kind", "See docs/filter.md.")
+            raise _bad(f"{self.at(key)} is {value!r}, which has the wrong type", "See docs/filter.md.")
         return value
 
     def items(self, key: str, kind: type) -> tuple[Any, ...]:
         values = self.value(key, (list, tuple), [])
         for n, value in enumerate(values):
             if not isinstance(value, kind):
-                raise _bad(f"{self.at(key)}[{n}] is {value!r}, which is of the wrong kind", "See docs/filter.md.")
+                raise _bad(f"{self.at(key)}[{n}] is {value!r}, which has the wrong type", "See docs/filter.md.")
         return tuple(values)
 
     def at(self, key: str) -> str:
@@ -236,12 +241,14 @@ class _Reader:
             if key not in ignored:
                 near = difflib.get_close_matches(str(key), self.known, 1)
                 hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(self.known)}."
-                raise _bad(f"there is no option {self.at(str(key))}", hint)
+                raise _bad(f"unknown option {self.at(str(key))}", hint)
 
 
 def _as_written(value: Any, kinds: Any) -> Any:
-    """A number for a text and a text for a number, as Dolma takes them: ``name: 2024``, ``min_score: 5e-1`` (in YAML a
-    text, as it has no point)."""
+    """Convert a number to a string or a string to a number if the other type is expected, as Dolma does.
+
+    Examples are ``name: 2024`` and ``min_score: 5e-1``, which is a string in YAML because it has no point.
+    """
     if kinds is str and isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     if isinstance(value, str) and kinds in (int, (int, float)):

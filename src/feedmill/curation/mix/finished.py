@@ -1,10 +1,11 @@
-"""Which outputs of a mix are finished: a small file of JSON for each, beside the folder of the outputs.
+"""Records of finished outputs of a filter: one small JSON file per output, beside the folder of the outputs.
 
-The outputs of a mix are often the documents of the next step, and the patterns of other programs (``x/documents/*`` in
-Dolma's ``dedupe`` and ``mix``) match hidden names too. So nothing but outputs lies in their folder: what is finished is
-recorded in ``.feedmill/mix-<folder>`` beside it, or beside the folder ``documents`` or ``attributes`` that it is or is
-in. Where there is no place for that (the root of a bucket, a folder that is mounted by itself, one in a folder that
-cannot be written) it is recorded in ``.feedmill`` inside, as by earlier versions; what they left is moved.
+The outputs are often the documents of the next step, and the patterns of other programs (``x/documents/*`` in Dolma's
+``dedupe`` and ``mix``) match hidden names too. So their folder contains outputs only. The records are in
+``.feedmill/mix-<folder>`` beside it, or beside the folder ``documents`` or ``attributes`` that it is or is in.
+
+If that is impossible (the root of a bucket, a mount point, a parent folder that is not writable), the records are in
+``.feedmill`` inside the folder. Earlier versions always wrote them there; such records are moved.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from feedmill.storage import LocalStore, Store, open_store, real_place
 
 
 class _Place(NamedTuple):
-    """A folder for records: in which store, below what. (What is below a store is not written through links.)"""
+    """Folder for records: its store, and its path below it. (Paths below a store are not written through links.)"""
 
     store: Store
     folder: str
@@ -40,7 +41,7 @@ class _Place(NamedTuple):
 
 
 class Finished:
-    """The facts about the outputs in a folder, by their paths in it."""
+    """Records of the finished outputs in a folder, by their paths in it."""
 
     def __init__(self, folder: str) -> None:
         inside = _Place(open_store(folder), FOLDER)
@@ -53,7 +54,7 @@ class Finished:
         return [self._place, self._before] if self._before is not None else [self._place]
 
     def read(self, output: str) -> dict[str, Any] | None:
-        """Return the record of an output; None if there is none that can be read."""
+        """Return the record of an output, or None if it is missing or invalid."""
         for place in self._places:
             if place.store.exists(place.path(output)):
                 with contextlib.suppress(orjson.JSONDecodeError, FeedmillError):
@@ -63,20 +64,20 @@ class Finished:
         return None
 
     def write(self, output: str, record: dict[str, Any]) -> None:
-        """Write the record of an output that is whole."""
+        """Write the record of a published output."""
         data = orjson.dumps(record, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
         self._place.store.write_note(self._place.path(output), data)
         self._remove_old(output)
 
     def move(self, output: str, record: dict[str, Any]) -> None:
-        """Move a record that an earlier version wrote between the outputs, and remove the folder a killed run left."""
+        """Move a record that an earlier version wrote among the outputs, and remove a folder that a killed run left."""
         if self._before is not None and self._before.store.exists(self._before.path(output)):
             self.write(output, record)
         else:
             self._remove_old(output)
 
     def _remove_old(self, output: str) -> None:
-        """Remove what an earlier version wrote between the outputs, and the folder if that was the last."""
+        """Remove a record that an earlier version wrote among the outputs, and its folder if that is empty then."""
         if self._before is None:
             return
         store, path = self._before.store, self._before.path(output)
@@ -93,7 +94,7 @@ class Finished:
 
 
 def _beside(folder: str) -> _Place | None:
-    """Return the place for records beside a folder; None if there is none."""
+    """Return the place for records beside a folder, or None if there is none."""
     spelled = [part for part in folder.split("/") if part not in ("", ".")]
     special = [n for n, part in enumerate(spelled) if part in (DOCUMENTS, ATTRIBUTES)]
     depth = len(spelled) - special[-1] if special else 1
@@ -107,8 +108,8 @@ def _beside(folder: str) -> _Place | None:
 
 
 def _may_write(folder: str, base: str) -> bool:
-    """Whether both are on one file system, so that they are kept and moved together, and `base` can be written."""
-    while not os.path.isdir(base):  # it will be made
+    """Return whether `base` is writable and on the same file system as `folder`, so that both are moved together."""
+    while not os.path.isdir(base):  # it will be created
         base = os.path.dirname(base)
     if not os.access(base, os.W_OK):
         return os.access(f"{base}/{FOLDER}", os.W_OK)

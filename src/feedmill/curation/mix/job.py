@@ -1,4 +1,4 @@
-"""The whole mix: which inputs go into which output, alignment first, then the outputs, and a report."""
+"""Filter jobs: assign inputs to outputs, check that attributes line up, write the outputs, and report."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from feedmill.storage.codec import GZIP, compression
 KERNELS = ("feedmill.curation.mix.shard",)
 _LOOKS = 8
 SAMPLE = 200
-"""Documents of a file that a dry run looks at."""
+"""Number of documents of a file that a dry run reads."""
 
 
 @dataclass(slots=True)
 class StreamReport:
-    """What became of a stream."""
+    """Results of one stream."""
 
     name: str
     inputs: int
@@ -46,9 +46,13 @@ class StreamReport:
 
 @dataclass(slots=True)
 class MixReport:
-    """What became of all streams; `sampled` after a dry run. `stale`: attribute files of other documents, allowed.
+    """Report of a filter run.
 
-    `absent`: attributes that rules name, that their sets may have, and that no row has.
+    Attributes:
+        streams: Results of each stream.
+        sampled: Whether this was a dry run.
+        stale: Number of attribute files that were computed from other documents, if allowed.
+        absent: Attributes that rules name and that their sets can have, but no row has.
     """
 
     streams: list[StreamReport] = field(default_factory=list)
@@ -83,18 +87,18 @@ def mix(
 ) -> MixReport:
     """Filter and merge documents and their attributes into new files.
 
-    Every attribute file is checked against its documents (rows and ids) before anything is written. An output appears
-    when it is whole; run again, finished ones are left alone. What is written does not depend on `workers`.
+    Every attribute file is checked against its documents (rows and ids) before anything is written. An output is
+    published when it is complete, and a repeated run skips finished outputs. The outputs do not depend on `workers`.
 
     Args:
-        workers: processes; None for what the configuration says, or one for each core.
-        dry_run: write nothing; try the rules on the first documents of some files, and say what they would do.
+        workers: Number of worker processes. Default: That of the configuration, or one per core.
+        dry_run: Write nothing. Apply the rules to the first documents of some files, and report the result.
 
     Raises:
-        NotFound: nothing to read.
-        ConfigError: a configuration that is invalid, an output that is an input or another output.
-        EmptyResult: a stream keeps nothing.
-        DataError: attributes that do not line up, rows that cannot be used, expressions that fail on a document.
+        NotFound: No files were found.
+        ConfigError: The configuration is invalid, or an output is also an input or another output.
+        EmptyResult: A stream keeps no documents.
+        DataError: Attributes do not line up, a row is invalid, or an expression fails on a document.
     """
     workers, dry_run = config.workers if workers is None else workers, dry_run or config.dry_run
     report = MixReport(sampled=dry_run)
@@ -134,7 +138,7 @@ def mix(
         report.warnings += _of_documents(stream, one.counts)
         if one.counts.passed:
             report.warnings.append(
-                f"stream {stream.name}: {one.counts.passed} spans were passed over (they overlap, or lie outside)"
+                f"stream {stream.name}: {one.counts.passed} spans were skipped (they overlap, or are outside the text)"
             )
     return report
 
@@ -164,7 +168,7 @@ def _plan(stream: Stream, config: FilterConfig, warnings: list[str]) -> list[Sha
 
 
 def _keep_apart(shards: Sequence[Shard]) -> None:
-    """Raises ConfigError if an output is an input as well, or two outputs are the same file."""
+    """Raise `ConfigError` if an output is also an input, or two outputs are the same file."""
     place, read, made = places(), dict[str, str](), dict[str, Shard]()
     for shard in shards:
         for file in shard.files:
@@ -175,15 +179,15 @@ def _keep_apart(shards: Sequence[Shard]) -> None:
         where = place(path)
         if where in read:
             raise ConfigError(
-                f"stream {shard.stream.name}: the output {path} is an input too, and would be written over it",
+                f"stream {shard.stream.name}: the output {path} is also an input and would overwrite it",
                 kind="input-is-output",
-                fix="Give another output.path, or the stream another name.",
+                fix="Change output.path or the name of the stream.",
             )
         if (other := made.setdefault(where, shard)) is not shard:
             raise ConfigError(
                 f"{other.files[0].name} and {shard.files[0].name} would both become {path}",
                 kind="outputs-clash",
-                fix="Give them streams with output paths of their own.",
+                fix="Put them into streams with different output paths.",
             )
 
 
@@ -196,7 +200,7 @@ def _kind(stream: Stream, path: str) -> str:
 
 
 def _grouped(files: Sequence[DocumentFile], limit: int) -> list[list[DocumentFile]]:
-    """Neighbours whose stored sizes stay within the limit together."""
+    """Group consecutive files so that the stored size of each group stays within the limit, if it has several."""
     groups: list[list[DocumentFile]] = []
     held = 0
     for file in files:
@@ -209,14 +213,14 @@ def _grouped(files: Sequence[DocumentFile], limit: int) -> list[list[DocumentFil
 
 
 def _some(plan: list[Shard]) -> list[DocumentFile]:
-    """Return the files that a dry run looks at: the first, the one in the middle and the last."""
+    """Return the files that a dry run reads: the first, the middle and the last one."""
     files = [file for shard in plan for file in shard.files]
     return [files[n] for n in sorted({0, len(files) // 2, len(files) - 1})]
 
 
 def _verify(pairings: list[Pairing], workers: int | None, progress: bool | None) -> list[str]:
-    """Check that attributes belong to their documents; return the attribute files of other ones, if allowed."""
-    # On threads, for a store far away; and mostly it saves the processes that read.
+    """Check that attributes belong to their documents. Return the stale attribute files, if they are allowed."""
+    # Records are checked on threads, because the store can be remote. This usually saves starting processes.
     known = list(ordered_map(vouched, pairings, workers=min(_LOOKS, len(pairings)), in_flight=2 * _LOOKS))
     doubtful = [pairing for pairing, sure in zip(pairings, known, strict=True) if not sure]
     stale: dict[str, None] = {}
@@ -244,7 +248,7 @@ def _pairing(shard: Shard, file: DocumentFile) -> Pairing:
 def _check_names(
     stream: Stream, plan: list[Shard], report: MixReport, workers: int | None, progress: bool | None
 ) -> None:
-    """Raises ConfigError if a rule names an attribute that is nowhere."""
+    """Raise `ConfigError` if a rule names an attribute that does not exist."""
     config, files = plan[0].config, [file for shard in plan for file in shard.files]
     try:
         report.absent += check_names(stream, files, workers, progress)
@@ -258,16 +262,16 @@ def _warn_of_stale(stale: Sequence[str], report: MixReport) -> None:
     report.stale = len(stale)
     if stale:
         shown = ", ".join(stale[:3]) + (", ..." if len(stale) > 3 else "")
-        report.warnings.append(f"{len(stale)} attribute files were made of other documents (allowed): {shown}")
+        report.warnings.append(f"{len(stale)} attribute files were computed from other documents (allowed): {shown}")
 
 
 def _make(shard: Shard) -> tuple[Counts, int]:
-    """Write one output, unless an earlier run did so from the same inputs by the same rules."""
+    """Write one output, unless an earlier run wrote it from the same inputs by the same rules."""
     store, finished = open_store(shard.stream.output), Finished(shard.stream.output)
     print_ = _fingerprint(shard)
     done = finished.read(shard.path)
     if done is not None and store.exists(shard.path):
-        with contextlib.suppress(LookupError, TypeError):  # a damaged one is made again
+        with contextlib.suppress(LookupError, TypeError):  # an output with an invalid record is written again
             if done["fingerprint"] == print_ and done["size"] == store.stat(shard.path).size:
                 counts = Counts.from_dict(done["counts"])
                 finished.move(shard.path, done)
@@ -278,12 +282,12 @@ def _make(shard: Shard) -> tuple[Counts, int]:
 
 
 def _refuse_empty(stream: Stream, plan: list[Shard], one: StreamReport, report: MixReport) -> None:
-    """Raises EmptyResult if a stream keeps nothing; its outputs, which hold nothing, are removed."""
+    """Raise `EmptyResult` if a stream keeps no documents, and delete its empty outputs."""
     counts, config = one.counts, plan[0].config
     if counts.kept or stream.rate == 0:
         return
     if config.allow_empty:
-        report.warnings.append(f"stream {stream.name}: none of {counts.read} documents is kept")
+        report.warnings.append(f"stream {stream.name}: none of {counts.read} documents was kept")
         return
     for shard in plan:
         open_store(stream.output).delete(shard.path)
@@ -297,32 +301,32 @@ def _refuse_empty(stream: Stream, plan: list[Shard], one: StreamReport, report: 
 
 
 def _of_documents(stream: Stream, counts: Counts) -> list[str]:
-    """Return what is remarkable of the documents themselves."""
+    """Return warnings about the documents themselves."""
     found = []
     if counts.without_id:
         found.append(f"{counts.without_id} documents have no id")
     if counts.lost:
         found.append(
-            f"{counts.lost} documents lost what Dolma does not keep (integers beyond 64 bits are floats now; metadata"
-            " and attributes that are no objects are gone)"
+            f"{counts.lost} documents lost values that Dolma does not keep (integers beyond 64 bits became floats;"
+            " metadata and attributes that are not objects were dropped)"
         )
     return [f"stream {stream.name}: {what}" for what in found]
 
 
 def _left_over(stream: Stream, plan: list[Shard]) -> list[str]:
-    """Outputs of earlier mixes under this stream's name that are none of this one: they would be read with it."""
+    """Return warnings about outputs of earlier runs under this stream's name, which would be read with its outputs."""
     store, mine = open_store(stream.output), {shard.path for shard in plan}
     name = re.compile(rf"{re.escape(stream.name)}-\d{{4,}}\.jsonl?(\.\w+)?")
     paths = Finished(stream.output).outputs() if mine else []
     return [
-        f"stream {stream.name}: {join_url(stream.output, path)} is of an earlier mix; delete it"
+        f"stream {stream.name}: {join_url(stream.output, path)} is an output of an earlier run; delete it"
         for path in paths
         if name.fullmatch(path) and path not in mine and store.exists(path)
     ]
 
 
 def _fingerprint(shard: Shard) -> str:
-    """Return what an output depends on: the rules, the documents and the attributes."""
+    """Return a fingerprint of everything that an output depends on: the rules, documents and attributes."""
     inputs = []
     for file in shard.files:
         store = file.store()
@@ -336,7 +340,7 @@ def _fingerprint(shard: Shard) -> str:
 
 
 def _try(stream: Stream, plan: list[Shard], report: MixReport) -> StreamReport:
-    """Run the rules over the beginning of some files."""
+    """Apply the rules to the first documents of some files."""
     counts = Counts.of(stream)
     files = _some(plan)
     for file in files:

@@ -1,8 +1,8 @@
-"""Whether the attributes that a stream's rules name exist: a misspelt one would let everything through.
+"""Check that the attributes named by a stream's rules exist. A rule with a misspelled name would keep every document.
 
-A name exists if any row of the stream has it. Some attributes are written only where there is something to say, so a
-name also exists if a set says that it may write it: deduplication by its options, `tag` by its taggers. Mostly the
-first rows have all names and nothing more is read; a name that is nowhere costs reading all of them.
+A name exists if any row of the stream has it. Some attributes are written for some documents only, so a name also
+exists if the attribute set can have it according to its options (deduplication) or taggers (`tag`). Usually the first
+rows have all names and no more rows are read. For a name that does not exist, all rows are read.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from feedmill.jobs.run import run
 from feedmill.storage import open_store
 
 _OPEN = ("language", "models", "licenses", "urls", "token_repetitions", "unavailable")
-"""Modules with taggers whose kinds depend on a model or on the texts."""
+"""Modules of taggers whose kinds depend on a model or on the texts."""
 
 
 class Sought(NamedTuple):
-    """A file of documents, the attribute sets that go with it, and the names that are looked for."""
+    """File of documents to search, its attribute sets, and the names to find."""
 
     file: DocumentFile
     sets: tuple[str, ...]
@@ -46,14 +46,14 @@ class Sought(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """The names that rows have, and the sets whose rows have none at all."""
+    """Names of attributes that rows have, and the sets whose rows have none."""
 
     names: frozenset[str]
     bare: frozenset[str]
 
 
 def named(stream: Stream) -> dict[str, str]:
-    """Return the attributes that the rules of a stream name, each with the first expression that does."""
+    """Return the attributes that the rules of a stream name, each with the first expression that names it."""
     found: dict[str, str] = {}
     for text, syntax in expressions(stream):
         for name in (named_by_jq if syntax == JQ else named_by_path)(text, ATTRIBUTES):
@@ -65,10 +65,10 @@ def check_names(stream: Stream, files: Sequence[DocumentFile], workers: int | No
     """Check that the attributes named by a stream exist.
 
     Returns:
-        Names that no row has, of sets that may have them.
+        Names that no row has, but that a set can have.
 
     Raises:
-        ConfigError: of kind ``no-such-attribute``.
+        ConfigError: A name does not exist (kind ``no-such-attribute``).
     """
     wanted = named(stream)
     missing = frozenset(wanted) - look(_sought(stream, files[0], frozenset(wanted), blocks=1)).names
@@ -83,11 +83,11 @@ def check_names(stream: Stream, files: Sequence[DocumentFile], workers: int | No
                 seen |= found.names
                 bare &= found.bare
     unknown = [name for name in wanted if name in missing - declared - seen and not _sparse(name, seen)]
-    if unknown and not bare:  # a set that says nothing and has no attribute may be one of duplicates that are not there
+    if unknown and not bare:  # a set without record and attributes can be one of duplicates that found none
         for one in sets.values():
             seen |= one.names if one is not None else frozenset()
         near = {name: difflib.get_close_matches(name, sorted(seen), 3, 0.75) for name in unknown}
-        # Where documents bring their attributes along, they may lack one: Dolma's filters test for that.
+        # Documents with attributes of their own may lack one: filters written for Dolma test for that.
         for name in unknown:
             if stream.attributes or near[name]:
                 raise _unknown(stream, name, wanted[name], near[name], seen)
@@ -99,9 +99,9 @@ def _sought(stream: Stream, file: DocumentFile, names: frozenset[str], blocks: i
 
 
 def look(sought: Sought) -> Seen:
-    """Return the names of attributes in a file, its own and those of its sets. Runs in a process of its own.
+    """Return the names of attributes in a file of documents and in its attribute sets. Runs in a worker process.
 
-    It stops where all names are found that are looked for.
+    The search stops when all names are found.
     """
     store, found, bare = sought.file.store(), set[str](), set[str]()
     paths = {name: sought.file.attributes(name) for name in sought.sets}
@@ -139,22 +139,22 @@ def _names(lines: bytes) -> Iterator[dict[str, Any]]:
             if attributes := _decode(row).attributes:
                 yield attributes
         except REFUSED:
-            continue  # comes up when it is read
+            continue  # reported when the row is merged
 
 
 class Declared(NamedTuple):
-    """The attributes that a set may write: their names, and beginnings of names whose ends depend on the texts."""
+    """Attributes that a set can have: their names, and prefixes of names that depend on the texts."""
 
     names: frozenset[str]
     heads: tuple[str, ...] = ()
 
     def has(self, name: str) -> bool:
-        """Return whether it may write an attribute of this name."""
+        """Return whether the set can have an attribute of this name."""
         return name in self.names or name.startswith(self.heads)
 
 
 def _declared(file: DocumentFile, name: str) -> Declared | None:
-    """Return what an attribute set says that it may write; None if it says nothing."""
+    """Return the attributes that a set can have according to its manifest or record, or None if it has neither."""
     store = file.store()
     manifest = read_manifest(store, name)
     options = manifest.get("options") if manifest is not None else None
@@ -176,8 +176,10 @@ def _declared(file: DocumentFile, name: str) -> Declared | None:
 
 
 def _sparse(attribute: str, seen: set[str]) -> bool:
-    """Whether a name is that of a kind that a tagger of ours writes now and then, beside kinds that are there: so it is
-    with attributes that Dolma wrote."""
+    """Return whether one of Feedmill's taggers can write this attribute, and rows have other attributes of the tagger.
+
+    This recognizes rare kinds in attribute sets that Dolma wrote, which have no record.
+    """
     head, _, kind = attribute.rpartition("__")
     tagger = head.rpartition("__")[2]
     return any(name.startswith(f"{head}__") for name in seen) and kind in (kinds(tagger) or ())
@@ -185,7 +187,7 @@ def _sparse(attribute: str, seen: set[str]) -> bool:
 
 @cache
 def kinds(tagger: str) -> tuple[str, ...] | None:
-    """Return the kinds of attributes that a tagger writes, as they stand in names; None if that is not known."""
+    """Return the kinds of attributes that a tagger writes, as spelled in names, or None if they are unknown."""
     from feedmill.curation import registry
     from feedmill.curation.documents import Batch, RowWithMetadata
 
@@ -207,7 +209,7 @@ def _unknown(stream: Stream, name: str, expression: str, near: list[str], seen: 
         hint = f"Did you mean {' or '.join(map(repr, near))}?"
     else:
         shown = sorted(seen)[:10]
-        hint = f"There are {', '.join(shown)}{', ...' if len(seen) > 10 else ''}." if seen else "There are none."
+        hint = f"Found: {', '.join(shown)}{', ...' if len(seen) > 10 else ''}." if seen else "No attributes were found."
     return ConfigError(
         f"stream {stream.name}: no row has an attribute {name!r}, named by {expression} (attribute sets: {sets})",
         kind="no-such-attribute",

@@ -1,4 +1,4 @@
-"""Which attributes a stream looks at: the others need not be parsed where attributes are discarded anyway."""
+"""Find the attributes that a stream reads. If it discards attributes, the others need not be parsed."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _WHOLE = re.compile(rf"\$?\.attributes\.({_KEY})")
 
 
 class Needs(NamedTuple):
-    """The attributes that a stream's expressions name, and those of them that are spans to replace and nothing else."""
+    """Attributes that a stream's expressions name, and those among them that are only used as spans to replace."""
 
     names: tuple[str, ...]
     spans: frozenset[str]
 
 
 def needed_attributes(stream: Stream) -> Needs | None:
-    """Return the attributes that the stream's expressions name; None if all are needed, or it is hard to say."""
+    """Return the attributes that the stream's expressions name, or None if all may be needed."""
     if "attributes" not in stream.discard:
         return None
     named: Counter[str] = Counter()
@@ -44,7 +44,7 @@ def needed_attributes(stream: Stream) -> Needs | None:
 
 
 def whole_attribute(span: str) -> str | None:
-    """Return the attribute that an expression finds and nothing else; None for other expressions."""
+    """Return the attribute's name if an expression selects exactly one attribute, else None."""
     found = _WHOLE.fullmatch(span.strip())
     return found[1] if found else None
 

@@ -1,4 +1,4 @@
-"""The rules of a stream as functions: which documents stay, and what becomes of them."""
+"""Rules of a stream as functions: which documents to keep, and how to change them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ INCLUDE, SHORT = "include", "min_text_length"
 
 
 class Rules:
-    """What a stream does to a document.
+    """Compiled rules of a stream.
 
     Args:
-        exact: replace spans as Dolma does where they are empty, inverted or beyond the text.
+        exact: Replace spans that are empty, inverted or beyond the text as Dolma does.
     """
 
     def __init__(self, stream: Stream, *, exact: bool = False) -> None:
@@ -36,7 +36,10 @@ class Rules:
         self.shortest = stream.min_text_length
 
     def dropped(self, document: Any) -> str | None:
-        """The rule that drops a document: ``"include"`` where none of those is true, or the text of an exclude."""
+        """Return the rule that drops a document, or None.
+
+        It is ``"include"`` if no include rule is true, or the text of an exclude rule.
+        """
         for rule in self.include:
             if rule(document):
                 break
@@ -52,8 +55,8 @@ class Rules:
         """Replace spans and discard fields, in place.
 
         Returns:
-            For each document the rule that drops it after all (its text is too short) or None, and the numbers of
-            spans replaced and passed over. What is wrong with a document comes up in its turn.
+            For each document the rule that drops it now (``min_text_length``) or None, and the numbers of spans
+            replaced and skipped. An invalid document raises when the iterator reaches it.
         """
         done = self.bulk.replace(documents) if self.bulk else [None] * len(documents)
         discard = self.discard
@@ -73,13 +76,13 @@ class Rules:
 
 
 def _decoded(document: dict[str, Any]) -> str:
-    """Return the text of a document, which may be JSON still."""
+    """Return the text of a document, decoding it if it is still JSON."""
     text: Any = document["text"]
     return str(orjson.loads(memoryview(text)) if type(text) is msgspec.Raw else text)
 
 
 def _shorter(text: str, limit: int) -> bool:
-    """Return whether the text has fewer bytes of UTF-8, without the blanks around it."""
+    """Return whether the text, stripped of blanks, has fewer than `limit` bytes of UTF-8."""
     stripped = text.strip(BLANKS)
     return len(stripped) < limit and len(stripped.encode()) < limit
 

@@ -1,4 +1,4 @@
-"""One output of a mix: its inputs row by row, through the rules, into one file."""
+"""Write one output of a stream: read its inputs, merge attributes, apply the rules, and write the documents."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _OBJECT = {dict, type(None)}
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One output file of a stream. `spare`: there are cores to spare, so threads may pack and unpack."""
+    """One output file of a stream. With `spare` there are idle cores, so threads compress and decompress."""
 
     stream: Stream
     config: FilterConfig
@@ -50,9 +50,18 @@ class Shard:
 
 @dataclass(slots=True)
 class Counts:
-    """What became of the documents: read, kept (written, with repeats), dropped by each rule with some ids.
+    """Numbers of documents and spans of an output or a stream.
 
-    `lost`: those of which something is not written as it was, as with Dolma: see `_check_odd`.
+    Attributes:
+        read: Documents read.
+        kept: Documents kept.
+        written: Documents written, including repeats.
+        dropped: Documents dropped by each rule.
+        examples: Some ids of documents dropped by each rule.
+        replaced, passed: Spans replaced and skipped.
+        unmatched: Rows without attributes.
+        without_id: Documents without an id.
+        lost: Documents that lost a value, as with Dolma; see `_check_odd`.
     """
 
     read: int = 0
@@ -68,7 +77,7 @@ class Counts:
 
     @classmethod
     def of(cls, stream: Stream) -> Counts:
-        """Counts in which rules that drop nothing stand with 0, so that a report shows them."""
+        """Return counts with 0 for each rule, so that reports show the rules that drop nothing."""
         rules = [INCLUDE] * bool(stream.include) + [f"exclude {text}" for text in stream.exclude]
         return cls(dropped=Counter(dict.fromkeys(rules, 0)))
 
@@ -80,7 +89,7 @@ class Counts:
             kept.append(one)
 
     def add(self, other: Counts) -> None:
-        """Add what another output counted."""
+        """Add the counts of another output."""
         for name in ("read", "kept", "written", "replaced", "passed", "unmatched", "without_id", "lost"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.dropped.update(other.dropped)
@@ -110,10 +119,10 @@ class Counts:
 
 
 def write_shard(shard: Shard) -> Counts:
-    """Write one output; it appears when it is whole.
+    """Write one output. It is published when it is complete.
 
     Raises:
-        DataError: a row cannot be used, ids differ, an expression fails; nothing is written then.
+        DataError: A row is invalid, ids differ, or an expression fails. No output is written.
     """
     counts = Counts.of(shard.stream)
     folder, name = shard.stream.output, shard.path
@@ -136,7 +145,7 @@ def write_shard(shard: Shard) -> Counts:
             except RecursionError:
                 raise _too_deep(documents) from None
 
-        # Closed in any case, so that no thread outlives an error.
+        # Always closed, so that no thread outlives an error.
         with (
             uncollected(),
             closing(mixed(shard, counts)) as blocks,
@@ -151,7 +160,7 @@ def write_shard(shard: Shard) -> Counts:
 
 
 def mixed(shard: Shard, counts: Counts, limit: int | None = None) -> Generator[list[Document], None, None]:
-    """Yield the documents of an output, block by block; at most `limit` of each file are read."""
+    """Yield the documents of an output, block by block. At most `limit` documents of each file are read."""
     rules = Rules(shard.stream, exact=shard.config.exact)
     draw = _sampler(shard.stream, shard.config)
     for file in shard.files:
@@ -168,7 +177,7 @@ def _mix(
     file: DocumentFile,
     first: int,
 ) -> list[Document]:
-    """Return what is written of some documents. An error comes up behind those of the documents before it."""
+    """Return the documents to write. Errors are raised in the order of the documents."""
     kept: list[Document] = []
     lines: list[int] = []
     failed: FeedmillError | None = None
@@ -218,8 +227,11 @@ def _mix(
 
 
 def _sampler(stream: Stream, config: FilterConfig) -> Callable[[Document], int] | None:
-    """How often a document is taken, by its id: the whole part of the rate, and once more with its fraction; -1 where
-    there is no id to draw by."""
+    """Return a function from a document to the number of times it is written, or None for the rate 1.
+
+    The number is the integer part of the rate, plus 1 with the probability of its fraction, drawn by the id. It is -1
+    if the document has no id to draw by.
+    """
     if stream.rate == 1.0:
         return None
     whole = int(stream.rate)
@@ -228,7 +240,7 @@ def _sampler(stream: Stream, config: FilterConfig) -> Callable[[Document], int] 
 
     def draw(document: Document) -> int:
         one = document.get("id")
-        if one is None:  # all of them would be taken, or none
+        if one is None:  # a draw would take all documents without an id, or none
             return -1 if bound else whole
         return whole + (xxhash.xxh3_64_intdigest(salt + dump(one)) < bound)
 
@@ -238,7 +250,7 @@ def _sampler(stream: Stream, config: FilterConfig) -> Callable[[Document], int] 
 def _documents(
     file: DocumentFile, shard: Shard, counts: Counts, limit: int | None
 ) -> Generator[tuple[int, list[Document]], None, None]:
-    """Documents with their attributes, and the line of the first one."""
+    """Yield blocks of documents with their attributes, each with the line of its first document."""
     store, stream = file.store(), shard.stream
     paths = [file.attributes(name) for name in stream.attributes]
     sets = [Attributes(store, path, stream, shard.spare) for path in paths if store.exists(path)]
@@ -275,18 +287,21 @@ def _merged(
 def _check_odd(
     documents: list[Document], lines: bytes, file: DocumentFile, first: int, shard: Shard, counts: Counts
 ) -> None:
-    """Count documents without an id, and refuse what would not be written as it is: integers beyond 64 bits (they would
-    be floats), metadata and attributes that are no objects. Where Dolma's rows are wanted those are only counted."""
+    """Count documents without an id, and raise for values that would be lost.
+
+    These are integers beyond 64 bits, which would become floats, and metadata and attributes that are not objects. For
+    Dolma's output they are only counted.
+    """
     counts.without_id += [document.get("id") for document in documents].count(None)
     odd: dict[int, str] = {}
     for n, value in large_integers(lines).items():
         if n < len(documents):
-            odd[n] = f"the integer {value} has more than 64 bits, and would become a float"
+            odd[n] = f"the integer {value} has more than 64 bits and would become a float"
     for name in _OBJECTS - set(shard.stream.discard):
         kinds = [type(document.get(name)) for document in documents]
         if not set(kinds) <= _OBJECT:
             odd.update(
-                (n, f"{name!r} is no object, and would be lost") for n, kind in enumerate(kinds) if kind not in _OBJECT
+                (n, f"{name!r} is no object and would be lost") for n, kind in enumerate(kinds) if kind not in _OBJECT
             )
     if odd and not (shard.config.exact or shard.config.dolma_names):
         n = min(odd)
@@ -295,13 +310,13 @@ def _check_odd(
             file=file.name,
             record=f"line {first + n}",
             kind="bad-row",
-            fix="Fix the document: large integers may be texts, other values fields of their own.",
+            fix="Fix the document: write large integers as strings, and other values as fields of their own.",
         )
     counts.lost += len(odd)
 
 
 def _without_texts(lines: bytes) -> list[Document] | None:
-    """Return the documents with their texts as JSON, `msgspec.Raw`; None if some line is not plain."""
+    """Return the documents with their texts as JSON (`msgspec.Raw`), or None if a line cannot be read this way."""
     lifted = lift(lines)
     if lifted is None or negative_zeros(lifted.rows):
         return None
@@ -332,8 +347,10 @@ def _parse(rows: list[bytes], file: DocumentFile, first: int, unusual: frozenset
 
 
 def _merge_all(documents: list[Document], columns: list[list[Any]]) -> bool:
-    """Give documents their attributes, where all ids are texts and agree and no document has attributes of its own;
-    else nothing is done."""
+    """Merge attributes into documents if all ids are equal strings and no document has attributes of its own.
+
+    Return False, and change nothing, in other cases.
+    """
     ids = [document.get("id") for document in documents]
     if set(map(type, ids)) != {str} or any("attributes" in document for document in documents):
         return False
@@ -368,7 +385,7 @@ def _merge(
             counts.unmatched += 1
             if exact:
                 break  # Dolma reads no further attributes for this row
-            raise _misaligned("there is no such row", of, file, line)
+            raise _misaligned("the row is missing", of, file, line)
         one, attributes = found
         if (type(one) is not str or one != own) and not same(one, own):
             ids = dump(one).decode(), dump(own).decode()
@@ -389,17 +406,17 @@ def _misaligned(what: str, of: Attributes, file: DocumentFile, line: int) -> Dat
         file=of.path,
         record=f"line {line}",
         kind="misaligned-attributes",
-        fix="Make the attributes again: rows of documents and attributes have to be the same, in the same order.",
+        fix="Compute the attributes again: documents and attributes must have the same rows in the same order.",
     )
 
 
 def _undrawn(file: DocumentFile, line: int) -> DataError:
     return DataError(
-        "the document has no 'id', by which it is drawn",
+        "the document has no 'id': a fractional rate draws documents by their ids",
         file=file.name,
         record=f"line {line}",
         kind="no-id",
-        fix="Give documents ids, or the stream a whole rate.",
+        fix="Add ids to the documents, or set the rate of the stream to an integer.",
     )
 
 
@@ -410,19 +427,23 @@ def _too_deep(documents: list[Document]) -> DataError:
             dump(document)
         except RecursionError:
             place = document["metadata"]["provenance"]
-            return DataError("the document is nested too deeply", record=place, kind="bad-row", fix="Fix it.")
-    raise AssertionError("all of them can be")
+            return DataError("the document is nested too deeply", record=place, kind="bad-row", fix="Simplify it.")
+    raise AssertionError("all documents can be written")
 
 
 def _failed(error: Exception, document: Document, file: DocumentFile, line: int) -> FeedmillError:
     if isinstance(error, RecursionError):
         return DataError(
-            "the document is nested too deeply", file=file.name, record=f"line {line}", kind="bad-row", fix="Fix it."
+            "the document is nested too deeply",
+            file=file.name,
+            record=f"line {line}",
+            kind="bad-row",
+            fix="Simplify the document.",
         )
     return DataError(
         f"{error} (document {dump(document.get('id')).decode()})",
         file=file.name,
         record=f"line {line}",
         kind="filter-failed",
-        fix="Make the expression stand documents like this one (jq: '(...)? // default'), or fix the document.",
+        fix="Make the expression accept documents like this one (jq: '(...)? // default'), or fix the document.",
     )

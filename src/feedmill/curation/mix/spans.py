@@ -1,4 +1,4 @@
-"""Replacing spans of a text: which ones, and by what. Offsets are characters."""
+"""Find the spans of a document to replace, and replace them in its text. Offsets are in characters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from feedmill.kernels.jsonl.spanlists import unpack
 
 
 class Taken(NamedTuple):
-    """Spans ``(start, end, score)`` that one text is put for; or ``(start, end, text)``, and `new` is None."""
+    """Spans to replace: ``(start, end, score)`` with one text `new`, or ``(start, end, text)`` if `new` is None."""
 
     spans: list[Any]
     new: str | None
@@ -25,18 +25,18 @@ _NONE = float("inf")
 
 
 def bounds(of: Replacement) -> tuple[float, float]:
-    """Return the least score of spans that are replaced, and the least of those above that are not."""
+    """Return the lowest score of spans that are replaced, and the score from which spans are not replaced."""
     return -_NONE if of.low is None else of.low, _NONE if of.high is None else of.high
 
 
 class SpanError(Exception):
-    """What an expression found is no list of spans, or a replacement no string."""
+    """Raised if the result of an expression is not a list of spans, or a replacement is not a string."""
 
 
 def compile_spans(replacements: Sequence[Replacement]) -> Callable[[Any], Taken]:
-    """Return a function from a document to the spans to replace, by their starts.
+    """Return a function from a document to the spans to replace, ordered by start.
 
-    It raises `SpanError`, and `feedmill.documents.jq.JqError` where an expression fails.
+    The function raises `SpanError`, or `feedmill.documents.jq.JqError` if an expression fails.
     """
     compiled = [_Compiled(one) for one in replacements]
 
@@ -62,7 +62,7 @@ def compile_spans(replacements: Sequence[Replacement]) -> Callable[[Any], Taken]
 
 
 class _Compiled:
-    """A replacement whose expressions are functions."""
+    """Replacement with compiled expressions."""
 
     def __init__(self, of: Replacement) -> None:
         self.of, self.new = of, of.text
@@ -72,7 +72,7 @@ class _Compiled:
         self.straight = None if of.syntax == JQ else compile_straight(of.span)
 
     def spans(self, document: Any) -> list[Any]:
-        """Return what the expression finds, checked."""
+        """Return the spans that the expression finds, after checking them."""
         if self.straight is not None:
             value = self.straight(document)
             if type(value) is bytes:
@@ -89,23 +89,26 @@ def _spans(found: list[Any], one: Replacement) -> list[Any]:
     if type(value) is bytes:  # packed by `feedmill.curation.mix.attributes`
         return unpack(value)
     if type(value) is not list:
-        raise SpanError(f"{one.span} gives {value!r}, which is no list of spans")
+        raise SpanError(f"{one.span} gives {value!r}, which is not a list of spans")
     for span in value:
         good = type(span) is list and len(span) == 3 and type(span[0]) is int and type(span[1]) is int
         if not good or span[0] < 0 or span[1] < 0 or type(span[2]) not in (int, float):
-            raise SpanError(f"{one.span} gives {span!r}, which is no span [start, end, score]")
+            raise SpanError(f"{one.span} gives {span!r}, which is not a span [start, end, score]")
     return value
 
 
 def _text(found: list[Any], one: Replacement) -> str:
     if len(found) != 1 or type(found[0]) is not str:
-        raise SpanError(f"the replacement {one.text} gives {found!r}, which is no string")
+        raise SpanError(f"the replacement {one.text} gives {found!r}, which is not a string")
     return str(found[0])
 
 
 def replace(text: str, taken: Taken) -> tuple[str, int]:
-    """The text with its spans replaced, left to right, and how many were passed over: those that overlap one that was
-    replaced, and those that are empty, inverted or begin behind the text. An end behind the text is the text's end."""
+    """Return the text with its spans replaced from left to right, and the number of skipped spans.
+
+    A span is skipped if it overlaps a replaced one, is empty or inverted, or begins beyond the text. A span that ends
+    beyond the text ends with the text.
+    """
     parts, at, size, passed, same = [], 0, len(text), 0, taken.new
     for start, end, word in taken.spans:
         if start < at or end <= start or start >= size:
@@ -122,7 +125,10 @@ def replace(text: str, taken: Taken) -> tuple[str, int]:
 
 
 def replace_as_dolma(text: str, found: Taken) -> tuple[str, int]:
-    """As Dolma 1.2.1: an empty span eats the character behind it and repeats the rest of the text, and so on."""
+    """Replace spans as Dolma 1.2.1 does, including its defects.
+
+    For example, an empty span removes the character after it and repeats the rest of the text.
+    """
     if all(start < end and start < len(text) for start, end, _ in found.spans):
         return replace(text, found)
     taken = [(start, end, word if found.new is None else found.new) for start, end, word in found.spans]

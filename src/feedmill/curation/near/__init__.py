@@ -1,1 +1,1 @@
-"""Near-duplicates: MinHash, locality-sensitive hashing, exact Jaccard similarity, clusters."""
+"""Near-duplicate detection: MinHash, locality-sensitive hashing, exact Jaccard similarity, clusters."""

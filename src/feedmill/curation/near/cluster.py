@@ -1,7 +1,7 @@
-"""From similar pairs to clusters: connected documents, of which one is kept.
+"""Connect similar pairs to clusters of documents, and choose the document to keep of each.
 
-What earlier dumps decided stays: a document of theirs does not become a duplicate later on, and two clusters of theirs
-stay two, even where a new document is similar to both; it then belongs to the one that begins first.
+The decisions of earlier dumps never change. Their documents do not become duplicates later, and their clusters are not
+merged. A new document that is similar to two clusters of earlier dumps joins the one that begins first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from feedmill.kernels.hashing import near_pairs_compiled as compiled
 
 
 def decide(view: View, bands: int, keep: str) -> None:
-    """Write the clusters of the dump at the end; nothing if an earlier run did."""
+    """Write the clusters of the last dump, unless an earlier run did."""
     path = f"{view.plan['folder']}/clusters"
     if view.store.exists(path):
         return
@@ -36,7 +36,7 @@ def decide(view: View, bands: int, keep: str) -> None:
 
 
 def _edges(view: View, bands: int) -> npt.NDArray[np.int64]:
-    """int64[m, 2]: the similar pairs of all bands, (earlier, later)."""
+    """Return the similar pairs of all bands, (earlier, later), as int64[m, 2]."""
     pieces = [np.empty((0, 2), np.int64)]
     for band in range(bands):
         for part in range(len(ranges(view.plan["rows"]))):
@@ -45,10 +45,9 @@ def _edges(view: View, bands: int) -> npt.NDArray[np.int64]:
 
 
 def _connect(view: View, edges: npt.NDArray[np.int64]) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
-    """The new documents that have an edge, the first document of the cluster of each, and whether that is an earlier
-    dump's."""
-    # Pairs that others connect are not among the edges, and which those are depends on the ranges: nothing but what is
-    # connected at all may count, through documents of earlier dumps as well.
+    """Return the new documents with edges, the first document of each one's cluster, and whether that is not new."""
+    # Pairs that other pairs connect are not among the edges, and which pairs those are depends on the ranges. So the
+    # result must depend only on which documents are connected, also through documents of earlier dumps.
     first = view.plan["first"]
     members = np.unique(edges[edges >= first])
     ends, places = np.unique(edges, return_inverse=True)
@@ -61,9 +60,9 @@ def _connect(view: View, edges: npt.NDArray[np.int64]) -> tuple[Ints, Ints, npt.
 
 
 def summary(view: View, largest: int = 10, examples: int = 3) -> dict[str, Any]:
-    """Return the clusters of the dump at the end: how many, how large, the largest with some of their documents.
+    """Return the number and sizes of the last dump's clusters, and the largest clusters with example documents.
 
-    A cluster that an earlier dump began counts with the document that it began with, and the new ones.
+    A cluster that began in an earlier dump counts its first document and the new ones.
     """
     arrays = view.clusters(len(view.plans) - 1)
     members, roots, kept = arrays["members"], arrays["roots"], arrays["kept"]

@@ -1,4 +1,7 @@
-"""A folder of signatures in use: what it holds, what is added, and what work of runs that were cut off is removed."""
+"""Folder of signatures: read its dumps, add a dump, and remove unfinished work of interrupted runs.
+
+A dump is the set of files that one run added to the folder.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +38,11 @@ if TYPE_CHECKING:
     from feedmill.curation.near.job import NearReport
 
 MOST_DOCUMENTS = 1 << 32
-"""In a dump."""
+"""A dump has fewer documents than this."""
 
 
 class _Found(msgspec.Struct):
-    """What a record of a dump keeps of the report, see `NearReport`."""
+    """Fields of `NearReport` that the record of a dump stores."""
 
     added: int
     empty: int
@@ -52,7 +55,7 @@ class _Found(msgspec.Struct):
 
 
 class Place(NamedTuple):
-    """Where a file's documents are: the dump, the number of the first, and what the dump says of the file."""
+    """Position of a file's documents: the dump, the number of the first document, and the file's entry in the dump."""
 
     dump: int
     first: int
@@ -61,23 +64,23 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Dumps:
-    """The records of all dumps of a folder."""
+    """Records of all dumps of a folder of signatures."""
 
     store: LocalStore
     records: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def folder(self) -> str:
-        """The folder."""
+        """Path of the folder."""
         return self.store.root
 
     @property
     def documents(self) -> int:
-        """How many there are."""
+        """Number of documents in all dumps."""
         return sum(record["rows"] for record in self.records)
 
     def known(self) -> dict[str, Place]:
-        """Return the files of all dumps by their locations."""
+        """Return the place of each file in the dumps, by its location."""
         found = {}
         for number, record in enumerate(self.records):
             first = record["first"]
@@ -87,7 +90,11 @@ class Dumps:
         return found
 
     def forget_work(self, keep: frozenset[str] = frozenset()) -> None:
-        """Remove what belongs to no dump, but for the files of `keep` (prints), and marks of files that are written."""
+        """Remove files that belong to no dump, and without `keep` also the markers of finished attribute files.
+
+        Args:
+            keep: Fingerprints of files and dumps whose work is kept.
+        """
         prints = {file["print"] for record in self.records for file in record["files"]} | keep
         folders = {os.path.basename(record["folder"]) for record in self.records} | keep
         for name in _names(self.store.root, "segments"):
@@ -112,11 +119,12 @@ class Dumps:
 
 @contextlib.contextmanager
 def open_dumps(folder: str, options: NearOptions) -> Iterator[Dumps]:
-    """The folder of signatures, made where it does not exist, for this run alone.
+    """Open the folder of signatures for this run alone. It is created if it does not exist.
 
     Raises:
-        ConfigError: another run is using it, its signatures were made with other options, or it holds something else.
-        DataError: a record is damaged.
+        ConfigError: Its signatures were made with other options, or it contains other files.
+        StorageError: Another run is using it.
+        DataError: A record is corrupt.
     """
     store = LocalStore(folder)
     _refuse_others(store)
@@ -127,7 +135,7 @@ def open_dumps(folder: str, options: NearOptions) -> Iterator[Dumps]:
             if record.get("first") != dumps.documents or not isinstance(record.get("files"), list):
                 raise damaged(store, dump_name(len(dumps.records)), "it does not follow the dumps before it")
             dumps.records.append(record)
-        open_view.cache_clear()  # what it remembers may be of another run in this folder, and keeps files mapped
+        open_view.cache_clear()  # cached views can be of an earlier run in this folder, and keep files mapped
         try:
             yield dumps
         finally:
@@ -135,22 +143,24 @@ def open_dumps(folder: str, options: NearOptions) -> Iterator[Dumps]:
 
 
 def tidy_signatures(folder: str, options: NearOptions) -> None:
-    """Remove marks that a run could not remove at its end, or that came back when the machine lost its power."""
+    """Remove markers that a run could not remove at its end, or that reappeared after a power loss."""
     if os.path.isdir(os.path.join(folder, "done")):
-        with contextlib.suppress(FeedmillError), open_dumps(folder, options) as dumps:  # somebody may use them now
+        with contextlib.suppress(FeedmillError), open_dumps(folder, options) as dumps:  # another run may use them
             dumps.forget_work()
 
 
 def _refuse_others(store: LocalStore) -> None:
-    """Raises ConfigError if the folder has files and no signatures: work is removed here by its place, and a user's
-    ``dumps/`` would be taken for some."""
+    """Raise `ConfigError` if the folder has files but no signatures.
+
+    Unfinished work is found and removed by its path, so a user's own folder ``dumps/`` would be deleted.
+    """
     there = [name for name in _names(store.root) if name != LOCK and not name.endswith(TEMPORARY_SUFFIX)]
-    if there and not store.exists(RECORD):  # asked for after the list: of a folder of signatures it is the first file
+    if there and not store.exists(RECORD):  # checked after listing: it is the first file of a folder of signatures
         raise ConfigError(
-            f"the folder for signatures holds something else ({', '.join(there[:3])}), and is no place for them",
+            f"the folder contains files but no signatures: {', '.join(there[:3])}",
             file=store.root,
             kind="no-signatures",
-            fix="Name a folder that is empty, or is not there yet.",
+            fix="Use a folder for signatures that is empty or does not exist yet.",
         )
 
 
@@ -161,10 +171,10 @@ def _agree(store: LocalStore, options: NearOptions) -> None:
         write_record(store, RECORD, {"version": VERSION, "options": wanted})
         return
     if found.get("version") != VERSION or not isinstance(found.get("options"), dict):
-        raise damaged(store, RECORD, f"version {VERSION} was expected")
+        raise damaged(store, RECORD, f"expected version {VERSION}")
     different = [name for name in wanted if found["options"].get(name) != wanted[name]]
     if different:
-        said = ", ".join(f"{name} {found['options'].get(name)} and not {wanted[name]}" for name in different)
+        said = ", ".join(f"{name} {found['options'].get(name)} instead of {wanted[name]}" for name in different)
         raise ConfigError(
             f"these signatures were made with other options: {said}",
             file=store.locate(RECORD),
@@ -183,14 +193,17 @@ def add_dump(
     workers: int | None,
     progress: bool | None,
 ) -> None:
-    """Make signatures of the files that the folder does not know, find what is similar, and add them as a dump.
+    """Sign the files that are not in the folder yet, find similar documents, and add the files as a dump.
 
-    Nothing if it knows all of them. What a run that was cut off had finished is not done again, and what the same
-    `run` found when it made the last dump is reported, if it was not reported yet.
+    If the folder has all files, no dump is added. Finished work of an interrupted run is reused.
+
+    Args:
+        report: Receives the results.
+        run: Fingerprint of the run. If the same run added the last dump but did not finish, its results are reported.
 
     Raises:
-        ConfigError: a file changed after it was added.
-        DataError: a row that cannot be used.
+        ConfigError: A file changed after it was added.
+        DataError: A row is invalid.
     """
     tasks = _unknown(dumps, files, options)
     keep = frozenset(task.fingerprint for task in tasks)
@@ -213,14 +226,14 @@ def add_dump(
         record |= {"run": run, "found": {**found, "warnings": report.warnings[said:]}}
         write_record(dumps.store, dump_name(len(dumps.records)), record)
         dumps.records.append(record)
-    elif not told and dumps.records and dumps.records[-1].get("run") == run:  # it was killed behind that
+    elif not told and dumps.records and dumps.records[-1].get("run") == run:  # killed after it added the dump
         for name, value in _found(dumps).items():
             setattr(report, name, [*report.warnings, *value] if name == "warnings" else value)
     report.known = dumps.documents
 
 
 def _found(dumps: Dumps) -> dict[str, Any]:
-    """Return what the run that made the last dump found."""
+    """Return the results of the run that added the last dump."""
     try:
         return msgspec.structs.asdict(msgspec.convert(dumps.records[-1].get("found"), _Found))
     except msgspec.ValidationError as error:
@@ -236,10 +249,10 @@ def _unknown(dumps: Dumps, files: Sequence[DocumentFile], options: NearOptions) 
             tasks.append(task)
         elif place.record["print"] != task.fingerprint:
             raise ConfigError(
-                "the file has changed since its signatures were made, and earlier decisions are not changed",
+                "the file has changed since its signatures were made: earlier decisions cannot be changed",
                 file=file.name,
                 kind="changed-documents",
-                fix="Give new documents a file of their own, or make new signatures in another folder.",
+                fix="Put new documents into a new file, or make new signatures in another folder.",
             )
     return tasks
 
@@ -250,7 +263,7 @@ def _plan_print(dumps: Dumps, tasks: Sequence[sketch.Task]) -> str:
 
 
 def _plan(dumps: Dumps, tasks: Sequence[sketch.Task], sketched: Sequence[sketch.Sketched], plan: str) -> dict[str, Any]:
-    """Return what the record of the dump will say."""
+    """Return the record of the dump to add."""
     files = [
         {
             "location": task.location,
@@ -268,7 +281,9 @@ def _plan(dumps: Dumps, tasks: Sequence[sketch.Task], sketched: Sequence[sketch.
     ]
     rows = sum(one.rows for one in sketched)
     if rows >= MOST_DOCUMENTS:
-        raise ConfigError(f"{rows:,} documents are too many at once", fix="Add them in parts, with --signatures.")
+        raise ConfigError(
+            f"too many documents for one run: {rows:,}", fix="Add them in several runs, with --signatures."
+        )
     return {"first": dumps.documents, "rows": rows, "print": plan, "folder": f"dumps/{plan}", "files": files}
 
 
@@ -277,8 +292,8 @@ def _warn_of_copies(dumps: Dumps, record: dict[str, Any], report: NearReport) ->
     for file in record["files"]:
         if file["digest"] in digests:
             report.warnings.append(
-                f"{file['name']} has the documents of {digests[file['digest']]}, so all of them count as duplicates;"
-                " if the file was moved, make new signatures in another folder"
+                f"{file['name']} has the documents of {digests[file['digest']]}: all of them count as duplicates."
+                " If the file was moved, make new signatures in another folder"
             )
 
 
@@ -302,8 +317,8 @@ def _compare(
             report.left_out += one.left_out
     if report.left_out:
         report.warnings.append(
-            f"up to {report.left_out:,} pairs of documents that share a key with thousands of others were not compared;"
-            " more rows, or longer shingles, make smaller groups"
+            f"up to {report.left_out:,} pairs of documents were not compared: their keys are shared by thousands of"
+            " documents. Use more rows or longer shingles to get smaller groups"
         )
 
 

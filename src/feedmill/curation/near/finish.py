@@ -1,4 +1,4 @@
-"""Writing the attributes of a file from what was decided; the documents themselves are not read again."""
+"""Write the attributes of a file from the decisions of the dumps. The documents are not read again."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from feedmill.formats.signatures import Arrays, read_marker, write_marker
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A file of documents that belongs to dump `dump`, where it begins with document `first`; `read`: the hash of its
-    stored bytes."""
+    """File of documents to write attributes for.
+
+    `first` is the number of its first document, in the dump `dump`. `read` is the hash of its stored bytes.
+    """
 
     file: DocumentFile
     name: str
@@ -34,14 +36,16 @@ class Task:
 
     @property
     def out(self) -> str:
-        """The attribute file, below the dataset's root."""
+        """Path of the attribute file below the dataset's root."""
         return self.file.attributes(self.name, self.documents_folder)
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What was written for a file: rows, the digest of their ids, duplicates, bytes and their hash; and the hash of the
-    documents."""
+    """Result of a file: rows, the digest of their ids, and duplicates; size and hash of the attribute file.
+
+    `read` is the hash of the documents.
+    """
 
     rows: int
     ids: str
@@ -52,13 +56,13 @@ class Finished:
 
 
 def finish(task: Task) -> Finished:
-    """Write the attributes of a file; nothing if this run did before it was cut off."""
+    """Write the attributes of a file, unless this run wrote them before it was interrupted."""
     view, store = open_view(task.folder, task.dumps, None), task.file.store()
     marker = f"done/{fingerprint(store.locate(task.out))}.json"
     dump = view.plans[task.dump]["print"]
     found = read_marker(view.store, marker)
     if found is not None and found.pop("dump") == dump and found.pop("documents") == task.file.version:
-        done = Finished(**{"xxh3": "", "read": task.read, **found})  # those of earlier versions lack the hashes
+        done = Finished(**{"xxh3": "", "read": task.read, **found})  # markers of earlier versions have no hashes
         if done.ids == task.ids and store.exists(task.out) and store.stat(task.out).size == done.size:
             return done
     duplicates, written = 0, list[str]()
@@ -82,7 +86,7 @@ def _segments(view: View, task: Task) -> Iterator[tuple[int, Arrays]]:
 
 
 def _rows(view: View, task: Task, first: int, arrays: Arrays) -> tuple[list[bytes], int]:
-    """Return the attribute rows of a segment, and how many of them are duplicates."""
+    """Return the attribute rows of a segment, and the number of duplicates among them."""
     count = len(arrays["ends"])
     raw, ends = arrays["ids"].tobytes(), arrays["id_ends"].tolist()
     ids = [raw[low:high] for low, high in zip([0, *ends], ends, strict=False)]
@@ -108,7 +112,7 @@ def _rows(view: View, task: Task, first: int, arrays: Arrays) -> tuple[list[byte
 
 
 def _is_member(view: View, dump: int, numbers: Ints) -> npt.NDArray[np.bool_]:
-    """bool[n]: whether each is in a cluster that its own dump found."""
+    """Return whether each document is in a cluster that its own dump found, as bool[n]."""
     members = view.clusters(dump)["members"]
     at = np.searchsorted(members, numbers)
     hit = at < len(members)

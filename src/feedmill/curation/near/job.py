@@ -1,4 +1,4 @@
-"""Run a search for near-duplicates: sign new files, compare, write attributes, manifests and the report."""
+"""Near-duplicate jobs: sign new files, compare them, and write attributes, manifests and the report."""
 
 from __future__ import annotations
 
@@ -24,12 +24,22 @@ __all__ = ["NearOptions", "NearReport", "find_near"]
 
 @dataclass(slots=True)
 class NearReport:
-    """What was found.
+    """Report of a near-duplicate run.
 
-    `files`, `documents`, `duplicates`: of this run's input. `added`: documents compared for the first time; of these
-    speak `empty` (without words), `candidates` (pairs that shared the key of a band and were compared), `left_out`
-    (pairs of very large buckets that were not), `clusters`, `sizes` (documents of a cluster: how many clusters) and
-    `largest`. `signatures`: where those of `known` documents are kept. `skipped`: an earlier run had done everything.
+    `empty` to `largest` describe the `added` documents only.
+
+    Attributes:
+        files, documents, duplicates: Numbers of the run's input.
+        added: Number of documents that were compared for the first time.
+        empty: Documents without words.
+        candidates: Pairs that shared the key of a band and were compared.
+        left_out: Pairs of very large buckets that were not compared.
+        clusters: Number of clusters.
+        sizes: Number of clusters of each size, by the number of documents.
+        largest: The largest clusters, with example documents.
+        signatures: Folder of the signatures, if they are kept.
+        known: Number of documents in that folder.
+        skipped: Whether an earlier run had done everything.
     """
 
     name: str
@@ -57,7 +67,7 @@ class NearReport:
             f"{self.duplicates:,} of {self.documents:,} documents in {self.files:,} files are near-duplicates,"
             f" in attributes/{self.name}"
         )
-        return f"{head}\n{self.clusters:,} clusters among {self.added:,} documents that are new"
+        return f"{head}\n{self.clusters:,} clusters among {self.added:,} new documents"
 
 
 def find_near(
@@ -72,27 +82,29 @@ def find_near(
 ) -> NearReport:
     """Write an attribute set that marks near-duplicates: all but one document of each cluster.
 
-    The result is the same for any number of processes. A repeated run only does the remaining work.
+    The result is the same for any number of workers. A repeated run only does the remaining work.
 
     Args:
-        documents: files, folders or patterns; each has a folder ``documents``.
-        signatures: a local folder of signatures, so that later documents can be compared with these. Files that it
-            has are not read again. Default: signatures are removed at the end.
-        workers: processes, or threads where that is faster; by default one for each core.
-        id: see `feedmill.curation.tag.tag`.
-        allow_empty: whether to accept patterns without files, and files without a document.
+        documents: Files, folders or patterns. Each path contains a folder ``documents``.
+        options: What counts as a near-duplicate.
+        signatures: Local folder that keeps the signatures, so that later documents can be compared with these. Files
+            that are in it already are not read again. Default: Signatures are removed at the end.
+        workers: Number of workers; threads or processes, whichever are faster. Default: One per core.
+        id: See `feedmill.curation.tag.tag`.
+        allow_empty: Accept patterns without files, and files without a document.
 
     Raises:
-        EmptyResult: there is no document.
-        NotFound: nothing to read.
-        ConfigError: options that are invalid or differ from those of the signatures, a file that changed since its
-            signatures were computed, or signatures that another run is using.
-        DataError: an invalid row, or corrupt signatures.
+        EmptyResult: There is no document.
+        NotFound: No files were found.
+        ConfigError: Options are invalid or differ from those of the signatures, or a file changed since its signatures
+            were computed.
+        StorageError: Another run is using the signatures.
+        DataError: A row is invalid, or the signatures are corrupt.
     """
     report = NearReport(options.name, signatures=signatures)
     files = find_in_datasets(documents, report.warnings, options.documents_folder, allow_missing=allow_empty, id=id)
     if signatures is not None and not open_store(signatures).is_local:
-        raise ConfigError("signatures must be on a local disk", file=signatures, fix="Give a local path.")
+        raise ConfigError("signatures must be on a local disk", file=signatures, fix="Use a local path.")
     run_print = fingerprint(
         [file.identity for file in files],
         options.as_dict(),
@@ -132,7 +144,7 @@ def _run(
     with open_dumps(folder, options) as dumps:
         add_dump(dumps, files, options, report, run_print, told, workers, progress)
         results = _finish(dumps, files, options, workers, progress)
-        dumps.forget_work()  # before the record: a run that finds that does nothing more
+        dumps.forget_work()  # before the record: a run that finds the record does nothing
         _record(files, results, options, run_print, report)
 
 
@@ -151,7 +163,7 @@ def _finish(
 
 
 def _done(files: list[DocumentFile], options: NearOptions, run_print: str, report: NearReport) -> bool:
-    """Return whether manifests say that exactly this was done, and its outputs are as they were written."""
+    """Return whether the manifests record exactly this run and its outputs are unchanged; if so, fill the report."""
     found = recorded(files, options.name, options.documents_folder, run=run_print)
     if found is None or not all(isinstance(manifest.get("report"), dict) for manifest in found[0]):
         return False
@@ -170,7 +182,7 @@ def _record(
     run_print: str,
     report: NearReport,
 ) -> None:
-    """Write the manifests; entries of files that an earlier run wrote into the same set are kept."""
+    """Fill the report and write the manifests, keeping the entries of other files."""
     report.files, report.documents = len(files), sum(one.rows for one in results)
     report.duplicates = sum(one.duplicates for one in results)
     entries = [entry(one, one.duplicates, one.duplicates) for one in results]

@@ -1,8 +1,8 @@
-"""One band, or a range of its keys: an index of its documents, the pairs that meet there, and the similar ones of them.
+"""Find similar pairs in one band: index the documents by key, collect pairs with equal keys, and compare them.
 
-Keys are sorted by range, so that memory holds some millions of keys, whatever the size of the data. Keys of earlier
-dumps are looked up in their sorted indexes, which are mapped. Pairs that an earlier band has found are not looked at
-again; the others are compared by their whole sets of shingles.
+A task covers one range of a band's keys and sorts only these, so memory holds some millions of keys for any size of
+data. Keys of earlier dumps are looked up in their sorted indexes, which are memory-mapped. Pairs that an earlier band
+has found are skipped. The others are compared by their whole sets of shingles.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from feedmill.kernels.hashing import near_pairs_compiled as compiled
 from feedmill.kernels.hashing.near_pairs import LEAST, MOST, PAIRS
 
 RANGE = 8 << 20
-"""Documents in a range of keys, about."""
+"""Approximate number of documents in a range of keys."""
 ROOM = 8 << 20
-"""Pairs in memory."""
+"""Number of pairs in memory."""
 HELD = 16 << 20
-"""Shingles in memory, for comparing; more where a single pair has more."""
+"""Number of shingles in memory while comparing; more if a single pair has more."""
 BATCH = 1 << 16
-"""Pairs compared at once."""
+"""Number of pairs compared at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A range of the keys of a band; `high` is included. `last`: the folder of the dump that is being added."""
+    """Range of the keys of a band, including `high`. `last` is the folder of the dump that is being added."""
 
     folder: str
     dumps: int
@@ -46,31 +46,31 @@ class Task:
 
     @property
     def path(self) -> str:
-        """Where the result lies."""
+        """Path of the result."""
         return index_name(self.last, self.band, self.part)
 
 
 class Joined(NamedTuple):
-    """How many pairs shared a key here and were compared, and how many were left out of buckets of thousands."""
+    """Number of pairs that shared a key and were compared, and of pairs that were skipped in very large buckets."""
 
     candidates: int
     left_out: int
 
 
 def index_name(folder: str, band: int, part: int) -> str:
-    """Return the index of a range of a band."""
+    """Return the path of the index of a range of a band."""
     return f"{folder}/index-{band:02d}-{part:04d}"
 
 
 def ranges(documents: int) -> list[tuple[int, int]]:
-    """Ranges of keys, by their bounds (the upper one included), with some millions of documents each."""
+    """Return the bounds of the ranges of keys, upper bounds included. Each range has some millions of documents."""
     count = max(1, -(-documents // RANGE))
     bounds = [(number << 64) // count for number in range(count + 1)]
     return [(low, high - 1) for low, high in pairwise(bounds)]
 
 
 def join(task: Task) -> Joined:
-    """Write the index and the similar pairs of a range; nothing if an earlier run did."""
+    """Write the index and the similar pairs of a range, unless an earlier run did."""
     view = open_view(task.folder, task.dumps, task.last)
     if view.store.exists(task.path):
         return Joined(*read_arrays(view.store, task.path)["counts"].tolist())
@@ -101,7 +101,7 @@ def join(task: Task) -> Joined:
 
 
 def _column(view: View, task: Task, first: int) -> tuple[Words, Ints]:
-    """Return the keys of the new documents in this range, sorted, and the documents; by number where keys are equal."""
+    """Return the sorted keys of the new documents in this range, and the documents, ordered by key and number."""
     low, high = np.uint64(task.low), np.uint64(task.high)
     keys, numbers = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
     for begin, arrays in view.segments(first):
@@ -115,10 +115,10 @@ def _column(view: View, task: Task, first: int) -> tuple[Words, Ints]:
 
 
 def _matches(view: View, task: Task, keys: Words) -> tuple[Words, Ints, int]:
-    """Keys and numbers of the documents of earlier dumps that have one of these (sorted) keys.
+    """Return the keys and numbers of the documents of earlier dumps that have one of these sorted keys.
 
-    Of thousands with one key some of the first and the last are taken; the third number says how many pairs that
-    skips.
+    If thousands have the same key, only some of the first and last are returned. The third result is the number of
+    pairs that this skips.
     """
     wanted, counts = np.unique(keys, return_counts=True)
     found_keys, found, left_out = [np.empty(0, np.uint64)], [np.empty(0, np.int64)], 0
@@ -141,7 +141,7 @@ def _matches(view: View, task: Task, keys: Words) -> tuple[Words, Ints, int]:
 
 
 def _shared(keys: Words, numbers: Ints) -> tuple[Words, Ints]:
-    """Return those whose key another has too, sorted by key, then as they come."""
+    """Return the documents that share their key with another, sorted by key, in the given order for equal keys."""
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
     same = keys[1:] == keys[:-1]
@@ -152,7 +152,7 @@ def _shared(keys: Words, numbers: Ints) -> tuple[Words, Ints]:
 
 
 def _chunks(keys: Words) -> Iterator[tuple[int, int]]:
-    """Bounds of chunks of whole buckets that have up to some millions of pairs each, but for a single bucket."""
+    """Yield the bounds of chunks of whole buckets with up to `ROOM` pairs each, or more if a single bucket has more."""
     if not len(keys):
         return
     starts = np.concatenate([[0], np.flatnonzero(keys[1:] != keys[:-1]) + 1, [len(keys)]])
@@ -167,7 +167,7 @@ def _chunks(keys: Words) -> Iterator[tuple[int, int]]:
 
 
 def _similar(view: View, numbers: Ints, pairs: npt.NDArray[np.int64], threshold: float) -> npt.NDArray[np.int64]:
-    """Return the similar ones of these pairs of places in `numbers`, less those that others connect."""
+    """Return the similar pairs among `pairs` of indices into `numbers`, without those that other pairs connect."""
     kept = [np.empty((0, 2), np.int64)]
     sizes, parents = view.sizes(numbers), np.arange(len(numbers))
     todo = [pairs[at : at + BATCH] for at in range(0, len(pairs), BATCH)][::-1]

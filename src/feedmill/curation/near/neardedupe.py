@@ -1,4 +1,4 @@
-"""Find near-duplicates with plain options: ``feedmill neardedupe``."""
+"""The ``neardedupe`` function: find near-duplicates with plain options, as ``feedmill neardedupe`` does."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def neardedupe(
     """Write attributes that mark near-duplicates: all but one document of each cluster.
 
     Args:
-        documents: files, folders or patterns, each with a folder ``documents``.
-        name: of the attribute set.
-        threshold, ngram, bands, rows: as of `feedmill.curation.near.options.NearOptions`.
-        keep: which document of a cluster is not marked: ``"first"`` or ``"longest"``.
-        keep_case: compare case-sensitively.
-        keep_punctuation: keep punctuation, and split words at white space only.
-        signatures: a local folder of signatures, so that later documents can be compared with these.
-        id: see `feedmill.curation.tag.tag`.
-        allow_empty: accept patterns without files, and files without a document.
-        workers: processes, or threads where that is faster; by default one for each core.
+        documents: Files, folders or patterns. Each path contains a folder ``documents``.
+        name: Name of the attribute set.
+        threshold, ngram, bands, rows: See `feedmill.curation.near.options.NearOptions`.
+        keep: Document of a cluster that is not marked: ``"first"`` or ``"longest"``.
+        keep_case: Compare case-sensitively.
+        keep_punctuation: Keep punctuation, and split words at white space only.
+        signatures: Local folder that keeps the signatures, so that later documents can be compared with these.
+        id: See `feedmill.curation.tag.tag`.
+        allow_empty: Accept patterns without files, and files without a document.
+        workers: Number of workers; threads or processes, whichever are faster. Default: One per core.
 
     Raises:
-        FeedmillError: as `feedmill.curation.near.job.find_near`.
+        FeedmillError: See `feedmill.curation.near.job.find_near`.
     """
     options = NearOptions(
         name=name,

@@ -1,4 +1,4 @@
-"""What counts as a near-duplicate, and how candidates are found."""
+"""Options of near-duplicate detection, and the choice of bands and rows."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from feedmill.errors import ConfigError
 from feedmill.storage.base import refuse_odd_names
 
 HASHES = 128
-"""MinHash values of a document, at most, where bands and rows are not given."""
+"""Maximum number of MinHash values of a document if bands and rows are not given."""
 RECALL = 0.98
 FIRST, LONGEST = "first", "longest"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NearOptions:
-    """How near-duplicates are found.
+    """Options of near-duplicate detection.
 
     Args:
-        name: the folder of the attributes and the key of the spans.
-        threshold: Jaccard similarity of the shingle sets from which two documents are near-duplicates, above 0 to 1.
-        ngram: words of a shingle.
-        lower: whether letters are compared in lower case.
-        punctuation: whether punctuation and symbols are skipped, and separate words.
-        bands, rows: of the locality-sensitive hashing; 0 for what `chosen_bands` gives.
-        keep: the document of a cluster that is not marked: the ``"first"`` in the order of the input, or the
-            ``"longest"`` (in characters; the first of those).
-        documents_folder: the name of the folder of documents.
+        name: Folder of the attributes and key of the spans.
+        threshold: Minimum Jaccard similarity of the shingle sets of two near-duplicates, above 0 and up to 1.
+        ngram: Number of words in a shingle.
+        lower: Compare letters in lower case.
+        punctuation: Skip punctuation and symbols, which then separate words.
+        bands, rows: Shape of the locality-sensitive hashing. 0 uses `chosen_bands`.
+        keep: Document of a cluster that is not marked: the ``"first"`` in input order, or the ``"longest"`` in
+            characters (the first of the longest).
+        documents_folder: Name of the folder of documents.
     """
 
     name: str = "dup_near"
@@ -43,21 +43,21 @@ class NearOptions:
     def __post_init__(self) -> None:
         refuse_odd_names(self.name)
         if not self.name or "/" in self.name or self.name.startswith("."):
-            raise _bad(f"{self.name!r} is not a valid name of an attribute set", "Give a plain name.")
+            raise _bad(f"{self.name!r} is not a valid name of an attribute set", "Use a plain name.")
         if not 0 < self.threshold <= 1:
-            raise _bad(f"there is no Jaccard similarity of {self.threshold}", "Give a threshold above 0, up to 1.")
+            raise _bad(f"the threshold must be above 0 and up to 1, not {self.threshold}", "Change the threshold.")
         if not 1 <= self.ngram <= 1000:
-            raise _bad(f"shingles of {self.ngram} words cannot be made", "Use 1 to 1000.")
+            raise _bad(f"a shingle must have 1 to 1000 words, not {self.ngram}", "Use 1 to 1000.")
         if (self.bands == 0) != (self.rows == 0) or self.bands < 0 or self.rows < 0:
-            raise _bad(f"{self.bands} bands of {self.rows} rows are invalid", "Give both or neither, each at least 1.")
+            raise _bad(f"{self.bands} bands of {self.rows} rows are invalid", "Set both or neither, each to 1 or more.")
         if self.bands * self.rows > 1 << 14:
-            raise _bad(f"{self.bands} bands of {self.rows} rows are too many", "Use up to 16,384 hashes in all.")
+            raise _bad(f"{self.bands} bands of {self.rows} rows are too many", "Use up to 16,384 hashes in total.")
         if self.keep not in (FIRST, LONGEST):
-            raise _bad(f"the {self.keep!r} document of a cluster cannot be kept", "Use 'first' or 'longest'.")
+            raise _bad(f"unknown document to keep of a cluster: {self.keep!r}", "Use 'first' or 'longest'.")
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Bands and rows."""
+        """Number of bands, and of rows in a band."""
         return (self.bands, self.rows) if self.bands else chosen_bands(self.threshold)
 
     def as_dict(self) -> dict[str, Any]:
@@ -65,14 +65,14 @@ class NearOptions:
         return asdict(self)
 
     def signature(self) -> dict[str, Any]:
-        """Return what signatures and decisions depend on, so that those of several runs can be kept together."""
+        """Return the options that signatures and decisions depend on. Runs that share a folder must agree on them."""
         bands, rows = self.shape
         names = ("threshold", "ngram", "lower", "punctuation", "keep")
         return {**{name: getattr(self, name) for name in names}, "bands": bands, "rows": rows}
 
 
 def found_share(similarity: float, bands: int, rows: int) -> float:
-    """Return the probability that documents of this similarity share the key of a band.
+    """Return the probability that two documents of this similarity share the key of a band.
 
     >>> round(found_share(0.8, 18, 7), 3), round(found_share(0.5, 18, 7), 3)
     (0.986, 0.132)
@@ -81,9 +81,9 @@ def found_share(similarity: float, bands: int, rows: int) -> float:
 
 
 def chosen_bands(threshold: float) -> tuple[int, int]:
-    """Bands and rows: as many rows as leave 98 % of the pairs that are just similar enough among the candidates.
+    """Return the bands and rows with the most rows that still find 98% of the pairs exactly at the threshold.
 
-    More rows make fewer candidates that are not similar; pairs above the threshold are found more often than those at
+    More rows give fewer candidates that are not similar. Pairs above the threshold are found more often than pairs at
     it.
 
     >>> [chosen_bands(t) for t in (0.5, 0.7, 0.8, 0.9)]

@@ -1,8 +1,8 @@
-"""Work on all cores: on threads where there are few, on processes where there are many.
+"""Run near-duplicate tasks on all cores: up to four workers are threads, more are processes.
 
-Most of the work is in compiled loops, decompression and the disk, which leave the interpreter to others: up to four
-threads keep as many cores busy, and need not load the kernels again as processes do. The rest, about a fifth, is the
-interpreter's own; beyond four it is what everyone would wait for.
+Most of the time is spent in compiled loops, decompression and disk access, which release the GIL. So up to four threads
+keep four cores busy, and unlike processes they do not load the kernels again. The remaining fifth needs the GIL, and
+limits more threads than that.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _here = threading.local()
 
 
 class Stopped(Exception):
-    """The run is over; what this thread does is of no use any more."""
+    """Raised in a thread whose run has ended."""
 
 
 def go_on() -> None:
-    """Called now and then by long work: raises `Stopped` where an error or Ctrl-C has ended the run."""
+    """Raise `Stopped` if an error or Ctrl-C has ended the run. Long tasks call this regularly."""
     stop: threading.Event | None = getattr(_here, "stop", None)
     if stop is not None and stop.is_set():
         raise Stopped
@@ -45,7 +45,7 @@ def go_on() -> None:
 def spread(
     function: Callable[[Item], Result], items: Sequence[Item], workers: int | None, progress: Progress
 ) -> Iterator[Result]:
-    """``function(item)`` for each item, in order. Of exceptions the first in that order comes out."""
+    """Yield ``function(item)`` for each item, in order. The first exception in that order is raised."""
     count = available_cores() if workers is None else workers
     if count > THREADS:
         yield from run(function, items, workers=count, progress=progress, preload=KERNELS)
@@ -63,5 +63,5 @@ def _threads(function: Callable[[Item], Result], items: Sequence[Item], count: i
         while pending:
             yield pending.popleft().result()
     finally:
-        stop.set()  # threads cannot be ended from outside, and a file may be long
+        stop.set()  # a thread cannot be stopped from outside, and its file can be long
         pool.shutdown(cancel_futures=True)

@@ -1,4 +1,4 @@
-"""Reading a file of documents into segments of signatures."""
+"""Read a file of documents into segments of signatures."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from feedmill.kernels.hashing.shingles import characters, permutations
 from feedmill.storage import Store, open_store
 
 SEGMENT = 32 << 20
-"""Bytes of text in a segment, at least, but for the last of a file."""
+"""Minimum number of bytes of text in a segment, except the last one of a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One file of documents, and the folder of signatures."""
+    """File of documents to sign, and the folder of signatures."""
 
     file: DocumentFile
     options: NearOptions
@@ -34,12 +34,12 @@ class Task:
 
     @property
     def location(self) -> str:
-        """The file's whole path or URL."""
+        """Full path or URL of the file."""
         return self.file.store().locate(self.file.path)
 
     @property
     def fingerprint(self) -> str:
-        """A digest of the file's state and of what its signatures depend on."""
+        """Digest of the file's state and of the options that its signatures depend on."""
         signature = self.options.signature()
         used = [signature[name] for name in ("ngram", "lower", "punctuation", "bands", "rows")]
         return fingerprint(self.location, *self.file.identity[1:], used)
@@ -47,8 +47,16 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Sketched:
-    """What a file came to: documents, digests of its ids and of its content, rows of its segments, texts without
-    words, and the hash of its stored bytes (empty in signatures of earlier versions)."""
+    """Result of a file.
+
+    Attributes:
+        rows: Number of documents.
+        ids: Digest of the ids.
+        digest: Digest of the content.
+        segments: Number of rows of each segment.
+        empty: Number of texts without words.
+        xxh3: Hash of the stored bytes; empty in signatures of earlier versions.
+    """
 
     rows: int
     ids: str
@@ -59,10 +67,10 @@ class Sketched:
 
 
 def sketch(task: Task) -> Sketched:
-    """Read a file into segments; nothing if an earlier run did.
+    """Read a file into segments, unless an earlier run did.
 
     Raises:
-        DataError: a row is no document, or has no id; or the compression is damaged.
+        DataError: A row is not a document or has no id, or the compressed data is corrupt.
     """
     work, own = open_store(task.folder), task.fingerprint
     done = read_marker(work, f"segments/{own}.json")
@@ -91,7 +99,7 @@ def sketch(task: Task) -> Sketched:
 
 
 def signatures(texts: Sequence[bytes], options: NearOptions) -> Arrays:
-    """Of UTF-8 texts, the arrays of a segment without its ids (see `feedmill.formats.signatures`)."""
+    """Return the arrays of a segment for UTF-8 texts, without the ids (see `feedmill.formats.signatures`)."""
     bands, rows = options.shape
     count = len(texts)
     offsets = np.zeros(count + 1, np.int64)
@@ -109,14 +117,14 @@ def signatures(texts: Sequence[bytes], options: NearOptions) -> Arrays:
 
 @dataclass(slots=True)
 class _Segment:
-    """Blocks of a file, gathered."""
+    """Blocks of a file, collected until they are written as a segment."""
 
     size: int = 0
     ids: list[bytes] = field(default_factory=list)
     blocks: list[Arrays] = field(default_factory=list)
 
     def add(self, ids: list[bytes], texts: list[bytes], options: NearOptions) -> int:
-        """Add documents; how many of them have no words."""
+        """Add documents. Return the number of documents without words."""
         block = signatures(texts, options)
         self.blocks.append(block)
         self.ids += ids
@@ -124,7 +132,7 @@ class _Segment:
         return int(np.count_nonzero(np.diff(block["ends"], prepend=0) == 0))
 
     def write(self, work: Store, name: str) -> int:
-        """Write them; how many there are."""
+        """Write the segment. Return its number of documents."""
         arrays = {
             key: np.concatenate([block[key] for block in self.blocks], axis=-1)
             for key in ("keys", "digests", "sets", "lengths")

@@ -1,4 +1,4 @@
-"""The documents of a folder of signatures, by their numbers, wherever their segments lie."""
+"""Access to the documents of a folder of signatures by their numbers, across segments and dumps."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from feedmill.storage import Store, open_store
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 MAPPED = 8192
-"""Segments that are mapped at once."""
+"""Maximum number of segments that are mapped at once."""
 
 
 @dataclass(slots=True)
 class View:
-    """All dumps up to one, in order. `plans`: their records (see `feedmill.curation.near.plan`)."""
+    """Documents of all dumps up to one, in order. `plans` are the dumps' records (see `curation.near.dumps`)."""
 
     store: Store
     plans: Sequence[dict[str, Any]]
@@ -42,11 +42,11 @@ class View:
 
     @property
     def plan(self) -> dict[str, Any]:
-        """The last dump."""
+        """Record of the last dump."""
         return self.plans[-1]
 
     def segment(self, number: int) -> Arrays:
-        """Return the arrays of a segment, mapped."""
+        """Return the memory-mapped arrays of a segment."""
         found = self._open.pop(number, None)
         if found is None:
             found = read_arrays(self.store, self.names[number])
@@ -56,12 +56,12 @@ class View:
         return found
 
     def segments(self, first: int) -> Iterator[tuple[int, Arrays]]:
-        """The segments whose documents have numbers from `first` on, each with the number of its first document."""
+        """Yield the segments with documents from number `first` on, each with the number of its first document."""
         for number in range(int(np.searchsorted(self.firsts, first)), len(self.names)):
             yield int(self.firsts[number]), self.segment(number)
 
     def columns(self, numbers: Ints, bands: int) -> Words:
-        """uint64[bands, n]: keys of the first bands of these documents."""
+        """Return the keys of the first `bands` bands of these documents, uint64[bands, n]."""
         out = np.empty((bands, len(numbers)), np.uint64)
         for where, arrays, local in self._parts(numbers):
             for band in range(bands):
@@ -69,28 +69,28 @@ class View:
         return out
 
     def digests(self, numbers: Ints) -> Words:
-        """uint64[n]: the digests of their sets."""
+        """Return the digests of the documents' sets, uint64[n]."""
         out = np.empty(len(numbers), np.uint64)
         for where, arrays, local in self._parts(numbers):
             out[where] = arrays["digests"][local]
         return out
 
     def lengths(self, numbers: Ints) -> Ints:
-        """int64[n]: their characters."""
+        """Return the documents' lengths in characters, int64[n]."""
         out = np.empty(len(numbers), np.int64)
         for where, arrays, local in self._parts(numbers):
             out[where] = arrays["lengths"][local]
         return out
 
     def sizes(self, numbers: Ints) -> Ints:
-        """int64[n]: the sizes of their sets."""
+        """Return the sizes of the documents' sets, int64[n]."""
         out = np.empty(len(numbers), np.int64)
         for where, arrays, local in self._parts(numbers):
             out[where] = _sizes(arrays["ends"], local)
         return out
 
     def sets(self, numbers: Ints) -> tuple[Words, Ints]:
-        """uint64: their sets one after another, in some order; int64[n]: where each begins."""
+        """Return the concatenated sets of the documents (uint64, in any order), and the start of each set, int64[n]."""
         pieces, starts, at = [np.empty(0, np.uint64)], np.empty(len(numbers), np.int64), 0
         for where, arrays, local in self._parts(numbers):
             ends, sets = arrays["ends"][local], arrays["sets"]
@@ -101,7 +101,7 @@ class View:
         return np.concatenate(pieces), starts
 
     def ids(self, numbers: Ints) -> list[bytes]:
-        """Their ids as JSON."""
+        """Return the documents' ids as JSON."""
         out = [b""] * len(numbers)
         for where, arrays, local in self._parts(numbers):
             ends, ids = arrays["id_ends"][local], arrays["ids"]
@@ -111,7 +111,7 @@ class View:
         return out
 
     def origin(self, number: int) -> tuple[str, int]:
-        """Return the file of a document, and its line."""
+        """Return the file and line of a document."""
         for plan in self.plans:
             for file in plan["files"]:
                 if number < file["rows"]:
@@ -120,12 +120,14 @@ class View:
         raise IndexError(number)
 
     def clusters(self, dump: int) -> Arrays:
-        """Return what a dump found (see `feedmill.formats.signatures`)."""
+        """Return the clusters that a dump found (see `feedmill.formats.signatures`)."""
         return read_arrays(self.store, f"{self.plans[dump]['folder']}/clusters")
 
     def decisions(self, numbers: Ints) -> tuple[Ints, Ints]:
-        """int64[n] twice: the first document of the cluster of each, and the one that is kept; itself where it has
-        none. The dump at the end, if it is undecided yet, is not asked."""
+        """Return the first and the kept document of each document's cluster, int64[n] each.
+
+        Both are the document itself if it has no cluster. All documents must be in dumps whose clusters were written.
+        """
         roots, kept = numbers.copy(), numbers.copy()
         firsts = np.array([plan["first"] for plan in self.plans], np.int64)
         owners = np.searchsorted(firsts, numbers, side="right") - 1
@@ -140,7 +142,7 @@ class View:
         return roots, kept
 
     def _parts(self, numbers: Ints) -> Iterator[tuple[Ints, Arrays, Ints]]:
-        """Of each segment: where its documents stand in `numbers`, its arrays, which documents of it they are."""
+        """Yield, per segment, the indices of its documents in `numbers`, its arrays, and the rows of the documents."""
         owners = np.searchsorted(self.firsts, numbers, side="right") - 1
         order = np.argsort(owners, kind="stable")
         sorted_owners = owners[order]
@@ -156,7 +158,7 @@ def _sizes(ends: Ints, which: Ints) -> Ints:
 
 @lru_cache(maxsize=2)
 def open_view(folder: str, dumps: int, last: str | None) -> View:
-    """Return the first `dumps` dumps and, where given, one more that is planned in the folder `last`."""
+    """Return a view of the first `dumps` dumps and, unless `last` is None, of the planned dump in that folder."""
     store = open_store(folder)
     plans = [read_record(store, dump_name(number)) for number in range(dumps)]
     if last is not None:

@@ -1,1 +1,1 @@
-"""The taggers, one file for each group; `feedmill.curation.registry` finds them by name."""
+"""Built-in taggers, one module per group. `feedmill.curation.registry` finds them by name."""

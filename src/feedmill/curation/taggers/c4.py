@@ -1,4 +1,4 @@
-"""What the cleaning of C4 looks for: lines without punctuation or words, words that nobody wants, code."""
+"""C4 cleaning rules: lines without ending punctuation, short lines, naughty words, and signs of code."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ _LINES = ("lines_with_no_ending_punctuation", "lines_with_too_few_words")
 
 @cache
 def naughty_words() -> tuple[frozenset[str], tuple[str, ...]]:
-    """Return the words and the phrases of the list that Dolma uses ("List of Dirty, Naughty, Obscene, and Otherwise Bad
-    Words", CC BY 4.0)."""
+    """Return the single words and the phrases of the list that Dolma uses.
+
+    The list is the "List of Dirty, Naughty, Obscene, and Otherwise Bad Words" (CC BY 4.0).
+    """
     text = files("feedmill.curation").joinpath("data/naughty_words_en.txt").read_text("utf-8")
     entries = [line.strip().lower() for line in text.split("\n") if line.strip()]
     words = frozenset(entry for entry in entries if " " not in entry)
@@ -37,7 +39,7 @@ def _automaton() -> Automaton:
 
 @register("c4_v1")
 def c4_v1(batch: Batch) -> Spans:
-    """Lines first, then what the document has."""
+    """Tag lines that break a C4 rule, then the document with each unwanted feature that it contains."""
     marked = (NAUGHTY, SCRIPT_WORD, LOREM, BRACE)
     documents = _documents(batch, dict(zip(_FLAGS, marked, strict=True)), _flags(batch))
     found = _lines(batch.codes, batch.offsets)
@@ -47,7 +49,11 @@ def c4_v1(batch: Batch) -> Spans:
 
 @register("c4_v2")
 def c4_v2(batch: Batch) -> Spans:
-    """What the document has first. Dolma counts characters in lower case, where an İ is two; only `exact` does here."""
+    """Tag the document with each unwanted feature, then lines that break a C4 rule.
+
+    Dolma counts the characters of the lowercased text, where an İ is two characters; this tagger does so with `exact`
+    only.
+    """
     has = _flags(batch)
     marked = {"has_curly_brace": BRACE, "has_lorem_ipsum": LOREM, "has_javascript": SCRIPT, "has_naughty_word": NAUGHTY}
     documents = _documents(batch, marked, has)
@@ -85,7 +91,7 @@ def _count(batch: Batch, found: npt.NDArray[np.int64]) -> Spans:
 
 
 def _line_spans(found: npt.NDArray[np.int64], which: int | None) -> Spans:
-    """Return the lines with the one fault, or (None) with either, line by line."""
+    """Return spans for the lines with fault number `which`, or with either fault if it is None, in line order."""
     faults = found[3:] if which is None else found[3 + which : 4 + which]
     kinds = _LINES if which is None else (_LINES[which],)
     line, kind = np.nonzero(faults.T)

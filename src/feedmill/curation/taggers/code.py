@@ -1,4 +1,4 @@
-"""Source code: comments with copyright, and statistics of lines and characters."""
+"""Source code: copyright comments, and statistics of lines and characters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KINDS = ("copyright_notice", "comment_block", "doc")
 
 @register("code_copyright_comments_v1")
 def code_copyright_comments(batch: Batch) -> Spans:
-    """Return the first comment if it speaks of copyright, or the lines of comments at the beginning."""
+    """Tag the first block comment if it mentions copyright, or else the comment lines at the beginning of the text."""
     return Spans.of_lists(_KINDS, [_comments(text, batch.exact) for text in batch.texts])
 
 
@@ -30,7 +30,7 @@ def _comments(text: str, exact: bool) -> list[tuple[int, int, int, float]]:
         for line in text.split("\n"):
             if line and not line.startswith(("//", "#", "--")):
                 break
-            # Dolma skips the newlines of lines that hold something, and counts one behind the text.
+            # Dolma does not count the newlines of lines that are not empty, and counts one past the end of the text.
             end += (len(line) or 1) if exact else len(line) + 1
         end = end if exact else min(end, len(text))
         if end:
@@ -46,7 +46,7 @@ def _comments(text: str, exact: bool) -> list[tuple[int, int, int, float]]:
 
 @register("code_redpajama_taggers_v1")
 def code_redpajama(batch: Batch) -> Spans:
-    """Lengths of lines, and shares of letters and digits."""
+    """Score each document by its line lengths and its shares of letters and digits."""
     from feedmill.kernels.text.lengths_compiled import count_pieces
 
     table = characters.table()

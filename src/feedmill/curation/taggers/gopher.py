@@ -1,4 +1,4 @@
-"""The quality signals of Gopher; thresholds are for the mixer to apply."""
+"""Gopher quality signals. The taggers write the values; thresholds are applied when documents are filtered."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from feedmill.curation.spans import Spans
 from feedmill.kernels.text.gopher import SIGNALS, signals
 
 COMPILED_FROM = 500_000
-"""Characters: compiling, once after installing, takes as long as the plain form takes for some of them."""
+"""Number of characters from which compiling pays off; the compiled form is built once per installation."""
 _seen = 0
 
 
 @register("gopher_v1")
 def gopher_v1(batch: Batch) -> Spans:
-    """Lines are divided by each newline."""
+    """Score each document by Gopher's signals, splitting lines at every newline."""
     return _signals(batch, joined=False)
 
 
 @register("gopher_v2")
 def gopher_v2(batch: Batch) -> Spans:
-    """Lines are divided by runs of newlines."""
+    """Score each document by Gopher's signals, splitting lines at runs of newlines."""
     return _signals(batch, joined=True)
 
 
@@ -49,7 +49,7 @@ def _plain(batch: Batch, joined: bool) -> list[npt.NDArray[np.float64]]:
 
 
 def _worth_compiling(characters: int) -> bool:
-    """Return whether these go to the compiled form: if it is there, or this process has seen many others."""
+    """Return whether to use the compiled form: it is already built, or this process has seen enough characters."""
     global _seen
     _seen += characters
     return _seen > COMPILED_FROM or _ready()

@@ -1,6 +1,7 @@
-"""Which languages documents and paragraphs are in: by a local fastText model (lid.176), or by CLD2.
+"""Language identification of documents and paragraphs, by a local fastText model (lid.176) or by CLD2.
 
-The classes look at one text at a time, as the models do. `_Language` says which labels are wanted and where.
+The models take one text at a time, and so do these classes. The attributes of `_Language` select the labels and whether
+they are written for documents or paragraphs.
 """
 
 from __future__ import annotations
@@ -19,18 +20,20 @@ Label = tuple[str, float]
 
 
 class _Language:
-    """Attributes:
-    paragraphs: whether each paragraph is looked at, not the whole.
-    english: whether only that label is wanted (0 if the model does not give it).
-    opposite: whether ``not_en`` is written as well.
-    total: whether the paragraphs' mean by length is written for the document.
+    """Base of the language taggers.
+
+    Attributes:
+        paragraphs: Score each paragraph instead of the whole document.
+        english: Write only the label ``en``, with the score 0 if the model does not return it.
+        opposite: Also write ``not_en``.
+        total: Also write the mean of the paragraphs, weighted by length, for the document.
     """
 
     metadata = False
     paragraphs = english = opposite = total = False
 
     def labels(self, text: str) -> Sequence[Label]:
-        """Return what the model says about a text."""
+        """Return the model's labels of a text with their scores."""
         raise NotImplementedError
 
     def tag(self, batch: Batch) -> Spans:
@@ -86,12 +89,12 @@ class _FastText(_Language):
 
 @register("ft_lang_id_doc_v1", file=MODEL)
 class FastTextDocument(_FastText):
-    """All labels of the document."""
+    """All labels of the document, by fastText."""
 
 
 @register("ft_lang_id_1e2", file=MODEL)
 class FastTextLikely(_FastText):
-    """Labels above 0.01, rounded to two digits."""
+    """Labels of the document with a score above 0.01, rounded to two digits."""
 
     def labels(self, text: str) -> Sequence[Label]:
         return [(name, round(score, 2)) for name, score in super().labels(text) if score > 0.01]
@@ -99,35 +102,35 @@ class FastTextLikely(_FastText):
 
 @register("ft_lang_id_paragraph_v1", file=MODEL)
 class FastTextParagraph(_FastText):
-    """All labels of each paragraph."""
+    """All labels of each paragraph, by fastText."""
 
     paragraphs = True
 
 
 @register("ft_lang_id_en_doc_v2", file=MODEL)
 class FastTextEnglish(_FastText):
-    """English or not."""
+    """``en`` and ``not_en`` for the document, by fastText."""
 
     english = opposite = True
 
 
 @register("ft_lang_id_en_only_v2", file=MODEL)
 class FastTextEnglishOnly(_FastText):
-    """English."""
+    """``en`` for the document, by fastText."""
 
     english = True
 
 
 @register("ft_lang_id_en_paragraph_v2", file=MODEL)
 class FastTextEnglishParagraph(_FastText):
-    """English or not, for each paragraph."""
+    """``en`` and ``not_en`` for each paragraph, by fastText."""
 
     paragraphs = english = opposite = True
 
 
 @register("ft_lang_id_en_paragraph_with_doc_score_v2", file=MODEL)
 class FastTextEnglishTotal(FastTextEnglishParagraph):
-    """And for the document."""
+    """``en`` and ``not_en`` for each paragraph and for the document, by fastText."""
 
     total = True
 
@@ -146,13 +149,16 @@ class _Cld2(_Language):
         return super().tag(batch)
 
     def labels(self, text: str) -> Sequence[Label]:
-        """Codes of the languages with their shares. Dolma takes the first letters of their English names instead, so
-        that German is ``ge``, and keeps those that CLD2 does not know as ``un``; `exact` does so here."""
+        """Return the language codes with their shares of the text.
+
+        Dolma uses the first two letters of the English names instead (German is ``ge``), and keeps languages unknown to
+        CLD2 as ``un``. Feedmill does so only with `exact`.
+        """
         for spelling in (str, _printable):
             try:
                 reliable, _, details = self.module.detect(spelling(text))
             except self.module.error:
-                continue  # it stops at control characters
+                continue  # CLD2 rejects control characters
             if not reliable:
                 return []
             if self.exact:
@@ -170,32 +176,32 @@ def _printable(text: str) -> str:
 
 @register("cld2_doc_v2")
 class Cld2Document(_Cld2):
-    """All languages of the document."""
+    """All languages of the document, by CLD2."""
 
 
 @register("cld2_paragraph_v2")
 class Cld2Paragraph(_Cld2):
-    """All languages of each paragraph."""
+    """All languages of each paragraph, by CLD2."""
 
     paragraphs = True
 
 
 @register("cld2_en_doc_v2")
 class Cld2English(_Cld2):
-    """English or not."""
+    """``en`` and ``not_en`` for the document, by CLD2."""
 
     english = opposite = True
 
 
 @register("cld2_en_paragraph_v2")
 class Cld2EnglishParagraph(_Cld2):
-    """English or not, for each paragraph."""
+    """``en`` and ``not_en`` for each paragraph, by CLD2."""
 
     paragraphs = english = opposite = True
 
 
 @register("cld2_en_paragraph_with_doc_score_v2")
 class Cld2EnglishTotal(Cld2EnglishParagraph):
-    """And for the document."""
+    """``en`` and ``not_en`` for each paragraph and for the document, by CLD2."""
 
     total = True

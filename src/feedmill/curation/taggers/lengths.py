@@ -1,4 +1,4 @@
-"""How long documents and paragraphs are: characters, bytes, pieces, words."""
+"""Lengths of documents and paragraphs in characters, bytes and pieces."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from feedmill.kernels.text import characters
 
 @register("char_length_v1")
 def char_length(batch: Batch) -> Spans:
+    """Score each document by its number of characters."""
     return Spans.of_documents(batch.lengths, length=batch.lengths)
 
 
 @register("char_length_strip_ws_v1")
 def char_length_strip_ws(batch: Batch) -> Spans:
+    """Score each document by its number of characters without white space at both ends."""
     from feedmill.kernels.text.lengths_compiled import stripped_lengths
 
     lengths = stripped_lengths(batch.codes, batch.offsets, characters.table())
@@ -27,6 +29,7 @@ def char_length_strip_ws(batch: Batch) -> Spans:
 
 @register("bytes_length_v1")
 def bytes_length(batch: Batch) -> Spans:
+    """Score each document by its number of UTF-8 bytes."""
     from feedmill.kernels.text.lengths_compiled import byte_lengths
 
     return Spans.of_documents(batch.lengths, bytes=byte_lengths(batch.codes, batch.offsets))
@@ -34,11 +37,12 @@ def bytes_length(batch: Batch) -> Spans:
 
 @register("doc_count_v1")
 def doc_count(batch: Batch) -> Spans:
+    """Give each document the score 1, so that sums of the scores count documents."""
     return Spans.of_documents(batch.lengths, docs=np.ones(len(batch)))
 
 
 def paragraph_spans(batch: Batch, chosen: npt.NDArray[np.int64], **scores: npt.ArrayLike) -> Spans:
-    """Spans over the `chosen` columns of ``batch.paragraphs``, one of each kind for each paragraph in turn."""
+    """Return spans over the `chosen` columns of ``batch.paragraphs``: one of each kind per paragraph, in order."""
     document, start, end = chosen[0], chosen[1], chosen[2]
     base = batch.offsets[document]
     many = len(scores)
@@ -49,12 +53,13 @@ def paragraph_spans(batch: Batch, chosen: npt.NDArray[np.int64], **scores: npt.A
 
 
 def sums(batch: Batch, document: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """int64[n]: what the values of each document's paragraphs add up to."""
+    """Return the sum of the paragraphs' values for each document, int64[n]."""
     return np.bincount(document, values, len(batch)).astype(np.int64)
 
 
 @register("char_length_with_paragraphs_v1")
 def char_length_with_paragraphs(batch: Batch) -> Spans:
+    """Score each paragraph that is not blank, and each document, by its number of characters."""
     chosen = batch.filled
     return Spans.joined(
         [
@@ -66,6 +71,7 @@ def char_length_with_paragraphs(batch: Batch) -> Spans:
 
 @register("whitespace_tokenizer_v1")
 def whitespace_tokenizer(batch: Batch) -> Spans:
+    """Score each document by its runs of word characters and its runs of other visible characters, plus one."""
     from feedmill.kernels.text.lengths_compiled import count_pieces
 
     counts = count_pieces(batch.codes, batch.offsets[:-1], batch.offsets[1:], characters.table()) + 1
@@ -74,6 +80,7 @@ def whitespace_tokenizer(batch: Batch) -> Spans:
 
 @register("whitespace_tokenizer_with_paragraphs_v1")
 def whitespace_tokenizer_with_paragraphs(batch: Batch) -> Spans:
+    """Score each paragraph that is not blank as `whitespace_tokenizer` does, and each document by their sum."""
     from feedmill.kernels.text.lengths_compiled import count_pieces
 
     chosen = batch.filled
@@ -88,6 +95,9 @@ def whitespace_tokenizer_with_paragraphs(batch: Batch) -> Spans:
 
 @register("random_number_v1")
 def random_number(batch: Batch) -> Spans:
-    """Uniform between 0 and 1, by the document's source, id and text: the same in every run."""
+    """Score each document by a number from 0 to 1 that is uniformly distributed.
+
+    The number is a hash of the document's source, id and text, so it is the same in every run.
+    """
     hashes = [xxhash.xxh3_64_intdigest(f"{row.source}\0{row.id}\0{row.text}".encode()) for row in batch.rows]
     return Spans.of_documents(batch.lengths, random=np.array(hashes, np.uint64) / 2.0**64)

@@ -1,4 +1,4 @@
-"""Links to Creative Commons licences in the HTML that a document was made from (``metadata.html``)."""
+"""Links to Creative Commons licenses in the HTML that a document was extracted from (``metadata.html``)."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def _patterns() -> tuple[Any, Any]:
 
 @register("cc_re", metadata=True)
 def cc_re(batch: Batch) -> Spans:
-    """Type, version and language of each licence linked from a link or meta element."""
+    """Tag each license linked from an ``a`` or ``meta`` element with its type, version and language."""
     return _licences(batch, _careful)
 
 
 @register("cc_re_fast", metadata=True)
 def cc_re_fast(batch: Batch) -> Spans:
-    """Return the type of each licence whose address stands anywhere."""
+    """Tag each license whose URL occurs anywhere in the HTML with its type."""
     return _licences(batch, lambda html: (match["licence"] for match in _patterns()[1].finditer(html)))
 
 
@@ -46,7 +46,7 @@ def _careful(html: str) -> Iterator[str]:
 
 
 def _licences(batch: Batch, find: Any) -> Spans:
-    """One span over the document for each: the more there are, the less each one counts."""
+    """Return one span over the document per license; number i scores ``0.5 + 0.5 / i``."""
     kinds: dict[str, int] = {}
     found: list[list[tuple[int, int, int, float]]] = []
     for k, row in enumerate(batch.rows):
@@ -67,9 +67,9 @@ def _html(row: Any, place: str) -> str:
     html = (metadata or {}).get("html")
     if not isinstance(html, str):
         raise DataError(
-            "this document has no text 'html' in its metadata, where licences are looked for",
+            "this document has no string 'html' in its metadata: the license taggers search there for links",
             record=place,
             kind="no-html",
-            fix="Leave out 'cc_re' and 'cc_re_fast' for documents that did not come from web pages.",
+            fix="Remove 'cc_re' and 'cc_re_fast' for documents that did not come from web pages.",
         )
     return html

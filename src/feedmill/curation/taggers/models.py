@@ -1,4 +1,4 @@
-"""Scores of models that users bring as local files: fastText classifiers, and tokenizers that count."""
+"""Scores from models in local files: fastText classifiers, and token counts of tokenizers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ Label = tuple[str, float]
 
 
 def load_tokenizer(path: str) -> Any:
-    """Return the tokenizer of a tokenizer.json. Raises `ConfigError` if it is none, and `MissingExtra`."""
+    """Return the tokenizer of a tokenizer.json.
+
+    Raises:
+        ConfigError: The file is not a tokenizer.
+        MissingExtra: The package tokenizers is not installed.
+    """
     try:
         from tokenizers import Tokenizer
     except ImportError:
@@ -30,12 +35,12 @@ def load_tokenizer(path: str) -> Any:
         return Tokenizer.from_file(path)
     except Exception as error:  # the package raises nothing more precise
         raise ConfigError(
-            f"this is no tokenizer ({error})", file=path, fix="Give the path of a tokenizer.json."
+            f"this file is not a tokenizer: {error}", file=path, fix="Pass the path of a tokenizer.json."
         ) from None
 
 
 class _Classifier:
-    """One model over the parts of each document."""
+    """Base of the taggers that apply a fastText model to each document, or to each of its sentences."""
 
     metadata = False
     by_sentence = False
@@ -46,7 +51,7 @@ class _Classifier:
             sentences("a")
 
     def labels(self, text: str) -> Sequence[Label]:
-        """Return what is written for a part."""
+        """Return the labels to write for a document or sentence, with their scores."""
         raise NotImplementedError
 
     def tag(self, batch: Batch) -> Spans:
@@ -59,14 +64,14 @@ class _Classifier:
         return Spans.of_lists(tuple(kinds), found)
 
     def every(self, text: str) -> list[Label]:
-        """Return all labels, the likeliest first."""
+        """Return all labels, most likely first."""
         names, scores = self.model.predict(text, k=-1)
         return [(name, float(score)) for name, score in zip(names, scores, strict=True)]
 
 
 @register("fasttext_doc", file="")
 class AnyClassifier(_Classifier):
-    """All labels of any fastText classifier."""
+    """All labels of the document, by any fastText classifier."""
 
     def labels(self, text: str) -> Sequence[Label]:
         found = self.every(text.replace("\n", " ").strip())
@@ -74,7 +79,7 @@ class AnyClassifier(_Classifier):
 
 
 class _Jigsaw(_Classifier):
-    """The label that means something first, the one that begins with ``non`` after it."""
+    """The two most likely labels, the one with ``non`` in its name last."""
 
     def labels(self, text: str) -> Sequence[Label]:
         found = self.every(text.replace("\n", " ").strip())[:2]
@@ -83,31 +88,31 @@ class _Jigsaw(_Classifier):
 
 @register("jigsaw_hatespeech_document_v2", file=_JIGSAW.format("hatespeech"))
 class HateDocument(_Jigsaw):
-    """Of the whole text."""
+    """Hate speech score of the whole text."""
 
 
 @register("jigsaw_hatespeech_sentence_v2", file=_JIGSAW.format("hatespeech"))
 class HateSentence(_Jigsaw):
-    """Of each sentence."""
+    """Hate speech score of each sentence."""
 
     by_sentence = True
 
 
 @register("jigsaw_nsfw_document_v1", file=_JIGSAW.format("nsfw"))
 class UnsafeDocument(_Jigsaw):
-    """Of the whole text."""
+    """NSFW score of the whole text."""
 
 
 @register("jigsaw_nsfw_sencence_v2", file=_JIGSAW.format("nsfw"))
 class UnsafeSentence(_Jigsaw):
-    """Of each sentence; the name is Dolma's."""
+    """NSFW score of each sentence. The misspelled name is Dolma's."""
 
     by_sentence = True
 
 
 @register("dclm-oh-eli5", file="openhermes_reddit_eli5_vs_rw_v2_bigram_200k_train.bin")
 class Dclm(_Classifier):
-    """How likely a text is of high quality (Li et al. 2024, https://arxiv.org/abs/2406.11794)."""
+    """DCLM quality score: how likely the text is of high quality (Li et al. 2024, https://arxiv.org/abs/2406.11794)."""
 
     def labels(self, text: str) -> Sequence[Label]:
         names, scores = self.model.predict(" ".join(text.strip().splitlines()))
@@ -119,7 +124,7 @@ class Dclm(_Classifier):
 
 @register("dolma17-quality", file=_MIXED)
 class Dolma17(_Classifier):
-    """All labels, words being what stands between white space."""
+    """All labels of the text with each run of white space replaced by one space."""
 
     def labels(self, text: str) -> Sequence[Label]:
         found = sorted(self.every(" ".join(text.split())), key=lambda label: -label[1])
@@ -127,7 +132,7 @@ class Dolma17(_Classifier):
 
 
 class _Tokens:
-    """How many tokens there are."""
+    """Base of the taggers that count tokens."""
 
     metadata = False
     kind, stripped, special = "tokens", False, False
@@ -138,7 +143,7 @@ class _Tokens:
     def tag(self, batch: Batch) -> Spans:
         texts = [text.strip() for text in batch.texts] if self.stripped else batch.texts
         found = self.tokenizer.encode_batch_fast(texts, add_special_tokens=self.special)
-        # Dolma does not ask about texts that are blank: markers at both ends would count.
+        # Like Dolma, count 0 for an empty text: the special tokens would count otherwise.
         counts = np.array([len(tokens) if text else 0 for tokens, text in zip(found, texts, strict=True)])
         return Spans.of_documents(batch.lengths, **{self.kind: counts})
 
@@ -146,11 +151,11 @@ class _Tokens:
 @register("tokens", file="tokenizer.json")
 @register("tokenizers_EleutherAI_GPT_NeoX_20B", "tokenizers_AI2_OLMo_v1", file="")
 class Tokens(_Tokens):
-    """Of the text as it is, by any tokenizer.json."""
+    """Number of tokens of the unchanged text, by any tokenizer.json."""
 
 
 @register("dolma_v1_tokenizer", "dolma_v2_tokenizer", file="")
 class DolmaTokens(_Tokens):
-    """Of the stripped text, with the markers that the tokenizer adds."""
+    """Number of tokens of the stripped text, including the special tokens that the tokenizer adds."""
 
     kind, stripped, special = "length", True, True

@@ -1,4 +1,4 @@
-"""Personal data by regular expressions: e-mail addresses, phone numbers, IP addresses."""
+"""Personal data found by regular expressions: email addresses, phone numbers and IP addresses."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from feedmill.kernels.text.hints import ADDRESS, EMAIL, PHONE
 
 KINDS = ("EMAIL_ADDRESS", "PHONE_NUMBER", "IP_ADDRESS")
 _NUMBER = "(?:25[0-5]|2[0-4][0-9]|[01]?[0-9][0-9]?)"
-_PHONE = re.compile(r"(?<!\s)\s+\(?\d{3}\)?[-. ]*\d{3}[-. ]?\d{4}")  # white space from its beginning: once, not n times
+_PHONE = re.compile(r"(?<!\s)\s+\(?\d{3}\)?[-. ]*\d{3}[-. ]?\d{4}")  # the lookbehind tries each run of spaces once
 _ADDRESS = re.compile(rf"(?:{_NUMBER}\.){{3}}{_NUMBER}")
-_BEHIND = re.compile(r"(@[^\s@,?!;:)(]+?)[.\s@,?!;:)(]?\s")  # an @ and what belongs to it
+_BEHIND = re.compile(r"(@[^\s@,?!;:)(]+?)[.\s@,?!;:)(]?\s")  # an @ and the domain after it
 _MARKS = re.compile(r"[.\s@,?!;:)(]*")
 _STRIPPED = ".@,?!;:)(" + "".join(c for c in map(chr, range(0x3001)) if c.isspace())
-_CONTEXT = 100  # characters around a number in which ISBN, DOI or # say that it is none
+_CONTEXT = 100  # a number with ISBN, DOI or # within this many characters is neither a phone number nor an IP address
 _TOO_MANY_QUESTIONS = 10_000
 Found = list[tuple[int, int, int, float]]
 Match = tuple[int, int, int, int]
-"""Of what a pattern finds: where it begins and ends, and where the address in it does."""
+"""Start and end of a match, and start and end of the address in it."""
 
 
 def _hints(batch: Batch, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> list[int]:
@@ -37,11 +37,11 @@ def _hints(batch: Batch, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int
 
 
 def _matches(text: str, hint: int, group: int) -> Iterator[tuple[int, int, int]]:
-    """(kind, start, end) of what the patterns find and the rule for addresses lets pass.
+    """Yield the (kind, start, end) of each match of the patterns; email matches must also pass `_is_email`.
 
     Args:
-        group: whether that rule looks at all that was found (0), or at the address alone (1): what was found may begin
-            with an ``@`` of its own.
+        group: Check the whole match (0) or only the address in it (1). A match may begin with an ``@`` that is not
+            part of the address.
     """
     if hint & EMAIL:
         for start, end, low, high in emails(text):
@@ -54,11 +54,11 @@ def _matches(text: str, hint: int, group: int) -> Iterator[tuple[int, int, int]]
 
 
 def emails(text: str) -> Iterator[Match]:
-    """What ``[.\\s@,?!;:)(]*([^\\s@]+@[^\\s@,?!;:)(]+?)[.\\s@,?!;:)(]?\\s`` finds, one after another, and its group.
+    """Yield the matches of ``[.\\s@,?!;:)(]*([^\\s@]+@[^\\s@,?!;:)(]+?)[.\\s@,?!;:)(]?\\s`` in order, with its group.
 
-    An engine needs the cube of the length of a run of dots or parentheses for that (9 s for 2,000 of them). Here each
-    ``@`` is looked at once: a match begins with the marks and white space before the first one that has something on
-    both sides, and its address, as far behind these as can be, is that of the last one they reach.
+    A regular expression engine takes cubic time in the length of a run of dots or parentheses (9 s for 2,000 of them).
+    This function visits each ``@`` once. A match begins with the punctuation and white space before the first ``@``
+    that has a name and a domain. Its address is that of the last ``@`` that this leading punctuation reaches.
     """
     begin, at = 0, text.find("@")
     while at >= 0:
@@ -81,14 +81,14 @@ def emails(text: str) -> Iterator[Match]:
 
 
 def _behind(text: str, begin: int, at: int) -> re.Match[str] | None:
-    """Return what belongs to an ``@``; None if nothing does, or nothing is before it."""
+    """Match an ``@`` and its domain. Return None if it has no domain or no name before it."""
     if at == begin or text[at - 1] == "@" or text[at - 1].isspace():
         return None
     return _BEHIND.match(text, at)
 
 
 def _name(text: str, begin: int, at: int) -> int:
-    """Return where the name before an ``@`` begins, which has neither white space nor another ``@``."""
+    """Return the start of the name before an ``@``. A name contains neither white space nor another ``@``."""
     low = max(begin, text.rfind("@", begin, at) + 1)
     before = text[low:at]
     return at - len(before) if not before or before[-1].isspace() else at - len(before.rsplit(None, 1)[-1])
@@ -100,7 +100,7 @@ def _is_email(mention: str) -> bool:
 
 
 def _documents(batch: Batch, *, counts: bool) -> Spans:
-    """Whole documents, with the rule about what stands near a number."""
+    """Search whole documents, ignoring numbers near ISBN, DOI or ``#``."""
     found: list[Found] = []
     for text, hint in zip(batch.texts, _hints(batch, batch.offsets[:-1], batch.offsets[1:]), strict=True):
         spans: Found = []
@@ -120,20 +120,20 @@ def _documents(batch: Batch, *, counts: bool) -> Spans:
 
 @register("pii_regex_v1")
 def pii_regex_v1(batch: Batch) -> Spans:
-    """As the second version; Dolma stops where a document has no words, and so does `exact`."""
+    """Tag personal data as `pii_regex` does. Dolma fails on a document without words, and so does `exact`."""
     _stop_without_words(batch, "pii_regex_v1")
     return _documents(batch, counts=False)
 
 
 @register("pii_regex_v2")
 def pii_regex(batch: Batch) -> Spans:
-    """Return the document's score is spans by words, -1 where there are no words."""
+    """Tag personal data, and score each document by spans per word, or -1 if it has no words."""
     return _documents(batch, counts=False)
 
 
 @register("pii_regex_with_counts_v2")
 def pii_regex_with_counts(batch: Batch) -> Spans:
-    """And how many spans there are."""
+    """Tag personal data as `pii_regex` does, and also write the number of spans."""
     _stop_without_words(batch, "pii_regex_with_counts_v2")
     return _documents(batch, counts=True)
 
@@ -143,16 +143,20 @@ def _stop_without_words(batch: Batch, name: str) -> None:
         empty = np.flatnonzero(np.diff(batch.words[1]) == 0)
         if len(empty):
             raise DataError(
-                f"{name!r} divides by the number of words, and this document has none",
+                f"{name!r} divides by the number of words, and this document has no words",
                 record=batch.place(int(empty[0])),
                 kind="no-words",
-                fix="Leave out --exact, or use 'pii_regex_v2'.",
+                fix="Remove --exact, or use 'pii_regex_v2'.",
             )
 
 
 @register("pii_regex_with_counts_fast_v2")
 def pii_regex_with_counts_fast(batch: Batch) -> Spans:
-    """Paragraph by paragraph, without the rule about what stands near."""
+    """Tag personal data in each paragraph, also in numbers near ISBN, DOI or ``#``.
+
+    Each document is scored by its number of spans and by their share of its characters. Documents with more than 10,000
+    question marks are not searched.
+    """
     document, starts, ends, _ = batch.paragraphs
     bits = np.array(_hints(batch, starts, ends), np.int64)
     chosen = np.flatnonzero(bits)
@@ -172,7 +176,7 @@ def pii_regex_with_counts_fast(batch: Batch) -> Spans:
         found[k] += [(kind, low + start, low + end, 1.0) for kind, start, end in _matches(text, hint, 1)]
     many = np.array([len(spans) for spans in found])
     inside = np.array([sum(end - start for _, start, end, _ in spans) for spans in found])
-    if batch.exact:  # Dolma counts the characters of the span that holds the count, too: never below 1
+    if batch.exact:  # Dolma also counts the characters of the span that holds the count, so its share is never below 1
         inside = inside + batch.lengths
     share = np.where(batch.lengths > 0, inside / np.maximum(batch.lengths, 1), -1.0)
     documents = Spans.of_documents(batch.lengths, doc_count=many, doc_frac=share)

@@ -1,4 +1,4 @@
-"""Repetitions of a short unit, and paragraphs without letters and digits."""
+"""Repetitions of short units of characters, and paragraphs without letters or digits."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from feedmill.curation.registry import register
 from feedmill.curation.spans import Spans
 from feedmill.kernels.text import characters
 
-# Punctuation, symbols, white space, and what emoji patterns have beyond them.
+# Punctuation, symbols, white space, and the characters that only emoji patterns match.
 _NO_WORDS = r"[[:punct:]\s\u2776-\u2793\U0001F6DA\U0001F6DB\U0001F6ED-\U0001F6EF\U0001F6FD-\U0001F6FF\u200d\ufe0f]+"
 
 
 @register("repetitions_v1")
 def repetitions(batch: Batch) -> Spans:
-    """In the whole text; copies may stand on lines of their own."""
+    """Tag repetitions in the whole text. The copies may be on separate lines."""
     return _found(batch, np.arange(len(batch)), batch.offsets[:-1], batch.offsets[1:])
 
 
 @register("paragraph_repetitions_v1")
 def paragraph_repetitions(batch: Batch) -> Spans:
-    """In each paragraph."""
+    """Tag repetitions within each paragraph."""
     document, starts, ends, _ = batch.paragraphs
     return _found(batch, document, starts, ends)
 
@@ -57,7 +57,7 @@ def _found(
 
 @register("not_alphanum_paragraph_v1")
 def not_alphanum_paragraph(batch: Batch) -> Spans:
-    """Paragraphs of punctuation, symbols and emoji; where there are none, the document with the score 0."""
+    """Tag paragraphs of punctuation, symbols and emoji. A document without any gets one span with the score 0."""
     import regex
 
     matches = regex.compile(_NO_WORDS).fullmatch
@@ -65,7 +65,7 @@ def not_alphanum_paragraph(batch: Batch) -> Spans:
     base = batch.offsets[document]
     found: list[list[tuple[int, int, int, float]]] = [[] for _ in batch.texts]
     chosen = np.flatnonzero(blank == 0)
-    # A paragraph with a letter among its first characters needs no closer look.
+    # A paragraph whose first character is a letter or digit cannot match.
     first = characters.table()[batch.codes[starts[chosen]]] & characters.ALNUM
     chosen = chosen[first == 0]
     columns = (document[chosen], (starts - base)[chosen], (ends - base)[chosen])

@@ -1,7 +1,7 @@
-"""What StarCoder's data was filtered by (Li et al. 2023, https://arxiv.org/abs/2305.06161): stars, comments, HTML.
+"""Filters of StarCoder's training data (Li et al. 2023, https://arxiv.org/abs/2305.06161): stars, comments, HTML.
 
-The language follows from ``metadata.ext``. Comments of Python are found by its own tokenizer and parser, which run
-nothing; those of other languages by Pygments; the text of HTML pages by BeautifulSoup.
+``metadata.ext`` gives the language. Python comments are found by Python's own tokenizer and parser, which run no code;
+comments of other languages by Pygments; the text of HTML pages by BeautifulSoup.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from feedmill.curation.spans import Spans
 from feedmill.errors import MissingExtra
 
 _COMMENTED = ("python", "java", "javascript")
-_ENOUGH = 100  # characters of text that an HTML page has at least
+_ENOUGH = 100  # an HTML page must show more characters of text than this
 _NEUTRAL, _UNKNOWN = 0.5, -1.0
 _DOCUMENTED = {ast.ClassDef: "class", ast.FunctionDef: "function", ast.Module: "module"}
 
 
 @cache
 def languages() -> dict[str, str]:
-    """From the ending of a file's name to Linguist's name of its language, in lower case."""
+    """Return the language of each file name extension, by Linguist's name in lower case."""
     text = files("feedmill.curation").joinpath("data/languages.txt").read_text("utf-8")
     return {ending: name for name, *endings in map(str.split, text.splitlines()) for ending in endings}
 
 
 def comment_share(text: str, language: str) -> float:
-    """Characters in comments (Python: and docstrings, without ``#``) by all characters.
+    """Return the share of characters in comments; for Python, docstrings count too and ``#`` does not.
 
     Raises:
-        ValueError: Pygments knows no such language.
-        ZeroDivisionError: the text is empty.
+        ValueError: Pygments does not know the language.
+        ZeroDivisionError: The text is empty.
     """
     if language == "python":
         return len(_python_comments(text)) / len(text)
@@ -76,7 +76,7 @@ def _python_comments(text: str) -> str:
 
 
 def shown_share(html: str) -> float:
-    """Characters that a page shows by all characters; 0 if it shows a hundred or fewer."""
+    """Return the share of characters that a page shows, or 0 if it shows 100 or fewer."""
     from bs4 import BeautifulSoup
 
     with warnings.catch_warnings():
@@ -130,7 +130,7 @@ def _number(value: Any) -> float:
 
 @register("code_starcoder_taggers_v1")
 class StarcoderV1(_Starcoder):
-    """Both shares, -1 where the language is unknown or something else goes wrong."""
+    """Comments of all languages and shown text of HTML; both are -1 if the language is unknown or parsing fails."""
 
     comments = "nl_ratio_doc"
 
@@ -139,13 +139,13 @@ class StarcoderV1(_Starcoder):
             return _UNKNOWN, _UNKNOWN
         try:
             return comment_share(text, language), shown_share(text) if language == "html" else 1.0
-        except Exception:  # whatever a parser makes of what people wrote: there is no share then
+        except Exception:  # parsers raise many kinds of errors on arbitrary text
             return _UNKNOWN, _UNKNOWN
 
 
 @register("code_starcoder_taggers_v2")
 class StarcoderV2(_Starcoder):
-    """Comments of three languages, 0.5 for all others."""
+    """Comments of Python, Java and JavaScript, 0.5 for all other languages; shown text of HTML."""
 
     comments = "code_to_comment_ratio_doc"
 

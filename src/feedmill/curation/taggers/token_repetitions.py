@@ -1,4 +1,4 @@
-"""Repetitions of tokens: one to thirteen of them, three times or more one after another, by any tokenizer.json."""
+"""Repetitions of tokens: units of 1 to 13 tokens, 3 or more times in a row, by any tokenizer.json."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from feedmill.curation.spans import Spans
 from feedmill.curation.taggers.models import load_tokenizer
 
 _LONGEST, _TIMES = 13, 3
-_WINDOW = 100_000  # characters that the second version looks at at a time
+_WINDOW = 100_000  # characters per window of the second version
 
 
 class Repetition(NamedTuple):
-    """``ids[start:end]`` is a unit of tokens, `times` times, and perhaps the beginning of one more."""
+    """Run of repeated tokens: ``ids[start:end]`` is a unit `times` times, possibly with part of another copy."""
 
     start: int
     end: int
@@ -26,7 +26,7 @@ class Repetition(NamedTuple):
 
 
 def find_periods(ids: npt.NDArray[np.int64]) -> list[Repetition]:
-    """Return the longest runs in which each token is what it was one unit before, by the length of the unit.
+    """Return the longest runs in which each token equals the one a unit earlier, ordered by the length of the unit.
 
     >>> find_periods(np.array([5, 1, 2, 1, 2, 1, 2, 1]))
     [Repetition(start=1, end=8, times=3)]
@@ -43,18 +43,18 @@ def find_periods(ids: npt.NDArray[np.int64]) -> list[Repetition]:
 class _TokenRepetitions:
     metadata = False
     when_empty = True
-    added = False  # whether a space stands before each part
+    added = False  # each part begins with a space that is not in the document
 
     def __init__(self, path: str) -> None:
         self.tokenizer = load_tokenizer(path)
 
     def parts(self, batch: Batch) -> Iterator[tuple[int, int, str]]:
-        """Document, first character and text of what is looked at."""
+        """Yield the document, first character and text of each part to search."""
         for k, text in enumerate(batch.texts):
             yield k, 0, text
 
     def chosen(self, spans: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-        """Return which (start, end, times) of a part are kept."""
+        """Return the (start, end, times) of a part to keep."""
         return spans
 
     def tag(self, batch: Batch) -> Spans:
@@ -80,7 +80,7 @@ class _TokenRepetitions:
 
 
 def _places(encoded: Any) -> list[tuple[int, int, int]]:
-    """Repetitions as characters of the text."""
+    """Return the (start, end, times) of each repetition, in characters of the text."""
     offsets = encoded.offsets
     found = find_periods(np.array(encoded.ids, np.int64))
     return [(offsets[one.start][0], offsets[one.end - 1][1], one.times) for one in found]
@@ -88,13 +88,16 @@ def _places(encoded: Any) -> list[tuple[int, int, int]]:
 
 @register("tokenizer_repetitions_v1", file="")
 class TokenRepetitions(_TokenRepetitions):
-    """Of the whole text."""
+    """Repetitions of tokens in the whole text."""
 
 
 @register("paragraph_tokenizer_repetitions_v1", file="")
 class ParagraphTokenRepetitions(_TokenRepetitions):
-    """Of each paragraph, with a space before it so that its first token is as within a line. Dolma has a span begin at
-    that space, one character before the paragraph; only `exact` does here."""
+    """Repetitions of tokens in each paragraph.
+
+    A space is added before each paragraph, so that its first token is the same as within a line. In Dolma, a span can
+    begin at that space, one character before the paragraph; here it can with `exact` only.
+    """
 
     added = True
 
@@ -108,7 +111,10 @@ class ParagraphTokenRepetitions(_TokenRepetitions):
 
 @register("tokenizer_repetitions_v2r2", file="")
 class WindowedTokenRepetitions(_TokenRepetitions):
-    """Of windows of 100,000 characters; what lies within the last repetition is skipped, as are zeros."""
+    """Repetitions of tokens in windows of 100,000 characters.
+
+    A repetition inside the previous one is skipped, and documents without repetitions get no scores.
+    """
 
     when_empty = False
 

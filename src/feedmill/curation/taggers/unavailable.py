@@ -1,11 +1,11 @@
-"""Dolma's taggers that have no counterpart here, so that asking for one is answered with the reason."""
+"""Dolma taggers that Feedmill does not provide, each with the reason for the error message."""
 
 from __future__ import annotations
 
 from feedmill.curation.registry import register_unavailable
 
 register_unavailable(
-    "it needs Presidio with a spaCy model, which runs code that the model brings",
+    "it needs Presidio with a spaCy model, which runs code from the model",
     "pii_presidio_v1",
 )
 register_unavailable("it needs detect-secrets", "code_secrets_v1")
@@ -14,7 +14,7 @@ register_unavailable(
     *("cld3_en_doc_v2", "cld3_en_paragraph_v2", "cld3_en_paragraph_with_doc_score_v2"),
 )
 register_unavailable(
-    "it needs rules in the language of ad blockers",
+    "it needs ad blocker rules",
     *("oisd_small_abp_v1", "oisd_big_abp_v1", "oisd_nsfw_abp_v1", "brave_core_abp_v1", "brave_nsfw_abp_v1"),
 )
 register_unavailable(

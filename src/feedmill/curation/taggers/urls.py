@@ -1,7 +1,7 @@
-"""Whether a document's address (``metadata.url``) stands in a list: block lists and allow lists.
+"""Blocklists and allowlists of URLs and domains, matched with ``metadata.url`` of each document.
 
-A list is a text file: an address, a domain, a line of a hosts file (``0.0.0.0 domain``) or ``||domain^`` on each line,
-``#``, ``;`` and ``!`` begin comments.
+A list is a text file. Each line is a URL, a domain, a line of a hosts file (``0.0.0.0 domain``) or ``||domain^``.
+Lines that begin with ``#``, ``;`` or ``!`` are comments.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _DOMAINS = (
 
 
 def clean_url(url: str) -> str:
-    """Host, port and path in lower case, without scheme, query and the last slash.
+    """Return the host, port and path of a URL in lower case, without scheme, query and trailing slash.
 
     >>> clean_url("https://www.Example.org/A/?q=1")
     'www.example.org/a'
@@ -46,18 +46,25 @@ def clean_url(url: str) -> str:
     try:
         parts = urlsplit(text if "://" in text else f"//{text}")
         port = f":{parts.port}" if parts.port else ""
-    except ValueError:  # not an address: in no list
+    except ValueError:  # not a URL, so in no list
         return ""
     return f"{parts.hostname or ''}{port}{parts.path}".rstrip("/")
 
 
 def domain(url: str) -> str:
-    """Return the host of an address without ``www.``."""
+    """Return the host of a URL without ``www.``."""
     return re.sub(r"^www\.|:\d+$", "", clean_url(url).partition("/")[0])
 
 
 def read_list(path: str, domains: bool) -> frozenset[str]:
-    """Return the entries of a list. Raises `ConfigError` if it has none."""
+    """Return the entries of a list file.
+
+    Args:
+        domains: Read the entries as domains instead of URLs.
+
+    Raises:
+        ConfigError: The list has no entries.
+    """
     return _read_list(path, domains, local_state(path))
 
 
@@ -66,7 +73,7 @@ def _read_list(path: str, domains: bool, _state: tuple[int, int, int] | None) ->
     with open(path, encoding="utf-8", errors="replace") as lines:
         found = frozenset(entry for line in lines for entry in _entries(line.strip().lower(), domains) if entry)
     if not found:
-        raise ConfigError("this list of addresses is empty", file=path, kind="empty-list", fix="Give another file.")
+        raise ConfigError("this URL list has no entries", file=path, kind="empty-list", fix="Pass another file.")
     return found
 
 
@@ -97,7 +104,7 @@ def _is_address(text: str) -> bool:
 
 
 class _UrlList:
-    """Score 1 for documents whose address is in the list, nothing for the others."""
+    """Base of the URL taggers: documents whose URL is in the list get the score 1, others get no span."""
 
     metadata = True
     domains = False
@@ -118,11 +125,11 @@ class _UrlList:
 
 @register("url_list", *_URLS, file="")
 class UrlList(_UrlList):
-    """Compares whole addresses."""
+    """Documents whose whole URL is in the list."""
 
 
 @register("domain_list", *_DOMAINS, file="")
 class DomainList(_UrlList):
-    """Compares hosts, with and without ``www.``."""
+    """Documents whose host is in the list; ``www.`` is ignored."""
 
     domains = True

@@ -1,4 +1,4 @@
-"""Lengths in words by Unicode's rules (UAX 29), and in the pieces of OLMo's pre-tokenizer."""
+"""Lengths in words by the Unicode rules (UAX 29), and in pieces of OLMo's pre-tokenizer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)
 
 
 def segment_counts(texts: Sequence[str]) -> npt.NDArray[np.int64]:
-    """int64[2, texts]: word segments by UAX 29 that are not blank, and all of them."""
+    """Return the number of UAX 29 word segments that are not blank, and of all segments, as int64[2, texts]."""
     from feedmill.kernels.segments_compiled import count_segments
 
     encoded = [text.encode() for text in texts]
@@ -31,7 +31,7 @@ def segment_counts(texts: Sequence[str]) -> npt.NDArray[np.int64]:
 
 
 def segment_places(text: str) -> list[tuple[int, int]]:
-    """Start and end, in characters, of the segments that are not blank."""
+    """Return the start and end, in characters, of each segment that is not blank."""
     from feedmill.kernels.text.wordbreak_compiled import words
 
     data = np.frombuffer(text.encode(), np.uint8)
@@ -44,7 +44,7 @@ def segment_places(text: str) -> list[tuple[int, int]]:
 
 
 def _paragraphs(batch: Batch, chosen: npt.NDArray[np.int64]) -> list[str]:
-    """Return the texts of columns of ``batch.paragraphs``."""
+    """Return the texts of the `chosen` columns of ``batch.paragraphs``."""
     base = batch.offsets[chosen[0]]
     columns = (chosen[0].tolist(), (chosen[1] - base).tolist(), (chosen[2] - base).tolist())
     return [batch.texts[k][low:high] for k, low, high in zip(*columns, strict=True)]
@@ -52,7 +52,7 @@ def _paragraphs(batch: Batch, chosen: npt.NDArray[np.int64]) -> list[str]:
 
 @register("uniseg_length_v1")
 def uniseg_length(batch: Batch) -> Spans:
-    """Return all segments of the stripped text, white space too."""
+    """Score each document by the number of segments of its stripped text, including white space."""
     return Spans.of_documents(batch.lengths, length=segment_counts([text.strip() for text in batch.texts])[1])
 
 
@@ -68,19 +68,22 @@ def _uniseg_paragraphs(batch: Batch, *, blank: bool = False, document: bool = Fa
 
 @register("uniseg_length_paragraphs_v1")
 def uniseg_paragraphs(batch: Batch) -> Spans:
-    """Segments that are not blank, for each paragraph, also negative for filters that have a lower bound only."""
+    """Score each paragraph that is not blank by its number of segments that are not blank.
+
+    The negative number is written too, for filters that support only a lower bound.
+    """
     return _uniseg_paragraphs(batch)
 
 
 @register("uniseg_length_paragraphs_with_empty_v1")
 def uniseg_paragraphs_with_empty(batch: Batch) -> Spans:
-    """Blank paragraphs too."""
+    """Score each paragraph as `uniseg_paragraphs` does, including blank paragraphs."""
     return _uniseg_paragraphs(batch, blank=True)
 
 
 @register("uniseg_length_paragraphs_with_doc_length_v1")
 def uniseg_paragraphs_with_document(batch: Batch) -> Spans:
-    """And their sum."""
+    """Score each paragraph as `uniseg_paragraphs` does, and each document by their sum."""
     return _uniseg_paragraphs(batch, document=True)
 
 
@@ -92,8 +95,11 @@ def _pretokenizer() -> tuple[Any, Any, Any]:
 
 
 def count_olmo_pieces(text: str) -> int:
-    """Pieces after every punctuation character and every digit (each with one space before it) was set apart and the
-    rest was divided by GPT-2's rule."""
+    """Return the number of pieces that OLMo's pre-tokenizer makes of a text.
+
+    It isolates every punctuation character and every digit, each with one space before it, and splits the rest by
+    GPT-2's pattern.
+    """
     punctuation, digit, rest = _pretokenizer()
     count = 0
     for part in _apart(text, punctuation):
@@ -112,11 +118,13 @@ def _apart(text: str, pattern: Any) -> list[str]:
 
 @register("olmo_pretokenizer_v1")
 def olmo_pretokenizer(batch: Batch) -> Spans:
+    """Score each document by its number of OLMo pre-tokenizer pieces."""
     return Spans.of_documents(batch.lengths, length=[count_olmo_pieces(text) for text in batch.texts])
 
 
 @register("olmo_pretokenizer_with_paragraphs_v1")
 def olmo_pretokenizer_with_paragraphs(batch: Batch) -> Spans:
+    """Score each paragraph that is not blank by its OLMo pre-tokenizer pieces, and each document by their sum."""
     chosen = batch.filled
     counts = [count_olmo_pieces(text) for text in _paragraphs(batch, chosen)]
     values = np.array(counts, np.int64)
