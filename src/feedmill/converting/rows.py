@@ -181,7 +181,7 @@ def plan_rows(source: str, destination: str, to: str, kind: str, options: Option
         columns = _surveyed(reads, units, options, work, identity)
         identity["columns"] = columns
         mixed = [name for name, each in columns.items() if has_json(each)]
-        plan.losses.append(Loss("the difference of missing names and null; whole numbers may become floats"))
+        plan.losses.append(Loss("the difference between missing names and null; whole numbers may become floats"))
         if mixed:
             plan.losses.append(Loss(f"types of {named(mixed)}: values without a common type become JSON text"))
     target: Target = LineRows(destination, is_file, to, splits, stems)
