@@ -114,7 +114,7 @@ def test_token_sizes(tmp_path: Path) -> None:
     assert (tmp_path / "two/0.pbin").stat().st_size < (tmp_path / "four/0.pbin").stat().st_size
     with pytest.raises(DataError, match="does not fit"):
         convert(source, tmp_path / "one", "pbin", token_size=1)
-    with pytest.raises(ConfigError, match="no tokens of 1 bytes"):
+    with pytest.raises(ConfigError, match="cannot store tokens of 1 bytes"):
         convert(source, tmp_path / "x", "ds", token_size=1)
 
 

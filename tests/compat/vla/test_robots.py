@@ -123,7 +123,7 @@ def test_a_run_without_cameras_says_so(robots: Path, caplog: pytest.LogCaptureFi
     (robots / "preprocessing_config.yaml").unlink()
     run = VlaRun(config(robots))
     (note,) = run.notes
-    assert "no camera is known" in note
+    assert "no cameras" in note
     with caplog.at_level(logging.WARNING, logger="feedmill"):
         assert "pixel_values" not in next(iter(run.loader()))
     assert note in caplog.text

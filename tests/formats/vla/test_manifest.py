@@ -146,7 +146,7 @@ def test_carriage_returns_and_further_keys_pass(tmp_path: Path) -> None:
     (tmp_path / "manifest.jsonl").write_bytes(b'{"shard": "shards/s-0", "num_sequences": 3, "x": [1]}\r\n')
     assert len(fm.open(tmp_path)) == 3
     (tmp_path / "manifest.jsonl").write_bytes(b"")
-    assert next(str(one) for one in each_row(open_store(tmp_path), "manifest.jsonl")).count("has no line")
+    assert next(str(one) for one in each_row(open_store(tmp_path), "manifest.jsonl")).count("the manifest is empty")
 
 
 def test_a_cut_tar_is_an_error_that_names_it(tmp_path: Path) -> None:
