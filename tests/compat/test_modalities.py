@@ -85,7 +85,7 @@ def test_the_index_may_be_there_if_it_is_whole(tmp_path: Path) -> None:
     assert "there is an index already" in run("create_raw_index", source, status=1)
     run("create_raw_index", source, "--file_existence_policy", "override")
     source.write_text('{"text": "a"}\n{"text": "b"}\n{"text": "c"}\n')
-    assert "leaves out lines" in run("pack_encoded_data", config, status=1)
+    assert "does not cover the file" in run("pack_encoded_data", config, status=1)
     run("create_raw_index", source, "--file_existence_policy", "override")
     run("pack_encoded_data", config)
 

@@ -101,7 +101,7 @@ def test_what_unfolds_without_end_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="unfold"):
         load("\n".join(lines), tmp_path)
     doubling = [f"a{n}: x${{a{n + 1}}}${{a{n + 1}}}" for n in range(40)]
-    with pytest.raises(ConfigError, match="more than 10,000 references"):
+    with pytest.raises(ConfigError, match="more than 10,000 lookups"):
         load("\n".join([*doubling, "a40: x"]), tmp_path)
 
 

@@ -540,7 +540,7 @@ def test_decoding_options_and_configs() -> None:
 def test_worker_configs() -> None:
     assert WorkerConfig.default_worker_config(3) == config(workers=3) and config() != config(1, 2)
     assert config().global_rank() == 0
-    with pytest.raises(ConfigError, match="not the dataset's"):
+    with pytest.raises(ConfigError, match="differs from that of the dataset"):
         get_loader(train(None), worker_config=config(1, 2))
     with pytest.warns(DeprecationWarning):
         get_loader(train(None), worker_config=config())
