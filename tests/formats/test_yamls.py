@@ -65,7 +65,7 @@ def test_documents() -> None:
         ("a: &x 1\n", "f.yaml:1: the anchor &x"),
         ("a: &x {b: 1}\n", "f.yaml:1: the anchor &x"),
         ("a: 1\nb: *x\n", "f.yaml:2: the alias \\*x"),
-        ("a: 1\nb: 2\na: 3\n", "f.yaml:3: the key 'a' stands here and in line 1"),
+        ("a: 1\nb: 2\na: 3\n", "f.yaml:3: duplicate key 'a': it is also in line 1"),
         ("a: 1\n---\nb: 2\n", "f.yaml:2: a second document"),
         ("{a: 1}: b\n", "f.yaml:1: a key that is itself"),
         (b"a: \xff\n", "f.yaml: not YAML"),

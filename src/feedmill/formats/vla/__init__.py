@@ -19,7 +19,7 @@ error at opening if a count differs from the shard's.
 from feedmill.formats.format import SAMPLES, Format, TargetFormat
 
 COMPANIONS = ("stats.json", "preprocessing_config.yaml", "processing_metadata.json")
-"""Files beside a manifest of robotics data, which a training run needs."""
+"""Files beside the manifest of robotics data that a training run needs."""
 VLA = Format(
     "vla",
     "VLA Foundry's manifest",
