@@ -126,7 +126,7 @@ def show_plan(plan: Preview) -> None:
 def show(report: ConvertReport) -> None:
     """Print what was written."""
     noun = {"tokens": "documents"}.get(report.plan.family, report.plan.family)
-    but = " but for what is lost" if report.plan.losses else ""
+    but = " except for the losses" if report.plan.losses else ""
     found = f"same as the source{but}, {report.digest}" if report.digest else "not verified"
     facts(
         [

@@ -94,4 +94,4 @@ def test_a_plan_of_no_run_is_one_message() -> None:
     ],
 )  # fmt: skip
 def test_settings_that_are_no_counts_are_one_message(words: tuple[str, str]) -> None:
-    assert f"{words[0][2:]} is " in run("vla", "plan", *words, status=1)
+    assert f"{words[0][2:]} must be" in run("vla", "plan", *words, status=1)

@@ -187,7 +187,7 @@ def test_images_of_unlike_sizes_need_a_size(tmp_path: Path) -> None:
 
 
 def test_a_size_is_a_number_of_pixels() -> None:
-    with pytest.raises(ConfigError, match=r"data\.image_size is 0"):
+    with pytest.raises(ConfigError, match=r"data\.image_size must be a whole number of at least 1, found 0"):
         VlaRun(config(image_size=0))
 
 

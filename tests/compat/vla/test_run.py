@@ -180,7 +180,7 @@ def test_options_go_before_the_file(data, tmp_path: Path) -> None:
         (["data.seq_len"], "is not an option"),
         (["--data.seq_len"], "has no value"),
         (["--data.seq_len", "[1"], "is not valid YAML"),
-        (["--data.seq_lenn", "1"], r"not known \(did you mean 'data.seq_len'\?\)"),
+        (["--data.seq_lenn", "1"], r"unknown setting 'data.seq_lenn' \(did you mean 'data.seq_len'\?\)"),
         (["--data", "3", "--data.seq_len", "1"], "below 'data'"),
         (["--data.shufle", "1"], r"did you mean 'data.shuffle'"),
     ],

@@ -18,7 +18,7 @@ _log = logging.getLogger("feedmill.energon")
 def log_exception(exception: Exception, sample: Any = None, sources: Any = None) -> None:
     """Log a failed sample, and continue with a substitute."""
     where = "; ".join(f"{source.where} {', '.join(source.names)}" for source in sources or ())
-    _log.warning("a substitute stands in for sample %r (%s): %s", sample, where, exception)
+    _log.warning("a substitute replaces the sample %r (%s): %s", sample, where, exception)
 
 
 def reraise_exception(exception: Exception, sample: Any = None, sources: Any = None) -> None:  # noqa: ARG001
