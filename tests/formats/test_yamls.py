@@ -67,7 +67,7 @@ def test_documents() -> None:
         ("a: 1\nb: *x\n", "f.yaml:2: the alias \\*x"),
         ("a: 1\nb: 2\na: 3\n", "f.yaml:3: duplicate key 'a': it is also in line 1"),
         ("a: 1\n---\nb: 2\n", "f.yaml:2: a second document"),
-        ("{a: 1}: b\n", "f.yaml:1: a key that is itself"),
+        ("{a: 1}: b\n", "f.yaml:1: a key is a mapping or list"),
         (b"a: \xff\n", "f.yaml: not YAML"),
         ("a: \x00\n", "f.yaml: not YAML"),
     ],

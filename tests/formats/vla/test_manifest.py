@@ -104,7 +104,7 @@ def test_what_is_written_is_read(tmp_path_factory, found, form) -> None:
     try:
         (folder / "m.jsonl").write_bytes(manifest_text(given, form))
     except ConfigError as error:
-        assert "another would be meant" in str(error) and form == "code"
+        assert "that of another shard" in str(error) and form == "code"
         return
     again = read_rows(open_store(folder), "m.jsonl")
     assert [(shard_path(row.shard, ""), row.samples) for row in again] == [tuple(row) for row in given]
