@@ -147,7 +147,7 @@ def _train(story: Story, samples: int) -> None:
     runs = story.out / "runs"
     story.chapter("Train: decode, random crop and mirror, batch; log the samples of each step")
     seconds = run(calm, story.recipe, runs / "undisturbed", until=samples)
-    story.row("one run", f"{calm}: {samples:,} samples, {samples / seconds:,.0f} samples/s", seconds)
+    story.row("uninterrupted", f"{calm}: {samples:,} samples, {samples / seconds:,.0f} samples/s", seconds)
     seconds = run(first, story.recipe, runs / "killed", until=10 * samples, kill_at=samples // 2)
     saved = saved_position(runs / "killed")
     story.row("killed", f"{first}: SIGKILL half-way, last state at {saved:,}", seconds)
