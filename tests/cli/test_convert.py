@@ -85,4 +85,4 @@ def test_fields_may_be_spaced_and_have_to_be_some(tmp_path: Path) -> None:
     assert status == 0 and "90 samples" in shown
     for nothing in ("", ",", " "):
         status, shown = run(source, tmp_path / "e", "--to", "wds", "--fields", nothing)
-        assert status == 1 and "--fields names no part" in shown and not (tmp_path / "e").exists()
+        assert status == 1 and "--fields is empty" in shown and not (tmp_path / "e").exists()

@@ -70,7 +70,7 @@ def test_documents_without_tokens_do_not_end_the_file(tmp_path: Path) -> None:
     assert "line 4" in run("pack_encoded_data", config, status=1)
     assert not (tmp_path / "empty_text.pbin").exists()
     shown = run("pack_encoded_data", config, "--on-error", "skip", status=1)
-    assert "20 documents" in shown and "line 4 was left out" in shown  # the original keeps 3 of the 20, or none
+    assert "20 documents" in shown and "line 4 was skipped" in shown  # the original keeps 3 of the 20, or none
     assert "nothing was done" in run("pack_encoded_data", config, "--file_existence_policy", "skip")
     assert "error: " in run("pack_encoded_data", config.rename(tmp_path / "d.yaml"), status=1)
 
@@ -85,7 +85,7 @@ def test_the_index_may_be_there_if_it_is_whole(tmp_path: Path) -> None:
     assert "there is an index already" in run("create_raw_index", source, status=1)
     run("create_raw_index", source, "--file_existence_policy", "override")
     source.write_text('{"text": "a"}\n{"text": "b"}\n{"text": "c"}\n')
-    assert "leaves out lines" in run("pack_encoded_data", config, status=1)
+    assert "does not cover the file" in run("pack_encoded_data", config, status=1)
     run("create_raw_index", source, "--file_existence_policy", "override")
     run("pack_encoded_data", config)
 
@@ -93,14 +93,14 @@ def test_the_index_may_be_there_if_it_is_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"tokenizer": {"config": {"truncation": True}}}, "'truncation' is on"),
-        ({"tokenizer": {"config": {"special_tokens": {"pad_token": "nothing"}}}}, "no special token"),
-        ({"tokenizer": {"variant_key": "other"}}, "no tokenizer variant"),
+        ({"tokenizer": {"config": {"truncation": True}}}, "'truncation' of the tokenizer is unsupported"),
+        ({"tokenizer": {"config": {"special_tokens": {"pad_token": "nothing"}}}}, "not a special token"),
+        ({"tokenizer": {"variant_key": "other"}}, "unknown tokenizer variant"),
         ({"settings": {"eod_token": "<|nothing|>"}}, "<|nothing|>"),
         ({"settings": {"num_cpus": 0}}, "num_cpus"),
         ({"settings": {"jq_pattern": None}}, "jq_pattern"),
         ({"settings": {"dst_path": "x.bin"}}, "dst_path"),
-        ({"settings": {"src_path": "${settings.nothing}"}}, "leads nowhere"),
+        ({"settings": {"src_path": "${settings.nothing}"}}, "cannot resolve"),
     ],
 )
 def test_settings_that_are_refused(change: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_prepare_instruction_tuning_data_at_a_url(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("path", [".", "..", "/"])
 def test_an_index_of_a_folder_is_refused(path: str) -> None:
-    assert "this is a folder, a file was expected" in run("create_raw_index", path, status=1)
+    assert "expected a file, found a folder" in run("create_raw_index", path, status=1)
 
 
 def test_pack_encoded_data_of_documents_names_what_was_expected(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_pack_encoded_data_of_documents_names_what_was_expected(tmp_path: Path) 
     lines = tmp_path / "x.jsonl"
     lines.write_text('{"text": "a"}\n{"text": "b"}\n')
     said = run("pack_encoded_data", lines, status=1)
-    assert "a configuration (YAML) was expected, which names it as 'settings.src_path'" in said
+    assert "expected a YAML configuration that names it as 'settings.src_path'" in said
 
 
 def test_misspelt_settings_and_policies(tmp_path: Path) -> None:

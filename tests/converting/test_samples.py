@@ -143,7 +143,7 @@ def test_fields_are_taken(tmp_path: Path) -> None:
     source = sample_set(tmp_path / "source")
     convert(source, tmp_path / "d", "wds", fields=["t*", "json"])
     assert all(set(values) == {"txt", "json"} for _, values in parts(tmp_path / "d"))
-    with pytest.raises(DataError, match="nothing is left"):
+    with pytest.raises(DataError, match="no selected fields"):
         convert(source, tmp_path / "e", "wds", fields=["png"])
 
 

@@ -192,7 +192,7 @@ def test_a_prepared_folder_can_be_opened_by_energon_and_says_how_its_samples_are
 
 def test_lines_that_become_one_column_are_said_to(tmp_path: Path) -> None:
     report = convert(lines(tmp_path / "a.jsonl", 5), tmp_path / "d", "mds")
-    assert report.plan.names["json"].startswith("str, each line as it is (converted to parquet first")
+    assert report.plan.names["json"].startswith("str, each line as it is (convert to parquet first")
 
 
 def test_names_of_classes_are_lost_only_with_a_word(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""One file per verb, thin: parse, call, print."""
+"""Command-line verbs, one thin module each: parse the arguments, call the library, print the report."""

@@ -37,7 +37,7 @@ class Verb(NamedTuple):
     hidden: bool = False
 
 
-VERBS: dict[str, Verb] = {  # in the order in which people meet them
+VERBS: dict[str, Verb] = {  # in the order of the help
     "demo": Verb("feedmill.cli.demo", "Run the main job on sample data: prepare, load, kill, resume."),
     "info": Verb("feedmill.cli.info", "Describe a dataset: format, samples, shards, splits, type."),
     "preview": Verb("feedmill.cli.preview", "Show samples as text, and their images as one picture."),
@@ -116,7 +116,7 @@ class VerbGroup(TyperGroup):
             # The reader (`head`, a pager) closed the pipe. Python flushes stdout again at exit: send that to /dev/null.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(1)
-        except Exception as error:  # unforeseen: invalid input must not show a traceback
+        except Exception as error:  # invalid input must not show a traceback
             usage = isinstance(error, typer.Exit | typer.Abort) or hasattr(error, "exit_code")  # the parser's own
             if usage or os.environ.get(DEBUG) == "1":
                 raise
@@ -125,7 +125,7 @@ class VerbGroup(TyperGroup):
 
 
 def _unforeseen(error: Exception) -> FeedmillError:
-    """Return the error for an exception that no module handled: one of the operating system, or else a defect."""
+    """Return the error for an unhandled exception: an error of the operating system, or a defect of Feedmill."""
     if isinstance(error, OSError) and error.errno is not None:  # without errno, a library raised it
         from feedmill.storage.local import storage_error
 

@@ -1,4 +1,4 @@
-"""``feedmill check``: everything that could spoil a run on this dataset."""
+"""``feedmill check``: find problems of a dataset before a run reads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``feedmill convert``: a dataset in one format as the same dataset in another."""
+"""``feedmill convert``: convert a dataset to another format."""
 
 from __future__ import annotations
 
@@ -108,14 +108,12 @@ def parse_fields(text: str) -> list[str]:
 
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
-        raise ConfigError(
-            "--fields names no part", kind="bad-option", fix="Name at least one part, or omit the option."
-        )
+        raise ConfigError("--fields is empty", kind="bad-option", fix="Name at least one field, or omit the option.")
     return names
 
 
 def show_plan(plan: Preview) -> None:
-    """Print what will be done and lost."""
+    """Print the plan: outputs, names and losses."""
     count = "" if plan.count is None else f", {plan.count:,} {'documents' if plan.family == 'tokens' else plan.family}"
     outputs = "" if plan.outputs is None else f" in {counted(plan.outputs, 'file')}"
     typer.echo(f"{plan.source} ({plan.kind}{count}) -> {plan.destination} ({plan.to}{outputs})")
@@ -128,7 +126,7 @@ def show_plan(plan: Preview) -> None:
 def show(report: ConvertReport) -> None:
     """Print what was written."""
     noun = {"tokens": "documents"}.get(report.plan.family, report.plan.family)
-    but = " but for what is lost" if report.plan.losses else ""
+    but = " except for the losses" if report.plan.losses else ""
     found = f"same as the source{but}, {report.digest}" if report.digest else "not verified"
     facts(
         [

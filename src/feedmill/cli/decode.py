@@ -1,4 +1,4 @@
-"""``feedmill decode``: documents of token files as text."""
+"""``feedmill decode``: show documents of token files as text."""
 
 from __future__ import annotations
 

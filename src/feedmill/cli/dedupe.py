@@ -1,4 +1,4 @@
-"""``feedmill dedupe``: mark what occurred before."""
+"""``feedmill dedupe``: write attributes that mark duplicates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``feedmill demo``: the whole workflow, on data made from Python's standard library."""
+"""``feedmill demo``: run the whole workflow on data from Python's standard library."""
 
 from __future__ import annotations
 
@@ -42,8 +42,7 @@ def demo(
 ) -> None:
     """Build datasets from Python's standard library; prepare, curate, tokenize, blend and load them; kill and resume.
 
-    Exits with status 1 if the resumed run saw any other sample, or any other random crop or token,
-    than the undisturbed one.
+    Exit status 1 if the resumed run sees a different sample, random crop or token than the uninterrupted one.
     """
     story = Story(out, quiet=json)
     story.say(f"feedmill demo, in {out}/", bold=True)
@@ -69,10 +68,10 @@ def _make(story: Story, pages: int, docs: int) -> list[Document]:
     from feedmill.demo.pages import write_pages
     from feedmill.storage import LocalStore
 
-    story.chapter("Data that is already here: the Python standard library")
+    story.chapter("Data: the Python standard library of this machine")
     found, seconds = timed(lambda: standard_library(pages + docs))
     share = len(found) * docs // (pages + docs)
-    story.row("read", f"{len(found):,} docstrings and pieces of source", seconds)
+    story.row("read", f"{len(found):,} docstrings and pieces of source code", seconds)
     # Every k-th goes to the pages, so that both datasets cover the whole library.
     on_pages = {i * len(found) // (len(found) - share) for i in range(len(found) - share)}
     texts = [document for i, document in enumerate(found) if i not in on_pages]
@@ -90,7 +89,7 @@ def _prepare(story: Story) -> None:
     """Index both datasets."""
     from feedmill.indexing.prepare import prepare
 
-    story.chapter("Prepare: index both, so that any sample is found by number or key")
+    story.chapter("Prepare: index both, for access by number or key")
     _, seconds = timed(
         lambda: prepare(
             str(story.out / "pages"),
@@ -146,9 +145,9 @@ def _train(story: Story, samples: int) -> None:
 
     calm, first, second = Layout(1, 0, 32), Layout(2, 1, 16), Layout(3, 2, 8)
     runs = story.out / "runs"
-    story.chapter("Train: decode, random crop and mirror, batch; each step writes what it saw")
+    story.chapter("Train: decode, random crop and mirror, batch; log the samples of each step")
     seconds = run(calm, story.recipe, runs / "undisturbed", until=samples)
-    story.row("undisturbed", f"{calm}: {samples:,} samples, {samples / seconds:,.0f} samples/s", seconds)
+    story.row("uninterrupted", f"{calm}: {samples:,} samples, {samples / seconds:,.0f} samples/s", seconds)
     seconds = run(first, story.recipe, runs / "killed", until=10 * samples, kill_at=samples // 2)
     saved = saved_position(runs / "killed")
     story.row("killed", f"{first}: SIGKILL half-way, last state at {saved:,}", seconds)
@@ -156,7 +155,7 @@ def _train(story: Story, samples: int) -> None:
     rest = max(0, samples - saved)
     story.row("resumed", f"{second}: from {saved:,}, {rest / seconds:,.0f} samples/s", seconds)
 
-    story.chapter("Compare: every sample's key, and the hash of its random crop")
+    story.chapter("Compare: the key of each sample, and the hash of its random crop")
     wanted = stream(runs / "undisturbed", samples)
     found = {**stream(runs / "killed", min(saved, samples)), **stream(runs / "resumed", samples)}
     different = difference(wanted, found)

@@ -1,4 +1,4 @@
-"""The demo's chapter about robots: two sets of trajectories, their statistics, and a mixture in exact windows."""
+"""Chapter of the demo about robotics: two datasets, their statistics, and a mixture with exact windows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def mix_robots(story: Story) -> None:
     from feedmill.samples.vla.modalities import modality
     from feedmill.storage import LocalStore
 
-    story.chapter("Robots: VLA Foundry's form, camera frames and actions, mixed 70 to 30")
+    story.chapter("Robots: camera frames and actions in VLA Foundry's format, mixed 70 to 30")
     root = story.out / "robots"
     store = LocalStore(root)
     counts = []
@@ -67,7 +67,7 @@ def mix_robots(story: Story) -> None:
 
 
 def _convert(story: Story) -> dict[str, str]:
-    """One of the sets as MosaicML's shards, read back and compared sample by sample, and as a prepared WebDataset."""
+    """Convert one dataset to MosaicML's shards and to a prepared WebDataset, comparing each sample; return digests."""
     from feedmill.converting.convert import convert
 
     source = story.out / "robots" / "reach"

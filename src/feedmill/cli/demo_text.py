@@ -1,4 +1,4 @@
-"""The demo's chapters about text: documents are curated, become tokens, and tokens of two formats one stream."""
+"""Chapters of the demo about text: curate documents, tokenize them, and blend token files of two formats."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 SEQ_LEN, ROWS = 256, 2000
 RECIPE = f"""\
-# A third of the tokens is prose, the rest is source code.
+# One third of the tokens is prose, the rest is source code.
 seed: 7
 unit: tokens
 blend:
@@ -35,7 +35,7 @@ MIX: dict[str, Any] = {
 
 
 def curate_texts(story: Story, documents: Sequence[Document]) -> None:
-    """Docstrings and pieces of source as documents: tagged, deduplicated, filtered, with what each rule dropped."""
+    """Tag, deduplicate and filter docstrings and source code, and print the number dropped by each rule."""
     from feedmill.curation.dedupe.dedupe import dedupe
     from feedmill.curation.dedupe.options import DOCUMENTS, DedupeOptions
     from feedmill.curation.mix.config import read_config
@@ -46,7 +46,7 @@ def curate_texts(story: Story, documents: Sequence[Document]) -> None:
     from feedmill.demo.corpus import write_documents
     from feedmill.storage import LocalStore
 
-    story.chapter("Curate: tag the documents, find what occurs twice, filter")
+    story.chapter("Curate: tag the documents, find duplicates, filter")
     folder = story.out / "text"
     parts = {
         "prose": [document for document in documents if "@" not in document.id],
@@ -58,9 +58,9 @@ def curate_texts(story: Story, documents: Sequence[Document]) -> None:
     tagged = tag([str(folder / "documents/*.gz")], TAGGERS, name="quality", workers=None, progress=False)
     story.row("tag", f"{', '.join(TAGGERS)}: {tagged.rows:,} documents", tagged.seconds)
     exact, seconds = timed(lambda: dedupe(pattern, DedupeOptions(name="dup", attribute="dup", unit=DOCUMENTS)))
-    story.row("dedupe", f"{exact.documents:,} documents that occurred before", seconds)
+    story.row("dedupe", f"{exact.documents:,} exact duplicates", seconds)
     near, seconds = timed(lambda: find_near(pattern, NearOptions(name="near")))
-    story.row("neardedupe", f"{near.duplicates:,} that are nearly like another, in {near.clusters:,} clusters", seconds)
+    story.row("neardedupe", f"{near.duplicates:,} near-duplicates, in {near.clusters:,} clusters", seconds)
     streams = [{**MIX, "name": name, "documents": [str(folder / f"documents/{name}.jsonl.gz")]} for name in parts]
     for stream in streams:
         stream["output"] = {"path": str(folder / "mixed"), "min_text_length": 150, "discard_fields": ["attributes"]}
@@ -75,7 +75,7 @@ def curate_texts(story: Story, documents: Sequence[Document]) -> None:
 
 
 def tokenize_texts(story: Story, documents: Sequence[Document]) -> None:
-    """A tokenizer trained on the documents, and their tokens: prose as `.pbin`, source code as `.ds`."""
+    """Train a tokenizer on the documents, and tokenize them: prose to `.pbin`, source code to `.ds`."""
     from feedmill.demo.vocabulary import train_tokenizer
     from feedmill.storage import LocalStore
     from feedmill.tokens.tokenize import tokenize
@@ -103,12 +103,12 @@ def tokenize_texts(story: Story, documents: Sequence[Document]) -> None:
 
 
 def mix_tokens(story: Story) -> None:
-    """Blend both by tokens, load inputs and targets, stop half-way, continue with other ranks, and compare."""
+    """Blend both by tokens, load inputs and targets, stop half-way, resume with other ranks, and compare."""
     from feedmill.demo.rows import load_rows
     from feedmill.demo.train import open_plan
     from feedmill.tokens.tokenizer import load_tokenizer
 
-    story.chapter(f"Mix by tokens and load: rows of {SEQ_LEN} with their targets")
+    story.chapter(f"Blend by tokens and load: rows of {SEQ_LEN} tokens with their targets")
     folder = story.out / "text"
     (folder / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
     plan, seconds = timed(lambda: open_plan(str(folder / "recipe.yaml")))

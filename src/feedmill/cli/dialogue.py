@@ -57,7 +57,7 @@ def describe(url: str, report: PrepareReport, name: str) -> None:
     _show_first(url)
     typer.echo(f"Parts of the samples: {', '.join(report.parts)}")
     if not typer.confirm("Write a description of the samples (dataset.yaml)?", default=True):
-        typer.echo("None was written: samples are then mappings of parts.")
+        typer.echo("No dataset.yaml was written: samples are mappings of parts.")
         return
     names = type_names()
     typer.echo("The sample types:")
@@ -72,7 +72,7 @@ def describe(url: str, report: PrepareReport, name: str) -> None:
     description = describe_type(names[chosen], field_map)
     write_description(open_store(url), description, name, report.parts)
     if "sample_loader" in description:
-        typer.echo(f"Edit {url}/.nv-meta/sample_loader.py so that it gives the fields of {names[chosen]}.")
+        typer.echo(f"Edit {url}/.nv-meta/sample_loader.py so that it returns the fields of {names[chosen]}.")
 
 
 def _ask_number(question: str, count: int) -> int:
@@ -80,7 +80,7 @@ def _ask_number(question: str, count: int) -> int:
         number: int = typer.prompt(question, type=int)
         if 0 <= number < count:
             return number
-        typer.echo(f"A number from 0 to {count - 1}, please.")
+        typer.echo(f"Enter a number from 0 to {count - 1}.")
 
 
 def _ask_fields(type_name: str, parts: list[str]) -> dict[str, str]:
@@ -88,8 +88,8 @@ def _ask_fields(type_name: str, parts: list[str]) -> dict[str, str]:
     from feedmill.samples.description import check_parts
     from feedmill.samples.types import fields_of, sample_type
 
-    typer.echo("Name the part of each field. json[a][0] looks inside a part, jpg,png takes the first that is there;")
-    typer.echo("leave an optional field empty to skip it.")
+    typer.echo("Name the part of each field. json[a][0] selects a value in a part, jpg,png the first existing part.")
+    typer.echo("Leave an optional field empty to skip it.")
     obligatory, optional = fields_of(sample_type(type_name))
     out: dict[str, str] = {}
     for name in [*obligatory, *optional]:

@@ -1,4 +1,4 @@
-"""``feedmill filter``: keep or drop documents by attributes, or by length and number."""
+"""``feedmill filter``: keep or drop documents by attributes, or by length and index."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def index(
     overwrite: OverwriteFiles = False,
     json: Json = False,
 ) -> None:
-    """Write Modalities' raw index of a JSONL file, or the bounds of a .pbin file, which make it open instantly.
+    """Write Modalities' raw index of a JSONL file, or the document bounds of a .pbin file, so that it opens instantly.
 
     Exit status 1 if lines were skipped.
     """

@@ -22,6 +22,6 @@ def mount(
 
     def ready() -> None:
         if not detach:
-            typer.echo(f"{path} is at {mountpoint}; Ctrl-C ends it", err=True)
+            typer.echo(f"{path} is mounted at {mountpoint}; press Ctrl-C to unmount", err=True)
 
     mount_dataset(path, mountpoint, sample_folders=sample_folders, detach=detach, ready=ready)

@@ -37,7 +37,7 @@ class Story:
             out.mkdir(parents=True, exist_ok=True)
             (out / _MARK).touch()
         except NotADirectoryError:
-            raise ConfigError("this is a file, not a folder", file=str(out), fix="Pass another --out.") from None
+            raise ConfigError("--out is a file, not a folder", file=str(out), fix="Pass another --out.") from None
         except OSError as error:
             raise storage_error(error, str(out)) from None
         for name in _OURS:
@@ -52,7 +52,7 @@ class Story:
         typer.secho(text, bold=bold, err=self.quiet)
 
     def chapter(self, title: str) -> None:
-        """Begin a numbered chapter."""
+        """Print the title of the next numbered chapter."""
         self.chapters += 1
         self.say(f"\n{self.chapters}  {title}", bold=True)
 

@@ -1,1 +1,1 @@
-"""The peers' own faces over the rooms above; no logic of its own."""
+"""Drop-in command lines and Python modules of other tools, implemented with Feedmill. No logic of its own."""

@@ -1,4 +1,4 @@
-"""Facts about a source beside its samples: splits, sample type, media metadata; and which of them go along."""
+"""Collect what a source has besides samples (splits, sample type, media metadata), and decide what is kept."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'media
 
 
 class Part(NamedTuple):
-    """A part of the source that is kept together: a split (None for everything) and its samples."""
+    """A part of the source that is kept together: a split (None for all samples) and its number of samples."""
 
     split: str | None
     samples: int
 
 
 class Facts(NamedTuple):
-    """About a source.
+    """Facts about a source that its samples do not contain.
 
     Attributes:
-        parts: its splits and their samples, where together they are all of it, each sample once; else none.
-        splits: names of all its splits.
-        loose: samples that are in no split, or in several.
-        excluded: samples that its split file skips.
+        parts: the splits and their numbers of samples, if each sample is in exactly one split; otherwise empty.
+        splits: names of all non-empty splits.
+        loose: number of samples that are in no split, or in several.
+        excluded: number of samples that the split file excludes.
         description: content of ``dataset.yaml``, or None.
-        media: whether its index has media metadata.
-        typed: whether its parts are columns with types.
-        kind: its format.
-        companions: files of VLA Foundry's robotics beside its manifest.
-        classes: columns whose names of classes or shapes of arrays only the table's schema has.
+        media: whether the index has media metadata.
+        typed: whether the fields are typed columns.
+        kind: format of the source.
+        companions: files of VLA Foundry's robotics pipeline next to the manifest.
+        classes: columns whose class names or array shapes are stored only in the table's schema.
     """
 
     parts: list[tuple[str, int]]
@@ -63,7 +63,7 @@ class Facts(NamedTuple):
 
 
 def source_facts(dataset: Dataset, url: str, kind: str, split: str | None) -> Facts:
-    """Return what is known about a source, opened with this split."""
+    """Return the facts about a source that was opened with this split."""
     splits = {name: count for name, count in dataset.splits.items() if count}
     loose = _loose(dataset) if splits and split is None else 0
     parts = [(split, len(dataset))] if split else list(dataset.splits.items()) if splits and not loose else []
@@ -78,7 +78,7 @@ def source_facts(dataset: Dataset, url: str, kind: str, split: str | None) -> Fa
 
 
 def _in_schema(dataset: Dataset) -> tuple[str, ...]:
-    """Columns of Hugging Face with more than a type of Arrow: names of classes, shapes of arrays."""
+    """Return the columns whose Hugging Face features add class names or array shapes to the Arrow type."""
     metadata = getattr(getattr(dataset, "schema", None), "metadata", None) or {}
     try:
         features = msgspec.json.decode(metadata.get(b"huggingface", b"{}"))["info"]["features"]
@@ -90,14 +90,17 @@ def _in_schema(dataset: Dataset) -> tuple[str, ...]:
 
 
 def _loose(dataset: Dataset) -> int:
-    """Return how many samples are not in exactly one split; where only the counts of splits are known, by these."""
+    """Return the number of samples that are not in exactly one split.
+
+    For formats that know only the sizes of splits, it is the difference of the totals.
+    """
     if isinstance(dataset, TarDataset | JsonlDataset):
         return sum(end - begin for begin, end, splits in runs_of_splits(dataset) if len(splits) != 1)
     return abs(len(dataset) - sum(dataset.splits.values()))
 
 
 def described(dataset: Dataset) -> dict[str, Any]:
-    """Return what a dataset says of itself; nothing if a file of it is missing, which reading will tell."""
+    """Return `Dataset.describe`, or an empty dictionary if a file is missing: reading it raises the error later."""
     try:
         return dataset.describe()
     except NotFound:
@@ -123,16 +126,16 @@ def _has_media(store: Store) -> bool:
 
 
 def keeps_description(facts: Facts, options: Options) -> bool:
-    """Return whether a prepared folder says of its samples what the source does; else they are crude."""
+    """Return whether a prepared folder keeps the sample type of the source; otherwise its samples are crude."""
     return bool(facts.description) and "sample_loader" not in (facts.description or {}) and not options.fields
 
 
 def keeps_companions(keeps: Sequence[str], facts: Facts, options: Options) -> bool:
-    """Return whether the files of VLA Foundry's robotics go along: to its own format, where samples stay whole."""
+    """Return whether the robotics files of VLA Foundry are copied: only to its own format, with complete samples."""
     return bool(facts.companions) and "companions" in keeps and not options.fields
 
 
 def keeps_media(keeps: Sequence[str], facts: Facts, options: Options) -> bool:
-    """Whether the media metadata of a prepared folder goes along: where its samples do, all of them and whole."""
+    """Return whether the media metadata of a prepared folder is kept: only if all samples are kept, complete."""
     whole = not options.fields and options.split is None and not facts.excluded and not skips(options.on_error)
     return facts.media and "media" in keeps and whole

@@ -1,8 +1,8 @@
-"""A sample of any source as a key and named values, and the parts that a tar would have of them.
+"""Represent a sample of any source as a key and named values, and derive the parts of a tar from them.
 
-A part of a tar or a JSON line is bytes and keeps its name. A column of a table has a type: in a tar it becomes a part
-whose suffix says how it is read (``caption`` -> ``caption.txt``), in any other format it keeps its type. Beside a
-column ``__key__`` texts and bytes were parts once: they keep the names that say how they are read.
+A part of a tar or a JSON line is bytes and keeps its name. A column of a table has a type. In a tar it becomes a part
+whose suffix determines its decoder (``caption`` -> ``caption.txt``); in any other format it keeps its type. A table
+with a ``__key__`` column was written from parts: its text and bytes columns are already named as parts.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _TEXT = frozenset(
         *("html", "xml", "csv", "tsv", "md", "srt", "vtt", "py", "yaml", "yml"),
     )
 )
-"""Suffixes of parts that hold text; those of them that are valid UTF-8 are written as text."""
+"""Suffixes of text parts. Such a part is written as text if it is valid UTF-8."""
 _JSON = frozenset(("json", "jsn"))
 
 
 class Taken(NamedTuple):
-    """A sample: its key, its values in order, and whether they are columns with types (not parts of bytes)."""
+    """A sample: its key, its values in order, and whether they are typed columns (not parts, which are bytes)."""
 
     key: str
     values: dict[str, Any]
@@ -42,11 +42,12 @@ class Taken(NamedTuple):
 
 
 class Taker:
-    """Takes samples of one dataset.
+    """Callable that converts samples of one dataset to `Taken`.
 
     Args:
-        fields: names or patterns (``*.json``) of the parts to take; all where there are none.
-        drop: names of parts not to take.
+        dataset: the dataset of the samples.
+        fields: names or patterns (``*.json``) of the fields to keep; all if empty.
+        drop: names of fields to drop.
     """
 
     def __init__(self, dataset: Dataset, fields: Sequence[str] = (), drop: Container[str] = ()) -> None:
@@ -57,7 +58,11 @@ class Taker:
         self.types = types_in(getattr(dataset, "schema", None))
 
     def __call__(self, sample: Sample) -> Taken:
-        """Raises `DataError` if nothing is left of the sample, or its bytes cannot be had."""
+        """Return the key and values of a sample.
+
+        Raises:
+            DataError: none of the sample's fields is selected, or a value cannot be read.
+        """
         key, typed = sample.key, False
         values: dict[str, Any]
         if isinstance(sample, RowSample):
@@ -76,7 +81,9 @@ class Taker:
         if self.drop:
             values = {name: v for name, v in values.items() if name not in self.drop}
         if not values:
-            raise DataError("nothing is left of the sample", record=key, kind="no-parts", fix="Take other --fields.")
+            raise DataError(
+                "the sample has no selected fields", record=key, kind="no-parts", fix="Select others with --fields."
+            )
         return Taken(key, values, typed)
 
     def _value(self, name: str, value: Any) -> Any:
@@ -90,7 +97,7 @@ class Taker:
 
 
 def simple(value: Any) -> Any:
-    """A value as JSON knows it: moments in ISO 8601, decimals as text, bytes inside of lists and objects in base64."""
+    """Return a value as JSON data: dates and times in ISO 8601, decimals as text, bytes in base64."""
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, dict):
@@ -107,7 +114,7 @@ def simple(value: Any) -> Any:
 
 
 class Coded(bytes):
-    """Bytes that are known to be of a kind, such as an image."""
+    """Bytes of a known encoding, such as an image, with the suffix of that encoding."""
 
     suffix: str
 
@@ -118,7 +125,10 @@ class Coded(bytes):
 
 
 def unfolded(key: str, line: bytes) -> tuple[str, dict[str, Any]]:
-    """The key and parts of a line that has them (``{"__key__": ..., "txt": ...}``); else the line as the part json."""
+    """Return the key and parts of a line with a ``__key__`` (``{"__key__": ..., "txt": ...}``).
+
+    Any other line is returned whole, as the part ``json``.
+    """
     if b'"__key__"' not in line:
         return key, {"json": line}
     try:
@@ -138,22 +148,23 @@ def _part(key: str, name: str, value: Any) -> bytes:
 
 
 def encoded(key: str, name: str, text: str) -> bytes:
-    """Text as UTF-8. Raises `DataError` for lone surrogates, which are no text."""
+    """Return text as UTF-8. Raises `DataError` for lone surrogates, which UTF-8 cannot encode."""
     try:
         return text.encode()
     except UnicodeEncodeError:
         raise DataError(
-            f"{name!r} is not Unicode text (it has a lone surrogate)",
+            f"{name!r} is not valid Unicode text: it has a lone surrogate",
             record=key.encode("utf-8", "backslashreplace").decode(),
             kind="bad-text",
-            fix="Fix it, or leave it out.",
+            fix="Fix the text, or drop the field.",
         ) from None
 
 
 def folded(taken: Taken, *, keyed: bool) -> dict[str, Any]:
-    """A sample as the object of a JSON line: its key and parts, or where they are not `keyed` the part json alone.
+    """Return a sample as the object of a JSON line: its key and fields.
 
-    A part json that is no object, or has a ``__key__`` of its own, stands beside its key.
+    If the source is not `keyed` and the only part is ``json``, that object is returned without a key. A ``json`` part
+    that is not an object, or has a ``__key__`` of its own, is stored under its name beside the key.
 
     Raises:
         DataError: a part is not text.
@@ -178,15 +189,15 @@ def _plain(value: Any) -> Any:
 
 
 def parse_json(key: str, name: str, data: bytes) -> Any:
-    """Return the value of a part of JSON. Raises `DataError`."""
+    """Return the value of a JSON part. Raises `DataError` if it is not valid."""
     try:
         return loads(data)
     except (ValueError, RecursionError) as error:
         raise DataError(
-            f"the part {name!r} is no JSON ({error})",
+            f"the part {name!r} is not valid JSON ({error})",
             record=key,
             kind="bad-json",
-            fix="Fix it, or convert to another format: tars, MDS and Parquet keep a part as it is.",
+            fix="Fix it, or convert to tars, MDS or Parquet, which store a part as it is.",
         ) from None
 
 
@@ -195,18 +206,18 @@ def _text(key: str, name: str, data: bytes) -> str:
         return data.decode()
     except UnicodeDecodeError:
         raise DataError(
-            f"the part {name!r} is not text, and JSON has no place for bytes",
+            f"the part {name!r} is not text, and JSON cannot store bytes",
             record=key,
             kind="binary-part",
-            fix="Take only parts of text with --fields, or convert to another format.",
+            fix="Select only text fields with --fields, or convert to another format.",
         ) from None
 
 
 def parts_of(taken: Taken) -> dict[str, bytes]:
-    """Return the parts that a tar has of a sample: values that are None have none.
+    """Return the parts of a sample in a tar: part -> bytes. Values that are None are skipped.
 
     Raises:
-        DataError: two columns would be one part.
+        DataError: two columns would become the same part.
     """
     out: dict[str, bytes] = {}
     for name, value in taken.values.items():
@@ -214,16 +225,18 @@ def parts_of(taken: Taken) -> dict[str, bytes]:
             continue
         part = part_name(name, value, keyed=not taken.typed)
         if part in out:
-            raise DataError(f"two columns would be the part {part!r}", record=taken.key, kind="name-clash")
+            raise DataError(f"two columns would become the part {part!r}", record=taken.key, kind="name-clash")
         out[part] = plain_bytes(value)
     return out
 
 
 def part_name(name: str, value: Any, *, keyed: bool = False) -> str:
-    """Return the part that a column becomes: its name, with a suffix that says how the value is read.
+    """Return the name of the part that a column becomes: its name, with the suffix that selects the decoder.
 
     Args:
-        keyed: whether there is a column ``__key__`` beside it, or it is a part already.
+        name: name of the column or part.
+        value: its value in the sample.
+        keyed: whether the table has a ``__key__`` column, or the value is a part already.
 
     >>> part_name("caption", "a cat"), part_name("label", 3), part_name("caption.txt", "a cat"), part_name("raw", b"")
     ('caption.txt', 'label.json', 'caption.txt', 'raw')
@@ -241,22 +254,22 @@ def part_name(name: str, value: Any, *, keyed: bool = False) -> str:
 
 
 def plain_bytes(value: Any) -> bytes:
-    """Return a value as bytes, by the rule of `feedmill.formats.rows`."""
+    """Return a value as bytes, by the rules of `feedmill.formats.rows`."""
     return bytes(value) if type(value) is Coded else to_bytes(value)
 
 
 def is_json(name: str) -> bool:
-    """Return whether a part holds JSON, by its name."""
+    """Return whether the name of a part has a JSON suffix."""
     return last(name) in _JSON
 
 
 def last(name: str) -> str:
-    """Return the last suffix of a part's name; the whole name where it has no dot."""
+    """Return the last suffix of a part's name in lower case; the whole name if it has no dot."""
     return name.rpartition(".")[2].lower()
 
 
 def is_text(name: str, value: bytes) -> bool:
-    """Return whether a part is text by its name and its bytes."""
+    """Return whether a part has a text suffix and is valid UTF-8."""
     if last(name) not in _TEXT:
         return False
     try:
@@ -267,7 +280,7 @@ def is_text(name: str, value: bytes) -> bool:
 
 
 def digest(key: str, parts: Mapping[str, bytes]) -> bytes:
-    """xxh3-128 of a key and its parts, whatever their order. 16 bytes."""
+    """Return the xxh3-128 digest of a key and its parts, independent of their order. 16 bytes."""
     word = xxhash.xxh3_128(key.encode("utf-8", "surrogatepass"))
     for name in sorted(parts):
         data = parts[name]
@@ -277,12 +290,12 @@ def digest(key: str, parts: Mapping[str, bytes]) -> bytes:
 
 
 def wanted(name: str, fields: Sequence[str]) -> bool:
-    """Return whether a column is taken: it is named or matches a pattern, or there are none."""
+    """Return whether a column is selected: it matches a name or pattern of `fields`, or `fields` is empty."""
     return not fields or any(fnmatchcase(name, pattern) for pattern in fields)
 
 
 def row_of(dataset: Dataset, sample: Sample) -> dict[str, Any]:
-    """Return the values of a sample, as JSON knows them."""
+    """Return the values of a sample as JSON data."""
     if not isinstance(sample, RowSample):
         return parse(sample.raw("json"))
     types = types_in(getattr(dataset, "schema", None))
@@ -291,5 +304,5 @@ def row_of(dataset: Dataset, sample: Sample) -> dict[str, Any]:
 
 
 def row_digest(row: Mapping[str, Any]) -> bytes:
-    """Return the hash of a row: of its values, whatever their order."""
+    """Return the digest of a row's values, independent of their order. 16 bytes."""
     return digest("", {"row": encode_json(canonical(simple(dict(row))))})

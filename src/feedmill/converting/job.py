@@ -1,7 +1,7 @@
-"""The job of a conversion, see `feedmill.jobs.work`.
+"""Work folder of a conversion, see `feedmill.jobs.work`.
 
-Its folder holds 16 bytes for each sample of an output that is whole (``000012.hashes``), the pieces of a single file,
-and in ``new/`` a result that will replace an old one.
+It holds 16 bytes per sample of each finished output (``000012.hashes``), the chunks that are joined to a single file,
+and in ``new/`` the staged result that replaces an old one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Hashes = npt.NDArray[np.uint8]
 
 
 class Bad(msgspec.Struct, frozen=True):
-    """A sample that was left out: its number in the source, its key where it is known, and why."""
+    """A skipped sample: its number in the source, its key if known, and the reason."""
 
     index: int
     key: str
@@ -33,22 +33,22 @@ class Bad(msgspec.Struct, frozen=True):
 
 
 def bad_sample(index: int, key: str, reason: str) -> Bad:
-    """Return a `Bad` of names that need not be text: a key may be bad for that very reason."""
+    """Return a `Bad` whose key and reason are valid Unicode: lone surrogates in a key may be why it is skipped."""
     key, reason = (text.encode("utf-8", "backslashreplace").decode() for text in (key, reason))
     return Bad(index, key, reason)
 
 
 class Done(msgspec.Struct, frozen=True):
-    """An output that is whole.
+    """A finished output.
 
     Attributes:
-        number: of the unit of work.
-        path: in the destination, or for a piece that is put together in the folder of the job; empty without samples.
-        size, version: of the file.
-        samples: how many it holds.
-        bad: what was left out.
-        extra: what the format wants to remember.
-        hashes: the xxh3 of its samples' hashes, which are not synced.
+        number: number of the unit of work.
+        path: path in the destination, or in the work folder for a chunk of a single file; empty if it has no samples.
+        size, version: size in bytes and version of the file.
+        samples: number of samples.
+        bad: skipped samples.
+        extra: data of the target format.
+        hashes: xxh3 digest of the file of sample hashes, which is not synced.
     """
 
     number: int
@@ -62,7 +62,7 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class _Job(msgspec.Struct):
-    """What ``job.json`` may hold that is acted upon."""
+    """The fields of ``job.json`` that a conversion uses."""
 
     identity: dict[str, Any]
     writes: tuple[list[str], str] = ([], "")
@@ -71,11 +71,14 @@ class _Job(msgspec.Struct):
 
 
 class ConvertWork(Work):
-    """The job of one conversion. Raises as `Work`, and `DataError` where `job.json` cannot be acted upon.
+    """Work folder and journal of one conversion.
 
     Args:
         destination: path or URL.
         is_file: whether the destination is a file.
+
+    Raises:
+        DataError: ``job.json`` is invalid. Other errors are those of `Work`.
     """
 
     def __init__(self, destination: str, *, is_file: bool) -> None:
@@ -89,12 +92,12 @@ class ConvertWork(Work):
             raise damaged(self.place, str(error)) from None
 
     def identity(self) -> dict[str, Any]:
-        """That of the unfinished conversion; empty if there is none."""
+        """Return the identity of the unfinished conversion; empty if there is none."""
         found = dict(self.noted.get("identity", {}))
         return found if found.pop("verb", None) == VERB else {}
 
     def done(self, store: Store) -> dict[int, Done]:
-        """Return the outputs that are whole, and unchanged since."""
+        """Return the finished outputs by unit number, without those whose files have changed since."""
         found = {}
         for facts in self.units.read().values():
             with contextlib.suppress(msgspec.MsgspecError, NotFound):
@@ -106,29 +109,29 @@ class ConvertWork(Work):
         return found
 
     def _has_hashes(self, done: Done) -> bool:
-        if not self.place.is_local:  # then they were synced
+        if not self.place.is_local:  # an object store needs no sync
             return True
         return _digest(self.place.read(_name(done.number))) == done.hashes
 
     def _stat(self, store: Store, path: str) -> Entry:
-        name = path.rpartition("/")[2]  # a piece may have been made on another machine, and then it is not here
+        name = path.rpartition("/")[2]  # raises NotFound if another machine wrote the chunk
         return self.scratch.stat(name) if path.endswith(PIECE) else store.stat(path)
 
     def add(self, done: Done) -> None:
-        """Note an output that is whole."""
+        """Record a finished output in the journal."""
         self.units.add(str(done.number), msgspec.json.encode(done))
 
     def forget(self, number: int) -> None:
-        """An output is not what it should be: it is made again."""
+        """Remove an output from the journal, so that it is written again: verification found it to differ."""
         self.units.add(str(number), b"")
 
     def hashes(self, number: int) -> Hashes:
-        """Return the hashes of the samples of an output."""
+        """Return the hashes of the samples of an output. uint8[samples, 16]."""
         return read_hashes(self.place.url, number)
 
 
 def place_of(destination: str, *, is_file: bool) -> tuple[Store, str]:
-    """Return the store of a destination, and its name there where it is a file."""
+    """Return the store of a destination and, for a file, its name in the store; otherwise an empty name."""
     if not is_file:
         return open_store(destination), ""
     folder, name = split_url(destination)
@@ -136,9 +139,9 @@ def place_of(destination: str, *, is_file: bool) -> tuple[Store, str]:
 
 
 def write_hashes(notes: str, number: int, hashes: bytes) -> str:
-    """Write the hashes of an output to the folder of a job (a URL), unsynced, and return their digest.
+    """Write the hashes of an output to the work folder `notes` (a URL), unsynced, and return their digest.
 
-    Called by the process that wrote the output. After a power failure the digest shows whether they are lost.
+    Called by the process that wrote the output. After a power failure the digest shows whether they were lost.
     """
     open_store(notes).write_note(_name(number), hashes)
     return _digest(hashes)

@@ -1,9 +1,9 @@
-"""The types of JSON values, merged over all rows, and the columns of Parquet that hold them.
+"""Types of JSON values, merged over all rows, and the Parquet columns that store them.
 
 A type is plain data: ``"null"``, ``"bool"``, ``"int"`` (within 2^53, so that it is exact as a float), ``"big"`` (within
-64 bits), ``"float"``, ``"str"``, ``["list", type]``, ``{name: type}``, or ``"json"`` for whatever no column of one type
-can hold: values of several types, empty objects, objects with very many names. Those are written as text of JSON, and
-the schema says so, so that they come back as they were.
+64 bits), ``"float"``, ``"str"``, ``["list", type]``, ``{name: type}``, or ``"json"``. The last is for values that no
+typed column can store: mixed types, empty objects, and objects with more than 256 names. They are written as JSON
+text. The metadata of the schema lists these columns, so that reading restores the original values.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def type_of(value: Any, depth: int = 0) -> Type:
 
 
 def merged(types: Iterable[Type]) -> Type:
-    """Return the type that holds values of all these."""
+    """Return the type that can store values of all these types."""
     out: Type = "null"
     for one in types:
         out = merge(out, one)
@@ -57,7 +57,7 @@ def merged(types: Iterable[Type]) -> Type:
 
 
 def merge(a: Type, b: Type) -> Type:
-    """Return the type that holds values of both.
+    """Return the type that can store values of both types.
 
     >>> merge("int", "float"), merge(["list", "null"], ["list", "str"]), merge("int", "str")
     ('float', ['list', 'str'], 'json')
@@ -78,7 +78,7 @@ def merge(a: Type, b: Type) -> Type:
 
 
 def columns_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, Type]:
-    """Return the type of each name of rows."""
+    """Return the merged type of each name in the rows."""
     out: dict[str, Type] = {}
     for row in rows:
         for name, value in row.items():
@@ -87,19 +87,19 @@ def columns_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, Type]:
 
 
 def merge_columns(a: dict[str, Type], b: Mapping[str, Type]) -> dict[str, Type]:
-    """Return the types of names of both; names of the first stand first."""
+    """Return the merged types of the names of both, those of `a` first."""
     return {**a, **{name: merge(a.get(name, "null"), kind) for name, kind in b.items()}}
 
 
 def has_json(kind: Type) -> bool:
-    """Return whether some of it is written as text of JSON."""
+    """Return whether a value of this type is written as JSON text, at least partly."""
     if isinstance(kind, list):
         return has_json(kind[1])
     return any(map(has_json, kind.values())) if isinstance(kind, dict) else kind == "json"
 
 
 def fit(value: Any, kind: Type) -> Any:
-    """Return a value as a column of this type holds it."""
+    """Return a value as a column of this type stores it."""
     if value is None:
         return None
     if kind == "json":
@@ -112,7 +112,7 @@ def fit(value: Any, kind: Type) -> Any:
 
 
 def unfit(value: Any, kind: Type) -> Any:
-    """Return the value that `fit` was given."""
+    """Return the original of a value that `fit` converted."""
     if value is None or not has_json(kind):
         return value
     if kind == "json":
@@ -125,15 +125,19 @@ def unfit(value: Any, kind: Type) -> Any:
 def _loads(text: str) -> Any:
     try:
         return loads(text.encode("utf-8", "surrogatepass"))
-    except (ValueError, RecursionError):  # a part called json that is none
+    except (ValueError, RecursionError):  # the column's type is "json", but another tool wrote plain text
         return text
 
 
 def loads(data: bytes) -> Any:
-    """The value of JSON, exactly: orjson is fast, but makes floats of integers beyond 64 bits, and refuses the NaN,
+    """Parse JSON exactly as Python's `json` does.
+
+    orjson is used where it gives the same value. It turns integers beyond 64 bits into floats, and rejects the NaN,
     Infinity and lone surrogates that Python writes.
 
-    Raises `ValueError`, `RecursionError`.
+    Raises:
+        ValueError: `data` is not valid JSON.
+        RecursionError: `data` is nested too deeply.
     """
     if _LONG.search(data) is None:
         try:
@@ -144,7 +148,7 @@ def loads(data: bytes) -> Any:
 
 
 def schema_of(columns: Mapping[str, Type]) -> Any:
-    """Return the Arrow schema of these columns; it says which of them hold text of JSON."""
+    """Return the Arrow schema of these columns. Its metadata holds their types if any is stored as JSON text."""
     import pyarrow as pa
 
     said = {METADATA: orjson.dumps(dict(columns))} if any(map(has_json, columns.values())) else None
@@ -162,7 +166,7 @@ def _arrow(kind: Type) -> Any:
 
 
 def types_in(schema: Any) -> dict[str, Type]:
-    """Return what `schema_of` has said of columns with text of JSON; empty if there are none."""
+    """Return the types that `schema_of` stored in the metadata; empty if no column is stored as JSON text."""
     said = (getattr(schema, "metadata", None) or {}).get(METADATA)
     try:
         found = orjson.loads(said) if said else {}
@@ -172,14 +176,17 @@ def types_in(schema: Any) -> dict[str, Type]:
 
 
 def _is_type(kind: Any) -> bool:
-    """Return whether this is a type: what a file says may be anything."""
+    """Return whether this is a valid type. The metadata of a file is untrusted input."""
     if isinstance(kind, list):
         return len(kind) == 2 and kind[0] == "list" and _is_type(kind[1])
     return all(map(_is_type, kind.values())) if isinstance(kind, dict) else isinstance(kind, str)
 
 
 def canonical(value: Any) -> Any:
-    """Return a value without what columns do not tell apart: names whose value is null, and whole numbers as floats."""
+    """Return a value in the form that is compared after a round trip through columns.
+
+    Columns do not distinguish null from a missing name, nor whole numbers from floats.
+    """
     if type(value) is dict:
         return {name: canonical(value[name]) for name in sorted(value) if value[name] is not None}
     if type(value) is list:
@@ -190,7 +197,7 @@ def canonical(value: Any) -> Any:
 
 
 def weight(value: Any) -> int:
-    """About the bytes that a value takes, so that long lists are not gathered without end."""
+    """Estimate the size of a value in bytes, to limit the memory of a batch."""
     if isinstance(value, dict):
         return 64 + sum(map(weight, value.values()))
     if isinstance(value, list):

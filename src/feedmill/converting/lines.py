@@ -1,4 +1,4 @@
-"""Trees of JSON lines, as Dolma keeps its documents: the files, their rows, and what becomes of their names."""
+"""Trees of JSON lines, as Dolma stores documents: their files, rows and output names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ def is_tree(url: str) -> bool:
 
 
 def line_files(url: str) -> tuple[str, list[Entry]]:
-    """Return the folder of a tree, or of a single file, and the files of lines in it, by their paths."""
+    """Return the folder of a tree or of a single file, and its files of JSON lines, sorted by path.
+
+    Raises:
+        NotFound: there are no files of JSON lines.
+    """
     if url.endswith(LINE_SUFFIXES) and not is_local_folder(url):
         folder, name = split_url(url)
         store = open_store(folder)
@@ -34,7 +38,7 @@ def line_files(url: str) -> tuple[str, list[Entry]]:
 
 
 def stem(path: str) -> str:
-    """Return the path without what says that it holds lines.
+    """Return a path without its suffix for JSON lines.
 
     >>> stem("documents/web/0.jsonl.gz")
     'documents/web/0'
@@ -44,7 +48,7 @@ def stem(path: str) -> str:
 
 
 def rows_in(folder: str, path: str) -> Iterator[tuple[int, bytes]]:
-    """Number (from 0, blank lines are counted) and bytes of each row of a file."""
+    """Yield the number (from 0, blank lines are counted) and bytes of each row of a file. Blank lines are skipped."""
     number = 0
     for rows in read_rows(open_store(folder), path):
         for row in rows:
@@ -54,19 +58,19 @@ def rows_in(folder: str, path: str) -> Iterator[tuple[int, bytes]]:
 
 
 class Line(dict[str, Any]):
-    """The object of a line, with the line itself: written as lines again, not a byte of it changes."""
+    """The object of a line, with the bytes of the line: they are copied unchanged when lines are written again."""
 
     line: bytes
 
 
 def parse(line: bytes) -> Line:
-    """Return the object of a line. Raises `DataError`."""
+    """Return the object of a line. Raises `DataError` if the line is not a JSON object."""
     try:
         row = loads(line)
     except (ValueError, RecursionError) as error:
         raise DataError(f"the line is not valid JSON ({error})", kind="bad-line", fix="Fix the line.") from None
     if type(row) is not dict:
-        raise DataError("the line is no JSON object", kind="bad-line", fix="Each line holds one whole object.")
+        raise DataError("the line is not a JSON object", kind="bad-line", fix="Write one complete object per line.")
     out = Line(row)
     out.line = line
     return out

@@ -1,4 +1,4 @@
-"""Samples of a source, some at a time, where some of them cannot be read: the others are."""
+"""Read samples in batches, and return an error for each sample that cannot be read."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from feedmill.formats.tables.dataset import TableDataset
 
 
 def read_each(dataset: Dataset, numbers: range) -> Iterator[tuple[int, Sample | FeedmillError]]:
-    """Number of each sample, and the sample or why it cannot be read.
+    """Yield the number of each sample with the sample, or with the error that reading it raised.
 
-    Raises `StorageError`, and whatever does not come from the data.
+    Raises:
+        StorageError: the storage failed, which is not an error of one sample.
     """
     try:
         yield from zip(numbers, dataset.read_raw(numbers), strict=True)
@@ -24,12 +25,12 @@ def read_each(dataset: Dataset, numbers: range) -> Iterator[tuple[int, Sample | 
 
 
 def refuse_twofold_columns(dataset: Dataset) -> None:
-    """Raises `DataError` if two columns have one name: only one of them could be read."""
+    """Raise `DataError` if two columns have the same name: only one of them could be read."""
     names = dataset.names if isinstance(dataset, TableDataset) else []
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise DataError(
-            "two columns have this name, and only one of them could be kept",
+            "two columns have the same name, and only one of them could be kept",
             file=dataset.url,
             record=twice,
             kind="duplicate-column",
@@ -38,7 +39,7 @@ def refuse_twofold_columns(dataset: Dataset) -> None:
 
 
 def _pieces(dataset: Dataset, numbers: range) -> Sequence[range]:
-    """Return what of a table is stored together, and so is missing together."""
+    """Return the ranges of samples that are stored together, so that damage affects each as a whole."""
     return dataset.blocks(numbers) if isinstance(dataset, TableDataset) else [numbers]
 
 
@@ -46,7 +47,7 @@ def _one_by_one(dataset: Dataset, numbers: range) -> Iterator[tuple[int, Sample 
     gone: FeedmillError | None = None
     if isinstance(dataset, TableDataset):
         try:
-            dataset.arrow_rows(numbers[:1])  # of a block that is damaged, no row need be tried
+            dataset.arrow_rows(numbers[:1])  # a damaged block fails for all its rows: read it once
         except (DataError, NotFound) as error:
             gone = error
     for number in numbers:

@@ -1,4 +1,4 @@
-"""Rows of named values: JSON lines (a file, or a tree), Parquet, Hugging Face's datasets; to lines or Parquet."""
+"""Convert rows (JSON lines as a file or tree, Parquet, Hugging Face datasets) to JSON lines or Parquet."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ _GROUP_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class RowSource(Source):
-    """Rows of a dataset, or of a tree of lines.
+    """Rows of a dataset, or of a tree of JSON lines.
 
     Attributes:
         url, split: the dataset.
-        fields: names or patterns of the columns that are taken; all where there are none.
+        fields: names or patterns of the columns to keep; all if empty.
         skip: whether rows that cannot be converted are skipped.
-        tree: the folder of a tree of lines; empty if the source is opened as a dataset.
-        drop: columns that are skipped.
-        target: where its columns may refuse rows: then these are skipped before they are written.
+        tree: the folder of a tree of JSON lines; empty if the source is opened as a dataset.
+        drop: columns to drop.
+        target: the target, if rows that its columns cannot store must be skipped before they are written.
     """
 
     url: str
@@ -61,7 +61,7 @@ class RowSource(Source):
     target: ParquetRows | None = None
 
     def read(self, unit: Unit, bad: list[Bad]) -> Iterator[Rows]:
-        """Yield the rows of a unit with their numbers, some at a time."""
+        """Yield the rows of a unit with their numbers, in batches of about 32 MiB."""
         batch: Rows = []
         size = 0
         for number, row in self.rows(unit, bad):
@@ -74,7 +74,7 @@ class RowSource(Source):
             yield self._storable(batch, bad)
 
     def rows(self, unit: Unit, bad: list[Bad]) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Number and values of each row of a unit."""
+        """Yield the number and values of each row of a unit."""
         for number, row in self._lines(unit, bad) if self.tree else self._samples(unit, bad):
             if self.fields or self.drop:
                 row = {n: v for n, v in row.items() if wanted(n, self.fields) and n not in self.drop}
@@ -102,7 +102,7 @@ class RowSource(Source):
                     self._refuse(dataset.url, f"row {number}", number, error, bad)
 
     def _storable(self, batch: Rows, bad: list[Bad]) -> Rows:
-        """Return the rows of a batch that the columns can hold; others are entered in `bad`."""
+        """Return the rows of a batch that the columns can store; the others are added to `bad`."""
         if self.target is None:
             return batch
         schema = self.target.schema()
@@ -123,13 +123,17 @@ class RowSource(Source):
     def _refuse(self, file: str, record: str, number: int, error: FeedmillError, bad: list[Bad]) -> None:
         error.file, error.record = error.file or file, error.record or record
         if not self.skip:
-            error.fix = f"{error.fix or 'Fix it.'} To leave such rows out and have them listed: --on-error skip."
+            error.fix = f"{error.fix or 'Fix it.'} To skip and list such rows, add --on-error skip."
             raise error
         bad.append(bad_sample(number, f"{file.rpartition('/')[2]}, {record}", f"{error.what} ({error.kind})"))
 
 
 def plan_rows(source: str, destination: str, to: str, kind: str, options: Options, work: ConvertWork) -> Conversion:
-    """The conversion of rows. Raises as opening the source does, and `ConfigError` for options that are invalid."""
+    """Plan the conversion of rows.
+
+    Raises:
+        ConfigError: an option is invalid for this source. Other errors are those of opening the source.
+    """
     opened.cache_clear()
     is_file = is_one_file(destination, to)
     keeps, table = targets()[to].keeps, targets()[to].form == "table"
@@ -139,20 +143,20 @@ def plan_rows(source: str, destination: str, to: str, kind: str, options: Option
     splits: LineSplits | None = None
     identity: dict[str, Any] = {"source": source, "kind": kind, "to": to}
     if kind == "jsonl" and skips(options.on_error):
-        kind = "documents"  # read line by line, where a bad one can be passed over
+        kind = "documents"  # read line by line, so that an invalid line can be skipped
     if kind == "documents":
         if options.split is not None:
             raise ConfigError(
                 "files of JSON lines have no splits"
-                + (" where bad lines are left out" if plan.kind == "jsonl" else ""),
+                + (" if invalid lines are skipped" if plan.kind == "jsonl" else ""),
                 file=source,
-                fix="Leave --split out"
-                + (", or take bad lines out with 'feedmill repair' first." if plan.kind == "jsonl" else "."),
+                fix="Omit --split"
+                + (", or remove invalid lines with 'feedmill repair' first." if plan.kind == "jsonl" else "."),
             )
         tree, files = line_files(source)
         divided = [f.path for f in files if open_store(tree).exists(jsonl_splits.splits_name(f.path))]
         if divided:
-            kept = "kept where a .jsonl becomes one .jsonl or a prepared folder, and no bad line is left out"
+            kept = "kept only if one .jsonl becomes one .jsonl or a prepared folder, without --on-error skip"
             plan.losses.append(Loss(f"the splits of {named(divided)} ({kept})"))
         reads = replace(reads, tree=tree)
         stems = tuple(stem(f.path) for f in files)
@@ -177,9 +181,9 @@ def plan_rows(source: str, destination: str, to: str, kind: str, options: Option
         columns = _surveyed(reads, units, options, work, identity)
         identity["columns"] = columns
         mixed = [name for name, each in columns.items() if has_json(each)]
-        plan.losses.append(Loss("absent names and null are one; whole numbers may become floats"))
+        plan.losses.append(Loss("the difference between missing names and null; whole numbers may become floats"))
         if mixed:
-            plan.losses.append(Loss(f"one type for {named(mixed)}: what has none is text of JSON there"))
+            plan.losses.append(Loss(f"types of {named(mixed)}: values without a common type become JSON text"))
     target: Target = LineRows(destination, is_file, to, splits, stems)
     if table:
         target = ParquetRows(destination, is_file, _BATCH, columns, source, options.split, options.fields, stems)
@@ -193,7 +197,7 @@ def _unique(files: Sequence[Any], source: str) -> None:
     for file in files:
         if stem(file.path) in seen:
             raise ConfigError(
-                f"{seen[stem(file.path)]!r} and {file.path!r} would have one name",
+                f"{seen[stem(file.path)]!r} and {file.path!r} would become the same output",
                 file=source,
                 kind="name-clash",
                 fix="Rename one of them.",
@@ -202,7 +206,7 @@ def _unique(files: Sequence[Any], source: str) -> None:
 
 
 def _ranges(dataset: Dataset, options: Options) -> list[Unit]:
-    """Runs of rows, each within one file of the source."""
+    """Return units of consecutive rows, each within one file of the source."""
     most = options.samples_per_shard or ROWS_EACH
     if options.shard_size is not None and len(dataset):
         mean = int(described(dataset).get("bytes") or 0) // len(dataset)
@@ -220,26 +224,26 @@ def _ranges(dataset: Dataset, options: Options) -> list[Unit]:
 
 
 def _losses(dataset: Dataset, options: Options, *, table: bool, kept: bool) -> tuple[list[Loss], frozenset[str]]:
-    """Return what is lost of a table or of lines, and the columns that are skipped for it; `kept` are its splits."""
+    """Return the losses of a table or of lines, and the columns to drop; `kept` is whether its splits are kept."""
     losses = []
     if options.split is None and not kept and list(dataset.splits.values()) not in ([], [len(dataset)]):
-        losses.append(Loss(f"the splits {named(dataset.splits)}: all rows stand together; take one with --split"))
+        losses.append(Loss(f"the splits {named(dataset.splits)}: all rows are combined; select one with --split"))
     if not isinstance(dataset, TableDataset) or table or dataset.schema is None:
         return losses, frozenset()
     taken = [f for f in dataset.schema if wanted(f.name, options.fields)]
     binary = [f.name for f in taken if "binary" in str(f.type)]
     if binary:
-        fix = "Take other columns with --fields, or convert to another format: JSON has no place for bytes."
+        fix = "Select other columns with --fields, or convert to another format: JSON cannot store bytes."
         losses.append(Loss(f"the bytes of {named(binary)}", content=True, fix=fix))
     if any(word in str(f.type) for f in taken for word in ("timestamp", "date", "time", "decimal", "duration")):
-        losses.append(Loss("moments and decimals become text"))
+        losses.append(Loss("dates, times and decimals become text"))
     return losses, frozenset(binary)
 
 
 def _surveyed(
     source: RowSource, units: Sequence[Unit], options: Options, work: ConvertWork, identity: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the types of all columns; noted, so that going on with a conversion does not read everything again."""
+    """Return the types of all columns, from the journal if the conversion is restarted: the survey reads all rows."""
     begun = work.identity()
     known = begun.pop("columns", None)
     if known is not None and begun == orjson.loads(orjson.dumps(identity)):
@@ -256,5 +260,5 @@ def _surveyed(
 
 
 def survey_unit(source: RowSource, unit: Unit) -> dict[str, Any]:
-    """Return the types of the columns of a unit's rows; bad rows are left to the conversion itself."""
+    """Return the column types of a unit's rows. Invalid rows are skipped here; the conversion handles them."""
     return columns_of(row for _, row in replace(source, skip=True).rows(unit, []))

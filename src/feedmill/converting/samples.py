@@ -1,4 +1,4 @@
-"""Samples of any dataset to shards of another format, through the `Dataset` contract alone."""
+"""Convert the samples of any dataset to another format, using only the `Dataset` contract."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from feedmill.jobs.run import Policy, run
 
 READ_BYTES = 32 << 20
 _TARS = {"prepared": PreparedTars, "tars": Tars, "manifest": ListedTars}
-_CRUDE = "the samples are crude: Energon and Feedmill give their parts undecoded; to name a type, run"
+_CRUDE = "the samples are crude: Energon and Feedmill yield their parts undecoded. To set a sample type, run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,11 @@ class SampleSource(Source):
 
     Attributes:
         url: the dataset.
-        fields: names or patterns of the parts that are taken; all where there are none.
+        fields: names or patterns of the fields to keep; all if empty.
         skip: whether samples that cannot be converted are skipped.
-        batch: samples to read at once.
-        drop: parts that are skipped.
-        prefix: whether keys that are row numbers of a split get its name, as splits would have the same ones.
+        batch: number of samples to read at once.
+        drop: fields to drop.
+        prefix: whether keys that are row numbers are prefixed with the split, as they repeat across splits.
     """
 
     url: str
@@ -67,7 +67,7 @@ class SampleSource(Source):
     prefix: bool = False
 
     def read(self, unit: Unit, bad: list[Bad]) -> Iterator[tuple[int, Taken]]:
-        """Number and content of each sample."""
+        """Yield the number and content of each sample."""
         split, start, stop = unit.what
         dataset = opened(self.url, split)
         taker = Taker(dataset, self.fields, self.drop)
@@ -93,13 +93,17 @@ class SampleSource(Source):
         error.file = error.file or dataset.url
         error.record = error.record or key or f"sample {number}"
         if not self.skip:
-            error.fix = f"{error.fix or 'Fix it.'} To leave such samples out and have them listed: --on-error skip."
+            error.fix = f"{error.fix or 'Fix it.'} To skip and list such samples, add --on-error skip."
             raise error
         bad.append(bad_sample(number, key or error.record, f"{error.what} ({error.kind})"))
 
 
 def plan_samples(source: str, destination: str, to: str, kind: str, options: Options, work: ConvertWork) -> Conversion:
-    """The conversion of a dataset of samples. Raises as opening it does, and `ConfigError` for a bad destination."""
+    """Plan the conversion of a dataset of samples.
+
+    Raises:
+        ConfigError: the destination is not valid for the format. Other errors are those of opening the source.
+    """
     opened.cache_clear()
     wanted = targets()[to]
     whole = opened(source, options.split)
@@ -110,7 +114,9 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
     is_file = is_one_file(destination, to)
     if wanted.form == "lines" and not is_file:
         raise ConfigError(
-            "samples become the lines of one file", file=destination, fix="Name a file that ends in '.jsonl'."
+            "the destination must be a file: all samples become lines of one file",
+            file=destination,
+            fix="Name a file that ends in '.jsonl'.",
         )
     plan = Preview("samples", source, destination, kind, to, count=sum(part.samples for part in parts))
     identity = {
@@ -130,7 +136,7 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
     columns, plan.losses = losses_of(to, facts, found, options)
     plan.names = {} if wanted.form == "lines" else _names(whole, options, columns)
     if kind == "jsonl" and wanted.form == "shards" and list(columns) == ["json"]:
-        plan.names["json"] += ", each line as it is (converted to parquet first, each name has a column)"
+        plan.names["json"] += ", each line as it is (convert to parquet first for a column per name)"
     identity["survey"] = found
     prefix = sum(part.samples > 0 for part in parts) > 1 and isinstance(whole, RowsDataset)
     drop = frozenset(binary_parts(found)) if wanted.form == "lines" else frozenset()
@@ -153,7 +159,7 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
 
 
 def _names(dataset: Dataset, options: Options, columns: Mapping[str, str]) -> dict[str, str]:
-    """Return how parts are named or stored, where that is not plain: by the columns, or the first sample."""
+    """Return part -> name or encoding in the destination: from the columns, else what differs in the first sample."""
     if columns:
         return dict(columns)
     if not len(dataset):
@@ -172,7 +178,7 @@ def _names(dataset: Dataset, options: Options, columns: Mapping[str, str]) -> di
 def _surveyed(
     source: SampleSource, units: Sequence[Unit], options: Options, work: ConvertWork, identity: dict[str, Any]
 ) -> Survey:
-    """Return the kinds of all values; noted, so that going on with a conversion does not read everything again."""
+    """Return the kinds of all values, from the journal if the conversion is restarted: the survey reads all samples."""
     begun = work.identity()
     found: Survey | None = begun.pop("survey", None)
     if found is not None and begun == _plain(identity):
@@ -197,8 +203,10 @@ def _mean_size(dataset: Dataset) -> int:
 
 
 def cut(source: str, parts: Sequence[Part], options: Options, usual: int | None) -> list[Unit]:
-    """Return the outputs: runs of samples, which end before they exceed their samples or bytes of the source
-    (`usual` bytes where none are asked for)."""
+    """Return a unit per output: consecutive samples within the limits on samples and bytes of the source.
+
+    `usual` is the limit on bytes if the options set none.
+    """
     size = options.shard_size if options.shard_size is not None else usual
     units: list[Unit] = []
     for split, count in parts:
@@ -226,7 +234,7 @@ def _run_ends(dataset: Dataset, count: int, most: int, size: int | None) -> list
 
 
 def stored_lengths(dataset: Dataset) -> npt.NDArray[np.int64] | None:
-    """Return bytes of each sample as stored, int64[n], where the index of tars knows them; None for other formats."""
+    """Return the stored bytes of each sample, int64[n], from the index of a tar dataset; None for other formats."""
     if not isinstance(dataset, TarDataset):
         return None
     table = dataset.table
@@ -236,5 +244,6 @@ def stored_lengths(dataset: Dataset) -> npt.NDArray[np.int64] | None:
 
 
 def survey_unit(source: SampleSource, unit: Unit) -> Survey:
-    """Return the kinds of the values of a unit's samples; what cannot be read is left to the conversion itself."""
+    """Return the kinds of the values of a unit's samples. Unreadable samples are skipped here; the conversion
+    handles them."""
     return survey(replace(source, skip=True).read(unit, []))

@@ -1,8 +1,8 @@
-"""Where a conversion's outputs lie: a destination that is made ready, and an old result that is replaced at the end.
+"""Prepare the destination of a conversion, and replace an old result at the end.
 
-On a local disk an old result stays as it is until the new one is whole and proved: that is written to ``new/`` in the
-folder of the job and then put in its place, which is only renaming. Killed in that moment, whoever opens or writes it
-next finishes it. In an object store nothing can be renamed: there the old result goes first.
+On a local disk, an old result stays unchanged until the new one is finished and verified. The new result is staged in
+``new/`` in the work folder and published by renaming. If the process is killed while renaming, the next process that
+opens or writes the destination finishes it. An object store cannot rename: there the old result is deleted first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NEW = "new"
 
 
 def refuse_present(work: ConvertWork, destination: str, *, overwrite: bool, is_file: bool) -> None:
-    """Raises `ConfigError` if the destination is taken, before any work goes into planning."""
+    """Raise `ConfigError` if the destination is not empty. Called before planning, which may read the whole source."""
     store, name = place_of(destination, is_file=is_file)
     if work.job is None and (overwrite or read_proof(store, name) is None):
         _present(store, name, destination, overwrite=overwrite, is_file=is_file)
@@ -40,15 +40,22 @@ def is_staged(work: ConvertWork, destination: str, *, overwrite: bool, is_file: 
 
 
 def stage(work: ConvertWork) -> LocalStore:
-    """Return where the new result lies until it replaces the old one."""
+    """Return the store in which the new result is staged until it replaces the old one."""
     return work.scratch.below(_NEW)
 
 
 def begin(work: ConvertWork, destination: str, job: Mapping[str, Any], overwrite: bool, *, is_file: bool) -> None:
-    """Make the destination ready: continue with an unfinished conversion, replace an old one, or refuse what is there.
+    """Prepare the destination: continue an unfinished conversion, or record which old files are replaced.
 
     Args:
-        job: ``identity``, what decides the bytes; ``writes``, see `Conversion`; ``staged``.
+        work: work folder of the conversion.
+        destination: path or URL.
+        job: ``identity``, which determines the output bytes; ``writes``, see `Target.writes`; ``staged``.
+        overwrite: whether to replace an old result, or an unfinished conversion with other options.
+        is_file: whether the destination is a file.
+
+    Raises:
+        ConfigError: the destination has other files, or another job is unfinished there.
     """
     identity = {"verb": VERB, **job["identity"]}
     store, name = place_of(destination, is_file=is_file)
@@ -68,7 +75,7 @@ def begin(work: ConvertWork, destination: str, job: Mapping[str, Any], overwrite
 
 
 def clear_away(work: ConvertWork, store: Store) -> None:
-    """Remove the old result where it cannot stay until the new one is put in its place."""
+    """Delete the old result, if it cannot stay until the new one is published."""
     job = work.noted
     for path in job.get("replace", []):
         store.delete(path)
@@ -77,7 +84,7 @@ def clear_away(work: ConvertWork, store: Store) -> None:
 
 
 def put_in_place(work: ConvertWork, name: str, proof: Proof) -> None:
-    """Replace the old result by the new one, which is whole."""
+    """Replace the old result with the new one, which is finished."""
     staged = stage(work)
     write_proof(staged, name, proof)
     files = [*proof.files, proof_place(name)]
@@ -86,7 +93,11 @@ def put_in_place(work: ConvertWork, name: str, proof: Proof) -> None:
 
 
 def settled(work: ConvertWork) -> bool:
-    """Return whether a conversion that was killed has put its result in place; nothing is left of it then."""
+    """Finish a conversion that was killed while publishing, and clear its work folder.
+
+    Returns:
+        whether there was one: if so, nothing is left to do.
+    """
     if not work.roll_forward():
         return False
     work.clear()
@@ -94,8 +105,8 @@ def settled(work: ConvertWork) -> bool:
 
 
 def _discard(destination: str, job: Mapping[str, Any], *, is_file: bool) -> None:
-    """Remove all that an unfinished conversion has written: where it began, the place held nothing else."""
-    if job.get("staged"):  # it is in the folder of the job, and the old result is as it was
+    """Delete all files that an unfinished conversion has written; the destination had no others when it began."""
+    if job.get("staged"):  # its files are in the work folder, and the old result is unchanged
         return
     store, _ = place_of(destination, is_file=is_file)
     paths, pattern = job.get("writes", ((), ""))
@@ -106,11 +117,11 @@ def _discard(destination: str, job: Mapping[str, Any], *, is_file: bool) -> None
 
 
 def _present(store: Store, name: str, url: str, *, overwrite: bool, is_file: bool) -> list[str]:
-    """Return the files at the destination, all of an earlier conversion. Raises `ConfigError` for any others."""
+    """Return the files of an earlier conversion at the destination. Raises `ConfigError` if there are others."""
     if is_file:
         there = [path for path in (name, name + ".idx", splits_name(name)) if store.exists(path)]
         if there and not overwrite:
-            raise _exists(url, "there is a file already", "Name another, or replace it with --overwrite.")
+            raise _exists(url, "the file already exists", "Name another file, or replace it with --overwrite.")
         return [*there, *(p for p in [proof_place(name)] if store.exists(p))]
     try:
         there = [entry.path for entry in store.files()]
@@ -120,7 +131,11 @@ def _present(store: Store, name: str, url: str, *, overwrite: bool, is_file: boo
     known = set(proof.files) if proof is not None else set()
     others = [path for path in there if path not in known]
     if others or (there and not overwrite):
-        what = f"there are files that no conversion has written, such as {others[0]!r}" if others else "it is not empty"
+        what = (
+            f"the destination has files that no conversion has written, such as {others[0]!r}"
+            if others
+            else "the destination is not empty"
+        )
         fix = "Name an empty folder." if others else "Name another folder, or replace it with --overwrite."
         raise _exists(url, what, fix)
     return [*sorted(known), proof_place("")] if known else []

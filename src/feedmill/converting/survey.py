@@ -1,4 +1,4 @@
-"""The kinds of values that the parts of all samples have, and the columns of formats that have one type for each."""
+"""Count the kinds of values in each field of all samples, to choose the columns of formats with typed columns."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ from feedmill.formats.base import Sample
 from feedmill.formats.rows import RowSample
 
 Survey = dict[str, dict[str, int]]
-"""Part -> kind -> samples. Kinds: text, bytes, jpeg, png, int, float, bool, json, big (an integer beyond 64 bits),
-null, ``array:<dtype>:<axes>``; the name "" counts samples as "samples", those with a key of their own as "keyed"."""
+"""Field -> kind -> number of samples.
+
+Kinds: text, bytes, jpeg, png, int, float, bool, json, big (an integer beyond 64 bits), null, ``array:<dtype>:<axes>``.
+The field "" counts all samples as "samples", and those whose key is not their number as "keyed".
+"""
 
 COUNTS = ""
 
 Columns = Mapping[str, str]
-"""Column -> form. MDS: its encodings. Parquet: string, binary, int64, double, bool, json, ``list:<dtype>``."""
+"""Column -> form. MDS: its encodings. Parquet: string, binary, int64, double, bool, json or ``list:<dtype>``."""
 
 BYTES = {"bytes", "jpeg", "png"}
 
 
 def survey(samples: Iterable[tuple[int, Taken]]) -> Survey:
-    """Count the kinds of values of samples, each given with its number."""
+    """Return the survey of samples, given with their numbers."""
     found: dict[str, Counter[str]] = {COUNTS: Counter(samples=0, keyed=0)}
     for number, taken in samples:
         found[COUNTS]["samples"] += 1
@@ -37,7 +40,7 @@ def survey(samples: Iterable[tuple[int, Taken]]) -> Survey:
 
 
 def merge(surveys: Iterable[Survey]) -> Survey:
-    """Several surveys as one; names in the order in which they first come."""
+    """Return the sum of several surveys. Fields are in the order of their first occurrence."""
     out: dict[str, Counter[str]] = {}
     for found in surveys:
         for name, counts in found.items():
@@ -70,35 +73,35 @@ def kind_of(name: str, value: Any, *, typed: bool) -> str:
 
 
 def kinds(found: Survey, name: str) -> tuple[set[str], bool]:
-    """Return the kinds of a part but for null, and whether some sample has none."""
+    """Return the kinds of a field without null, and whether it is missing or null in any sample."""
     counts = found[name]
     missing = sum(n for kind, n in counts.items() if kind != "null") < found[COUNTS]["samples"]
     return set(counts) - {"null"}, missing
 
 
 def names(found: Survey) -> list[str]:
-    """Return all parts."""
+    """Return the names of all fields."""
     return [name for name in found if name != COUNTS]
 
 
 def column_of(name: str, have: set[str], form: str) -> str:
-    """Return the column of a part: arrays that it holds as bytes are .npy files, and say so."""
+    """Return the column name of a field. Arrays that are stored as bytes are .npy files, and get that suffix."""
     arrays = bool(have) and all(kind.startswith("array:") for kind in have) and form in ("bytes", "binary")
     return f"{name}.npy" if arrays and not name.endswith(".npy") else name
 
 
 def value_of(taken: Taken, column: str) -> Any:
-    """Return what a sample has for a column."""
+    """Return the value of a sample for a column, or None."""
     return taken.values[column] if column in taken.values else taken.values.get(column.removesuffix(".npy"))
 
 
 def text_of(value: Any) -> str:
-    """Return a value of a column of text."""
+    """Return a value as text."""
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def refuse_unsurveyed(taken: Taken, columns: Columns) -> None:
-    """Raise `DataError` for what columns cannot hold: text that is none, parts that the survey has not seen."""
+    """Raise `DataError` for what the columns cannot store: text with lone surrogates, fields the survey did not see."""
     for name, value in {KEY: taken.key, **taken.values}.items():
         if isinstance(value, str):
             encoded(taken.key, name, value)
@@ -108,15 +111,15 @@ def refuse_unsurveyed(taken: Taken, columns: Columns) -> None:
     other = [name for name, value in taken.values.items() if name not in known and value is not None]
     if other:
         raise DataError(
-            f"the part {other[0]!r} was not there when the source was surveyed",
+            f"the field {other[0]!r} is new: no sample had it when the source was surveyed",
             record=taken.key,
             kind="changed",
-            fix="The source changed meanwhile: run it again with --overwrite.",
+            fix="The source has changed. Run the conversion again with --overwrite.",
         )
 
 
 def read_digest(columns: Columns, sample: Sample) -> bytes:
-    """Return the hash of a sample that was read back from columns."""
+    """Return the digest of a sample that was read back from columns. 16 bytes."""
     assert isinstance(sample, RowSample)
     row = dict(sample.row)
     key = row.pop(KEY, None) or (sample.key if KEY in columns else "")

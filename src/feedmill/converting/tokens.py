@@ -1,4 +1,4 @@
-"""Token files from one format to another: the same documents, one file for each file; nothing is ever detokenized."""
+"""Convert token files between formats: the same documents, one output per file. Tokens are never detokenized."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class TokenSource(Source):
     """The documents of token files.
 
     Attributes:
-        url, kind: what is read, and its format.
-        loss: whether the loss masks go along.
-        beside: parts beside the ids of a source in ``vla-text``, which are skipped.
+        url, kind: the source and its format.
+        loss: whether the loss masks are kept.
+        beside: parts next to the ids in a ``vla-text`` source, which are skipped.
     """
 
     url: str
@@ -47,7 +47,7 @@ class TokenSource(Source):
     beside: frozenset[str] = frozenset()
 
     def read(self, unit: Unit, bad: list[Bad]) -> Iterator[Batch]:  # noqa: ARG002
-        """Yield the documents of a file of the source; of all of it where the path is empty."""
+        """Yield the documents of a file of the source; of the whole source if the unit's path is empty."""
         if self.kind == "vla-text":
             yield from read_sequences(self.url, self.beside)
             return
@@ -57,7 +57,11 @@ class TokenSource(Source):
 
 
 def plan_tokens(source: str, destination: str, to: str, kind: str, options: Options, work: ConvertWork) -> Conversion:
-    """The conversion of token files. Raises as opening them does, and `ConfigError` for options that are invalid."""
+    """Plan the conversion of token files.
+
+    Raises:
+        ConfigError: an option is invalid for this source or format. Other errors are those of opening the source.
+    """
     corpus_of.cache_clear()
     _refuse_options(source, to, options)
     plan = Preview("tokens", source, destination, kind, to)
@@ -71,31 +75,31 @@ def plan_tokens(source: str, destination: str, to: str, kind: str, options: Opti
         files, plan.count, beside = vlatext.files_of(source)
         identity["files"] = files
         if beside:
-            padding = " (padding stays among the tokens)" if "attention_mask.pth" in beside else ""
+            padding = " (padding tokens are kept as tokens)" if "attention_mask.pth" in beside else ""
             plan.losses.append(Loss(f"the parts {named(sorted(beside))} beside the ids{padding}", content=True))
         units = [Unit(0, ("", vlatext.name_of(source)), plan.count)]
     else:
         corpus = open_corpus([source], token_size=options.token_size or _largest(source), mixed=True)
         identity["files"] = corpus.facts()
         plan.count = len(corpus)
-        Documents(corpus)  # says where an index is missing
+        Documents(corpus)  # raises if an index is missing
         loss, size = corpus.has_loss, corpus.token_size
         tokenizer = corpus.name or (corpus.tokenizer.name if corpus.tokenizer is not None else None)
         units = _units(corpus, source, to)
     wanted = targets()[to]
     if loss and "loss" not in wanted.keeps:
-        fix = "Only .ds has a place for it."
+        fix = "Convert to ds, the only format that stores them."
         plan.losses.append(Loss("the loss masks of tokens", content=True, fix=fix))
     if kind == "dolma":
-        plan.losses.append(Loss("ids and files of origin of the documents"))
+        plan.losses.append(Loss("ids and source files of the documents"))
     form = Form(to, max(size, _LEAST.get(to, 1)), tokenizer, loss and "loss" in wanted.keeps)
     reads = TokenSource(source, kind, form.loss, beside)
     target: Target = TokenFiles(destination, False, kind, form)
     if wanted.form == "sequences":
         target = Sequences(destination, False, (options.seq_len or 0) + 1, options.samples_per_shard or SEQUENCES)
         units = [Unit(0, ("", ""), plan.count or 0)]
-        fix = "Every other token format keeps them."
-        plan.losses.append(Loss("where documents end, and the tokens after the last sequence", content=True, fix=fix))
+        fix = "Convert to another token format to keep them."
+        plan.losses.append(Loss("document boundaries, and the tokens after the last sequence", content=True, fix=fix))
     plan.outputs = len(units)
     shared = Shared(reads, target, work.folder, work.place.url)
     return Conversion(plan, units, shared, identity, noun="documents")
@@ -104,26 +108,26 @@ def plan_tokens(source: str, destination: str, to: str, kind: str, options: Opti
 def _refuse_options(source: str, to: str, options: Options) -> None:
     if (targets()[to].form == "sequences") != (options.seq_len is not None):
         raise ConfigError(
-            "'vla-text', and it alone, is written in sequences of a length",
+            "--seq-len is required for 'vla-text', and unsupported for other formats",
             kind="no-sequence-length" if options.seq_len is None else "unknown-option",
-            fix="Add --seq-len N, that of the training program." if options.seq_len is None else "Leave --seq-len out.",
+            fix="Add --seq-len N, as set in the training program." if options.seq_len is None else "Omit --seq-len.",
         )
     if options.split is not None or options.fields:
-        raise ConfigError("token files have no splits or parts", file=source, fix="Leave --split and --fields out.")
+        raise ConfigError("token files have no splits or fields", file=source, fix="Omit --split and --fields.")
     allowed = (1, 2, 4) if to in ("pbin", "vla-text") else (2, 4)
     if options.token_size is not None and options.token_size not in allowed:
-        raise ConfigError(f"{to} has no tokens of {options.token_size} bytes", kind="bad-token-size")
+        raise ConfigError(f"{to} cannot store tokens of {options.token_size} bytes", kind="bad-token-size")
 
 
 def _largest(source: str) -> int:
-    """Return the largest token size of the source's files: they stay files of their own, but share a form."""
+    """Return the largest token size of the source's files, in bytes: all outputs have the same form."""
     from feedmill.tokens.corpus import open_sets
 
     return min(4, max(shard.dtype.itemsize for dataset in open_sets(source) for shard in dataset.shards))
 
 
 def _units(corpus: Corpus, source: str, to: str) -> list[Unit]:
-    """One output for each file, named like it."""
+    """Return a unit per file; its output has the same name with another suffix."""
     root = open_store(source).url.rstrip("/") if _is_folder(source) else ""
     units: list[Unit] = []
     seen: dict[str, str] = {}
@@ -133,7 +137,10 @@ def _units(corpus: Corpus, source: str, to: str) -> list[Unit]:
         stem = name.rpartition(".")[0]
         if stem in seen:
             raise ConfigError(
-                f"{seen[stem]!r} and {name!r} would have one name", file=source, kind="name-clash", fix="Rename one."
+                f"{seen[stem]!r} and {name!r} would become the same output",
+                file=source,
+                kind="name-clash",
+                fix="Rename one of them.",
             )
         seen[stem] = name
         units.append(Unit(number, (path, stem + ENDINGS.get(to, "")), shard.documents or 0))
@@ -141,7 +148,7 @@ def _units(corpus: Corpus, source: str, to: str) -> list[Unit]:
 
 
 def is_megatron_folder(source: str) -> bool:
-    """Return whether a folder holds files of Megatron-LM, which are only opened by their names elsewhere."""
+    """Return whether a folder holds files of Megatron-LM: elsewhere they are opened only by file name."""
     paths = {entry.path for entry in open_store(source).files(suffixes=(".bin", ".idx"))}
     return any(path.endswith(".bin") and path[:-4] + ".idx" in paths for path in paths)
 

@@ -1,7 +1,7 @@
-"""A unit of a conversion: read from the source, written as one output by the target, read back and compared.
+"""Units of a conversion: read from the source, written as one output by the target, read back and compared.
 
-A family of conversions (samples, rows, tokens) is a `Source`, a format is a `Target`; what every unit needs besides
-(staging, hashes, refused samples, giving up) is here, once for all of them.
+A family of conversions (samples, rows, tokens) is a `Source`, a format is a `Target`. What all units share (staging,
+hashes, skipped samples, aborting) is in this module.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from feedmill.storage import Store, open_store
 from feedmill.storage.local import LocalStore, is_disk_trouble, storage_error
 
 Hashed = Iterator[tuple[Sequence[bytes], Sequence[str]]]
-"""Hashes and keys of samples that are read back, some at a time; without keys where a target names them otherwise."""
+"""Batches of hashes and keys of samples that are read back. Keys are empty if `Target.record` names the samples."""
 
 
 class Unit(NamedTuple):
-    """A piece of work: its number, what the source reads for it, and its samples where known."""
+    """A unit of work: its number, what the source reads for it, and its number of samples (0 if unknown)."""
 
     number: int
     what: tuple[Any, ...]
@@ -34,8 +34,13 @@ class Unit(NamedTuple):
 
 
 class Written(NamedTuple):
-    """An output to be read back: the number of its first sample in the destination, and its first byte where the
-    destination is one file."""
+    """An output to read back.
+
+    Attributes:
+        done: the output.
+        first: number of its first sample in the destination.
+        at: offset of its first byte, if the destination is one file.
+    """
 
     done: Done
     first: int
@@ -43,36 +48,39 @@ class Written(NamedTuple):
 
 
 class Different(NamedTuple):
-    """The first difference of an output: the sample's number in it, and its key."""
+    """The first difference in an output: the number of the sample in it, and its key."""
 
     number: int
     key: str
 
 
 Add = Callable[[Any], Sequence[bytes]]
-"""Append what the source has read; return the hash of each sample, as reading back will compute it. Raises `DataError`
-where it cannot be stored: then nothing of it is appended."""
+"""Append an item of the source, and return the hash of each sample, as reading it back will compute it.
+
+Raises `DataError` if the format cannot store it; then nothing of the item is appended.
+"""
 
 
 class Source:
-    """What is read: plain data that every process is sent once."""
+    """The input of a conversion: plain data that is sent to each process once."""
 
     def read(self, unit: Unit, bad: list[Bad]) -> Iterator[Any]:
-        """Return what the output holds, in order. A sample that cannot be read is entered in `bad`, or raised."""
+        """Yield the content of a unit's output, in order. A sample that cannot be read is added to `bad`, or raised."""
         raise NotImplementedError
 
     def refuse(self, unit: Unit, item: Any, error: FeedmillError, bad: list[Bad]) -> None:  # noqa: ARG002
-        """Enter an item that the output has refused in `bad`, or raise the error."""
+        """Add an item that the format cannot store to `bad`, or raise the error."""
         raise error
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is written: a format at a destination, plain data that every process is sent once.
+    """The output of a conversion: a format at a destination, as plain data that is sent to each process once.
 
     Attributes:
-        destination: path or URL; while an old result stays, that of the new one.
-        piece: whether the destination is one file: then outputs are pieces of it, and lie in the folder of the job.
+        destination: path or URL; of the staged result if an old one is replaced.
+        piece: whether the destination is one file. Then outputs are chunks of it in the work folder.
+        keeps_empty: whether an output without samples is kept.
     """
 
     destination: str
@@ -80,20 +88,22 @@ class Target:
     keeps_empty: ClassVar[bool] = False
 
     def path(self, unit: Unit) -> str:
-        """Return where the output of a unit lies in a destination that is a folder."""
+        """Return the path of a unit's output in a destination that is a folder."""
         raise NotImplementedError
 
     def output(self, store: Store, path: str, unit: Unit, extra: dict[str, Any]) -> AbstractContextManager[Add]:
-        """An output being written, which appears when the block ends without an error; `extra` is then what finishing
-        the dataset needs."""
+        """Return a context in which an output is written; it is published if the block ends without an error.
+
+        On exit, `extra` holds the data that `finish` needs.
+        """
         raise NotImplementedError
 
     def writes(self, units: Sequence[Unit]) -> tuple[Sequence[str], str]:
-        """Paths that may be there when writing is killed, and a regular expression of such paths (or nothing)."""
+        """Return the paths, and a regular expression of paths (or ""), that a killed conversion may leave behind."""
         return ([] if self.piece else [self.path(unit) for unit in units]), ""
 
     def finish(self, store: Store, units: Sequence[Unit], done: Sequence[Done]) -> list[str]:
-        """Make the destination whole of all its outputs; return its files, paths in the store."""
+        """Complete the destination from all outputs: join them, write the index. Return all files, as store paths."""
         raise NotImplementedError
 
     def read_back(self, written: Written) -> Hashed:
@@ -101,7 +111,7 @@ class Target:
         raise NotImplementedError
 
     def record(self, written: Written, number: int) -> str:  # noqa: ARG002
-        """Return how a sample of an output is called where that is not its key."""
+        """Return the name of a sample in messages, or "" to use its key."""
         return ""
 
 
@@ -110,21 +120,21 @@ class SampleTarget(Target):
     """A format whose reader is a `Dataset`.
 
     Attributes:
-        batch: samples to read at once.
+        batch: number of samples to read at once.
     """
 
     batch: int
 
     def reader(self, written: Written) -> tuple[Dataset, int]:
-        """Return what reads an output back, and the number of the output's first sample in it."""
+        """Return the dataset to read an output back from, and the number of the output's first sample in it."""
         return opened(self.destination, None), written.first
 
     def digest(self, sample: Sample) -> bytes:
-        """Return the hash of a sample that was read back."""
+        """Return the digest of a sample that was read back. 16 bytes."""
         raise NotImplementedError
 
     def digests(self, dataset: Dataset, samples: Sequence[Sample]) -> list[bytes]:  # noqa: ARG002
-        """Return the hashes of samples that were read back."""
+        """Return the digests of samples that were read back. 16 bytes each."""
         return [self.digest(sample) for sample in samples]
 
     def read_back(self, written: Written) -> Hashed:
@@ -140,7 +150,13 @@ class SampleTarget(Target):
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What every process needs: `folder` and `notes` are those of the job, on this machine's disk and as a URL."""
+    """Data that each process needs.
+
+    Attributes:
+        source, target: the input and output of the conversion.
+        folder: local path of the work folder.
+        notes: URL of the folder of hashes.
+    """
 
     source: Source
     target: Target
@@ -150,12 +166,12 @@ class Shared:
 
 @lru_cache(8)
 def opened(url: str, split: str | None) -> Dataset:
-    """Return a dataset, undecoded, once for each process."""
+    """Return a dataset, undecoded. It is opened once per process."""
     return open_raw(url, split=split)[0]
 
 
 def convert_unit(shared: Shared, unit: Unit) -> Done:
-    """Write one output, and keep the hashes of its samples."""
+    """Write one output and the hashes of its samples."""
     target = shared.target
     store: Store = LocalStore(shared.folder) if target.piece else open_store(target.destination)
     path = f"{unit.number:06d}{PIECE}" if target.piece else target.path(unit)
@@ -189,11 +205,11 @@ def _write(shared: Shared, store: Store, path: str, unit: Unit, done: Done, hash
             except (DataError, NotFound) as error:
                 source.refuse(unit, item, error, done.bad)
         if not hashes and not target.keeps_empty:
-            raise _Empty("all samples were refused")
+            raise _Empty("all samples were skipped")
 
 
 def check_unit(shared: Shared, written: Written) -> Different | None:
-    """Read an output back, and compare each sample with what was read from the source."""
+    """Read an output back and compare each sample with the source, by digest. Return the first difference, or None."""
     wanted = read_hashes(shared.notes, written.done.number)
     number = 0
     for hashes, keys in shared.target.read_back(written):
@@ -206,11 +222,11 @@ def check_unit(shared: Shared, written: Written) -> Different | None:
 
 
 def _compare(wanted: Hashes, hashes: Sequence[bytes]) -> int | None:
-    """Return the number of the first hash that differs, or that nothing is expected for."""
+    """Return the number of the first hash that differs or is beyond the expected ones; None if there is none."""
     if wanted.tobytes() == b"".join(hashes):
         return None
     return next(n for n, have in enumerate(hashes) if n >= len(wanted) or wanted[n].tobytes() != have)
 
 
 class _Empty(FeedmillError):
-    """Makes the store drop an output without samples."""
+    """Raised within `Target.output`, so that the store discards an output without samples."""

@@ -1,4 +1,4 @@
-"""VLA Foundry's tokenized text as documents: each sequence of token ids is one."""
+"""Read tokenized text of VLA Foundry as documents, one per sequence of token ids."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ _TENSOR = "input_ids.pth"
 
 
 def files_of(source: str) -> tuple[list[Any], int, frozenset[str]]:
-    """What tells this dataset from another, the number of its sequences, and the first sample's parts beside ids.
+    """Return the identity of a dataset, its number of sequences, and the parts of its first sample besides the ids.
 
-    Raises `DataError` if that sample holds no token ids.
+    Raises:
+        DataError: the first sample has no token ids.
     """
     dataset, _ = open_raw(source)
     first = dataset.read_raw([0]) if len(dataset) else []
@@ -33,20 +34,20 @@ def files_of(source: str) -> tuple[list[Any], int, frozenset[str]]:
 
 
 def name_of(source: str) -> str:
-    """Return a name for the file of all its sequences."""
+    """Return the name of the output file, without a suffix."""
     last = source.rstrip("/").rpartition("/")[2].removesuffix(".jsonl")
     return last if last and not last.startswith(".") else "tokens"
 
 
 def sequences_of(source: str, beside: Collection[str] = ()) -> Iterator[list[npt.NDArray[np.int64]]]:
-    """Yield the sequences, some at a time.
+    """Yield the sequences in batches. Each is int64[tokens].
 
     Args:
         source: a dataset of VLA Foundry.
-        beside: parts beside the ids that may be passed over.
+        beside: parts besides the ids, which are skipped.
 
     Raises:
-        DataError: a sample holds no token ids, or parts that were not announced as lost.
+        DataError: a sample has no token ids, or a part that is not in `beside` and so was not reported as lost.
     """
     dataset, _ = open_raw(source)
     for low in range(0, len(dataset), _BATCH):
@@ -55,7 +56,7 @@ def sequences_of(source: str, beside: Collection[str] = ()) -> Iterator[list[npt
 
 
 def _part(sample: Sample) -> str | None:
-    """Return the part that holds the ids: tensors go first, as where VLA Foundry's data is loaded."""
+    """Return the part that holds the ids. A tensor has precedence, as in VLA Foundry's own loader."""
     return next((name for name in (_TENSOR, "json.gz", "json") if name in sample), None)
 
 
@@ -78,7 +79,7 @@ def _ids(sample: Sample, beside: Collection[str]) -> npt.NDArray[np.int64]:
     except DataError as error:
         raise locate(error, sample.source, f"{sample.key}.{name}") from error
     if not isinstance(found, list) or not all(type(item) is int and 0 <= item < 2**32 for item in found):
-        raise _no_tokens(sample, "it is no list of token ids")
+        raise _no_tokens(sample, "it is not a list of token ids")
     return np.asarray(found, np.int64)
 
 
@@ -88,15 +89,15 @@ def _of_tensor(sample: Sample, found: Any) -> npt.NDArray[np.int64]:
         shape = f"{found.dtype}{list(found.shape)}" if isinstance(found, np.ndarray) else type(found).__name__
         raise _no_tokens(sample, f"{_TENSOR} is {shape}, not a list of integers")
     if len(found) and not 0 <= int(found.min()) <= int(found.max()) < 2**32:
-        raise _no_tokens(sample, f"{_TENSOR} has numbers that are no token ids")
+        raise _no_tokens(sample, f"{_TENSOR} has values outside the range of token ids, 0 to 2^32 - 1")
     return found.astype(np.int64)
 
 
 def _no_tokens(sample: Sample, why: str) -> DataError:
     return DataError(
-        f"this is no sequence of tokens: {why}",
+        f"the sample is not a sequence of tokens: {why}",
         file=sample.source.where,
         record=sample.key,
         kind="no-tokens",
-        fix="Only datasets of tokenized text become token files.",
+        fix="Only datasets of tokenized text can be converted to token files.",
     )

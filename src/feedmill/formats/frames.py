@@ -88,7 +88,7 @@ class _Video:
         self._stream = self._container.streams.video[0]
         self._stream.thread_type = "AUTO"
         self._decoding: Iterator[Any] | None = None
-        self._last: tuple[float, Any] | None = None  # the frame decoded last, which may be asked for again
+        self._last: tuple[float, Any] | None = None  # the last decoded frame, which may be requested again
         self._before: tuple[float, Any] | None = None
 
     def close(self) -> None:

@@ -22,11 +22,11 @@ from feedmill.storage.limits import DEEPEST, TOO_DEEP, check_nesting
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SAFE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 UNREADABLE = (yaml.YAMLError, RecursionError, ValueError, LookupError, TypeError, AttributeError)
-"""What building values raises: the readers of YAML's own types, as of ``!!int ""``, fail in many ways."""
+"""Errors that building values can raise: constructors of YAML types fail in many ways, for example on ``!!int ""``."""
 _WORDS = {"null": None, "~": None, "": None, "true": True, "yes": True, "false": False, "no": False}
 
 MOST_VALUES = 100_000
-"""What aliases may repeat: a long list of sources or samples needs none."""
+"""Maximum number of values that aliases may add. A long list of sources or samples uses no aliases."""
 
 Path = tuple[str | int, ...]
 
@@ -56,19 +56,21 @@ class Document:
         return self._lines.get(keys)
 
     def at(self, path: Sequence[str | int] = ()) -> str:
-        """``file:line`` of the entry at `path`, for error messages."""
+        """Return ``file:line`` of the entry at `path`, for error messages."""
         line = self.line(path)
         return f"{self.where}:{line}" if line else self.where
 
 
 def read_config(text: str | bytes, where: str) -> Document:
-    """Return a ``.json`` file by JSON's rules, any other by `read_yaml`'s. Raises `ConfigError`."""
+    """Parse a ``.json`` file as JSON, any other with `read_yaml`. Raises `ConfigError` if it is invalid."""
     if not where.endswith(".json"):
         return read_yaml(text, where)
     try:
         value = json.loads(text)
         check_nesting(value, where)
-        json.dumps(value, ensure_ascii=False).encode()  # an escape may give half of a character, which no file name is
+        json.dumps(
+            value, ensure_ascii=False
+        ).encode()  # rejects lone surrogates from escapes: file names cannot have them
         return Document(value, where)
     except json.JSONDecodeError as error:
         raise ConfigError(f"not JSON: {error.msg}", file=f"{where}:{error.lineno}", fix="Fix this line.") from None
@@ -77,10 +79,10 @@ def read_config(text: str | bytes, where: str) -> Document:
 
 
 def read_yaml(text: str | bytes, where: str) -> Document:
-    """Parse one YAML document by Energon's rules; an empty file is None.
+    """Parse one YAML document by Energon's rules; the value of an empty file is None.
 
     Raises:
-        ConfigError: a syntax error, an anchor or alias, a key given twice, or several documents; names file and line.
+        ConfigError: a syntax error, an anchor or alias, a duplicate key, or several documents; names file and line.
     """
     try:
         return _Builder(where).build(yaml.parse(text, Loader=_LOADER))
@@ -89,7 +91,7 @@ def read_yaml(text: str | bytes, where: str) -> Document:
         raise ConfigError(
             f"not YAML: {error.problem or error.context}",
             file=f"{where}:{mark.line + 1}" if mark else where,
-            fix="Fix this line; text with ': ', '#', braces or brackets needs quotes.",
+            fix="Fix this line. Text with ': ', '#', braces or brackets needs quotes.",
         ) from None
     except (yaml.YAMLError, ValueError) as error:  # not UTF-8, or numbers of thousands of digits
         raise ConfigError(f"not YAML: {error}", file=where, fix="Save the file as UTF-8 text.") from None
@@ -112,8 +114,8 @@ def compose(text: str | bytes, where: str, loader: Any = _SAFE) -> yaml.Node | N
     """Return the nodes of a document after checking depth and aliases; None for an empty document.
 
     Raises:
-        yaml.YAMLError, ValueError: it is no YAML.
-        ConfigError: it is nested deeper than `DEEPEST`, or aliases in it unfold to more than `MOST_VALUES`.
+        yaml.YAMLError, ValueError: the text is not valid YAML.
+        ConfigError: it is nested deeper than `DEEPEST`, or its aliases expand to more than `MOST_VALUES` values.
     """
     depth = 0
     for event in yaml.parse(text, _SAFE):  # events come without recursion, nodes with it
@@ -198,7 +200,7 @@ class _Builder:
         self.where = where
         self.lines: dict[Path, int] = {}
         self.stack: list[tuple[Any, Path]] = []
-        self.pending: tuple[str, int] | None = None  # the key that waits for its value
+        self.pending: tuple[str, int] | None = None  # key and line of the entry whose value is next
         self.root: Any = None
 
     def build(self, events: Iterator[Any]) -> Document:
@@ -220,7 +222,7 @@ class _Builder:
 
     def _scalar(self, event: Any) -> None:
         if event.anchor:
-            raise self._error(event, f"the anchor &{event.anchor} is not supported", "Take it out.")
+            raise self._error(event, f"the anchor &{event.anchor} is not supported", "Remove it.")
         if self.stack and isinstance(self.stack[-1][0], dict) and self.pending is None:
             self._key(event)
             return
@@ -231,14 +233,14 @@ class _Builder:
         mapping, path = self.stack[-1]
         if event.value in mapping:
             first = self.lines[(*path, event.value)]
-            raise self._error(event, f"the key {event.value!r} stands here and in line {first}", "Keep one of them.")
+            raise self._error(event, f"duplicate key {event.value!r}: it is also in line {first}", "Keep one of them.")
         self.pending = (event.value, event.start_mark.line + 1)
 
     def _open(self, event: Any, container: Any) -> None:
         if event.anchor:
-            raise self._error(event, f"the anchor &{event.anchor} is not supported", "Take it out.")
+            raise self._error(event, f"the anchor &{event.anchor} is not supported", "Remove it.")
         if self.stack and isinstance(self.stack[-1][0], dict) and self.pending is None:
-            raise self._error(event, "a key that is itself a mapping or list", "Put text with braces in quotes.")
+            raise self._error(event, "a key is a mapping or list: expected text", "Quote text with braces.")
         if len(self.stack) >= DEEPEST:
             raise self._error(event, TOO_DEEP, "Check the brackets.")
         self.stack.append((container, self._place(event, container)))

@@ -103,8 +103,8 @@ def test_a_pattern_without_files_is_a_warning_while_another_has_some(tmp_path: P
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["untag"], "no command 'untag'"),
-        (["--verbose", "tag"], "no option before the command"),
+        (["untag"], "unknown command 'untag'"),
+        (["--verbose", "tag"], "before the command"),
         (["tag", "--doc", "x"], "--doc"),
         (["-c", "no.yaml", "tag"], "no.yaml"),
     ],

@@ -443,7 +443,7 @@ def test_what_has_no_effect_is_said() -> None:
         def build_train_datasets(self, **_: Any) -> Any:
             raise AssertionError
 
-    with pytest.raises(ConfigError, match=r"Building\.build_train_datasets is not called"):
+    with pytest.raises(ConfigError, match=r"Building\.build_train_datasets is unsupported"):
         train(Building())
 
 
@@ -505,7 +505,7 @@ def test_metadatasets() -> None:
         train(None, path=META / "join.yaml")
     with pytest.raises(ConfigError, match="dataset_config applies to a single prepared folder only"):
         train(None, path=META / "blend.yaml", dataset_config="x.yaml")
-    with pytest.raises(ConfigError, match="'colour' is unknown"):
+    with pytest.raises(ConfigError, match="unknown argument 'colour'"):
         train(None, colour=3)
     with pytest.raises(NotFound, match="no split 'dev'"):
         train(None, split_part="dev")
@@ -540,7 +540,7 @@ def test_decoding_options_and_configs() -> None:
 def test_worker_configs() -> None:
     assert WorkerConfig.default_worker_config(3) == config(workers=3) and config() != config(1, 2)
     assert config().global_rank() == 0
-    with pytest.raises(ConfigError, match="not the dataset's"):
+    with pytest.raises(ConfigError, match="differs from that of the dataset"):
         get_loader(train(None), worker_config=config(1, 2))
     with pytest.warns(DeprecationWarning):
         get_loader(train(None), worker_config=config())

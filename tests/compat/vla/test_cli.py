@@ -84,7 +84,7 @@ def test_a_manifest_that_lies_is_one_message(robotics: Path) -> None:
 
 
 def test_a_plan_of_no_run_is_one_message() -> None:
-    assert "error: no run is named" in run("vla", "plan", status=1)
+    assert "error: no run is given" in run("vla", "plan", status=1)
     assert "Name the file first" in run("vla", "plan", "--data.seed", 3, "run.yaml", status=1)
 
 
@@ -96,4 +96,4 @@ def test_a_plan_of_no_run_is_one_message() -> None:
     ],
 )  # fmt: skip
 def test_settings_that_are_no_counts_are_one_message(words: tuple[str, str]) -> None:
-    assert f"{words[0][2:]} is " in run("vla", "plan", *words, status=1)
+    assert f"{words[0][2:]} must be" in run("vla", "plan", *words, status=1)

@@ -40,5 +40,5 @@ def test_batches_are_the_recorded_ones(number: int) -> None:
     )
     second = next(again.windows())
     assert [b["__key__"] for b in again.batches(second, 0)] == [b["__key__"] for b in order.batches(windows[1], 0)]
-    with pytest.raises(ConfigError, match="no rank 9"):
+    with pytest.raises(ConfigError, match="rank 9 is not"):
         next(order.batches(second, 9))

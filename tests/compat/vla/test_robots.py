@@ -123,7 +123,7 @@ def test_a_run_without_cameras_says_so(robots: Path, caplog: pytest.LogCaptureFi
     (robots / "preprocessing_config.yaml").unlink()
     run = VlaRun(config(robots))
     (note,) = run.notes
-    assert "no camera is known" in note
+    assert "no cameras" in note
     with caplog.at_level(logging.WARNING, logger="feedmill"):
         assert "pixel_values" not in next(iter(run.loader()))
     assert note in caplog.text
@@ -187,7 +187,7 @@ def test_images_of_unlike_sizes_need_a_size(tmp_path: Path) -> None:
 
 
 def test_a_size_is_a_number_of_pixels() -> None:
-    with pytest.raises(ConfigError, match=r"data\.image_size is 0"):
+    with pytest.raises(ConfigError, match=r"data\.image_size must be a whole number of at least 1, found 0"):
         VlaRun(config(image_size=0))
 
 

@@ -104,7 +104,7 @@ def test_what_is_written_is_read(tmp_path_factory, found, form) -> None:
     try:
         (folder / "m.jsonl").write_bytes(manifest_text(given, form))
     except ConfigError as error:
-        assert "another would be meant" in str(error) and form == "code"
+        assert "that of another shard" in str(error) and form == "code"
         return
     again = read_rows(open_store(folder), "m.jsonl")
     assert [(shard_path(row.shard, ""), row.samples) for row in again] == [tuple(row) for row in given]
@@ -146,7 +146,7 @@ def test_carriage_returns_and_further_keys_pass(tmp_path: Path) -> None:
     (tmp_path / "manifest.jsonl").write_bytes(b'{"shard": "shards/s-0", "num_sequences": 3, "x": [1]}\r\n')
     assert len(fm.open(tmp_path)) == 3
     (tmp_path / "manifest.jsonl").write_bytes(b"")
-    assert next(str(one) for one in each_row(open_store(tmp_path), "manifest.jsonl")).count("has no line")
+    assert next(str(one) for one in each_row(open_store(tmp_path), "manifest.jsonl")).count("the manifest is empty")
 
 
 def test_a_cut_tar_is_an_error_that_names_it(tmp_path: Path) -> None:

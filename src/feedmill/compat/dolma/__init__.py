@@ -1,1 +1,1 @@
-"""Dolma's command line over Feedmill's rooms."""
+"""Dolma's command line, implemented with Feedmill."""

@@ -1,10 +1,10 @@
-"""``feedmill dolma ...``: the commands, configuration files and options of Dolma 1.2, over Feedmill.
+"""Implement ``feedmill dolma ...``: the commands, configuration files and options of Dolma 1.2.
 
-What is written is Dolma's byte for byte, after decompression; its known defects are fixed unless ``--exact`` asks
-for them. docs/migration/dolma.md lists the differences.
+Decompressed outputs equal Dolma's byte for byte. Its known defects are fixed unless ``--exact`` is given.
+docs/migration/dolma.md lists the differences.
 
-A command is one row in `COMMANDS`: a module of this folder with a `Schema` and a function that is given the options'
-words, the configuration file, and whether ``--exact`` was asked for.
+Each entry of `COMMANDS` names a module of this folder with a `Schema`, and a function that takes the arguments, the
+configuration file, and whether ``--exact`` was given.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from feedmill.errors import ConfigError
 
 
 class Command(NamedTuple):
-    """Where a command lives: module, function, schema; and its line in the help."""
+    """A command: its module, the names of its function and schema there, and its line in the help."""
 
     module: str
     function: str
@@ -33,7 +33,7 @@ COMMANDS = {
     "list": Command("feedmill.compat.dolma.tag", "list_", "LIST_SCHEMA", "Show the taggers."),
     "tokens": Command("feedmill.compat.dolma.tokens", "tokens", "SCHEMA", "Write token files."),
     "stat": Command("feedmill.compat.dolma.stat", "stat", "SCHEMA", "Show the distributions of attributes."),
-    "dedupe": Command("feedmill.compat.dolma.dedupe", "dedupe", "SCHEMA", "Mark what occurred before."),
+    "dedupe": Command("feedmill.compat.dolma.dedupe", "dedupe", "SCHEMA", "Mark duplicates in attributes."),
     "mix": Command("feedmill.compat.dolma.mix", "mix", "SCHEMA", "Filter documents by their attributes."),
 }
 
@@ -46,7 +46,7 @@ app = new_app()
     add_help_option=False,
 )
 def dolma(context: typer.Context) -> None:
-    """Dolma's command line: the same configuration, the same files."""
+    """Dolma's command line: the same configuration and the same output files."""
     words = list(context.args)
     file, exact = None, False
     while words and words[0].startswith("-") and words[0] not in ("-h", "--help"):
@@ -58,16 +58,18 @@ def dolma(context: typer.Context) -> None:
             file = value if equals else words.pop(0)
         else:
             raise ConfigError(
-                f"{word!r} is no option before the command", kind="unknown-option", fix="Known: --config FILE, --exact."
+                f"unknown option {word!r} before the command",
+                kind="unknown-option",
+                fix="Options before the command are --config FILE and --exact.",
             )
     if not words or words[0] in ("-h", "--help"):
         _help()
         return
     name = words.pop(0)
     if name not in COMMANDS:
-        raise ConfigError(f"there is no command {name!r}", kind="unknown-command", fix=f"Use {', '.join(COMMANDS)}.")
+        raise ConfigError(f"unknown command {name!r}", kind="unknown-command", fix=f"Use {', '.join(COMMANDS)}.")
     command = COMMANDS[name]
-    # Dolma takes the configuration before the command only; behind it does no harm.
+    # Dolma accepts these options only before the command; accepting them after it is harmless.
     while words and words[0] in ("-c", "--config", "--exact"):
         word = words.pop(0)
         exact, file = (True, file) if word == "--exact" else (exact, words.pop(0) if words else file)

@@ -1,8 +1,8 @@
-"""Dolma's configuration: one YAML or JSON file, options with dotted names over it, and interpolation.
+"""Parse Dolma's configuration: a YAML or JSON file, options with dotted names that override it, and interpolation.
 
-A command says what it understands as a `Schema`: from dotted names to the kind of value. What a file or an option
-holds beyond that is an error with a hint, as is a value of the wrong kind. Interpolation: ``${other.key}``,
-``${oc.env:NAME}`` (with ``,default``), ``${d.glob:PATTERN}``, ``${d.processes:N}``, ``${d.cache:PATH}``.
+Each command declares its keys as a `Schema`: dotted name -> kind of value. An unknown key or a value of the wrong kind
+is an error with a hint. Interpolation: ``${other.key}``, ``${oc.env:NAME}`` (with ``,default``), ``${d.glob:PATTERN}``,
+``${d.processes:N}``, ``${d.cache:PATH}``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from feedmill.storage.limits import check_nesting
 
 TEXT, WHOLE, NUMBER, FLAG, TEXTS, TREE = "a text", "a whole number", "a number", "true or false", "a list", "a tree"
 REQUIRED: Any = object()
-"""As a default: the value must be given."""
+"""Default of a required key."""
 
 _DEEPEST = 16
 _LONGEST = 1 << 20
@@ -35,9 +35,9 @@ _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no"
 
 @dataclass(frozen=True)
 class Key:
-    """One entry of a schema: its kind (one of the above), its default, and its line in the help.
+    """An entry of a schema: the kind of value (one of the above), its default, and its line in the help.
 
-    A `TREE` is taken from the file as it is and has no option.
+    A `TREE` is used as the file has it, and has no option.
     """
 
     kind: str
@@ -49,10 +49,16 @@ Schema = Mapping[str, Key]
 
 
 def configure(arguments: Sequence[str], file: str | None, schema: Schema) -> dict[str, Any]:
-    """The value of every key of the schema: its default, what the file says, what the options say, the last wins.
+    """Return the value of each key of the schema. Options override the file, and the file overrides defaults.
+
+    Args:
+        arguments: the arguments of the command line.
+        file: path or URL of the configuration file, or None.
+        schema: the keys of the command.
 
     Raises:
-        ConfigError: the file cannot be read, a key is unknown, a value is of another kind, a required one is missing.
+        ConfigError: the file cannot be read, a key is unknown, a value has the wrong kind, or a required key is
+            missing.
     """
     given: dict[str, Any] = {}
     origins: dict[str, str] = {}
@@ -70,7 +76,7 @@ def configure(arguments: Sequence[str], file: str | None, schema: Schema) -> dic
                 f"{name!r} is missing",
                 file=file,
                 kind="missing-option",
-                fix=f"Give it with --{name} or in a configuration file.",
+                fix=f"Set it with --{name} or in a configuration file.",
             )
         else:
             values[name] = list(key.default) if isinstance(key.default, list | tuple) else key.default
@@ -78,7 +84,7 @@ def configure(arguments: Sequence[str], file: str | None, schema: Schema) -> dic
 
 
 def shown(values: Mapping[str, Any], file: str | None = None) -> str:
-    """Return the configuration with sorted keys, in the language of its file: JSON or, by default, YAML."""
+    """Return the configuration as text with sorted keys: JSON if its file is JSON, otherwise YAML."""
     tree: dict[str, Any] = {}
     for name, value in values.items():
         *parents, last = name.split(".")
@@ -87,7 +93,7 @@ def shown(values: Mapping[str, Any], file: str | None = None) -> str:
             at = at.setdefault(parent, {})
         at[last] = value
     if _is_json(file):
-        with contextlib.suppress(orjson.JSONEncodeError):  # JSON has no whole numbers beyond 64 bits here
+        with contextlib.suppress(orjson.JSONEncodeError):  # orjson cannot write integers beyond 64 bits
             return orjson.dumps(tree, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS).decode()
     import yaml
 
@@ -95,7 +101,7 @@ def shown(values: Mapping[str, Any], file: str | None = None) -> str:
 
 
 def help_text(schema: Schema) -> str:
-    """One line for each option."""
+    """Return the help, one line per option."""
     lines = []
     for name, key in schema.items():
         if key.kind == TREE:
@@ -109,11 +115,11 @@ def _read(file: str) -> Any:
     folder, name = split_url(file)
     data = open_store(folder).read(name)
     if _is_json(file):
-        with contextlib.suppress(orjson.JSONDecodeError):  # then it may still be YAML, which also says what is wrong
+        with contextlib.suppress(orjson.JSONDecodeError):  # fall back to YAML, whose errors have a line
             tree = orjson.loads(data) or {}
             check_nesting(tree, file)
             return tree
-    import yaml  # takes as long to import as a short command has to spare
+    import yaml  # imported here, as it is slow to import
 
     from feedmill.formats import yamls
 
@@ -124,12 +130,12 @@ def _read(file: str) -> Any:
         mark = getattr(error, "problem_mark", None)
         where = f"{file}:{mark.line + 1}" if mark else file
         raise ConfigError(
-            f"this is neither YAML nor JSON ({getattr(error, 'problem', error)})", file=where, fix="Fix this line."
+            f"the file is neither YAML nor JSON ({getattr(error, 'problem', error)})", file=where, fix="Fix this line."
         ) from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"this is not text ({error.reason})", file=file, fix="Give a YAML or JSON file.") from None
+        raise ConfigError(f"the file is not text ({error.reason})", file=file, fix="Use a YAML or JSON file.") from None
     except yamls.UNREADABLE as error:
-        raise ConfigError(f"this is neither YAML nor JSON ({error})", file=file, fix="Fix the file.") from None
+        raise ConfigError(f"the file is neither YAML nor JSON ({error})", file=file, fix="Fix the file.") from None
 
 
 def _is_json(file: str | None) -> bool:
@@ -137,7 +143,7 @@ def _is_json(file: str | None) -> bool:
 
 
 def _flattened(tree: Any, schema: Schema, file: str, path: str = "") -> list[tuple[str, Any]]:
-    """Return the entries of a file by their dotted names."""
+    """Return the entries of a file as pairs of dotted name and value."""
     if path in schema:
         return [(path, tree)]
     parents = {name[:i] for name in schema for i, c in enumerate(name) if c == "."} | {""}
@@ -145,7 +151,7 @@ def _flattened(tree: Any, schema: Schema, file: str, path: str = "") -> list[tup
         near = difflib.get_close_matches(path, schema, 1)
         hint = f"Did you mean {near[0]!r}? " if near else ""
         raise ConfigError(
-            f"there is no option {path!r}", file=file, kind="unknown-option", fix=f"{hint}Known: {', '.join(schema)}."
+            f"unknown option {path!r}", file=file, kind="unknown-option", fix=f"{hint}Options are {', '.join(schema)}."
         )
     if tree is None:
         return []
@@ -166,7 +172,11 @@ def _options(arguments: Sequence[str], schema: Schema) -> list[tuple[str, Any]]:
         word = rest.pop(0)
         name, equals, value = word.removeprefix("--").partition("=")
         if not word.startswith("--"):
-            raise ConfigError(f"nothing is known to do with {word!r}", kind="unknown-option", fix="Name an option.")
+            raise ConfigError(
+                f"unexpected argument {word!r}: an option must begin with --",
+                kind="unknown-option",
+                fix="See --help for the options.",
+            )
         if name.startswith("no-") and schema.get(name[3:], Key(TEXT)).kind == FLAG:
             found.append((name[3:], False))
             continue
@@ -175,7 +185,7 @@ def _options(arguments: Sequence[str], schema: Schema) -> list[tuple[str, Any]]:
             near = difflib.get_close_matches(name, schema, 1)
             hint = f"Did you mean --{near[0]}? " if near else ""
             raise ConfigError(
-                f"there is no option --{name}", kind="unknown-option", fix=f"{hint}--help shows all of them."
+                f"unknown option --{name}", kind="unknown-option", fix=f"{hint}See --help for the options."
             )
         if equals:
             found.append((name, [value] if kind == TEXTS else value))
@@ -187,14 +197,14 @@ def _options(arguments: Sequence[str], schema: Schema) -> list[tuple[str, Any]]:
                 values.append(rest.pop(0))
             found.append((name, values))
         elif not rest or rest[0].startswith("--"):
-            raise ConfigError(f"--{name} needs {kind}", kind="missing-option", fix="Write it behind the option.")
+            raise ConfigError(f"--{name} requires {kind}", kind="missing-option", fix="Write it after the option.")
         else:
             found.append((name, rest.pop(0)))
     return found
 
 
 def _resolved(value: Any, given: Mapping[str, Any], schema: Schema, depth: int = 0) -> Any:
-    """Return the value with everything in ``${}`` put in its place."""
+    """Return the value with each ``${}`` replaced by what it refers to."""
     if isinstance(value, dict):
         return {key: _resolved(inner, given, schema, depth) for key, inner in value.items()}
     if isinstance(value, list):
@@ -206,13 +216,15 @@ def _resolved(value: Any, given: Mapping[str, Any], schema: Schema, depth: int =
     if not isinstance(value, str) or "${" not in value:
         return value
     if depth > _DEEPEST or len(value) > _LONGEST:  # each step may double it
-        raise ConfigError(f"{value[:200]!r} leads back to itself", kind="bad-interpolation", fix="Break the circle.")
+        raise ConfigError(
+            f"circular interpolation in {value[:200]!r}", kind="bad-interpolation", fix="Remove the cycle."
+        )
     whole = _PLACE.fullmatch(value)
     if whole:
         return _resolved(_looked_up(whole[1], given, schema), given, schema, depth + 1)
     new = _PLACE.sub(lambda match: str(_looked_up(match[1], given, schema)), value)
     if new == value:
-        raise ConfigError(f"{value!r} has a ${{ without its end", kind="bad-interpolation", fix="Add the brace.")
+        raise ConfigError(f"{value!r} has a ${{ without a closing brace", kind="bad-interpolation", fix="Add it.")
     return _resolved(new, given, schema, depth + 1)
 
 
@@ -223,7 +235,7 @@ def _looked_up(text: str, given: Mapping[str, Any], schema: Schema) -> Any:
     if name == "oc.env":
         variable, comma, default = argument.partition(",")
         if variable.strip() not in os.environ and not comma:
-            raise ConfigError(f"the environment has no {variable}", kind="bad-interpolation", fix="Set it.")
+            raise ConfigError(f"environment variable {variable} is not set", kind="bad-interpolation", fix="Set it.")
         return os.environ.get(variable.strip(), default.strip())
     if name == "d.glob":
         found = sorted(glob.glob(argument, recursive=True))
@@ -234,10 +246,10 @@ def _looked_up(text: str, given: Mapping[str, Any], schema: Schema) -> Any:
         return max(1, available_cores() - int(_converted(argument or "0", Key(WHOLE), text)))
     if name == "d.cache":
         if "://" in argument:
-            raise ConfigError("files are not downloaded", file=argument, fix="Download it, and give its path.")
+            raise ConfigError("files are not downloaded", file=argument, fix="Download the file, and use its path.")
         return argument
     raise ConfigError(
-        f"nothing is known of ${{{text}}}",
+        f"unknown interpolation ${{{text}}}",
         kind="bad-interpolation",
         fix="Use another key, oc.env, d.glob, d.processes or d.cache.",
     )
@@ -251,11 +263,17 @@ def _referred(name: str, given: Mapping[str, Any], schema: Schema) -> Any:
     below = {key[len(name) + 1 :]: value for key, value in given.items() if key.startswith(f"{name}.")}
     if below:
         return below
-    raise ConfigError(f"${{{name}}} refers to nothing", kind="bad-interpolation", fix="Name a key of the file.")
+    raise ConfigError(
+        f"${{{name}}} refers to an unknown key", kind="bad-interpolation", fix="Use a key of the configuration."
+    )
 
 
 def _converted(value: Any, key: Key, where: str) -> Any:
-    """Return the value as the key's kind; None if nothing is its default, or for a text. Raises `ConfigError`."""
+    """Return the value as the key's kind. None is valid if it is the default, or for a text or tree with a default.
+
+    Raises:
+        ConfigError: the value is of another kind.
+    """
     kind = key.kind
     nothing = key.default is None or (kind in (TEXT, TREE) and key.default is not REQUIRED)
     try:
@@ -273,4 +291,4 @@ def _converted(value: Any, key: Key, where: str) -> Any:
             return float(value)
     except (TypeError, ValueError, KeyError, OverflowError):
         pass
-    raise ConfigError(f"{kind} was expected, found {value!r}", file=where, kind="bad-value", fix="Change the value.")
+    raise ConfigError(f"expected {kind}, found {value!r}", file=where, kind="bad-value", fix="Change the value.")

@@ -1,4 +1,4 @@
-"""``feedmill dolma dedupe``: Dolma's options; the same attributes and the same filter as its run with one process."""
+"""Implement ``feedmill dolma dedupe``: the attributes and filter equal those of Dolma with one process."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from feedmill.compat.dolma.config import FLAG, NUMBER, REQUIRED, TEXT, TEXTS, WH
 
 SCHEMA = {
     "documents": Key(TEXTS, [], "patterns of document files"),
-    "dedupe.name": Key(TEXT, None, "name of the attribute set; by default that of the attribute"),
+    "dedupe.name": Key(TEXT, None, "name of the attribute set; by default the attribute's name"),
     "dedupe.documents.attribute_name": Key(TEXT, None, "compare documents, and write this attribute"),
     "dedupe.documents.key": Key(TEXT, None, "JSONPath of the text that documents are compared by"),
     "dedupe.paragraphs.attribute_name": Key(TEXT, None, "compare paragraphs, and write this attribute"),
-    "dedupe.paragraphs.paragraph_separator": Key(TEXT, "\n", "what lies between paragraphs"),
+    "dedupe.paragraphs.paragraph_separator": Key(TEXT, "\n", "separator of paragraphs"),
     "dedupe.paragraphs.by_ngram.ngram_length": Key(WHOLE, 0, "words of an n-gram; 0 for whole paragraphs"),
     "dedupe.paragraphs.by_ngram.stride": Key(WHOLE, 0, "words from one n-gram to the next"),
-    "dedupe.paragraphs.by_ngram.overlap_threshold": Key(NUMBER, 1.0, "share of n-grams from which to mark"),
-    "dedupe.paragraphs.by_ngram.skip_short_paragraphs": Key(FLAG, False, "leave alone what has fewer than 2 n-grams"),
-    "dedupe.skip_empty": Key(FLAG, False, "leave blank texts alone"),
-    "dedupe.min_length": Key(WHOLE, 0, "leave shorter texts alone"),
-    "dedupe.min_words": Key(WHOLE, 0, "leave texts of fewer words alone"),
-    "dedupe.num_partitions": Key(WHOLE, 1, "divide keys or files into this many parts"),
-    "dedupe.partition_index": Key(WHOLE, 0, "the part of this run"),
-    "dedupe.file_partition": Key(FLAG, False, "divide files too"),
-    "dedupe.document_dir": Key(TEXT, "documents", "the folder that documents are in"),
-    "bloom_filter.file": Key(TEXT, REQUIRED, "the filter; made where it does not exist"),
-    "bloom_filter.read_only": Key(FLAG, REQUIRED, "look up only"),
-    "bloom_filter.size_in_bytes": Key(WHOLE, 0, "size of a new filter"),
-    "bloom_filter.estimated_doc_count": Key(WHOLE, 0, "keys that a new filter is to hold"),
-    "bloom_filter.desired_false_positive_rate": Key(NUMBER, 0.0, "where no size is given"),
+    "dedupe.paragraphs.by_ngram.overlap_threshold": Key(NUMBER, 1.0, "mark from this fraction of seen n-grams"),
+    "dedupe.paragraphs.by_ngram.skip_short_paragraphs": Key(FLAG, False, "ignore paragraphs with fewer than 2 n-grams"),
+    "dedupe.skip_empty": Key(FLAG, False, "ignore blank texts"),
+    "dedupe.min_length": Key(WHOLE, 0, "ignore shorter texts"),
+    "dedupe.min_words": Key(WHOLE, 0, "ignore texts with fewer words"),
+    "dedupe.num_partitions": Key(WHOLE, 1, "number of partitions of keys or files"),
+    "dedupe.partition_index": Key(WHOLE, 0, "partition of this run"),
+    "dedupe.file_partition": Key(FLAG, False, "partition the files too"),
+    "dedupe.document_dir": Key(TEXT, "documents", "name of the folder that holds the documents"),
+    "bloom_filter.file": Key(TEXT, REQUIRED, "file of the filter; created if missing"),
+    "bloom_filter.read_only": Key(FLAG, REQUIRED, "look up only; do not add to the filter"),
+    "bloom_filter.size_in_bytes": Key(WHOLE, 0, "size of a new filter in bytes"),
+    "bloom_filter.estimated_doc_count": Key(WHOLE, 0, "expected number of keys of a new filter"),
+    "bloom_filter.desired_false_positive_rate": Key(NUMBER, 0.0, "false-positive rate of a new filter without a size"),
     "processes": Key(WHOLE, 1, "threads that read and hash"),
-    "compression.input": Key(TEXT, None, "gz, zst, or empty for none; by default what names say"),
-    "compression.output": Key(TEXT, None, "likewise; by default that of the input"),
-    "is_s3_volume": Key(FLAG, False, "accepted; outputs are whole in any case"),
-    "work_dir.input": Key(TEXT, None, "accepted; nothing is kept there"),
-    "work_dir.output": Key(TEXT, None, "accepted; records lie beside the attributes"),
+    "compression.input": Key(TEXT, None, "gz, zst, or empty for none; by default from file names"),
+    "compression.output": Key(TEXT, None, "likewise; by default as the input"),
+    "is_s3_volume": Key(FLAG, False, "accepted; outputs are always complete"),
+    "work_dir.input": Key(TEXT, None, "accepted; unused"),
+    "work_dir.output": Key(TEXT, None, "accepted; the journal is beside the attributes"),
     "dryrun": Key(FLAG, False, "print the configuration and stop"),
 }
 
@@ -64,7 +64,7 @@ def dedupe(arguments: Sequence[str], file: str | None, exact: bool) -> None:
 
 
 def read_options(values: dict[str, Any], exact: bool) -> tuple[Any, Any]:
-    """Dolma's options as ours."""
+    """Return Feedmill's options for Dolma's: `DedupeOptions` and `BloomOptions`."""
     from feedmill.curation.dedupe.job import BloomOptions
     from feedmill.curation.dedupe.options import DOCUMENTS, PARAGRAPHS, DedupeOptions
     from feedmill.errors import ConfigError
@@ -76,12 +76,12 @@ def read_options(values: dict[str, Any], exact: bool) -> tuple[Any, Any]:
         raise ConfigError(
             "neither dedupe.documents.attribute_name nor dedupe.paragraphs.attribute_name is given",
             kind="missing-option",
-            fix="Give one of them: it says what is compared.",
+            fix="Set one of them, to compare documents or paragraphs.",
         )
     if unit == DOCUMENTS and not values["dedupe.documents.key"]:
         raise ConfigError("dedupe.documents.key is missing", kind="missing-option", fix="For example '$.text'.")
     if not exact and unit == DOCUMENTS and values["dedupe.paragraphs.attribute_name"]:
-        raise ConfigError("both dedupe.documents and dedupe.paragraphs are given", fix="Run them one after the other.")
+        raise ConfigError("both dedupe.documents and dedupe.paragraphs are given", fix="Run one after the other.")
     parts, part = values["dedupe.num_partitions"], values["dedupe.partition_index"]
     suffix = f"_{part}" if parts > 1 else ""
     ngram = "dedupe.paragraphs.by_ngram."

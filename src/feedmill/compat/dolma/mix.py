@@ -1,4 +1,4 @@
-"""``feedmill dolma mix``: Dolma's configuration; the same outputs."""
+"""Implement ``feedmill dolma mix``: Dolma's configuration and the same outputs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import typer
 from feedmill.compat.dolma.config import FLAG, TEXT, TREE, WHOLE, Key, configure, shown
 
 SCHEMA = {
-    "streams": Key(TREE, [], "what is mixed; in the configuration file only"),
-    "processes": Key(WHOLE, 1, "processes; each works on an output at a time"),
-    "shuffle": Key(FLAG, True, "gather inputs into outputs of a size; otherwise one for each (nothing is shuffled)"),
-    "work_dir.input": Key(TEXT, None, "accepted; nothing is kept there"),
-    "work_dir.output": Key(TEXT, None, "accepted; outputs are whole in any case"),
-    "allow_stale": Key(FLAG, False, "use attributes that were made of other documents (new)"),
-    "allow_missing": Key(FLAG, False, "attributes may be in no row, attribute files may be missing (new)"),
+    "streams": Key(TREE, [], "streams to mix; in the configuration file only"),
+    "processes": Key(WHOLE, 1, "number of processes; each writes one output at a time"),
+    "shuffle": Key(FLAG, True, "merge inputs to outputs of limited size; else one output per input. No shuffling"),
+    "work_dir.input": Key(TEXT, None, "accepted; unused"),
+    "work_dir.output": Key(TEXT, None, "accepted; outputs are always complete"),
+    "allow_stale": Key(FLAG, False, "use attributes that were computed from other documents (new)"),
+    "allow_missing": Key(FLAG, False, "allow attributes that no row has, and missing attribute files (new)"),
     "dryrun": Key(FLAG, False, "print the configuration and stop"),
 }
 

@@ -1,4 +1,4 @@
-"""Patterns as Dolma takes them: one without files is worth a warning, all without files are an error."""
+"""Expand patterns as Dolma does: a pattern without files is a warning, no files at all are an error."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def with_files(patterns: Sequence[str]) -> dict[str, list[DocumentFile]]:
-    """Return the patterns that have files, with their files; the others are warned of.
+    """Return pattern -> files for the patterns that match files, and warn of the others.
 
     Raises:
-        NotFound: none has files.
+        NotFound: no files match any pattern.
     """
     from feedmill.documents.find import find_documents
 

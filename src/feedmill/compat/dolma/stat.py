@@ -1,4 +1,4 @@
-"""``feedmill dolma stat``: Dolma's summaries of attributes."""
+"""Implement ``feedmill dolma stat``: Dolma's summaries of attributes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from feedmill.errors import ConfigError
 
 SCHEMA = {
     "attributes": Key(TEXTS, [], "patterns of attribute files"),
-    "report": Key(TEXT, None, "a folder for summaries.jsonl.gz"),
-    "bins": Key(WHOLE, 1000, "bins of a histogram, at most"),
-    "processes": Key(WHOLE, 1, "processes; each works on a file at a time"),
-    "seed": Key(WHOLE, 0, "accepted; nothing is left to chance"),
+    "report": Key(TEXT, None, "folder for summaries.jsonl.gz"),
+    "bins": Key(WHOLE, 1000, "maximum number of bins of a histogram"),
+    "processes": Key(WHOLE, 1, "number of processes; each reads one file at a time"),
+    "seed": Key(WHOLE, 0, "accepted; nothing is random"),
     "total": Key(FLAG, False, "show the sum and the count of all values"),
-    "regex": Key(TEXT, None, "attributes in whose names it is found"),
-    "debug": Key(FLAG, False, "work in this process"),
-    "work_dir.input": Key(TEXT, None, "accepted; nothing is kept there"),
-    "work_dir.output": Key(TEXT, None, "accepted; nothing is kept there"),
+    "regex": Key(TEXT, None, "only attributes whose names match"),
+    "debug": Key(FLAG, False, "use only this process"),
+    "work_dir.input": Key(TEXT, None, "accepted; unused"),
+    "work_dir.output": Key(TEXT, None, "accepted; unused"),
 }
 
 
@@ -33,7 +33,7 @@ def stat(arguments: Sequence[str], file: str | None, exact: bool) -> None:
     values = configure(arguments, file, SCHEMA)
     typer.echo(shown(values, file))
     if not values["attributes"]:
-        raise ConfigError("no attributes are named", kind="missing-option", fix="Give patterns with --attributes.")
+        raise ConfigError("attributes is missing", kind="missing-option", fix="Add patterns with --attributes.")
     summaries = summarise(
         list(with_files(values["attributes"])),
         most=values["bins"],
@@ -45,9 +45,9 @@ def stat(arguments: Sequence[str], file: str | None, exact: bool) -> None:
         rows = [(value, f"{share:.4f}", f"{count:,}") for value, share, count in classes(summary)]
         if values["total"]:
             rows.append((f"{summary.sum:,.10g}", "sum, total", f"{summary.total:,}"))
-        typer.echo(f"\n{typer.style(summary.name, bold=True)}")  # as a table's title it would be folded
+        typer.echo(f"\n{typer.style(summary.name, bold=True)}")  # a title would be wrapped at the table's width
         table(("value", "dist", "count"), rows)
     if not summaries:
-        typer.echo("warning: no attribute was found", err=True)
+        typer.echo("warning: no attributes were found", err=True)
     if values["report"] is not None:
         write_summaries(values["report"], summaries)

@@ -1,4 +1,4 @@
-"""``feedmill dolma tokens``: Dolma's options over the tokenizing job; docs/migration/dolma.md lists the differences."""
+"""Implement ``feedmill dolma tokens``. docs/migration/dolma.md lists the differences from Dolma."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ if TYPE_CHECKING:
 
 SCHEMA = {
     "documents": Key(TEXTS, [], "patterns of document files"),
-    "destination": Key(TEXT, None, "the folder for the token files"),
-    "tokenizer.name_or_path": Key(TEXT, None, "a tokenizer.json or its folder, on this machine"),
-    "tokenizer.bos_token_id": Key(WHOLE, None, "id put before documents that do not begin with it"),
-    "tokenizer.eos_token_id": Key(WHOLE, None, "id put behind documents that do not end with it"),
+    "destination": Key(TEXT, None, "folder for the token files"),
+    "tokenizer.name_or_path": Key(TEXT, None, "a local tokenizer.json, or its folder"),
+    "tokenizer.bos_token_id": Key(WHOLE, None, "id added to documents that do not begin with it"),
+    "tokenizer.eos_token_id": Key(WHOLE, None, "id added to documents that do not end with it"),
     "tokenizer.pad_token_id": Key(WHOLE, None, "accepted; padding is never written"),
-    "tokenizer.segment_before_tokenization": Key(FLAG, False, "encode each paragraph by itself"),
-    "tokenizer.refresh": Key(WHOLE, 0, "accepted; nothing leaks here"),
+    "tokenizer.segment_before_tokenization": Key(FLAG, False, "encode each paragraph separately"),
+    "tokenizer.refresh": Key(WHOLE, 0, "accepted; unnecessary, as memory does not leak"),
     "tokenizer.fast": Key(FLAG, True, "must be true"),
-    "tokenizer.encode_special_tokens": Key(FLAG, False, "special tokens in texts are plain text"),
+    "tokenizer.encode_special_tokens": Key(FLAG, False, "encode special tokens in texts as plain text"),
     "tokenizer_name_or_path": Key(TEXT, None, "deprecated: the tokenizer, with its last id as EOS"),
-    "processes": Key(WHOLE, 1, "processes, and groups of files"),
-    "files_per_process": Key(WHOLE, None, "at most this many files in a group"),
-    "batch_size": Key(WHOLE, 10_000, "documents that are shuffled together"),
-    "ring_size": Key(WHOLE, 8, "files read at once"),
-    "fields.text_field_name": Key(TEXT, "text", "dotted name of the text"),
+    "processes": Key(WHOLE, 1, "number of processes, and of groups of files"),
+    "files_per_process": Key(WHOLE, None, "maximum number of files per group"),
+    "batch_size": Key(WHOLE, 10_000, "number of documents that are shuffled together"),
+    "ring_size": Key(WHOLE, 8, "number of files read concurrently"),
+    "fields.text_field_name": Key(TEXT, "text", "dotted name of the text field"),
     "fields.text_field_type": Key(TEXT, "str", "str"),
-    "fields.id_field_name": Key(TEXT, "id", "dotted name of the id; null in the file for one made of path and line"),
+    "fields.id_field_name": Key(TEXT, "id", "dotted name of the id field; null in the file: use path and line"),
     "fields.id_field_type": Key(TEXT, "str", "str, int, float, bool, null, list or dict"),
-    "sample_ring_prop": Key(FLAG, False, "take documents in proportion to the files' sizes"),
-    "max_size": Key(WHOLE, 1 << 30, "tokens of a file are fewer than that"),
+    "sample_ring_prop": Key(FLAG, False, "sample files in proportion to their sizes"),
+    "max_size": Key(WHOLE, 1 << 30, "upper limit of tokens per file (exclusive)"),
     "dtype": Key(TEXT, None, "type of a token; by default the smallest that fits (with --exact: uint16)"),
-    "seed": Key(WHOLE, 3920, "of the order"),
-    "on_error": Key(TEXT, "raise", "a bad document: raise, or skip and list it (new)"),
-    "allow_empty": Key(FLAG, False, "accept a result without a single document (new)"),
-    "overwrite": Key(FLAG, False, "replace token files that are there (new)"),
+    "seed": Key(WHOLE, 3920, "seed of the document order"),
+    "on_error": Key(TEXT, "raise", "raise at an invalid document, or skip and list it (new)"),
+    "allow_empty": Key(FLAG, False, "accept a result without documents (new)"),
+    "overwrite": Key(FLAG, False, "replace existing token files (new)"),
     "debug": Key(FLAG, False, "accepted"),
-    "work_dir.input": Key(TEXT, None, "accepted; nothing is kept there"),
-    "work_dir.output": Key(TEXT, None, "accepted; a killed run is continued without it"),
+    "work_dir.input": Key(TEXT, None, "accepted; unused"),
+    "work_dir.output": Key(TEXT, None, "accepted; not needed to resume a killed run"),
     "dryrun": Key(FLAG, False, "print the configuration and stop"),
 }
 
@@ -62,9 +62,9 @@ def tokens(arguments: Sequence[str], file: str | None, exact: bool) -> None:
     if values["dryrun"]:
         return
     if values["destination"] is None:
-        raise ConfigError("there is no destination", kind="missing-option", fix="Name a folder with --destination.")
+        raise ConfigError("destination is missing", kind="missing-option", fix="Set a folder with --destination.")
     if values["fields.text_field_type"] not in ("str", "string"):
-        raise ConfigError("only a text can be tokenized", fix="Set fields.text_field_type to str.")
+        raise ConfigError("only text can be tokenized", fix="Set fields.text_field_type to str.")
     name, eos = _tokenizer(values)
     options = GroupedOptions(
         bos=values["tokenizer.bos_token_id"],
@@ -87,24 +87,26 @@ def tokens(arguments: Sequence[str], file: str | None, exact: bool) -> None:
 
 
 def _files(patterns: Sequence[str]) -> list[DocumentFile]:
-    """Return the files of patterns, all of them of JSON lines whatever they are called."""
+    """Return the files of all patterns. As in Dolma, all are read as JSON lines, whatever their names."""
     from feedmill.documents.file import once
 
     if not patterns:
-        raise ConfigError("no documents are named", kind="missing-option", fix="Give patterns with --documents.")
+        raise ConfigError("documents is missing", kind="missing-option", fix="Add patterns with --documents.")
     return once(file for files in with_files(patterns).values() for file in files)
 
 
 def _tokenizer(values: dict[str, Any]) -> tuple[str, int | None]:
-    """Return the tokenizer's path and the EOS."""
+    """Return the path of the tokenizer and the EOS id."""
     if not values["tokenizer.fast"]:
-        raise ConfigError("slow tokenizers are not there", fix="Give a tokenizer.json, and leave tokenizer.fast true.")
+        raise ConfigError("slow tokenizers are unsupported", fix="Use a tokenizer.json, and leave tokenizer.fast true.")
     name, eos = values["tokenizer.name_or_path"], values["tokenizer.eos_token_id"]
     if name is not None:
         return name, eos
     old = values["tokenizer_name_or_path"]
     if old is None:
-        raise ConfigError("no tokenizer is named", kind="missing-option", fix="Give --tokenizer.name_or_path.")
+        raise ConfigError(
+            "tokenizer.name_or_path is missing", kind="missing-option", fix="Set it with --tokenizer.name_or_path."
+        )
     from feedmill.tokens.tokenizer import load_tokenizer
 
     typer.echo("warning: tokenizer_name_or_path is deprecated; its last id is the EOS", err=True)

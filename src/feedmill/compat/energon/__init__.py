@@ -1,9 +1,9 @@
-"""Megatron Energon's names over Feedmill: a training script written for Energon 7.4 runs with its import changed.
+"""Drop-in module for Megatron Energon 7.4: a training script runs with only its import changed.
 
     from feedmill.compat.energon import WorkerConfig, get_savable_loader, get_train_dataset
 
-The order, the state and the errors are Feedmill's; docs/migration/energon.md lists what differs. There is no logic
-here: what Energon has and Feedmill lacked was added to Feedmill. Names are loaded when first used.
+The sample order, the state and the errors are Feedmill's. docs/migration/energon.md lists the differences. This package
+has no logic of its own, only Energon's names and signatures. Names are imported when first used.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from feedmill import __version__
-from feedmill.compat.energon.edataclass import edataclass  # at once: its module has the same name
+from feedmill.compat.energon.edataclass import edataclass  # imported eagerly, as its module has the same name
 from feedmill.compat.energon.modules import install
 
 _FEEDMILL = {
@@ -83,8 +83,8 @@ _HERE = {
     "log_exception": "errors",
     "reraise_exception": "errors",
 }
-_PIPELINES = "pipelines are plans and task encoders here: see feedmill.Plan and feedmill.TaskEncoder"
-_FACTORIES = "datasets are opened with feedmill.open, metadatasets with feedmill.Recipe.load"
+_PIPELINES = "use feedmill.Plan and feedmill.TaskEncoder in place of pipelines"
+_FACTORIES = "use feedmill.open for datasets, and feedmill.Recipe.load for metadatasets"
 _ABSENT = {
     **dict.fromkeys(("concat_pad", "generic_concat", "homogeneous_concat_mix"), _PIPELINES),
     **dict.fromkeys(("DatasetLoader", "DatasetLoaderInterface", "Metadataset", "MetadatasetV2"), _FACTORIES),
@@ -111,7 +111,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _why_absent(name: str) -> str | None:
-    """Why a name that Energon has is not here."""
+    """Return what replaces an unsupported name of Energon; None for other names."""
     if name.endswith(("Webdataset", "Factory")):
         return _FACTORIES
     return _ABSENT.get(name) or (_PIPELINES if name.endswith("Dataset") else None)

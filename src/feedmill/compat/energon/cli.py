@@ -1,8 +1,8 @@
-"""``feedmill energon ...``: Energon 7.4's own commands and options, over Feedmill.
+"""Implement ``feedmill energon ...``: the commands and options of Energon 7.4.
 
-The files that `prepare` writes are Energon's byte for byte (but for the order of rows inside the database, which
-Energon leaves to chance). Where Energon loses data (a ratio split that drops shards, a cut tar that passes, a lint that
-exits with 0), this does not; docs/migration/energon.md lists the differences.
+The files of `prepare` equal Energon's byte for byte, except for the order of database rows, which is random in
+Energon. Errors of Energon are fixed: a ratio split that drops shards, a truncated tar that passes, a failed lint that
+exits with 0. docs/migration/energon.md lists the differences.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from feedmill.cli.prepare_media import MediaTarget
 from feedmill.cli.prepare_media import show as show_media
 from feedmill.cli.preview import preview
 
-app = new_app(no_args_is_help=True, help="Energon's command line: the same options, the same files.")
+app = new_app(no_args_is_help=True, help="Energon's command line: the same options and output files.")
 app.command("info", short_help="Describe a dataset.")(info)
 
 
@@ -60,7 +60,7 @@ def preview_(
 
 
 def _present(path: str, names: str) -> list[str] | list[None]:
-    """Return those of the named splits that have samples; one None for a dataset without splits."""
+    """Return the named splits that have samples; ``[None]`` for a dataset without splits."""
     from feedmill.errors import NotFound
     from feedmill.samples.open import open as open_dataset
 
@@ -69,7 +69,7 @@ def _present(path: str, names: str) -> list[str] | list[None]:
         return [None]
     found = [name for name in map(str.strip, names.split(",")) if splits.get(name)]
     if not found:
-        fix = f"Give some of them: --split-parts {','.join(splits)}."
+        fix = f"Choose from --split-parts {','.join(splits)}."
         raise NotFound(f"none of the splits {names} has samples", file=path, kind="no-such-split", fix=fix)
     return found
 
@@ -85,7 +85,7 @@ def lint(
     parallel: Annotated[int, typer.Option("--parallel", metavar="N", min=1, help="Threads.")] = 1,
     trust: Trust = False,
 ) -> None:
-    """Check index and shards and decode every sample. Exit status 1 where anything is wrong."""
+    """Check the index and shards, and decode every sample. The exit status is 1 if there are problems."""
     from feedmill.indexing.check import check
 
     report = check(
@@ -124,7 +124,7 @@ def prepare(
     dataset_yaml_name: YamlName = "dataset.yaml",
     sample_type: SampleType = None,
     field_map: FieldMapText = None,
-    tmp_path: Annotated[  # noqa: ARG001 - temporary files have one place of their own
+    tmp_path: Annotated[  # noqa: ARG001 - TMPDIR sets the folder
         str | None,
         typer.Option(
             "--tmp-path", metavar="DIR", help="Accepted without effect: TMPDIR sets the folder of temporary files."
@@ -141,19 +141,21 @@ def prepare(
 
     if fix_duplicates:
         raise ConfigError(
-            "--fix-duplicates rewrites the tars in place, and Feedmill does not change data",
+            "--fix-duplicates is unsupported: it rewrites the tars in place, and prepare does not change data",
             file=path,
-            fix="Run without it: the message names the two shards and the key.",
+            fix="Run without it. The error for a duplicate key names the key and both shards.",
         )
     is_folder = not prepare_cli.is_file(path)
     media = prepare_cli.media_filter(
         media_metadata, media_metadata_by_extension, media_metadata_by_header, media_metadata_by_glob
     )
     if tar_index_only and media is not None:
-        raise ConfigError("--tar-index-only cannot be combined with media metadata", fix="Leave one of them out.")
+        raise ConfigError("--tar-index-only cannot be combined with media metadata", fix="Omit one of them.")
     if is_folder and non_interactive and not tar_index_only:
         if split_ratio is None and not split_parts:
-            raise ConfigError("--non-interactive needs --split-ratio or --split-parts", fix="E.g. --split-ratio 8,1,1.")
+            raise ConfigError(
+                "--non-interactive requires --split-ratio or --split-parts", fix="Add --split-ratio 8,1,1."
+            )
         store = open_store(path)
         if (
             not force_overwrite
@@ -161,7 +163,7 @@ def prepare(
             and not scratch_of(store).exists(SHARDS)
         ):
             tidy(store)
-            raise ConfigError("the dataset is prepared already", file=path, fix="Add --force-overwrite to redo it.")
+            raise ConfigError("the dataset is already prepared", file=path, fix="Add --force-overwrite to redo it.")
     report = prepare_cli.run(
         path,
         asking=not non_interactive and not tar_index_only,
@@ -191,11 +193,11 @@ def prepare_media_(
     path: MediaTarget,
     progress: Progress = True,
     num_workers: MediaThreads = None,
-    media_metadata: Media = False,  # noqa: ARG001 - it is the verb's only purpose
+    media_metadata: Media = False,  # noqa: ARG001 - always on for this command
     media_metadata_by_glob: ByGlob = None,
     media_metadata_by_header: ByHeader = False,
     media_metadata_by_extension: ByExtension = False,
-    tmp_path: Annotated[  # noqa: ARG001 - temporary files have one place of their own
+    tmp_path: Annotated[  # noqa: ARG001 - TMPDIR sets the folder
         str | None,
         typer.Option(
             "--tmp-path", metavar="DIR", help="Accepted without effect: TMPDIR sets the folder of temporary files."
@@ -217,7 +219,7 @@ def mount(
     mountpoint: Annotated[str, typer.Argument(metavar="MOUNTPOINT", help="An empty folder.")],
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Run in the background and return at once.")] = False,
     sample_folders: Annotated[bool, typer.Option("--sample-folders", "-s", help="One folder per sample.")] = False,
-    allow_slow: Annotated[  # noqa: ARG001 - old indexes are read from the tars in any case
+    allow_slow: Annotated[  # noqa: ARG001 - tars without an index are always scanned
         bool,
         typer.Option(
             "--allow-slow", "-w", help="Accepted without effect: datasets without an index are always scanned."

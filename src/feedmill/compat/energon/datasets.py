@@ -1,4 +1,4 @@
-"""Energon's calls that make datasets: each is a recipe and the arguments of a loader."""
+"""Energon's functions that create datasets. Each returns a plan and the arguments of a loader."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ _NO_MATTER = ("parallel_shard_iters", "handler", "ignore_decoder_errors")
 
 @dataclass(frozen=True, slots=True)
 class EnergonDataset:
-    """What `get_loader` needs.
+    """The arguments of a loader, for `get_loader`.
 
     Attributes:
-        plan: which samples come in which order.
-        task_encoder: the task's hooks.
+        plan: the samples and their order.
+        task_encoder: the hooks of the task.
         worker_config: this rank and its workers.
         batch_size: samples per batch of this rank; None for single samples.
-        drop_last: skip what fills no batch.
-        buffer: samples from which packs are selected; None for no packing.
-        epoch: batches in an epoch of this rank; None for all.
-        restart: whether each loop begins at the first sample, and what hooks skip is dropped: validation.
-        cycle: whether a loop after the last sample begins at the first one: training with ``repeat=False``.
+        drop_last: whether to drop an incomplete last batch.
+        buffer: number of samples from which packs are selected; None for no packing.
+        epoch: batches per epoch of this rank; None for all.
+        restart: for validation: whether each loop begins at the first sample, and skipped samples are not replaced.
+        cycle: for training with ``repeat=False``: whether the loop after the last sample begins at the first one.
     """
 
     plan: Plan
@@ -54,14 +54,14 @@ class EnergonDataset:
     cycle: bool = False
 
     def fitted(self) -> Fitted:
-        """Return the hooks as they must be loaded with."""
+        """Return the task encoder in the form that the loader takes."""
         grouped = self.task_encoder.groups
         single = self.batch_size is None and not grouped
         return Fitted(self.task_encoder, single=single, packs=self.buffer is not None, drops=self.restart)
 
     @property
     def steps(self) -> int | None:
-        """Batches of this rank where no hook skips; None if that is not known."""
+        """Number of batches of this rank if no hook skips samples; None if unknown."""
         where, size = self.worker_config, self.batch_size or 1
         window = self.fitted().window(self.buffer, self.batch_size)
         if window is not None and self.plan.length is not None:
@@ -71,7 +71,7 @@ class EnergonDataset:
         return Grid(0, self.plan.length, size, where.rank, where.world_size, remainder).steps
 
     def config(self) -> dict[str, Any]:
-        """Return plain data that says what this is."""
+        """Return a description as plain data."""
         return {
             "plan": self.plan.fingerprint,
             "sources": dict(self.plan.fingerprints),
@@ -105,17 +105,24 @@ def get_train_dataset(
 ) -> EnergonDataset:
     """Return the training data of a prepared folder, JSONL file or metadataset.
 
-    The order is Feedmill's: shuffled in blocks and windows over the whole split, the same for any number of ranks and
-    workers. `shuffle_buffer_size` and `max_samples_per_sequence` are accepted and not needed for it;
-    ``shuffle_over_epochs_multiplier=None`` leaves the stored order.
+    The order is Feedmill's: shuffled in blocks and windows over the whole split, and the same for any number of ranks
+    and workers. `shuffle_buffer_size` and `max_samples_per_sequence` are accepted without effect.
+    ``shuffle_over_epochs_multiplier=None`` keeps the stored order.
 
     Args:
-        repeat: continue without end; else a loop ends after one pass over the data, and the next begins at the first
-            sample, in the same order.
-        virtual_epoch_length: batches after which a loop ends, to continue in the next one; 0 for no end.
-        trust: allow code to run that the data names (joiners, sample loaders, own sample types, and pickles, unless
-            the task encoder has a `decoder` of its own).
-        options: ``dataset_config`` and ``split_config`` for a prepared folder; Energon's deprecated ones.
+        path: prepared folder, JSONL file or metadataset, or the content of a metadataset.
+        split_part: name of the split.
+        worker_config: this rank and its workers.
+        batch_size: samples per batch of this rank; None for single samples.
+        batch_drop_last: whether to drop an incomplete last batch.
+        packing_buffer_size: number of samples from which packs are selected; None for no packing.
+        virtual_epoch_length: number of batches after which a loop ends; the next loop continues. 0 for no limit.
+        task_encoder: the hooks of the task.
+        repeat: whether to repeat the data endlessly. If false, a loop ends after one pass, and the next one begins at
+            the first sample, in the same order.
+        trust: whether to run code that the data names: joiners, sample loaders, custom sample types, and pickles
+            (unless the task encoder has its own `decoder`).
+        options: ``dataset_config`` and ``split_config`` of a prepared folder; deprecated options of Energon.
 
     Raises:
         ConfigError, NotFound, TrustError: as `Recipe.load` and `Recipe.plan`.
@@ -159,12 +166,12 @@ def get_val_dataset(
     trust: bool = False,
     **options: Any,
 ) -> EnergonDataset:
-    """Return all samples of a split once, in stored order, datasets one after another; each loop begins again.
+    """Return the validation data: all samples of a split in stored order, one dataset after another.
+
+    Each loop begins at the first sample. For the other arguments and the errors, see `get_train_dataset`.
 
     Args:
-        limit: batches of this rank after which a loop ends.
-
-    For the others, and what is raised, see `get_train_dataset`.
+        limit: number of batches of this rank after which a loop ends; None for all.
     """
     encoder, opening = _options(task_encoder, options)
     recipe = recipe_for(path, split=split_part, mode="validation", seed=worker_config.seed_offset, **opening)
@@ -177,26 +184,24 @@ def get_val_dataset(
 def get_val_datasets(
     path: str | os.PathLike[str] | Mapping[str, Any], **arguments: Any
 ) -> list[tuple[EnergonDataset, Any]]:
-    """`get_val_dataset` for each dataset of a metadataset by itself, with the dataset (`feedmill.Dataset`)."""
+    """Return a pair per dataset of a metadataset: its `get_val_dataset`, and its source (`feedmill.Dataset`)."""
     whole = get_val_dataset(path, **arguments)
     return [(replace(whole, plan=plan), whole.plan.sources[number]) for plan, number in apart(whole.plan)]
 
 
 def _plan(recipe: Recipe, encoder: TaskEncoder, trust: bool) -> Plan:
     decoder = getattr(encoder, "decoder", None)
-    if trust and decoder is TypedTaskEncoder.decoder:  # a decoder of the task's own says itself what it trusts
+    if trust and decoder is TypedTaskEncoder.decoder:  # a decoder of the task has its own `trust`
         decoder = SampleDecoder(trust=True)
     decode = decoder if decoder is None or callable(decoder) else decoder.decode
     return recipe.plan(partial(open_dataset, decode=decode, trust=trust), trust=trust)
 
 
 def _options(encoder: TaskEncoder | None, options: dict[str, Any]) -> tuple[TaskEncoder, dict[str, Any]]:
-    """Return the encoder with the decoder that deprecated options ask for, and the options of opening."""
+    """Return the encoder, with a decoder for deprecated decoding options, and the options for opening datasets."""
     unknown = [name for name in options if name not in (*_DECODING, *_OPENING, *_NO_MATTER, "auto_decode")]
     if unknown:
-        raise ConfigError(
-            f"the argument {unknown[0]!r} is unknown", fix=f"Beside the named ones: {', '.join(_OPENING)}."
-        )
+        raise ConfigError(f"unknown argument {unknown[0]!r}", fix=f"Additional arguments are {', '.join(_OPENING)}.")
     made = TypedTaskEncoder() if encoder is None else encoder
     _refuse_pipelines(made)
     asked = {name: options[name] for name in _DECODING if options.get(name) is not None}
@@ -208,11 +213,11 @@ def _options(encoder: TaskEncoder | None, options: dict[str, Any]) -> tuple[Task
 
 
 def _refuse_pipelines(encoder: TaskEncoder) -> None:
-    """Refuse hooks that would build Energon's pipeline: nothing calls them here, so the data would be other data."""
+    """Raise `ConfigError` for hooks that build Energon's pipeline: Feedmill never calls them, so data would differ."""
     built = sorted({name for name in dir(encoder) if name.startswith("build_")})
     if built:
         raise ConfigError(
-            f"{type(encoder).__name__}.{built[0]} is not called: there is no pipeline of datasets to build here",
+            f"{type(encoder).__name__}.{built[0]} is unsupported: Feedmill does not build a pipeline of datasets",
             kind="not-supported",
-            fix="Remove it; override the hooks of samples and batches, or use feedmill.Recipe.",
+            fix="Remove it, and override the hooks of samples and batches, or use feedmill.Recipe.",
         )

@@ -1,4 +1,4 @@
-"""Energon's path type: Feedmill takes paths and URLs as they are."""
+"""Energon's path type. Feedmill itself takes paths and URLs as plain text."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ class EPath(str):
 
     @property
     def parent(self) -> EPath:
-        """All but the last component; ``.`` of a name alone, and of a root or a bucket itself."""
+        """All but the last component: ``.`` for a single name; a root or bucket is its own parent."""
         return EPath(split_url(self)[0])

@@ -1,4 +1,4 @@
-"""What may go wrong with samples, by Energon's names."""
+"""Energon's names for errors of samples and their handlers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _log = logging.getLogger("feedmill.energon")
 
 
 def log_exception(exception: Exception, sample: Any = None, sources: Any = None) -> None:
-    """Log a sample that cannot be used, and continue."""
+    """Log a failed sample, and continue with a substitute."""
     where = "; ".join(f"{source.where} {', '.join(source.names)}" for source in sources or ())
-    _log.warning("a substitute stands in for sample %r (%s): %s", sample, where, exception)
+    _log.warning("a substitute replaces the sample %r (%s): %s", sample, where, exception)
 
 
 def reraise_exception(exception: Exception, sample: Any = None, sources: Any = None) -> None:  # noqa: ARG001
-    """End the iteration at a sample that cannot be used."""
+    """Raise the error of a failed sample, which ends the iteration."""
     raise exception

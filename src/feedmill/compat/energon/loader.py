@@ -1,4 +1,4 @@
-"""Energon's loaders, over `feedmill.Loader`: the same calls, Feedmill's order and state."""
+"""Energon's loaders, implemented with `feedmill.Loader`: Energon's methods, Feedmill's order and state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["BasicDataLoader", "SavableDataLoader", "get_loader", "get_savable_lo
 
 _MISTAKES = frozenset(kind.__name__ for kind in MISTAKES)
 _TOLERANCE = 100
-"""Failures in a row that end a run where the task says nothing, as in Energon."""
+"""Default number of consecutive failures that end a run, as in Energon."""
 _HOOKS = (
     "cook_crude_sample",
     "encode_sample",
@@ -39,10 +39,10 @@ _HOOKS = (
 
 
 class SavableDataLoader(EpochLoader):
-    """Batches of one rank; its state continues with any number of ranks and workers.
+    """Loader of the batches of one rank. Its state can be resumed with any number of ranks and workers.
 
     Attributes:
-        dataset: what it loads.
+        dataset: the dataset that it loads.
         worker_config: this rank and its workers.
     """
 
@@ -84,56 +84,57 @@ class SavableDataLoader(EpochLoader):
         return self.state_dict()
 
     def restore_state_rank(self, state: Any) -> None:
-        """Continue where `save_state_rank` was called; nothing happens for None.
+        """Resume from a state of `save_state_rank`. None has no effect.
 
         Raises:
-            ConfigError: it is no such state, or that of other data or another order; says what changed.
+            ConfigError: the state is invalid, or it belongs to other data or another order; the message names the
+                change.
         """
         if state is not None:
             self.load_state_dict(state)
 
     def save_state_global(self, global_dst_rank: int) -> list[Any] | None:
-        """Return the states of all ranks, on one rank of the world; None on the others. All ranks have to call it."""
+        """Return the states of all ranks on rank `global_dst_rank` of the world, else None. All ranks must call it."""
         return gather(self.state_dict(), global_dst_rank, self.worker_config.data_parallel_group)
 
     def restore_state_global(self, state: Sequence[Any] | None, *, src_rank: int | None = None) -> None:
-        """Continue where `save_state_global` was called, on any number of ranks.
+        """Resume from a state of `save_state_global`, on any number of ranks.
 
         Args:
-            state: what it gave; with `src_rank` only that rank needs it.
-            src_rank: rank of the world that sends it to the others; None if each rank has it.
+            state: the state; with `src_rank`, only that rank needs it.
+            src_rank: rank of the world that sends the state to the others; None if each rank has it.
         """
         states = state if src_rank is None else scatter(state, src_rank, self.worker_config.data_parallel_group)
         if states is not None:
             self.load_state_dict(list(states))
 
     def save_state(self, dst_rank: int) -> list[Any] | None:
-        """Call `save_state_global`, whose old name this is."""
+        """Call `save_state_global`; this is its old name."""
         return self.save_state_global(dst_rank)
 
     def restore_state(self, state: Sequence[Any] | None) -> None:
-        """The old name of `restore_state_global`."""
+        """Call `restore_state_global`; this is its old name."""
         self.restore_state_global(state)
 
     def can_restore_sample(self) -> bool:
-        """Return whether `restore_sample` works: everywhere but with packing, groups and hooks that yield."""
+        """Return whether `restore_sample` is supported: not with packing, groups or hooks that yield."""
         encoder = self.dataset.fitted()
         return not (encoder.packs or encoder.groups)
 
     def restore_sample(self, restore_key: Any) -> Any:
-        """Return the batch (or, without batches, the sample) of a ``__restore_key__``, made again as it was.
+        """Load the batch (or the sample, if batching is disabled) of a ``__restore_key__`` again.
 
         Args:
-            restore_key: of a batch or a sample that a loader of this data gave, whatever its ranks; or a position of
-                the plan, or a list of them. One sample's key gives a batch of one.
+            restore_key: key of a batch or sample from a loader of this data with any number of ranks, a position of the
+                plan, or a list of positions. The key of one sample returns a batch of one.
 
         Raises:
-            ConfigError: packs, groups, or no such key.
+            ConfigError: packing or groups are used, or the key is invalid.
         """
         return self.loader.again(positions_of(restore_key))
 
     def config(self) -> dict[str, Any]:
-        """Return plain data that says what is loaded."""
+        """Return a description of the dataset as plain data."""
         return self.dataset.config()
 
 
@@ -155,25 +156,31 @@ def get_savable_loader(
     fail_on_timeout: bool = False,
     processes: bool | None = None,
 ) -> SavableDataLoader:
-    """A loader whose state can be saved. It saves at any time and resumes without replay, so that what Energon asks for
-    checkpoints is accepted and not needed.
+    """Return a loader whose state can be saved.
+
+    The state can be saved at any time and resumes without replay. Energon's options for checkpoints are accepted
+    without effect.
 
     Args:
-        prefetch_factor: batches per worker that are made ahead.
-        cache_pool: given to cookers with ``need_cache``.
-        watchdog_timeout_seconds: remark on batches that take longer; None for never.
-        processes: worker processes, or threads; None for processes where the task encoder has hooks of its own that can
-            be sent to them (nothing in it is defined in the main program), as reading and decoding alone do well with
-            threads.
+        dataset: the dataset to load.
+        worker_config: deprecated; must equal that of the dataset.
+        prefetch_factor: number of batches per worker to prefetch.
+        cache_pool: passed to cookers with ``need_cache``.
+        watchdog_timeout_seconds: log batches that take longer; None for never.
+        processes: whether workers are processes rather than threads. By default they are processes if the task encoder
+            has hooks of its own that can be pickled, which requires that nothing in it is defined in the main program.
+            Threads suffice for reading and decoding.
     """
     if fail_on_timeout:
         without_effect("fail_on_timeout", "slow batches are logged; feedmill.Workers(timeout=...) ends hung workers")
     if watchdog_initial_timeout_seconds is not None:
-        without_effect("watchdog_initial_timeout_seconds", "watchdog_timeout_seconds holds from the first batch on")
+        without_effect("watchdog_initial_timeout_seconds", "watchdog_timeout_seconds applies from the first batch")
     if worker_config is not None:
         if worker_config != dataset.worker_config:
-            raise ConfigError("the loader's worker_config is not the dataset's", fix="Leave it out here.")
-        warnings.warn("worker_config is the dataset's; leave it out here", DeprecationWarning, stacklevel=2)
+            raise ConfigError("worker_config differs from that of the dataset", fix="Omit it.")
+        warnings.warn(
+            "worker_config is deprecated here: that of the dataset is used. Omit it.", DeprecationWarning, stacklevel=2
+        )
     return SavableDataLoader(
         dataset,
         prefetch_factor=prefetch_factor,
@@ -184,12 +191,12 @@ def get_savable_loader(
 
 
 def get_loader(dataset: EnergonDataset, **options: Any) -> SavableDataLoader:
-    """`get_savable_loader`: every loader of Feedmill can be saved."""
+    """Call `get_savable_loader`: the state of each Feedmill loader can be saved."""
     return get_savable_loader(dataset, **options)
 
 
 def _tolerance(encoder: TaskEncoder) -> int | None:
-    """Return how many failures in a row end the run: the least that a hook or cooker of the task allows."""
+    """Return the number of consecutive failures that end the run: the smallest tolerance of the hooks and cookers."""
     hooks = [getattr(encoder, name, None) for name in _HOOKS] + [cooker.cook for cooker in encoder.cookers]
     found = [getattr(hook, TOLERANCE) for hook in hooks if hasattr(hook, TOLERANCE)]
     allowed = found or [getattr(encoder, "__default_failure_tolerance__", _TOLERANCE)]

@@ -1,7 +1,7 @@
-"""Energon's modules of names that lie elsewhere here: ``from megatron.energon.cache.base import Lazy`` and the like.
+"""Create Energon's submodules, for imports such as ``from feedmill.compat.energon.cache.base import Lazy``.
 
-One table in place of a file for each: the modules are made when `feedmill.compat.energon` is imported, and take each
-name from there when it is first used.
+The modules are created from one table when `feedmill.compat.energon` is imported. They take each name from that package
+when it is first used.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ MODULES: dict[str, str] = {
     "task_encoder.cooking": "Cooker basic_sample_keys cooker",
     "task_encoder.loader": "get_train_dataset get_val_dataset get_val_datasets",
 }
-"""The names of each module, which are those of `feedmill.compat.energon`; a package stands before its modules."""
+"""Module -> its names, which `feedmill.compat.energon` has too. A package precedes its modules."""
 
 
 def install(package: str) -> None:
-    """Make the modules of the table importable below a package that is being imported."""
+    """Make the modules of the table importable below `package`, which is being imported."""
     for name, names in MODULES.items():
         full = f"{package}.{name}"
         spec = ModuleSpec(full, None, is_package=any(other.startswith(f"{name}.") for other in MODULES))

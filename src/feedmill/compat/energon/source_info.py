@@ -1,4 +1,4 @@
-"""Where a sample came from, by Energon's names."""
+"""Energon's names for the source of a sample."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["SourceInfo", "add_source_info"]
 
 
 class SourceInfo(Source):
-    """A source that a script names itself; those of Feedmill have the same attributes and more."""
+    """A source that is created by a script. Feedmill's own sources have the same attributes and more."""
 
     __slots__ = ()
 

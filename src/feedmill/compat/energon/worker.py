@@ -1,4 +1,4 @@
-"""Energon's `WorkerConfig`: which rank this is, and what loads for it."""
+"""Energon's `WorkerConfig`: the rank of this process and its workers."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ __all__ = ["WorkerConfig", "without_effect"]
 
 
 def without_effect(option: str, why: str) -> None:
-    """Warn of an option of Energon's that was given and changes nothing here."""
+    """Warn that an option of Energon was given and has no effect."""
     warnings.warn(f"{option} has no effect: {why} (docs/migration/energon.md)", UserWarning, stacklevel=4)
 
 
 @dataclass(slots=True, eq=False)
 class WorkerConfig:
-    """The place of this process among those that load, and its workers.
+    """The rank of this process in the data-parallel group, and its workers.
 
     Attributes:
-        rank, world_size: of the data-parallel group; ranks that share a model have the same.
-        num_workers: workers of this rank.
-        data_parallel_group: group over which states are gathered; the world without.
-        seed_offset: another number gives another order and other random numbers.
-        worker_debug_path, worker_log_level: without effect, with a warning; the ledger says what was seen
-            (``feedmill trace``).
-        global_error_handler: called with (exception, key, sources) for a sample that cannot be used; where it raises,
-            the iteration ends, else a substitute takes the sample's place.
-        restore_error_handler: without effect, with a warning; a resume makes nothing again.
+        rank, world_size: rank and size of the data-parallel group; ranks that share one copy of the model have the
+            same rank.
+        num_workers: number of workers of this rank.
+        data_parallel_group: group over which states are gathered; the world if None.
+        seed_offset: seed of the order and of random numbers.
+        worker_debug_path, worker_log_level: no effect, with a warning; use the ledger (``feedmill trace``).
+        global_error_handler: called with (exception, key, sources) for a failed sample. If it raises, the iteration
+            ends; otherwise a substitute replaces the sample.
+        restore_error_handler: no effect, with a warning; a resume does not encode samples again.
     """
 
     rank: int
@@ -48,10 +48,10 @@ class WorkerConfig:
         if self.worker_debug_path is not None or self.worker_log_level:
             without_effect("worker_debug_path and worker_log_level", "`feedmill trace` shows what each step saw")
         if self.restore_error_handler is not reraise_exception:
-            without_effect("restore_error_handler", "a resume makes no sample again")
+            without_effect("restore_error_handler", "a resume does not encode samples again")
 
     def global_rank(self) -> int:
-        """Return this process's rank in the world."""
+        """Return the rank of this process in the world."""
         if self.data_parallel_group is None:
             return self.rank
         import torch.distributed as distributed
@@ -68,7 +68,7 @@ class WorkerConfig:
 
     @classmethod
     def default_worker_config(cls, num_workers: int = 4, data_parallel_group: Any = None) -> WorkerConfig:
-        """Return the rank that torch.distributed, or the launcher's environment, says this process is."""
+        """Return the configuration of this process, from torch.distributed or the launcher's environment variables."""
         if data_parallel_group is not None:
             import torch.distributed as distributed
 

@@ -1,1 +1,1 @@
-"""Modalities' data commands over Feedmill."""
+"""Modalities' data commands, implemented with Feedmill."""

@@ -1,8 +1,8 @@
-"""``feedmill modalities data ...``: Modalities 0.5's data commands and options, over Feedmill.
+"""Implement ``feedmill modalities data ...``: the data commands and options of Modalities 0.5.
 
-The files are Modalities' own byte for byte where those are right. Where the original loses or corrupts data (an empty
-document that ends a file, a merge with a wrong index, lines glued together), this does not;
-docs/migration/modalities.md lists the differences.
+The files equal Modalities' own byte for byte, except where the original loses or corrupts data: an empty document
+that ends a file, a merge with a wrong index, or lines joined without a newline. docs/migration/modalities.md lists the
+differences.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from feedmill.cli.options import AllowEmpty
 from feedmill.cli.tokenize import TemplateFrom
 from feedmill.jobs.policy import METAVAR
 
-app = new_app(no_args_is_help=True, help="Modalities' command line: the same options, the same files.")
+app = new_app(no_args_is_help=True, help="Modalities' command line: the same options and output files.")
 data = new_app(no_args_is_help=True)
 app.add_typer(data, name="data", help="Index, pack, merge and shuffle.")
 
 
 class Policy(StrEnum):
-    """What a target that exists means."""
+    """What to do if the target exists."""
 
     skip = "skip"
     error = "error"
@@ -55,7 +55,7 @@ def create_raw_index(
     ] = None,
     file_existence_policy: ExistencePolicy = Policy.error,
 ) -> None:
-    """Index the lines of a JSONL file; each has to be valid JSON."""
+    """Index the lines of a JSONL file; each must be valid JSON."""
     from feedmill.compat.modalities.packing import beside
     from feedmill.tokens.index import index
 
@@ -76,18 +76,18 @@ def pack_encoded_data(
     template_source: TemplateFrom = "auto",
     allow_empty: AllowEmpty = False,
 ) -> None:
-    """Tokenize a JSONL file and pack it, as a configuration says. Exit status 1 where documents were left out."""
+    """Tokenize and pack a JSONL file with a configuration. The exit status is 1 if documents were skipped."""
     from feedmill.compat.modalities.config import load_config
     from feedmill.compat.modalities.packing import pack
     from feedmill.errors import ConfigError
     from feedmill.jobs.policy import on_error_policy
 
-    if config_path.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst")):  # as in Modalities' page on memory-mapped datasets
+    if config_path.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst")):  # as Modalities' documentation shows
         raise ConfigError(
-            "this is a file of documents, a configuration (YAML) was expected, which names it as 'settings.src_path'",
+            "this is a file of documents: expected a YAML configuration that names it as 'settings.src_path'",
             file=config_path,
-            fix="docs/migration/modalities.md has one."
-            " Without any: 'feedmill tokenize FILE -t TOKENIZER -o NAME' writes NAME.pbin.",
+            fix="See the example in docs/migration/modalities.md, or run"
+            " 'feedmill tokenize FILE -t TOKENIZER -o NAME', which needs no configuration and writes NAME.pbin.",
         )
     config, policy = load_config(config_path), file_existence_policy.value
     report = pack(
@@ -104,7 +104,7 @@ def pack_encoded_data(
     for path in report.outputs.values():
         typer.echo(f"{path}: {report.documents:,} documents, {report.tokens:,} tokens")
     for skipped in report.skipped_examples:
-        typer.echo(f"found: {skipped.file} line {skipped.line} was left out: {skipped.reason}")
+        typer.echo(f"found: {skipped.file} line {skipped.line} was skipped: {skipped.reason}")
     if report.skipped:
         raise typer.Exit(1)
 
@@ -145,7 +145,7 @@ def merge_packed_data(
     target_path: Annotated[str, typer.Argument(metavar="TARGET_PATH", help="The .pbin file to write.")],
     allow_empty: AllowEmpty = False,
 ) -> None:
-    """Write .pbin files one after another to one file."""
+    """Concatenate .pbin files to one file."""
     from feedmill.tokens.merge import merge
 
     inputs = [path for source in src_paths for path in _packed(source)]
@@ -156,8 +156,8 @@ def merge_packed_data(
 def shuffle_tokenized_data(
     input_data_path: InputData,
     output_data_path: OutputData,
-    batch_size: Annotated[  # noqa: ARG001 - batches are made by their bytes
-        int, typer.Option("--batch_size", min=1, help="Accepted; it does not change the file.")
+    batch_size: Annotated[  # noqa: ARG001 - batches are limited by bytes
+        int, typer.Option("--batch_size", min=1, help="Accepted without effect.")
     ] = 100,
     file_existence_policy: ExistencePolicy = Policy.error,
     seed: Seed = None,
@@ -185,7 +185,7 @@ def prepare_instruction_tuning_data(
         str, typer.Option("--config_file_path", metavar="FILE", help="A configuration of instruction-tuning data.")
     ],
 ) -> None:
-    """Put conversations through a chat template, divide them, and index and pack each part."""
+    """Apply a chat template to conversations, split them, and index and pack each split."""
     from feedmill.compat.modalities.instruction import prepare
 
     for part in prepare(config_file_path):
@@ -218,7 +218,7 @@ def _left_alone(target: str, policy: Policy) -> bool:
 
 
 def _listed(path: str, root: str, suffix: str) -> list[str]:
-    """Return the files of a list, below a root, with another ending. Raises `ConfigError` for an empty list."""
+    """Return the files of a list, below a root, with another suffix. Raises `ConfigError` if the list is empty."""
     from feedmill.compat.modalities.packing import beside
     from feedmill.errors import ConfigError
     from feedmill.storage import join_url, open_store, split_url
@@ -227,12 +227,12 @@ def _listed(path: str, root: str, suffix: str) -> list[str]:
     lines = [line.strip() for line in open_store(folder).read(name).decode("utf-8", "surrogateescape").splitlines()]
     files = [beside(join_url(root, line), suffix) for line in lines if line]
     if not files:
-        raise ConfigError("the list names no file", file=path, fix="Write one relative path a line.")
+        raise ConfigError("the file list is empty", file=path, fix="Write one relative path per line.")
     return files
 
 
 def _packed(source: str) -> list[str]:
-    """Return a .pbin file, or all those below a folder, sorted."""
+    """Return a .pbin file, or all .pbin files below a folder, sorted."""
     from feedmill.storage import open_store
 
     if source.endswith(".pbin"):

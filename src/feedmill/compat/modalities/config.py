@@ -1,13 +1,13 @@
-"""Modalities' YAML configurations: their scalars, references and resolvers, without OmegaConf.
+"""Load Modalities' YAML configurations: scalars, references and resolvers, without OmegaConf.
 
-    ${a.b}, ${a[0]}, ${.c}                        another value of the file, from the top, or from where this one is
-    ${node_env:num_cpus}                          cores of this machine
-    ${cuda_env:RANK}                              an environment variable; RANK, LOCAL_RANK and WORLD_SIZE are numbers
-    ${modalities_env:config_file_path}            what the caller knows: config_file_path, config_folder_path, ...
-    \\${                                           a plain ${
+    ${a.b}, ${a[0]}, ${.c}                        another value of the file, absolute or relative to this value
+    ${node_env:num_cpus}                          number of cores of this machine
+    ${cuda_env:RANK}                              an environment variable; RANK, LOCAL_RANK and WORLD_SIZE are integers
+    ${modalities_env:config_file_path}            a value from the caller: config_file_path or config_folder_path
+    \\${                                           a literal ${
 
-A value that is one reference takes the referenced value as it is; inside a text its text is put in. References may
-stand in references. Any other resolver is refused.
+A value that is a single reference becomes the referenced value, of any type. Within other text, a reference is replaced
+by the value's text. References can be nested. Other resolvers are an error.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FLOAT = re.compile(
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe rules, but ``1e3`` is a number, dates are text, and a key given twice is an error."""
+    """PyYAML's safe loader, except that ``1e3`` is a number, dates are text, and duplicate keys are an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -44,7 +44,7 @@ class _Loader(yaml.SafeLoader):
             if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
                 continue
             if key.value in seen:
-                what = f"the key {key.value!r} is given twice"
+                what = f"duplicate key {key.value!r}"
                 raise yaml.constructor.ConstructorError(None, None, what, key.start_mark)
             seen.add(key.value)
         return super().construct_mapping(node, deep)
@@ -66,11 +66,11 @@ def load_config(path: str, text: bytes | None = None) -> dict[str, Any]:
 
     Args:
         path: path or URL of the file.
-        text: its content, where it is known.
+        text: content of the file, if it was already read.
 
     Raises:
-        NotFound: there is no such file.
-        ConfigError: not YAML, or a reference to something that does not exist; names it.
+        NotFound: the file does not exist.
+        ConfigError: the file is not valid YAML, or a reference cannot be resolved.
     """
     folder, name = split_url(path)
     data = open_store(folder).read(name) if text is None else text
@@ -80,17 +80,19 @@ def load_config(path: str, text: bytes | None = None) -> dict[str, Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{path}:{mark.line + 1}" if mark else path
-        raise ConfigError(f"not YAML: {error.problem or error.context}", file=where, fix="Fix this line.") from None
+        raise ConfigError(
+            f"not valid YAML: {error.problem or error.context}", file=where, fix="Fix the line."
+        ) from None
     except yamls.UNREADABLE as error:
-        raise ConfigError(f"not YAML: {error}", file=path, fix="Fix the file.") from None
+        raise ConfigError(f"not valid YAML: {error}", file=path, fix="Fix the file.") from None
     if not isinstance(value, dict):
-        raise ConfigError("this is no configuration: its top level has no keys", file=path, fix="Check the path.")
+        raise ConfigError("not a configuration: its top level is not a mapping", file=path, fix="Check the path.")
     known = {"config_file_path": path, "config_folder_path": folder}
     return _Resolver(value, path, known).all()
 
 
 class _Resolver:
-    """Replaces the references of one file."""
+    """Resolver of the references of one file."""
 
     def __init__(self, top: dict[str, Any], where: str, known: Mapping[str, str]) -> None:
         self.top, self.where, self.known = top, where, known
@@ -124,7 +126,7 @@ class _Resolver:
             found = self._reference(match[1].strip(), at)
             if match.span() == (0, len(text)):
                 return found
-            # What is put in is whole: a "${" in it is text, and would else be looked up again, perhaps for ever.
+            # Escape "${" in the inserted value: it is already resolved, and could otherwise loop forever.
             text = text[: match.start()] + str(found).replace("${", "\\${") + text[match.end() :]
         if re.search(r"(?<!\\)\$\{", text):
             self._fail(text, "a brace is not closed")
@@ -132,8 +134,8 @@ class _Resolver:
 
     def _reference(self, words: str, at: tuple[str | int, ...]) -> Any:
         self._followed += 1
-        if self._followed > _MOST_FOLLOWED:  # each that names another one twice doubles them
-            self._fail(words, f"more than {_MOST_FOLLOWED:,} references have to be followed")
+        if self._followed > _MOST_FOLLOWED:  # nested references can double at each level
+            self._fail(words, f"resolving it takes more than {_MOST_FOLLOWED:,} lookups")
         resolver, colon, argument = words.partition(":")
         if not colon:
             return self._lookup(words, at)
@@ -146,8 +148,8 @@ class _Resolver:
             return self.known[argument]
         self._fail(
             f"${{{words}}}",
-            "there is no such resolver",
-            "Known are node_env:num_cpus, cuda_env:NAME, " + ", ".join(f"modalities_env:{name}" for name in self.known),
+            "unknown resolver",
+            "Use node_env:num_cpus, cuda_env:NAME, " + ", ".join(f"modalities_env:{name}" for name in self.known),
         )
 
     def _environment(self, name: str) -> Any:
@@ -155,7 +157,7 @@ class _Resolver:
         if name not in _NUMBERS:
             return value
         if value is None or not value.strip().lstrip("-").isdigit():
-            self._fail(f"${{cuda_env:{name}}}", f"the environment has no number {name}", "Set it, e.g. with torchrun.")
+            self._fail(f"${{cuda_env:{name}}}", f"{name} is not set to an integer", "E.g. use torchrun.")
         return int(value)
 
     def _lookup(self, words: str, at: tuple[str | int, ...]) -> Any:
@@ -169,29 +171,29 @@ class _Resolver:
             try:
                 value = value[int(step) if isinstance(value, list) else step]
             except (KeyError, IndexError, TypeError, ValueError):
-                self._fail(f"${{{words}}}", f"there is no {step!r}", "Check the reference.")
+                self._fail(f"${{{words}}}", f"{step!r} does not exist", "Check the reference.")
         return self._value(value, tuple(path))
 
     def _fail(self, text: str, why: str, fix: str = "Fix it.") -> NoReturn:
         raise ConfigError(
-            f"the reference in {text!r} leads nowhere: {why}", file=self.where, kind="bad-reference", fix=fix
+            f"cannot resolve the reference in {text!r}: {why}", file=self.where, kind="bad-reference", fix=fix
         )
 
 
 def section(config: Mapping[str, Any], path: str, where: str) -> dict[str, Any]:
-    """Return a mapping inside a configuration, by dots. Raises `ConfigError` if it isn't there."""
+    """Return a mapping inside a configuration by its dotted path. Raises `ConfigError` if it is missing."""
     value: Any = config
     for step in path.split("."):
         value = value.get(step) if isinstance(value, Mapping) else None
     if not isinstance(value, dict):
-        raise ConfigError(f"there is no section {path!r}", file=where, kind="bad-config", fix="Add it.")
+        raise ConfigError(f"section {path!r} is missing", file=where, kind="bad-config", fix="Add it.")
     return value
 
 
 def check_spelling(values: Mapping[str, Any], known: Sequence[str], name: str, where: str) -> None:
-    """Raises `ConfigError` for a key that must be meant for a known one that does not exist.
+    """Raise `ConfigError` for an unknown key that is close to a missing known one.
 
-    Others are left alone, as Modalities does: references may lead to them.
+    Other unknown keys are ignored, as in Modalities: references may use them.
     """
     missing = [key for key in known if key not in values]
     for key in values:
@@ -203,18 +205,18 @@ def check_spelling(values: Mapping[str, Any], known: Sequence[str], name: str, w
 
 
 def text_of(values: Mapping[str, Any], key: str, where: str) -> str:
-    """Return a text of a section that has to be there. Raises `ConfigError`."""
+    """Return a required text of a section. Raises `ConfigError` if it is missing or empty."""
     value = values.get(key)
     if not isinstance(value, str) or not value:
-        raise ConfigError(f"{key!r} is {value!r}, a text was expected", file=where, fix=f"Set {key!r}.")
+        raise ConfigError(f"{key!r} must be a text, found {value!r}", file=where, fix=f"Set {key!r}.")
     return value
 
 
 def count_of(values: Mapping[str, Any], key: str, where: str, *, default: int | None = None) -> int:
-    """Return a whole number from 1 on. Raises `ConfigError`."""
+    """Return a positive integer of a section, or the default. Raises `ConfigError` for another value."""
     value = values.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ConfigError(
-            f"{key!r} is {value!r}, a whole number from 1 on was expected", file=where, fix=f"Set {key!r}, e.g. to 10."
+            f"{key!r} must be a positive whole number, found {value!r}", file=where, fix=f"Set {key!r}, e.g. to 10."
         )
     return value

@@ -1,10 +1,10 @@
-"""``prepare_instruction_tuning_data``: chat template, split, raw index and packing, under the original's names.
+"""Implement ``prepare_instruction_tuning_data``: chat template, splits, raw index and packing.
 
-With H, the first seven hex digits of the configuration's SHA-256::
+Files are named as in the original. H is the first seven hex digits of the configuration's SHA-256::
 
     <dst folder>/<src stem>_H/
-        <dst stem>_<part>.H.jsonl    the lines of a part, with their texts; .idx and .pbin beside it
-        pbin_config_<part>.H.yaml    how it was packed
+        <dst stem>_<split>.H.jsonl    the lines of a split with their texts; .idx and .pbin beside it
+        pbin_config_<split>.H.yaml    its packing configuration
         instruction_chat_template_config.H.yaml
 """
 
@@ -30,7 +30,7 @@ SETTINGS = ("src_path", "dst_path", "messages_key", "pbin_creation_config_file_p
 
 @dataclass(frozen=True)
 class Prepared:
-    """The files of one part: lines, their number, and the packed tokens (None if there were no lines)."""
+    """The files of one split: its name, the file and number of its lines, and the packed tokens (None if empty)."""
 
     part: str
     path: str
@@ -39,11 +39,11 @@ class Prepared:
 
 
 def prepare(path: str, *, progress: bool | None = None) -> list[Prepared]:
-    """Carry out a configuration. Files that are there are replaced, as in the original.
+    """Prepare instruction-tuning data with a configuration file. Existing files are replaced, as in the original.
 
     Raises:
-        ConfigError: the configuration is wrong.
-        DataError: a line is no conversation.
+        ConfigError: the configuration is invalid.
+        DataError: a line is not a conversation.
     """
     folder, name = split_url(path)
     text = open_store(folder).read(name)
@@ -75,7 +75,7 @@ def prepare(path: str, *, progress: bool | None = None) -> list[Prepared]:
 def _pack_part(
     store: Store, base: str, suffix: str, part: str, digest: str, settings: Any, where: str, progress: bool | None
 ) -> str:
-    """Index and pack the lines of one part; gives the packed file."""
+    """Index and pack the lines of one split, and return the packed file."""
     lines, raw_index, packed = (store.locate(base + end) for end in (suffix, ".idx", ".pbin"))
     index(lines, raw_index, overwrite=True, progress=progress)
     given = text_of(settings, "pbin_creation_config_file_path", where)
@@ -99,18 +99,18 @@ def _chat(config: dict[str, Any], where: str) -> Chat:
 
 
 def _weights(split: Any, where: str) -> dict[str, int]:
-    """Percent of each part; everything is ``train`` where nothing is given."""
+    """Return the percentage of each split; all of it is ``train`` if no split is configured."""
     if split is None:
         return {"train": 100, "val": 0, "test": 0}
     parts = split.get("splitting") if isinstance(split, dict) else None
     if not isinstance(parts, dict) or set(parts) != set(PARTS):
-        raise ConfigError("'split_config.splitting' has to name train, val and test", file=where, fix="Name all three.")
+        raise ConfigError("'split_config.splitting' must name train, val and test", file=where, fix="Name all three.")
     if any(type(value) is not int or value < 0 for value in parts.values()) or sum(parts.values()) != 100:
         raise ConfigError(
-            f"the parts {', '.join(f'{name} {value}' for name, value in parts.items())} do not add up to 100",
+            f"the splits {', '.join(f'{name} {value}' for name, value in parts.items())} do not add up to 100",
             file=where,
             kind="bad-split",
-            fix="Give whole numbers from 0 on, in percent.",
+            fix="Set non-negative whole percentages.",
         )
     return {part: parts[part] for part in PARTS}
 
@@ -118,5 +118,5 @@ def _weights(split: Any, where: str) -> dict[str, int]:
 def _seed(split: Any, where: str) -> int:
     seed = 0 if split is None else split.get("seed")
     if type(seed) is not int:
-        raise ConfigError(f"'split_config.seed' is {seed!r}", file=where, fix="Give a whole number.")
+        raise ConfigError(f"'split_config.seed' must be a whole number, found {seed!r}", file=where, fix="Set one.")
     return seed

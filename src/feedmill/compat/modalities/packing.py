@@ -1,4 +1,4 @@
-"""``pack_encoded_data``: Modalities' packing configuration, carried out by Feedmill's tokenizing job."""
+"""Implement ``pack_encoded_data``: run Feedmill's tokenize job with Modalities' packing configuration."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def pack(
     allow_empty: bool = False,
     progress: bool | None = None,
 ) -> TokenizeReport | None:
-    """Tokenize and pack as a configuration says; None if the target is there and the policy is ``skip``.
+    """Tokenize and pack with a configuration. Return None if the target exists and the policy is ``skip``.
 
     Args:
         config: the resolved configuration.
         where: its path, for errors.
-        policy: ``error``, ``skip`` or ``override``: what an existing target means.
+        policy: what to do if the target exists: ``error``, ``skip`` or ``override``.
         template_source: see `feedmill.tokens.tokenizer.load_tokenizer`.
-        on_error: ``raise`` or ``skip``: what a document without tokens does.
-        allow_empty: write the file even if it has no documents.
+        on_error: what to do at a document without tokens: ``raise`` or ``skip``.
+        allow_empty: whether to write the file even if it has no documents.
 
     Raises:
-        ConfigError: a setting is missing or means something that is not done here.
+        ConfigError: a setting is missing, invalid or unsupported.
     """
     from feedmill.tokens.tokenize import tokenize
 
@@ -49,7 +49,7 @@ def pack(
     given = settings.get("dst_path")
     target = beside(source, ".pbin") if given is None else str(given)
     if not target.endswith(".pbin"):
-        raise ConfigError(f"'dst_path' is {target!r}", file=where, fix="Let it end in .pbin.")
+        raise ConfigError(f"'dst_path' must end in .pbin, found {target!r}", file=where, fix="Change the suffix.")
     pattern, eod = text_of(settings, "jq_pattern", where), text_of(settings, "eod_token", where)
     for key in QUEUES:
         count_of(settings, key, where)
@@ -73,21 +73,25 @@ def pack(
 
 
 def beside(path: str, suffix: str) -> str:
-    """A file's path or URL with another suffix. Raises `ConfigError` for ``.`` and the like, which name no file."""
+    """Return a file's path or URL with another suffix. Raises `ConfigError` for ``.``, ``..`` and an empty name."""
     folder, name = split_url(path)
     if not name.strip("."):
-        raise ConfigError("this is a folder, a file was expected", file=path, fix="Check the path.")
+        raise ConfigError("expected a file, found a folder", file=path, fix="Check the path.")
     return join_url(folder, str(PurePosixPath(name).with_suffix(suffix)))
 
 
 def existing(target: str, policy: str) -> bool:
-    """Return whether a target is there and shall be left alone."""
+    """Return whether a target exists and the policy is to skip it."""
     folder, name = split_url(target)
     return policy == "skip" and open_store(folder).exists(name)
 
 
 def load(config: dict[str, Any], where: str, template_source: Any = "auto") -> Tokenizer:
-    """Return the tokenizer of a configuration. Raises `ConfigError`, and as `load_tokenizer` does."""
+    """Return the tokenizer of a configuration.
+
+    Raises:
+        ConfigError: the configuration is invalid or unsupported. Other errors are those of `load_tokenizer`.
+    """
     from feedmill.tokens.tokenizer import load_tokenizer
 
     entry = section(config, "tokenizer", where)
@@ -96,49 +100,49 @@ def load(config: dict[str, Any], where: str, template_source: Any = "auto") -> T
         return load_tokenizer(text_of(options, "tokenizer_model_file", where), "sentencepiece")
     if variant != "pretrained_hf_tokenizer":
         raise ConfigError(
-            f"there is no tokenizer variant {variant!r}",
+            f"unknown tokenizer variant {variant!r}",
             file=where,
-            fix="Known are pretrained_hf_tokenizer and pretrained_sp_tokenizer.",
+            fix="Use pretrained_hf_tokenizer or pretrained_sp_tokenizer.",
         )
     for key in ("truncation", "padding"):
         if options.get(key):
             raise ConfigError(
-                f"the tokenizer's {key!r} is on: it would change what the documents hold",
+                f"{key!r} of the tokenizer is unsupported: it would change the tokens of documents",
                 file=where,
                 kind="not-done",
-                fix="Set it to false; 'feedmill filter --max-length' leaves long documents out.",
+                fix="Set it to false. To drop long documents, use 'feedmill filter --max-length'.",
             )
     name = text_of(options, "pretrained_model_name_or_path", where)
     tokenizer = load_tokenizer(name, template_source=template_source)
     if tokenizer.backend == "sentencepiece":
         raise ConfigError(
-            "this is a SentencePiece model without a tokenizer.json: the original converts it when it loads it",
+            "the tokenizer is a SentencePiece model without a tokenizer.json, which the original converts when loading",
             file=str(tokenizer.path),
             kind="no-tokenizer",
-            fix="Convert it once, with AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER), or name it as"
-            " pretrained_sp_tokenizer.",
+            fix="Convert it once with AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER), or set"
+            " variant_key to pretrained_sp_tokenizer.",
         )
     special = tokenizer.special_tokens()
     for role, token in (options.get("special_tokens") or {}).items():
         if str(token) not in special:
             raise ConfigError(
-                f"'special_tokens' makes {token!r} the {role}, and it is no special token of the tokenizer",
+                f"{role} in 'special_tokens' is {token!r}, which is not a special token of the tokenizer",
                 file=where,
                 kind="unknown-token",
-                fix="Add it to the tokenizer's own files as a special token.",
+                fix="Add it as a special token to the tokenizer's own files.",
             )
     return tokenizer
 
 
 def _check_index(source: str, index: Any, where: str) -> None:
-    """Lines are found without an index here; one that is there has to be of this file, and of all of its lines."""
+    """Raise `ConfigError` if an existing index does not cover the whole file: Feedmill packs all lines, without it."""
     folder, name = split_url(source)
     store = open_store(folder)
     path = str(PurePosixPath(name).with_suffix(".idx"))
     if index is not None:
         index_folder, path = split_url(str(index))
         if open_store(index_folder).locate(path) != store.locate(path):
-            return  # an index elsewhere names lines by their bytes only: there is nothing to compare it with
+            return  # an index elsewhere has only byte ranges, with no file to compare them with
     if not store.exists(path):
         return
     from feedmill.formats.tokens.raw_index import load_raw_index
@@ -148,9 +152,9 @@ def _check_index(source: str, index: Any, where: str) -> None:
     covered = int(lengths.sum()) + len(lengths)
     if covered not in (size, size + 1):
         raise ConfigError(
-            f"the index leaves out lines of the file ({len(starts)} lines of {covered} bytes in {size})",
+            f"the index does not cover the file: it has {len(starts)} lines of {covered} bytes, the file {size} bytes",
             file=store.locate(path),
             kind="stale-index",
-            fix=f"All lines of a file are packed: write the wanted ones to a file of their own, and delete this index"
-            f" (named by {where}).",
+            fix=f"All lines of a file are packed. Write the lines to pack to another file, and delete this index"
+            f" (named in {where}).",
         )

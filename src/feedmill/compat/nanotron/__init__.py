@@ -1,1 +1,1 @@
-"""Nanotron's faces: its command line (`cli`)."""
+"""Nanotron's command line (`cli`), implemented with Feedmill."""

@@ -1,6 +1,6 @@
-"""``feedmill nanotron preprocess_data ...``: the arguments of Nanotron's ``tools/preprocess_data.py``, over Feedmill.
+"""Implement ``feedmill nanotron preprocess_data ...``: the arguments of Nanotron's ``tools/preprocess_data.py``.
 
-The files are the original's byte for byte. What it skips in silence is counted and reported here;
+The files equal the original's byte for byte. Documents that the original skips silently are counted and reported.
 docs/migration/nanotron.md lists the differences.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from feedmill.documents.file import DocumentFile
     from feedmill.tokens.datatrove_tasks import DealtReport
 
-app = new_app(no_args_is_help=True, help="Nanotron's data tool: the same options, the same files.")
+app = new_app(no_args_is_help=True, help="Nanotron's data tool: the same options and output files.")
 preprocess = new_app(no_args_is_help=True, help="Tokenize documents into .ds files, one per task.")
 app.add_typer(preprocess, name="preprocess_data")
 app.add_typer(preprocess, name="preprocess-data", hidden=True)
@@ -55,7 +55,7 @@ def preprocess_data(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing output (new).")] = False,
 ) -> None:
     """Tokenize documents into .ds files: 'hf' for a Hugging Face dataset on disk, 'jsonl' for JSON lines."""
-    # The two that are required are missed by the forms: 'hf --help' comes through here too, without them.
+    # The subcommands check the two required options: 'hf --help' comes through here without them.
     ctx.obj = {
         "missing": [name for name, value in ((TOKENIZER, tokenizer), (OUTPUT, output_folder)) if value is None],
         "folder": output_folder,
@@ -121,7 +121,7 @@ def _run(ctx: typer.Context, tasks: list[list[DocumentFile]], column: str, ignor
         open_store(ctx.obj["logging_dir"]).write_bytes("preprocess_data.json", to_json(report.as_dict()).encode())
     emit(report.as_dict(), as_json, lambda: _show(report, folder))
     if report.skipped and not report.documents:
-        raise typer.Exit(1)  # not one document: a wrong --column, rather than some bad lines
+        raise typer.Exit(1)  # no documents at all: probably a wrong --column
 
 
 def _show(report: DealtReport, folder: str) -> None:

@@ -1,4 +1,4 @@
-"""VLA Foundry's run configurations over Feedmill: lists of manifests and weights, modalities, checkpoint windows.
+"""Drop-in support for VLA Foundry's run configurations: manifests and weights, modalities, checkpoint windows.
 
 from feedmill.compat.vla import VlaRun
 

@@ -1,4 +1,4 @@
-"""``feedmill vla ...``: manifests, indices and statistics of VLA Foundry's data, and what a run will read."""
+"""Implement ``feedmill vla ...``: manifests and statistics of VLA Foundry's data, and plans of its runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from feedmill.cli.output import counted, emit, facts, table
 if TYPE_CHECKING:
     from feedmill.compat.vla.run import VlaRun
 
-app = new_app(no_args_is_help=True, help="VLA Foundry's data: manifests, indices, statistics, checkpoint windows.")
+app = new_app(no_args_is_help=True, help="VLA Foundry's data: manifests, statistics, checkpoint windows.")
 
 Folder = Annotated[str, typer.Argument(metavar="FOLDER", help="A folder of tars; a path or a URL.")]
 Manifest = Annotated[str, typer.Argument(metavar="PATH", help="A manifest.jsonl, or its folder; a path or a URL.")]
@@ -24,14 +24,14 @@ def manifest(
     folder: Folder,
     form: Annotated[
         str,
-        typer.Option("--form", metavar="documented|code", help="Names with .tar, or without."),
+        typer.Option("--form", metavar="documented|code", help="Shard names with .tar, or without."),
     ] = "documented",
-    name: Annotated[str, typer.Option("--name", metavar="FILE", help="The manifest's name.")] = "manifest.jsonl",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another manifest.")] = False,
+    name: Annotated[str, typer.Option("--name", metavar="FILE", help="Name of the manifest.")] = "manifest.jsonl",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing manifest.")] = False,
     workers: Threads = None,
     json: Json = False,
 ) -> None:
-    """Write the manifest of all tars in a folder and those below it, by counting their samples."""
+    """Count the samples of all tars in a folder and its subfolders, and write the manifest."""
     from feedmill.indexing.manifests import write_manifest
 
     report = write_manifest(folder, name=name, form=form, overwrite=overwrite, workers=workers, progress=not json)
@@ -53,11 +53,11 @@ def stats(
     ] = None,
     field: Annotated[
         list[str] | None,
-        typer.Option("--field", metavar="NAME", help="Only this field; repeatable."),
+        typer.Option("--field", metavar="NAME", help="Compute only this field; repeatable."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Compute the statistics of robotics fields: means, deviations, extremes and percentiles, per step and over all."""
+    """Compute statistics of robotics fields: mean, standard deviation, extremes, percentiles, per step and overall."""
     from feedmill.samples.robotics.job import compute_statistics
     from feedmill.storage import split_url
 
@@ -83,7 +83,7 @@ def merge_stats(
     output: Annotated[str, typer.Option("--output", metavar="FILE", help="Output file.")],
     json: Json = False,
 ) -> None:
-    """Merge the statistics of several datasets into those of all their samples together."""
+    """Merge the statistics of several datasets."""
     from feedmill.samples.robotics.statistics import merge_statistics, read_statistics, write_statistics
 
     merged = merge_statistics([read_statistics(path) for path in paths])
@@ -98,7 +98,7 @@ def plan(
     config: Annotated[str | None, typer.Argument(metavar="[CONFIG]", help="A run's YAML; a path or a URL.")] = None,
     json: Json = False,
 ) -> None:
-    """Say what a run reads in each checkpoint window. Settings are given as --data.NAME VALUE, or in the file."""
+    """Show what a run reads in each checkpoint window. Settings: --data.NAME VALUE, or the file."""
     from feedmill.compat.vla.run import VlaRun
 
     words = list(ctx.args)
@@ -106,7 +106,7 @@ def plan(
         from feedmill.errors import ConfigError
 
         raise ConfigError(
-            "no run is named", kind="bad-usage", fix="Name its YAML, or give settings: --data.NAME VALUE."
+            "no run is given", kind="bad-usage", fix="Name its YAML file, or give settings: --data.NAME VALUE."
         )
     if config is not None and config.startswith("--"):
         words, config = [config, *words], None

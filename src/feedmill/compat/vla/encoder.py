@@ -1,4 +1,4 @@
-"""Samples and batches by their dataset's modality, as hooks of a `feedmill.TaskEncoder`."""
+"""Decode and batch samples by the modality of their dataset, with the hooks of a `feedmill.TaskEncoder`."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ _MODALITY = "__modality__"
 
 
 class VlaEncoder(TaskEncoder):
-    """Decodes each sample by the modality of its dataset, and makes batches as that modality does.
+    """Task encoder that decodes and batches each sample by the modality of its dataset.
+
+    Text with too few tokens is skipped and counted. Any other problem is an error of that sample.
 
     Args:
-        modalities: by name, see `feedmill.samples.vla.modalities.modality`.
-
-    Text with too few tokens is skipped, which is counted; everything else that is wrong is an error of that sample.
+        modalities: name -> modality, see `feedmill.samples.vla.modalities.modality`.
     """
 
     def __init__(self, modalities: Mapping[str, Modality]) -> None:
         self.modalities = dict(modalities)
 
     def cook_crude_sample(self, sample: Any, rng: np.random.Generator | None = None) -> Any:
-        """Return the fields of a sample."""
+        """Return the decoded fields of a sample."""
         name = (sample.subflavors or {}).get("modality")
         if name is None and len(self.modalities) == 1:
             name = next(iter(self.modalities))
         found = self.modalities.get(str(name))
         if found is None:
             raise ConfigError(
-                f"a dataset has the modality {name!r}, and there are {', '.join(self.modalities)}",
+                f"unknown modality {name!r} of a dataset: the run has {', '.join(self.modalities)}",
                 kind="bad-modality",
-                fix="Name it in dataset_modality.",
+                fix="Add it to dataset_modality.",
             )
-        prepare = getattr(found, "prepare", found.cook)  # where a modality leaves something to its batch
+        prepare = getattr(found, "prepare", found.cook)  # some modalities finish decoding in `batch`
         try:
             return {**prepare(sample, drawn(rng)), _MODALITY: name}
         except DataError as error:
@@ -48,7 +48,7 @@ class VlaEncoder(TaskEncoder):
             raise
 
     def batch(self, samples: Sequence[dict[str, Any]]) -> Any:
-        """Columns; of samples of several modalities a dict of batches by modality."""
+        """Return the columns of a batch; for samples of several modalities, a dictionary of batches by modality."""
         groups: dict[str, list[dict[str, Any]]] = {}
         for sample in samples:
             groups.setdefault(sample[_MODALITY], []).append({k: v for k, v in sample.items() if k != _MODALITY})

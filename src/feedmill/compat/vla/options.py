@@ -1,4 +1,4 @@
-"""The settings of a VLA Foundry run: from YAML and from dotted options, and what each means here."""
+"""Parse the settings of a VLA Foundry run from YAML and dotted options, and describe their effect in Feedmill."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from feedmill.samples.types import did_you_mean
 
 
 class Meaning(NamedTuple):
-    """One setting: its value, whether it is used here, and how."""
+    """A setting: its name and value, whether Feedmill uses it, and a description of its effect."""
 
     name: str
     value: Any
@@ -21,52 +21,52 @@ class Meaning(NamedTuple):
 
 
 USED: Mapping[str, str] = {
-    "data.type": "which modalities may be mixed",
-    "data.dataset_manifest": "the datasets",
-    "data.dataset_weighting": "their exact shares of the samples",
-    "data.dataset_modality": "how each is decoded and collated",
-    "data.val_dataset_manifest": "datasets for validation, one after another",
-    "data.val_dataset_weighting": "one for each of them; validation reads every sample once",
-    "data.allow_multiple_epochs": "whether samples may come again",
-    "data.num_workers": "processes or threads that make batches",
-    "data.prefetch_factor": "batches made ahead by each worker",
-    "data.seq_len": "tokens of a sequence",
+    "data.type": "modalities that may be combined",
+    "data.dataset_manifest": "manifests of the datasets",
+    "data.dataset_weighting": "exact fraction of samples from each dataset",
+    "data.dataset_modality": "modality of each dataset, for decoding and batching",
+    "data.val_dataset_manifest": "validation datasets, read one after another",
+    "data.val_dataset_weighting": "one per validation dataset; validation reads each sample once",
+    "data.allow_multiple_epochs": "whether samples may be repeated",
+    "data.num_workers": "number of worker processes or threads",
+    "data.prefetch_factor": "batches that each worker prefetches",
+    "data.seq_len": "tokens per sequence",
     "data.shuffle": "false reads in stored order",
-    "data.seed": "seed of the order, where hparams.seed is not given",
+    "data.seed": "seed of the order, if hparams.seed is not set",
     "data.tokenizer": "tokenizer of untokenized text",
-    "data.image_size": "images are resized to it (bilinear); tensors stay as they are",
+    "data.image_size": "size that images are resized to (bilinear); tensors are unchanged",
     "data.dataset_statistics": "statistics of robotics fields",
     "data.camera_names": "cameras",
-    "data.image_indices": "steps of images",
+    "data.image_indices": "time steps of images",
     "data.image_names": "images by name",
     "data.proprioception_fields": "fields of the robot's state",
     "data.action_fields": "fields of actions",
     "data.intrinsics_fields": "passed through",
     "data.extrinsics_fields": "passed through",
-    "data.language_instruction_types": "kinds of instructions that are drawn from",
-    "data.pad_missing_images": "black images where one is missing",
-    "data.normalization": "how robotics fields are normalised",
-    "data.lowdim_past_timesteps": "steps before the anchor",
-    "data.lowdim_future_timesteps": "steps behind the anchor",
+    "data.language_instruction_types": "types of instructions to choose from",
+    "data.pad_missing_images": "replaces missing images with black ones",
+    "data.normalization": "normalization of robotics fields",
+    "data.lowdim_past_timesteps": "time steps before the anchor",
+    "data.lowdim_future_timesteps": "time steps after the anchor",
     "hparams.seed": "seed of the order",
-    "hparams.global_batch_size": "samples of a step over all ranks",
-    "hparams.per_gpu_batch_size": "with it batches are accumulated; here a rank's batch is global / ranks",
-    "total_train_samples": "the run's length",
-    "num_epochs": "the run's length in samples of all datasets",
-    "num_checkpoints": "windows that the run is divided into",
+    "hparams.global_batch_size": "samples per step over all ranks",
+    "hparams.per_gpu_batch_size": "batch size of gradient accumulation; the loader's batch is global / ranks",
+    "total_train_samples": "length of the run in samples",
+    "num_epochs": "length of the run as a multiple of the samples of all datasets",
+    "num_checkpoints": "number of checkpoint windows",
 }
-"""Settings that decide something here."""
+"""Settings that have an effect in Feedmill."""
 
 UNNEEDED: Mapping[str, str] = {
-    "data.shuffle_buffer_size": "not needed: every sample is permuted, without a buffer",
-    "data.shuffle_initial": "not needed: every sample is permuted, without a buffer",
-    "data.dataloader_in_order": "not needed: batches always come in order",
+    "data.shuffle_buffer_size": "not needed: all samples are permuted, without a buffer",
+    "data.shuffle_initial": "not needed: all samples are permuted, without a buffer",
+    "data.dataloader_in_order": "not needed: batches are always in order",
     "data.dataset_cache": "not needed: see docs/storage.md for the cache of remote files",
-    "data.use_hf_fast_tokenizer": "not needed: tokenizers are always fast ones",
-    "data.hf_fast_tokenizers_parallelism": "not needed: threads are the loader's",
-    "data.hf_fast_tokenizer_rayon_threads": "not needed: threads are the loader's",
-    "data.val_dataset_statistics": "not needed: validation is normalised as training is",
-    "data.mask_padded_images": "not needed: image_mask says which images are real",
+    "data.use_hf_fast_tokenizer": "not needed: tokenizers are always fast",
+    "data.hf_fast_tokenizers_parallelism": "not needed: the loader manages threads",
+    "data.hf_fast_tokenizer_rayon_threads": "not needed: the loader manages threads",
+    "data.val_dataset_statistics": "not needed: validation uses the normalization of training",
+    "data.mask_padded_images": "not needed: image_mask marks the images that are not padding",
     "data.use_point_cloud": "left to the model's code",
     "data.point_cloud_num_points": "left to the model's code",
     "data.processor": "left to the model's code: batches have images and text",
@@ -74,15 +74,15 @@ UNNEEDED: Mapping[str, str] = {
     "data.img_num_tokens": "left to the model's code",
     "data.max_text_seq_len": "left to the model's code",
     "data.augmentation": "left to the loader's transform",
-    "data.tactile_fields": "read by nothing, as in VLA Foundry",
+    "data.tactile_fields": "unused, as in VLA Foundry",
     "data.pose_groups": "left to the model's code",
-    "data.action_dim": "known from the fields",
-    "data.proprioception_dim": "known from the fields",
-    "max_checkpoint_limit": "of the training program",
-    "total_val_samples": "of the training program",
-    "val_every_n_checkpoints": "of the training program",
+    "data.action_dim": "determined by the fields",
+    "data.proprioception_dim": "determined by the fields",
+    "max_checkpoint_limit": "left to the training program",
+    "total_val_samples": "left to the training program",
+    "val_every_n_checkpoints": "left to the training program",
 }
-"""Settings that are understood and decide nothing here."""
+"""Known settings that have no effect in Feedmill."""
 
 DEFAULTS: Mapping[str, Any] = {
     "num_checkpoints": 5,
@@ -103,10 +103,12 @@ _OTHERS = ("model", "optimizer", "ema", "distributed", "logging", "name", "outpu
 
 
 def parse_options(arguments: Sequence[str]) -> dict[str, Any]:
-    """``--data.seq_len 512`` and ``--data.seq_len=512`` as a nested mapping; values are read as YAML.
+    """Return options such as ``--data.seq_len 512`` or ``--data.seq_len=512`` as a nested mapping.
+
+    Values are parsed as YAML.
 
     Raises:
-        ConfigError: something is no such option, or its value no YAML.
+        ConfigError: an argument is not such an option, or its value is not valid YAML.
     """
     out: dict[str, Any] = {}
     todo = list(arguments)
@@ -115,7 +117,7 @@ def parse_options(arguments: Sequence[str]) -> dict[str, Any]:
         name, equals, text = word.removeprefix("--").partition("=")
         if not word.startswith("--") or not name:
             raise ConfigError(
-                f"{word!r} is no option", kind="bad-usage", fix="Name the file first, then --data.NAME VALUE."
+                f"{word!r} is not an option", kind="bad-usage", fix="Name the file first, then --data.NAME VALUE."
             )
         if not equals:
             if not todo:
@@ -124,7 +126,7 @@ def parse_options(arguments: Sequence[str]) -> dict[str, Any]:
         try:
             value = read_settings(text, f"--{name}")
         except ConfigError:
-            raise ConfigError(f"the value of --{name} is no YAML: {text[:80]!r}", kind="bad-usage") from None
+            raise ConfigError(f"the value of --{name} is not valid YAML: {text[:80]!r}", kind="bad-usage") from None
         _put(out, name.replace("-", "_").split("."), value, name)
     return out
 
@@ -133,13 +135,13 @@ def _put(out: dict[str, Any], path: list[str], value: Any, name: str) -> None:
     for key in path[:-1]:
         inner = out.setdefault(key, {})
         if not isinstance(inner, dict):
-            raise ConfigError(f"--{name} is inside of {key!r}, which has a value of its own", kind="bad-usage")
+            raise ConfigError(f"--{name} is below {key!r}, which has a value and not settings", kind="bad-usage")
         out = inner
     out[path[-1]] = value
 
 
 def merged(config: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration with the settings of another put into it."""
+    """Return a configuration with the settings of another merged into it; those of `more` override it."""
     out = dict(config)
     for key, value in more.items():
         old = out.get(key)
@@ -148,7 +150,7 @@ def merged(config: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]
 
 
 def nested(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration whose settings of data stand below ``data``, and lists are lists, however it was written."""
+    """Return a configuration in its nested form: data settings below ``data``, lists as lists, no dotted names."""
     out: dict[str, Any] = {}
     flat = "dataset_manifest" in config
     for key, value in config.items():
@@ -165,10 +167,10 @@ def nested(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def understood(config: Mapping[str, Any], file: str | None = None) -> list[Meaning]:
-    """Return what each setting means here.
+    """Return the meaning of each setting.
 
     Raises:
-        ConfigError: one is not known.
+        ConfigError: a setting is unknown.
     """
     out = []
     for name, value in _named(config):
@@ -177,13 +179,13 @@ def understood(config: Mapping[str, Any], file: str | None = None) -> list[Meani
         elif name.split(".")[0] not in _OTHERS and (name.split(".")[0] in _SECTIONS[:1] or "." not in name):
             known = [*USED, *UNNEEDED]
             raise ConfigError(
-                f"the setting {name!r} is not known{did_you_mean(name, known)}",
+                f"unknown setting {name!r}{did_you_mean(name, known)}",
                 file=file,
                 kind="unknown-setting",
-                fix="Take it out; docs/vla.md lists the settings that are understood.",
+                fix="Remove it. docs/vla.md lists the known settings.",
             )
         else:
-            out.append(Meaning(name, value, False, "of the training program"))
+            out.append(Meaning(name, value, False, "left to the training program"))
     return out
 
 

@@ -1,4 +1,4 @@
-"""A run in VLA Foundry's own order, window by window: to finish what was begun there, or to compare with it."""
+"""Reproduce VLA Foundry's own sample order, window by window, to finish or compare a run that was started with it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,7 @@ _AT_ONCE = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OriginalWindow:
-    """One window: its number, what was selected for it, and every rank's batches in order.
-
-    Attributes:
-        steps: those in which every rank has a batch; the original stops there.
-    """
+    """One checkpoint window: its number, the samples selected for it, and the batches of each rank in order."""
 
     number: int
     selected: Window
@@ -36,19 +32,20 @@ class OriginalWindow:
 
     @property
     def steps(self) -> int:
-        """See above."""
+        """Number of steps in which each rank has a batch. VLA Foundry ends the window after them."""
         return min(map(len, self.ranks))
 
 
 class OriginalOrder:
-    """The windows of a run as VLA Foundry reads them.
+    """The checkpoint windows of a run in VLA Foundry's own order.
 
     Args:
         run: the configuration.
-        samples: the budget of a window.
-        ranks, workers: of the run; at least one worker, and ``dataloader_in_order`` must have been true.
-        checkpoint, cursors: where to begin: ``checkpoint_num``, ``curr_shard_idx_per_dataset`` and
-            ``shard_shuffle_seed_per_dataset`` of a checkpoint; the beginning by default.
+        samples: number of samples per window.
+        ranks, workers: numbers of ranks and of workers per rank. There must be at least one worker, and the run must
+            have used ``dataloader_in_order``.
+        checkpoint, cursors: where to start: ``checkpoint_num``, ``curr_shard_idx_per_dataset`` and
+            ``shard_shuffle_seed_per_dataset`` of a checkpoint. Default: the start of the run.
     """
 
     def __init__(
@@ -71,7 +68,7 @@ class OriginalOrder:
 
     @cached_property
     def manifests(self) -> list[Manifest]:
-        """The datasets' manifests."""
+        """The manifests of the datasets."""
         paths = get(self.run.config, "data.dataset_manifest") or []
         return [read_manifest(join_url(self.run.base, str(path))) for path in paths]
 
@@ -86,7 +83,7 @@ class OriginalOrder:
 
     @cached_property
     def usable(self) -> list[npt.NDArray[np.bool_]]:
-        """Per dataset, bool[samples]: those that can be decoded and are long enough. Reads all of them once."""
+        """Per dataset, bool[samples]: whether a sample can be decoded and is long enough. Reads all samples once."""
         out = []
         for source, one in zip(self._sources, self._modalities, strict=True):
             good = np.ones(len(source), bool)
@@ -100,7 +97,11 @@ class OriginalOrder:
         return out
 
     def windows(self) -> Iterator[OriginalWindow]:
-        """Window after window; without an end where epochs may be repeated. Raises `ConfigError` at an epoch's end."""
+        """Yield the windows; endless if ``allow_multiple_epochs`` is set.
+
+        Raises:
+            ConfigError: the data is exhausted, and epochs must not be repeated.
+        """
         data = self.run.config.get("data", {})
         shuffle = data.get("shuffle", True)
         buffer, initial = data.get("shuffle_buffer_size", 2000), data.get("shuffle_initial", 500)
@@ -130,13 +131,13 @@ class OriginalOrder:
             cursors, number = selected.after, number + 1
 
     def batches(self, window: OriginalWindow, rank: int, *, start: int = 0) -> Iterator[dict[str, Any]]:
-        """Yield a rank's batches of a window, from a step on.
+        """Yield the batches of a rank in a window, beginning at step `start`.
 
         Raises:
-            ConfigError: there is no such rank.
+            ConfigError: the rank does not exist.
         """
         if not 0 <= rank < self.ranks:
-            raise ConfigError(f"there is no rank {rank} of {self.ranks}", kind="bad-rank", fix="Count from 0.")
+            raise ConfigError(f"rank {rank} is not one of {self.ranks} ranks", kind="bad-rank", fix="Count from 0.")
         for one in window.ranks[rank][start : window.steps]:
             modality = self._modalities[one.dataset]
             samples = self._sources[one.dataset].read_raw(one.samples)

@@ -1,4 +1,4 @@
-"""A VLA Foundry run: its configuration bound to data, divided into checkpoint windows, and loaded."""
+"""Plan and load a VLA Foundry run from its configuration, divided into checkpoint windows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _COUNTS = {
     "data.seq_len": 1,
     "data.image_size": 1,
 }
-"""Settings that are whole numbers, and from where on."""
+"""Integer settings and their minimums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +50,23 @@ class CheckpointWindow:
 
     @property
     def samples(self) -> int:
-        """How many."""
+        """Number of samples."""
         return self.stop - self.start
 
 
 class VlaRun:
-    """A run.
+    """A training run of VLA Foundry.
 
     Args:
         config: the settings, nested or with dotted names.
-        base: folder that relative paths are seen from.
-        file: where the settings were read, for messages.
+        base: folder that relative paths are relative to.
+        file: the file of the settings, for messages.
 
     Attributes:
-        settings: what each setting means here.
+        settings: the meaning of each setting in Feedmill.
 
     Raises:
-        ConfigError: a setting is not known or is invalid.
+        ConfigError: a setting is unknown or invalid.
     """
 
     def __init__(self, config: Mapping[str, Any], *, base: str = ".", file: str | None = None) -> None:
@@ -77,7 +77,7 @@ class VlaRun:
             value = get(self.config, name)
             if value is not None and not _whole(value, least):
                 raise ConfigError(
-                    f"{name} is {value!r}, a whole number from {least} on was expected",
+                    f"{name} must be a whole number of at least {least}, found {value!r}",
                     file=file,
                     kind="bad-number",
                     fix=f"Set {name}.",
@@ -85,26 +85,26 @@ class VlaRun:
         epochs, total = get(self.config, "num_epochs"), get(self.config, "total_train_samples")
         if epochs is not None and total is not None:
             raise ConfigError(
-                "num_epochs and total_train_samples are both given",
+                "num_epochs and total_train_samples are both set",
                 file=file,
                 kind="bad-usage",
-                fix="Give one of both.",
+                fix="Set only one of them.",
             )
         if epochs is not None and not get(self.config, "data.allow_multiple_epochs"):
             raise ConfigError(
-                "num_epochs needs allow_multiple_epochs: datasets of unlike weights end at different times",
+                "num_epochs requires allow_multiple_epochs: datasets with different weights end at different times",
                 file=file,
                 kind="bad-usage",
-                fix="Set data.allow_multiple_epochs to true, or give total_train_samples.",
+                fix="Set data.allow_multiple_epochs to true, or set total_train_samples.",
             )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str] | None, options: Sequence[str] = ()) -> VlaRun:
-        """Return a run from a YAML file (or none) and dotted options, which go before it.
+        """Return a run from a YAML file (or None) and dotted options, which override the file.
 
         Raises:
-            NotFound: there is no such file.
-            ConfigError: it is no mapping, or a setting is invalid.
+            NotFound: the file does not exist.
+            ConfigError: the file is not a mapping, or a setting is invalid.
         """
         given = parse_options(options)
         if path is None:
@@ -113,12 +113,12 @@ class VlaRun:
         folder, name = split_url(url)
         found = read_settings(open_store(folder).read(name), url)
         if not isinstance(found, dict):
-            raise ConfigError("this is no mapping of settings", file=url, kind="bad-yaml", fix="Write 'data:' in it.")
+            raise ConfigError("the file is not a mapping of settings", file=url, kind="bad-yaml", fix="Add 'data:'.")
         return cls(merged(nested(found), given), base=folder, file=url)
 
     @property
     def total(self) -> int | None:
-        """Samples of the whole run; None if nothing limits it but the data."""
+        """Number of samples of the whole run; None if only the data limits it."""
         epochs, total = get(self.config, "num_epochs"), get(self.config, "total_train_samples")
         if epochs is not None:
             return int(epochs) * sum(self.samples_per_dataset)
@@ -126,11 +126,11 @@ class VlaRun:
 
     @property
     def notes(self) -> list[str]:
-        """What is odd in the settings and may be meant. Raises `ConfigError` for wrong settings of robotics."""
+        """Notes on unusual but valid settings. Raises `ConfigError` if settings of robotics are invalid."""
         manifests = get(self.config, "data.dataset_manifest") or []
         weights = get(self.config, "data.dataset_weighting") or []
         unread = [
-            f"{manifest} has the weight 0 and is not read (VLA Foundry reads a shard of it for each worker)"
+            f"{manifest} has weight 0 and is not read (VLA Foundry reads one shard of it per worker)"
             for manifest, weight in zip(manifests, weights, strict=False)
             if weight == 0
         ]
@@ -138,15 +138,15 @@ class VlaRun:
         return [*unread, *(self._ignored(self.modalities()) if robots else [])]
 
     def _ignored(self, modalities: Mapping[str, Modality]) -> list[str]:
-        """Return what a run of robotics skips or ignores."""
+        """Return notes on what a robotics run skips or ignores."""
         view = modalities.get(ROBOTICS)
         if not isinstance(view, Robotics):
             return []
         data, out = self.config["data"], []
         if not view.settings.images:
             out.append(
-                "no camera is known: camera_names is not set, and no preprocessing_config.yaml beside the manifests"
-                " names one; samples of frames give batches without pixel_values"
+                "no cameras: camera_names is not set, and no preprocessing_config.yaml beside the manifests names any."
+                " Batches of frames have no pixel_values"
             )
         fields = {*view.settings.proprioception_fields, *view.settings.action_fields}
         normalization = data.get("normalization") or {}
@@ -156,14 +156,12 @@ class VlaRun:
             )
         other = [name for name in normalization.get("field_configs") or {} if name not in fields]
         if other:
-            out.append(
-                f"normalization.field_configs is ignored for {', '.join(other)}: no field of the run is named so"
-            )
+            out.append(f"normalization.field_configs is ignored for {', '.join(other)}: the run has no such field")
         return out
 
     @cached_property
     def samples_per_dataset(self) -> list[int]:
-        """The sums of ``num_sequences``."""
+        """Number of samples of each dataset: the sum of ``num_sequences`` in its manifest."""
         sums = []
         for manifest in get(self.config, "data.dataset_manifest") or []:
             folder, name = split_url(join_url(self.base, str(manifest)))
@@ -172,17 +170,17 @@ class VlaRun:
 
     @property
     def folders(self) -> list[str]:
-        """The manifests' folders."""
+        """The folders of the manifests."""
         return [split_url(join_url(self.base, str(m)))[0] for m in get(self.config, "data.dataset_manifest") or []]
 
     @cached_property
     def recipe(self) -> Recipe:
-        """The mixture as a recipe. Raises `ConfigError`."""
+        """The mixture as a recipe. Raises `ConfigError` if a setting is invalid."""
         config = {key: value for key, value in self.config.items() if key in ("data", "hparams")}
         weights = get(config, "data.dataset_weighting")
         if isinstance(weights, list) and weights and all(weight == 0 for weight in weights):
             raise ConfigError(
-                "all weights are 0", file=self.file, kind="bad-weight", fix="Give a dataset a weight above 0."
+                "all weights are 0", file=self.file, kind="bad-weight", fix="Set the weight of a dataset above 0."
             )
         if self.total is not None:
             config["total_train_samples"] = self.total
@@ -191,13 +189,13 @@ class VlaRun:
 
     @cached_property
     def plan(self) -> Plan:
-        """The plan: which sample comes at which position. Raises as `feedmill.Recipe.plan`."""
+        """The plan: the sample at each position. Raises the errors of `feedmill.Recipe.plan`."""
         with self._named():
             return self.recipe.plan()
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """What is wrong with the recipe, said of the run's file and settings."""
+        """Rewrite errors of the recipe to name the run's file and settings."""
         try:
             yield
         except FeedmillError as error:
@@ -209,22 +207,25 @@ class VlaRun:
             raise
 
     def validation(self) -> Plan:
-        """Return the plan of the validation data: every sample once, in stored order."""
+        """Return the plan of the validation data: each sample once, in stored order."""
         with self._named():
             return Recipe.parse({"data": self.config["data"]}, base=self.base, mode="validation").plan()
 
     def windows(self, checkpoints: int | None = None) -> list[CheckpointWindow]:
-        """Return the run between its checkpoints: as equal as whole global batches allow.
+        """Return the windows between checkpoints, as equal in size as whole global batches allow.
+
+        Args:
+            checkpoints: number of windows; default: ``num_checkpoints``.
 
         Raises:
-            ConfigError: the run has no end, or is too short for this many windows.
+            ConfigError: the run has no end, or is too short for this number of windows.
         """
         count = checkpoints or int(get(self.config, "num_checkpoints"))
         batch = int(get(self.config, "hparams.global_batch_size"))
         length = self.plan.length
         if length is None:
             raise ConfigError(
-                "the run has no end", file=self.file, kind="endless", fix="Give total_train_samples or num_epochs."
+                "the run has no end", file=self.file, kind="endless", fix="Set total_train_samples or num_epochs."
             )
         steps = length // batch
         if steps < count:
@@ -232,13 +233,13 @@ class VlaRun:
                 f"{length:,} samples are {steps} steps of {batch}, too few for {count} windows",
                 file=self.file,
                 kind="too-few-samples",
-                fix="Ask for fewer checkpoints or a smaller hparams.global_batch_size.",
+                fix="Reduce num_checkpoints or hparams.global_batch_size.",
             )
         ends = [steps * number // count * batch for number in range(count + 1)]
         return [CheckpointWindow(i, ends[i], ends[i + 1]) for i in range(count)]
 
     def shares(self, window: CheckpointWindow) -> list[int]:
-        """Return how many samples of each dataset a window has."""
+        """Return the number of samples of each dataset in a window."""
         counts = np.zeros(len(self.plan.sources), np.int64)
         for start in range(window.start, window.stop, 1 << 20):
             found = self.plan.locate(np.arange(start, min(start + (1 << 20), window.stop)))
@@ -246,7 +247,7 @@ class VlaRun:
         return [int(count) for count in counts]
 
     def modalities(self, *, tokenize: Tokenize | None = None) -> dict[str, Modality]:
-        """Return the modalities of the datasets, by name. Raises `ConfigError`."""
+        """Return name -> modality for the datasets. Raises `ConfigError` if a setting of a modality is invalid."""
         data = dict(self.config.get("data", {}))
         data.setdefault("seq_len", get(self.config, "data.seq_len"))
         for name in ("dataset_statistics",):
@@ -267,11 +268,13 @@ class VlaRun:
         """Return a loader of this rank's share of every global batch.
 
         Args:
-            tokenize: for untokenized text, instead of ``data.tokenizer``.
-            more: other arguments of `feedmill.Loader`.
+            rank: number of this rank, from 0.
+            world_size: number of ranks.
+            tokenize: tokenizing function for untokenized text, instead of ``data.tokenizer``.
+            more: further arguments of `feedmill.Loader`; they override those of the run.
 
         Raises:
-            ConfigError: the global batch does not divide by the ranks.
+            ConfigError: the global batch size is not a multiple of `world_size`.
         """
         batch = int(get(self.config, "hparams.global_batch_size"))
         modalities = self.modalities(tokenize=tokenize)
@@ -279,10 +282,10 @@ class VlaRun:
             logger.warning("%s", note)
         if batch % world_size:
             raise ConfigError(
-                f"a global batch of {batch} does not divide by {world_size} ranks",
+                f"the global batch size {batch} is not a multiple of {world_size} ranks",
                 file=self.file,
                 kind="bad-batch",
-                fix="Choose hparams.global_batch_size as a multiple of the ranks.",
+                fix="Set hparams.global_batch_size to a multiple of the number of ranks.",
             )
         workers = get(self.config, "data.num_workers")
         settings: dict[str, Any] = {
@@ -290,21 +293,21 @@ class VlaRun:
             "prefetch": max(1, int(get(self.config, "data.prefetch_factor"))),
             "task_encoder": VlaEncoder(modalities),
             "remainder": "drop",
-            "deal": "contiguous",  # ranks' slices are those of VLA Foundry
+            "deal": "contiguous",  # the positions of each rank are those of VLA Foundry
         }
         return Loader(self.plan, batch // world_size, rank=rank, world_size=world_size, **{**settings, **more})
 
     def batches(self, loader: Loader, window: CheckpointWindow) -> Iterator[Any]:
-        """Yield the batches of a window that are still to come: from where the loader is, to the window's end.
+        """Yield the remaining batches of a window, from the loader's position to the end of the window.
 
         Raises:
-            ConfigError: the loader is not inside the window.
+            ConfigError: the loader's position is not inside the window.
         """
         if not window.start <= loader.position <= window.stop:
             raise ConfigError(
-                f"the loader is at sample {loader.position:,}, the window is {window.start:,} to {window.stop:,}",
+                f"position {loader.position:,} of the loader is outside the window {window.start:,} to {window.stop:,}",
                 kind="bad-window",
-                fix="Load the state that was saved in this window, or begin with the window that it is in.",
+                fix="Load a state that was saved in this window, or use the window of the loader's position.",
             )
         if loader.position == window.stop:
             return

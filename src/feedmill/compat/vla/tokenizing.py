@@ -1,4 +1,4 @@
-"""Texts to ids with a tokenizer of this machine, for untokenized text."""
+"""Tokenize untokenized text with a local tokenizer."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from feedmill.tokens.tokenizer import load_tokenizer
 
 
 def tokenizer(path: str) -> Tokenize:
-    """Return a function from texts to their ids. Raises as `feedmill.tokens.tokenizer.load_tokenizer`."""
+    """Return a function from texts to token ids. Raises the errors of `feedmill.tokens.tokenizer.load_tokenizer`."""
     return _Texts(path)
 
 
 class _Texts:
-    """Loads its tokenizer again in another process."""
+    """Tokenizing function that can be pickled: another process loads the tokenizer again."""
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""Samples and rows as lines of JSON: one file with its index, or files like those of the source."""
+"""Write samples and rows as JSON lines: one file with its index, or one file per file of the source."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _BATCH = 1024
 
 @dataclass(frozen=True, slots=True)
 class Lines(SampleTarget):
-    """Samples as the lines of one file.
+    """Samples as lines of one file.
 
     Attributes:
         keyed: whether lines have keys.
-        parts: the splits of the source, which stand one after another.
+        parts: the splits of the source, in the order in which they are written.
     """
 
     keyed: bool
@@ -74,12 +74,12 @@ class Lines(SampleTarget):
 
 @dataclass(frozen=True, slots=True)
 class LineRows(Target):
-    """Rows as lines: in one file, or in files named like those of the source or numbered.
+    """Rows as lines: in one file, in files named like those of the source, or in numbered files.
 
     Attributes:
         to: ``jsonl``, ``jsonl.gz`` or ``jsonl.zst``.
-        splits: those of a source that are kept.
-        stems: names of the outputs without their endings; else they are numbered.
+        splits: splits of the source to keep, or None.
+        stems: names of the outputs without suffixes; if empty, outputs are numbered.
     """
 
     to: str
@@ -92,7 +92,7 @@ class LineRows(Target):
 
     @contextmanager
     def output(self, store: Store, path: str, unit: Unit, extra: dict[str, Any]) -> Iterator[Add]:  # noqa: ARG002
-        """See `Target`; rows that were lines keep every byte."""
+        """See `Target`. Rows that were read from lines keep their bytes."""
 
         def add(item: list[tuple[int, dict[str, Any]]]) -> Sequence[bytes]:
             hashes = [row_digest(row) for _, row in item]
@@ -119,7 +119,7 @@ class LineRows(Target):
             yield batch, ()
 
     def _rows(self, written: Written) -> Iterator[Line]:
-        """Yield the rows of a file of lines, or of the part of one that a piece has become."""
+        """Yield the rows of an output: a file of lines, or a range of bytes of a joined file."""
         done, _, at = written
         if not self.piece:
             for _, line in rows_in(self.destination, done.path):
@@ -137,12 +137,12 @@ class LineRows(Target):
 
 
 def _line_digest(line: bytes) -> bytes:
-    """Return the hash of a line: of the object, not of how it is spaced."""
+    """Return the digest of a line's object, independent of whitespace. 16 bytes."""
     return digest("", {"json": encode_json(parse_json("", "json", line))})
 
 
 def _join(store: Store, destination: str, done: Sequence[Done]) -> str:
-    """Write one file of pieces, one after another; return its name."""
+    """Concatenate chunks to one file, and return its name."""
     _, name = split_url(destination)
     with store.write(name) as out:
         for each in done:
@@ -153,7 +153,7 @@ def _join(store: Store, destination: str, done: Sequence[Done]) -> str:
 
 
 def _with_splits(store: Store, name: str, splits: LineSplits | None) -> list[str]:
-    """Write the splits of a file, if any; return the file and what lies beside it."""
+    """Write the splits of a file, if any, and return the names of the file, its index and its splits file."""
     if splits is None:
         return [name, jsonl.idx_name(name)]
     jsonl_splits.write_splits(store, name, splits)

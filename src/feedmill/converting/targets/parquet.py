@@ -1,4 +1,4 @@
-"""Samples and rows as Parquet: the type of each column, a folder of files, or one file of many row groups."""
+"""Write samples and rows as Parquet: a folder of files, or one file of many row groups."""
 
 from __future__ import annotations
 
@@ -40,7 +40,11 @@ Rows = list[tuple[int, dict[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class Parquet(SampleTarget):
-    """A folder of files, or one file, of samples; `columns` are their forms."""
+    """Samples as a folder of Parquet files or as one file.
+
+    Attributes:
+        columns: column -> form, see `feedmill.converting.survey.Columns`.
+    """
 
     columns: Mapping[str, Any]
 
@@ -50,7 +54,7 @@ class Parquet(SampleTarget):
 
     @contextmanager
     def output(self, store: Store, path: str, unit: Unit, extra: dict[str, Any]) -> Iterator[Add]:  # noqa: ARG002
-        """A file of samples, row groups of bounded size."""
+        """See `Target`. Row groups are written when they exceed 32 MiB."""
         columns, schema = self.columns, arrow_schema(self.columns)
         rows: list[dict[str, Any]] = []
         size = 0
@@ -103,10 +107,12 @@ class Parquet(SampleTarget):
 
 @dataclass(frozen=True, slots=True)
 class ParquetRows(Parquet):
-    """Files of rows: of JSON, with types in `columns`; or of the table `source`, whose columns stay what they are.
+    """Rows as Parquet: of JSON, with types in `columns`, or of the table `source`, whose columns keep their types.
 
     Attributes:
-        stems: names of the outputs without their endings; else they are numbered.
+        source, split: the source.
+        fields: names or patterns of the columns to keep; all if empty.
+        stems: names of the outputs without suffixes; if empty, outputs are numbered.
     """
 
     source: str
@@ -124,7 +130,7 @@ class ParquetRows(Parquet):
 
     @contextmanager
     def output(self, store: Store, path: str, unit: Unit, extra: dict[str, Any]) -> Iterator[Add]:  # noqa: ARG002
-        """A file of rows, a row group for each batch."""
+        """See `Target`. Each batch becomes a row group."""
         schema = self.schema()
 
         def add(item: Rows) -> Sequence[bytes]:
@@ -140,7 +146,7 @@ class ParquetRows(Parquet):
             yield add
 
     def schema(self) -> Any:
-        """Return the columns of the outputs."""
+        """Return the Arrow schema of the outputs."""
         if self.columns:
             return schema_of(self.columns)
         import pyarrow as pa
@@ -150,21 +156,21 @@ class ParquetRows(Parquet):
         return pa.schema([f for f in schema if wanted(f.name, self.fields)], metadata=schema.metadata)
 
     def table(self) -> TableDataset:
-        """Return the source, a table."""
+        """Return the source, which is a table."""
         dataset = opened(self.source, self.split)
         assert isinstance(dataset, TableDataset)
         return dataset
 
     def fitted(self, schema: Any, rows: Rows) -> Any:
-        """Rows of JSON as a table. Raises `DataError` if they do not fit the columns."""
+        """Return rows of JSON as an Arrow table. Raises `DataError` if they do not fit the columns."""
         try:
             fitted = [{n: fit(v, self.columns[n]) for n, v in row.items()} for _, row in rows]
         except KeyError as error:
             raise DataError(
-                f"the name {error} was not there when the source was surveyed",
+                f"the name {error} is new: no row had it when the source was surveyed",
                 file=self.source,
                 kind="changed",
-                fix="The source changed meanwhile: run it again with --overwrite.",
+                fix="The source has changed. Run the conversion again with --overwrite.",
             ) from None
         return _table(fitted, schema, self.source)
 
@@ -179,7 +185,7 @@ class ParquetRows(Parquet):
 
 @contextmanager
 def _writer(store: Store, path: str, schema: Any) -> Iterator[Any]:
-    """A writer of row groups."""
+    """Open a writer of row groups."""
     import pyarrow.parquet as pq
 
     with store.write(path) as file:
@@ -188,13 +194,13 @@ def _writer(store: Store, path: str, schema: Any) -> Iterator[Any]:
             yield writer
         except BaseException:
             with suppress(Exception):
-                writer.close()  # or it would write to the closed file when nobody has it any more
+                writer.close()  # otherwise its finalizer writes to the closed file
             raise
         writer.close()
 
 
 def parquet_columns(found: Survey) -> tuple[dict[str, str], list[Loss]]:
-    """Return the forms of Parquet's columns, in the order of the parts."""
+    """Return column -> form for Parquet, in the order of the fields, and the losses."""
     out: dict[str, str] = {KEY: "string"} if found[COUNTS]["keyed"] else {}
     for name in names(found):
         have = kinds(found, name)[0]
@@ -203,9 +209,9 @@ def parquet_columns(found: Survey) -> tuple[dict[str, str], list[Loss]]:
     mixed = [name for name, form in out.items() if form == "json"]
     losses = []
     if any(kinds(found, name)[1] for name in names(found)):
-        losses.append(Loss("absent parts and null are one"))
+        losses.append(Loss("the difference between missing fields and null"))
     if mixed:
-        losses.append(Loss(f"values in {named(mixed)} that are nested or of several types become text of JSON"))
+        losses.append(Loss(f"types of {named(mixed)}: nested values and mixed types become JSON text"))
     return out, losses
 
 
@@ -223,7 +229,7 @@ def _parquet_form(have: set[str]) -> str:
 
 
 def _row(columns: Mapping[str, str], taken: Taken) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return the values of a row, and the parts that are read back."""
+    """Return the values of a row, and the bytes of each field as they will be read back."""
     row: dict[str, Any] = {}
     parts = {}
     for name, form in columns.items():
@@ -244,7 +250,7 @@ def _row(columns: Mapping[str, str], taken: Taken) -> tuple[dict[str, Any], dict
 
 
 def arrow_schema(columns: Mapping[str, str]) -> Any:
-    """Return the schema of Parquet files with these columns; it says which of them hold text of JSON."""
+    """Return the Arrow schema of these columns. Its metadata lists those that hold JSON text."""
     import pyarrow as pa
 
     def kind(form: str) -> Any:
@@ -259,7 +265,7 @@ def arrow_schema(columns: Mapping[str, str]) -> Any:
 
 
 def _table(rows: list[dict[str, Any]], schema: Any, where: str) -> Any:
-    """Rows as a table. Raises `DataError` for values that Arrow refuses, such as text with lone surrogates."""
+    """Return rows as an Arrow table. Raises `DataError` for values that Arrow rejects, such as lone surrogates."""
     import pyarrow as pa
 
     try:
@@ -269,12 +275,12 @@ def _table(rows: list[dict[str, Any]], schema: Any, where: str) -> Any:
             f"a value does not fit its column ({str(error)[:200]})",
             file=where,
             kind="bad-value",
-            fix="Leave the column out with --fields, or fix the source.",
+            fix="Fix the source, or select other columns with --fields.",
         ) from None
 
 
 def _join(store: Store, name: str, pieces: Sequence[str]) -> None:
-    """One Parquet file of the row groups of pieces."""
+    """Write one Parquet file from the row groups of chunks."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(pieces[0]) as first:

@@ -1,4 +1,4 @@
-"""Samples as shards of columns: the form of each column, and the shards, by the `ColumnWriter` of the format."""
+"""Write samples as shards of columns (MDS and similar formats), with the `ColumnWriter` of the format."""
 
 from __future__ import annotations
 
@@ -32,14 +32,19 @@ from feedmill.storage import Store, join_url
 
 
 def writer_of(to: str) -> ColumnWriter:
-    """Return what writes the shards of a format."""
+    """Return the writer of a format's shards."""
     writer: ColumnWriter = formats.named(targets()[to].writer)
     return writer
 
 
 @dataclass(frozen=True, slots=True)
 class Shards(SampleTarget):
-    """A folder of shards, with an index where the format `to` has one; `columns` are their forms."""
+    """Samples as a folder of shards, with an index if the format has one.
+
+    Attributes:
+        to: name of the format.
+        columns: column -> form, see `feedmill.converting.survey.Columns`.
+    """
 
     to: str
     columns: Columns
@@ -50,7 +55,7 @@ class Shards(SampleTarget):
 
     @contextmanager
     def output(self, store: Store, path: str, unit: Unit, extra: dict[str, Any]) -> Iterator[Add]:  # noqa: ARG002
-        """A shard, which is put together in memory."""
+        """See `Target`. The shard is held in memory until it is written."""
         writer = writer_of(self.to)
         rows: list[list[Any]] = []
 
@@ -78,7 +83,7 @@ class Shards(SampleTarget):
         return [*(each.path for each in filled), *([writer.index] if writer.index else [])]
 
     def reader(self, written: Written) -> tuple[Dataset, int]:
-        """See `SampleTarget`; a shard that no index lists is opened alone."""
+        """See `SampleTarget`. If the format has no index, the shard is opened alone."""
         if writer_of(self.to).index:
             return SampleTarget.reader(self, written)
         return opened(join_url(self.destination, written.done.path), None), 0
@@ -89,7 +94,7 @@ class Shards(SampleTarget):
 
 
 def shard_columns(to: str, found: Survey) -> tuple[dict[str, str], list[Loss]]:
-    """Return the forms of the columns, in the order of their names, and what cannot be kept."""
+    """Return column -> form, sorted by name, and the losses."""
     writer = writer_of(to)
     out: dict[str, str] = {KEY: writer.form({"text"}, False)} if found[COUNTS]["keyed"] else {}
     missing_bytes = []
@@ -100,21 +105,23 @@ def shard_columns(to: str, found: Survey) -> tuple[dict[str, str], list[Loss]]:
         if missing and form in writer.exact:
             missing_bytes.append(name)
     losses = (
-        [Loss("absent parts and null are one")] if any(kinds(found, name)[1] for name in out if name in found) else []
+        [Loss("the difference between missing fields and null")]
+        if any(kinds(found, name)[1] for name in out if name in found)
+        else []
     )
     if missing_bytes:
         losses.append(
             Loss(
-                f"samples without {named(missing_bytes)}: they would get no bytes there",
+                f"samples without {named(missing_bytes)}: a missing value would become empty bytes",
                 content=True,
-                fix="Leave these parts out with --fields, or choose another format.",
+                fix="Select other fields with --fields, or choose another format.",
             )
         )
     return dict(sorted(out.items())), losses
 
 
 def _row(writer: ColumnWriter, columns: Mapping[str, str], taken: Taken) -> tuple[list[Any], dict[str, bytes]]:
-    """Return the encoded values of a sample, and the parts that are read back."""
+    """Return the encoded values of a sample, and the bytes of each field as they will be read back."""
     out, parts = [], {}
     for name, form in columns.items():
         value = taken.key if name == KEY else value_of(taken, name)

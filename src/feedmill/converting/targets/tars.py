@@ -1,4 +1,4 @@
-"""Samples as tars: a prepared folder, plain tars with or without an index, VLA Foundry's folder with its manifest."""
+"""Write samples as tars: a prepared folder, plain tars with or without an index, or VLA Foundry's folder."""
 
 from __future__ import annotations
 
@@ -42,13 +42,14 @@ from feedmill.writing.writer import BATCH_BYTES, BATCH_SAMPLES, Keys
 
 @dataclass(frozen=True, slots=True)
 class Tars(SampleTarget):
-    """A folder of plain tars, with an index where that is asked for.
+    """A folder of plain tars, with an index if requested.
 
     Attributes:
-        to: the name of the format.
-        source, facts, options: what is converted, and how.
+        to: name of the format.
+        source, facts: the source and the facts about it.
+        options: options of the conversion.
         parts: the splits of the source.
-        media: whether the source's media metadata goes along.
+        media: whether the source's media metadata is kept.
     """
 
     to: str
@@ -74,7 +75,7 @@ class Tars(SampleTarget):
             taken = item[1]
             if taken.key == before:
                 raise DataError(
-                    "the sample before has this key, too: in a tar both would be one",
+                    "the previous sample has the same key: in a tar, both would be one sample",
                     record=taken.key,
                     kind="duplicate-key",
                     fix="Rename one of them.",
@@ -114,7 +115,7 @@ class Tars(SampleTarget):
         return paths
 
     def reader(self, written: Written) -> tuple[Dataset, int]:
-        """The output alone: opening all of the destination in each process would cost as much as it has shards."""
+        """Open only this output: opening the whole destination reads all its shards, in each process."""
         store = open_store(self.destination)
         return TarDataset(store, ScannedShards(store, [written.done.path]), name=self.destination), 0
 
@@ -125,7 +126,7 @@ class Tars(SampleTarget):
 
 @dataclass(frozen=True, slots=True)
 class ListedTars(Tars):
-    """A folder of tars that VLA Foundry's manifest lists, with the files that a run of its robotics needs."""
+    """A folder of tars with VLA Foundry's manifest, and the files that its robotics training needs."""
 
     def finish(self, store: Store, units: Sequence[Unit], done: Sequence[Done]) -> list[str]:  # noqa: ARG002
         """See `Target`."""
@@ -138,7 +139,7 @@ class ListedTars(Tars):
 
 @dataclass(frozen=True, slots=True)
 class PreparedTars(Tars):
-    """A prepared folder: tars and ``.nv-meta``, with the splits that the source had."""
+    """A prepared folder: tars and ``.nv-meta``, with the splits of the source."""
 
     def finish(self, store: Store, units: Sequence[Unit], done: Sequence[Done]) -> list[str]:
         """See `Target`."""
@@ -149,7 +150,7 @@ class PreparedTars(Tars):
         for each in filled:
             splits[units[each.number].what[0] or "train"].append(each.path)
         kept = keeps_description(self.facts, self.options)
-        description = self.facts.description if kept else describe_type(CRUDE[0])  # Energon opens nothing without one
+        description = self.facts.description if kept else describe_type(CRUDE[0])  # Energon requires one
         commit(store, shards, splits, description=description, media=media)
         files = [*(each.path for each in filled), *(energon.idx_name(each.path) for each in filled)]
         return [*files, *(path for path in BESIDE if store.exists(path))]
@@ -160,7 +161,7 @@ class PreparedTars(Tars):
 
 
 def _bare(store: Store, done: Sequence[Done]) -> list[str]:
-    """Return paths of the tars, without the ``.idx`` beside them: no other tool knows what it is."""
+    """Delete the ``.idx`` file of each tar, which only prepared folders have, and return the paths of the tars."""
     paths = [each.path for each in done if each.samples]
     for path in paths:
         store.delete(energon.idx_name(path))
@@ -168,7 +169,7 @@ def _bare(store: Store, done: Sequence[Done]) -> list[str]:
 
 
 def _scanned(store: Store, destination: str, filled: Sequence[Done]) -> list[Shard]:
-    """Return the shards as their index has them. Raises `DataError` for keys that occur twice."""
+    """Scan the shards for the index. Raises `DataError` if a key occurs twice."""
     keys = Keys(destination)
     shards = []
     cores = available_cores()
@@ -179,10 +180,11 @@ def _scanned(store: Store, destination: str, filled: Sequence[Done]) -> list[Sha
                 raise in_file(scan.problem, store.locate(each.path))
             if len(scan.keys) != each.samples:
                 raise DataError(
-                    f"the shard has {len(scan.keys)} samples, {each.samples} were written",
+                    f"the shard has {len(scan.keys)} samples, but {each.samples} were written:"
+                    " consecutive samples have the same key",
                     file=store.locate(each.path),
                     kind="different",
-                    fix="Neighbours have the same key: keys must be unique in a dataset.",
+                    fix="Make keys unique within the dataset.",
                 )
             shard = Shard(each.path, ShardRecord(each.size, each.version, each.samples, each.extra.get("digest")), scan)
             keys.add_shard(shard)

@@ -1,4 +1,4 @@
-"""Documents of tokens as token files, and as sequences of one length in VLA Foundry's tars."""
+"""Write tokenized documents as token files, or as fixed-length sequences in VLA Foundry's tars."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from feedmill.tokens.units import Documents
 ENDINGS = {"pbin": ".pbin", "ds": ".ds", "megatron": ".bin", "dolma": ".npy"}
 
 Batch = tuple[Tokens, Int64s, npt.NDArray[np.bool_] | None]
-"""Ids one after another, tokens per document, and the loss mask."""
+"""Concatenated token ids, number of tokens of each document, and the loss mask of the ids or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenFiles(Target):
-    """A file of tokens with its index and manifest for each unit.
+    """A token file with its index and manifest per unit.
 
     Attributes:
-        kind: the source's format.
+        kind: format of the source.
         form: how documents are stored.
     """
 
@@ -52,7 +52,7 @@ class TokenFiles(Target):
 
     @contextmanager
     def output(self, store: Store, path: str, unit: Unit, extra: dict[str, Any]) -> Iterator[Add]:  # noqa: ARG002
-        """A file of tokens with its manifest, where the tokenizer goes along."""
+        """See `Target`. The manifest keeps the tokenizer of the source."""
         format, documents, tokens = self.form.format, 0, 0
 
         def add(item: Batch) -> Sequence[bytes]:
@@ -65,7 +65,7 @@ class TokenFiles(Target):
         with write_documents(view, path, self.form) as writer:
             yield add
             manifest = self._manifest(unit.what[0], documents, tokens)
-            write_manifest(store, path, manifest)  # sizes: once the files are there
+            write_manifest(store, path, manifest)  # sizes and hashes are added below, when the files are finished
         sizes = sizes_of(format, store, path.removesuffix(FORMATS[format][0]))
         write_manifest(store, path, with_files(manifest, sizes, hashes))
 
@@ -100,7 +100,7 @@ class TokenFiles(Target):
         url = join_url(self.destination, written.done.path)
         corpus = open_corpus([url], mixed=True)
         if self.form.loss and not corpus.has_loss:
-            raise DataError("the mask is gone", file=url, kind="different")
+            raise DataError("the loss mask is missing", file=url, kind="different")
         for batch in read_corpus(corpus, loss=self.form.loss):
             yield document_hashes(batch), ()
 
@@ -111,11 +111,11 @@ class TokenFiles(Target):
 
 @dataclass(frozen=True, slots=True)
 class Sequences(Target):
-    """All documents one after another, in sequences of one length, as ``vla-text``.
+    """Concatenated documents in fixed-length sequences, as ``vla-text``.
 
     Attributes:
-        length: tokens of a sequence, the one that is predicted last included.
-        per_shard: sequences of a shard.
+        length: tokens per sequence, including the last one, which is only a target.
+        per_shard: sequences per shard.
     """
 
     length: int
@@ -128,7 +128,7 @@ class Sequences(Target):
 
     @contextmanager
     def output(self, store: Store, path: str, unit: Unit, extra: dict[str, Any]) -> Iterator[Add]:  # noqa: ARG002
-        """Shards of sequences; tokens after the last whole one are skipped, which a note says."""
+        """See `Target`. Tokens after the last complete sequence are dropped, with a note."""
         rest: Tokens = np.zeros(0, np.int64)
 
         def add(item: Batch) -> Sequence[bytes]:
@@ -144,7 +144,7 @@ class Sequences(Target):
         with write_vla_text(open_store(folder), name, self.length, self.per_shard) as writer:
             yield add
         if len(rest):
-            extra["notes"] = [f"{len(rest):,} tokens after the last sequence are left out"]
+            extra["notes"] = [f"{len(rest):,} tokens after the last sequence are dropped"]
 
     def writes(self, units: Sequence[Unit]) -> tuple[Sequence[str], str]:  # noqa: ARG002
         """See `Target`."""
@@ -166,31 +166,31 @@ class Sequences(Target):
 
 
 def _input(fact: dict[str, Any]) -> dict[str, Any]:
-    """Return what a manifest says of a file that was read: nothing that differs from one copy of it to another."""
+    """Return the manifest entry of a source file, without facts that differ between copies of it."""
     return {"path": fact["path"].rpartition("/")[2], "bytes": fact["bytes"], "documents": fact["documents"]}
 
 
 @lru_cache(64)
 def corpus_of(url: str, token_size: int | None) -> Corpus:
-    """Return the documents of one file, or of all of a folder, once for each process."""
+    """Return the documents of a file or folder. It is opened once per process."""
     return open_corpus([url], token_size=token_size, mixed=True)
 
 
 def read_corpus(corpus: Corpus, *, loss: bool) -> Iterator[Batch]:
-    """Yield the documents of a corpus, in their order."""
+    """Yield the documents of a corpus in order, in batches."""
     units = Documents(corpus)
     with corpus.mapped() as mapped:
         yield from gathered(corpus, mapped, units, range(len(units)), loss)
 
 
 def read_sequences(url: str, beside: frozenset[str] = frozenset()) -> Iterator[Batch]:
-    """Yield the sequences of ``vla-text``, as documents; parts `beside` their ids are skipped."""
+    """Yield the sequences of ``vla-text`` as documents, in batches. The parts `beside` the ids are skipped."""
     for sequences in vlatext.sequences_of(url, beside):
         yield np.concatenate(sequences), np.asarray([len(s) for s in sequences], np.int64), None
 
 
 def document_hashes(batch: Batch) -> list[bytes]:
-    """xxh3-128 of each document: its ids as 32 bits, its mask where it has one. 16 bytes each."""
+    """Return the xxh3-128 digest of each document: its ids as 32 bits, and its loss mask if any. 16 bytes each."""
     tokens, lengths, loss = batch
     ids = np.ascontiguousarray(tokens, "<u4").view(np.uint8).data
     ends = np.cumsum(lengths).tolist()

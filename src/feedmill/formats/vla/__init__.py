@@ -4,22 +4,22 @@ Layout::
 
     manifest.jsonl              {"shard": "shards/shard-000000.tar", "num_sequences": 512} on each line
     shards/shard-000000.tar     samples: consecutive members with one key, see `feedmill.formats.tar.dataset`
-    stats.json                  of robotics data: see `feedmill.samples.robotics.statistics`
-    .feedmill/manifest.jsonl.tars   Feedmill's own index, where it was made; it may lie in another folder
+    stats.json                  statistics of robotics data: see `feedmill.samples.robotics.statistics`
+    .feedmill/manifest.jsonl.tars   Feedmill's own index, if it was written; it may be in another folder
 
-Names are relative to the manifest's folder, with ``.tar`` (as VLA Foundry's documentation has them) or without (as its
-code does). Their order is the order of the dataset; a shard may be listed twice. Further keys of a line are left
-alone; empty lines are refused. So are names that leave the folder, are absolute or URLs, or hold ``::`` or ``pipe:``,
-with which WebDataset would run a command.
+Names are relative to the manifest's folder, with ``.tar`` (as in VLA Foundry's documentation) or without (as in its
+code). Their order is the order of the dataset; a shard may be listed twice. Further keys of a line are ignored. Empty
+lines are errors. So are names that leave the folder, absolute paths, URLs, and names with ``::`` or ``pipe:``, with
+which WebDataset would run a command.
 
-The manifest's counts decide how many samples training takes, and nothing compares them with the shards there: here a
-count that is not the shard's is an error at opening.
+VLA Foundry takes the number of samples from the manifest and never compares it with the shards. Feedmill raises an
+error at opening if a count differs from the shard's.
 """
 
 from feedmill.formats.format import SAMPLES, Format, TargetFormat
 
 COMPANIONS = ("stats.json", "preprocessing_config.yaml", "processing_metadata.json")
-"""Files of VLA Foundry's robotics beside a manifest: a run needs them."""
+"""Files beside the manifest of robotics data that a training run needs."""
 VLA = Format(
     "vla",
     "VLA Foundry's manifest",
@@ -31,7 +31,7 @@ VLA = Format(
     is_folder="feedmill.formats.vla.manifest:mark",
     check="manifest",
     repair=(
-        "a folder of VLA Foundry has a manifest and no index, and cannot be repaired as a whole",
+        "a folder of VLA Foundry has a manifest instead of an index, and cannot be repaired as a whole",
         "Repair the shards that 'feedmill check' reports one by one ('feedmill repair {folder}/SHARD.tar'), then"
         " write the manifest again: 'feedmill vla manifest {folder} --overwrite'.",
     ),

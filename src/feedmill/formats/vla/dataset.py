@@ -1,4 +1,4 @@
-"""Opening a manifest as a dataset."""
+"""Open a manifest of VLA Foundry as a dataset."""
 
 from __future__ import annotations
 
@@ -25,19 +25,22 @@ class ManifestDataset(TarDataset):
 
     @property
     def splits(self) -> Mapping[str, int]:
+        """Always empty: manifests have no splits."""
         return {}
 
 
 def open_manifest(store: Store, manifest: str, name: str) -> ManifestDataset:
-    """The dataset of a manifest; where its samples lie is kept as for all plain tars (`feedmill.formats.tar.index`).
+    """Open the dataset of a manifest. Its index is stored as for all plain tars (`feedmill.formats.tar.index`).
 
     Args:
         store: the manifest's folder.
+        manifest: name of the manifest in the folder.
+        name: name of the dataset, its URL.
 
     Raises:
-        NotFound: there is no such manifest.
-        ConfigError: a line is wrong.
-        DataError: a shard is missing or damaged, or does not have the number of samples that the manifest gives.
+        NotFound: the manifest does not exist.
+        ConfigError: a line is invalid.
+        DataError: a shard is missing or corrupt, or its number of samples differs from the manifest.
     """
     rows = read_rows(store, manifest)
     table = indexed_shards(store, shard_entries(store, manifest, rows))
@@ -46,7 +49,7 @@ def open_manifest(store: Store, manifest: str, name: str) -> ManifestDataset:
 
 
 def shard_entries(store: Store, manifest: str, rows: Sequence[Row]) -> list[Entry]:
-    """Size and state of each shard, by one listing. Raises `DataError` for one that is missing."""
+    """Return path, size and version of each shard, from one listing. Raises `DataError` if a shard is missing."""
     found: list[Entry] = []
     known = _listed(store) if len(rows) > 16 else {}
     for number, row in enumerate(rows, 1):
@@ -66,7 +69,7 @@ def _listed(store: Store) -> dict[str, Entry]:
 
 
 def check_counts(store: Store, manifest: str, rows: Sequence[Row], counts: Sequence[int]) -> None:
-    """Raises `DataError` for the first line whose count is not the shard's."""
+    """Raise `DataError` for the first line whose count differs from the shard's."""
     for number, (row, found) in enumerate(zip(rows, counts, strict=True), 1):
         if row.samples != found:
             path = shard_path(row.shard, "")
@@ -74,5 +77,5 @@ def check_counts(store: Store, manifest: str, rows: Sequence[Row], counts: Seque
 
 
 def open_found(wanted: Wanted) -> ManifestDataset:
-    """See `open_manifest`."""
+    """Open a recognized manifest, see `open_manifest`."""
     return open_manifest(wanted.store, wanted.name, wanted.url)

@@ -1,4 +1,4 @@
-"""``manifest.jsonl``: the shards of a dataset and how many samples each has."""
+"""Read and write ``manifest.jsonl``: the shards of a dataset and their numbers of samples."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ BESIDE = (*COMPANIONS, MANIFEST)
 SUFFIX = ".tar"
 DOCUMENTED, CODE = "documented", "code"
 FORMS = (DOCUMENTED, CODE)
-"""Names with ``.tar``, and without."""
+"""Forms of shard names: with ``.tar``, and without."""
 
 _PEEK = 4096
 
 
 class Row(NamedTuple):
-    """One line: the shard's name as written, and its samples."""
+    """One line: the shard's name as written, and its number of samples."""
 
     shard: str
     samples: int
 
 
 def looks_like_manifest(store: Store, path: str) -> bool:
-    """Return whether the first line of a file is one of a manifest."""
+    """Return whether the first line of a file is a line of a manifest."""
     try:
         head = store.read(path, 0, min(_PEEK, store.stat(path).size))
     except NotFound:
@@ -45,8 +45,8 @@ def read_rows(store: Store, path: str) -> list[Row]:
     """Return the lines of a manifest, in order.
 
     Raises:
-        NotFound: there is no such file.
-        ConfigError: a line is not of a manifest, or its name would lead elsewhere; names the line.
+        NotFound: the file does not exist.
+        ConfigError: a line is invalid, or its shard is outside the folder; the error names the line.
     """
     rows = []
     for result in each_row(store, path):
@@ -57,10 +57,10 @@ def read_rows(store: Store, path: str) -> list[Row]:
 
 
 def each_row(store: Store, path: str) -> Iterator[Row | ConfigError]:
-    """Yield the lines, each as a row or as what is wrong with it."""
+    """Yield a row per line, or the error if the line is invalid."""
     text = store.read(path)
     if not text.strip():
-        yield bad_manifest("it has no line", store.locate(path))
+        yield bad_manifest("the manifest is empty", store.locate(path))
         return
     for number, line in enumerate(text.removesuffix(b"\n").split(b"\n"), 1):
         where = f"{store.locate(path)}:{number}"
@@ -88,19 +88,23 @@ def bad_manifest(what: str, where: str) -> ConfigError:
         what,
         file=where,
         kind="bad-manifest",
-        fix='Each line is {"shard": "name", "num_sequences": samples}, and no line is empty; '
-        "'feedmill vla manifest' writes one from the shards.",
+        fix='Each line must be {"shard": "name", "num_sequences": samples}, without empty lines. '
+        "To write a manifest from the shards, use 'feedmill vla manifest'.",
     )
 
 
 def shard_path(shard: str, where: str) -> str:
-    """The shard's path in the manifest's folder, with ``.tar``. Raises `ConfigError` for names that lead elsewhere."""
+    """Return the path of a shard in the manifest's folder, with ``.tar``.
+
+    Raises:
+        ConfigError: the name would run a command, or is outside the folder.
+    """
     if "::" in shard or "pipe:" in shard or "|" in shard:
         raise ConfigError(
-            f"the shard {shard[:60]!r} would run a command, and names must not run programs",
+            f"the shard name {shard[:60]!r} would run a command in WebDataset",
             file=where,
             kind="runs-command",
-            fix="Give the path of a tar, relative to the manifest.",
+            fix="Use the path of a tar, relative to the manifest.",
         )
     parts = shard.split("/")
     if "://" in shard or shard.startswith(("/", "~")) or ".." in parts or "\0" in shard or "\\" in shard:
@@ -108,11 +112,11 @@ def shard_path(shard: str, where: str) -> str:
             f"the shard {shard[:60]!r} is not in the manifest's folder",
             file=where,
             kind="path-escapes",
-            fix="Give a path relative to the manifest, without '..'.",
+            fix="Use a path relative to the manifest, without '..'.",
         )
     path = "/".join(part for part in parts if part not in ("", "."))
     if path.rpartition("/")[2] in ("", SUFFIX):
-        raise bad_manifest(f"the shard {shard[:60]!r} has no name", where)
+        raise bad_manifest(f"the shard path {shard[:60]!r} has no file name", where)
     return path if path.endswith(SUFFIX) else path + SUFFIX
 
 
@@ -120,7 +124,11 @@ def manifest_text(rows: Sequence[Row], form: str = DOCUMENTED) -> bytes:
     """Return the text of a manifest.
 
     Args:
+        rows: the shards and their numbers of samples.
         form: ``documented`` writes names with ``.tar``, ``code`` without.
+
+    Raises:
+        ConfigError: the form is unknown, or a name cannot be written in it.
     """
     if form not in FORMS:
         raise ConfigError(f"invalid form {form!r}", fix=f"Use {' or '.join(FORMS)}.")
@@ -129,7 +137,7 @@ def manifest_text(rows: Sequence[Row], form: str = DOCUMENTED) -> bytes:
         name = shard.removesuffix(SUFFIX)
         if name.endswith(SUFFIX) and form == CODE:
             raise ConfigError(
-                f"the shard {shard!r} cannot be named without '.tar': another would be meant",
+                f"the shard {shard!r} cannot be written without '.tar': the name would be that of another shard",
                 fix=f"Rename it, or use the form {DOCUMENTED}.",
             )
         name += SUFFIX if form == DOCUMENTED else ""
@@ -139,7 +147,7 @@ def manifest_text(rows: Sequence[Row], form: str = DOCUMENTED) -> bytes:
 
 
 def missing_shard(store: Store, manifest: str, number: int, path: str) -> DataError:
-    """Return the error for a shard that is listed and not there."""
+    """Return the error for a listed shard that is missing."""
     return DataError(
         f"the shard {path!r} is listed here, but the file is missing",
         file=f"{store.locate(manifest)}:{number}",
@@ -149,7 +157,7 @@ def missing_shard(store: Store, manifest: str, number: int, path: str) -> DataEr
 
 
 def wrong_count(store: Store, manifest: str, number: int, path: str, said: int, found: int) -> DataError:
-    """Return the error for a count that is not the shard's."""
+    """Return the error for a count that differs from the shard's."""
     return DataError(
         f"num_sequences is {said}, but the shard {path!r} has {found} samples",
         file=f"{store.locate(manifest)}:{number}",
@@ -160,5 +168,5 @@ def wrong_count(store: Store, manifest: str, number: int, path: str, said: int, 
 
 
 def mark(store: Store) -> str | None:
-    """Return the manifest of a folder."""
+    """Return the name of a folder's manifest; None if it has none."""
     return MANIFEST if looks_like_manifest(store, MANIFEST) else None
