@@ -86,9 +86,9 @@ def test_what_a_kernel_cannot_take_or_do():
     assert total(np.zeros(1, np.int64), -(1 << 63)) == -(1 << 63)
     with pytest.raises(numba.core.errors.NumbaError, match="NRT required"):
         kernel(lambda n: np.zeros(n).sum() > 0)(3)
-    with pytest.raises(TypeError, match="gives float64"):
+    with pytest.raises(TypeError, match="returns float64"):
         kernel(lambda x: x + 0.5)(3)
-    with pytest.raises(TypeError, match="gives uint64"):  # whose upper half is no int64
+    with pytest.raises(TypeError, match="returns uint64"):  # whose upper half is no int64
         kernel(lambda x: np.uint64(x))(3)
     read_only = np.zeros((2, 2))
     read_only.flags.writeable = False

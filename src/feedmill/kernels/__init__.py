@@ -1,1 +1,1 @@
-"""The few byte-level loops: numba, each beside its numpy/Python reference, which tests compare it with."""
+"""Byte-level loops compiled by numba, each next to the NumPy or Python reference that tests compare it with."""

@@ -1,4 +1,4 @@
-"""Ids of documents as they are stored: BOS and EOS where they are missing, and narrowed, in one pass."""
+"""Conversion of token ids for storage: add missing BOS and EOS and narrow the dtype, in one pass."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ Int64s = npt.NDArray[np.int64]
 
 
 class Tokens(NamedTuple):
-    """Tokens one after another; int64[n] of each document: its tokens there, and 1 where a BOS was put, else 0."""
+    """Concatenated tokens of n documents.
+
+    Attributes:
+        tokens: the tokens of all documents, one after another.
+        lengths: int64[n], the number of tokens of each document.
+        before: int64[n], 1 where a BOS was added, else 0.
+    """
 
     tokens: npt.NDArray[Any]
     lengths: Int64s
@@ -28,12 +34,14 @@ def add_bos_eos(
     always: bool,
     dtype: str,
 ) -> Tokens:
-    """Narrow ids, which all fit, to `dtype` (``<u2`` or ``<u4``). A document without ids stays without.
+    """Add BOS and EOS to documents and narrow their ids to `dtype`. Empty documents stay empty.
 
     Args:
-        ids, lengths: of n documents one after another.
+        ids, lengths: the concatenated ids of n documents, and the number of ids of each.
         kept: bool[n], which documents are written.
-        always: put BOS and EOS around every document; else where it does not begin or end with them.
+        bos, eos: the token to add, None for none.
+        always: add BOS and EOS to every document; otherwise only where it does not begin or end with them already.
+        dtype: ``<u2`` or ``<u4``; all ids must fit.
 
     >>> ids, lengths = np.array([7, 8, 9, 0, 5], np.uint32), np.array([2, 2, 1])
     >>> add_bos_eos(ids, lengths, np.array([True, True, False]), bos=None, eos=0, always=False, dtype="<u2")[:2]

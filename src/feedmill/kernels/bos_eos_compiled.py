@@ -7,11 +7,13 @@ from feedmill.kernels.native import kernel
 
 @kernel
 def add_bos_eos(ids, lengths, kept, bos, eos, always, out, stored, before):  # type: ignore[no-untyped-def]
-    """As `feedmill.kernels.bos_eos.add_bos_eos`; how many tokens were written.
+    """Do the work of `feedmill.kernels.bos_eos.add_bos_eos` and return the number of tokens written.
 
     Args:
-        bos, eos: -1 for none; always: 1 to put them also where they are.
-        out: room for the ids and two more for each document; stored, before: int64[n], written.
+        bos, eos: -1 for none.
+        always: 1 to add them even where they are present, else 0.
+        out: filled; must have space for all ids and two more for each document.
+        stored, before: int64[n], filled.
     """
     at, begin = 0, 0
     for n in range(len(lengths)):
@@ -25,7 +27,7 @@ def add_bos_eos(ids, lengths, kept, bos, eos, always, out, stored, before):  # t
                 at += 1
                 before[n] = 1
             target = out[at : at + size]
-            for i in range(size):  # as views, which LLVM turns into wide instructions
+            for i in range(size):  # over views: LLVM vectorizes this loop
                 target[i] = source[i]
             at += size
             if eos >= 0 and (always or source[size - 1] != eos):

@@ -1,9 +1,9 @@
-"""Where compiled code is kept from one process to the next, and whether what lies there may be run.
+"""On-disk cache of compiled code, and the check that cached code is safe to run.
 
-Kept are kernels (`feedmill.kernels.native`) and what numba compiles (`njit`), beside the sources, as Python's own
-compiled files are; where that may not be written, in the user's cache folder; and where there is none either (a package
-that is read-only and no home, as in containers), in a folder of the user's among the temporary files. All of it is run
-as it is found, so nothing is taken from a folder or a file that anybody but this user and root may have written.
+The cache holds kernels (`feedmill.kernels.native`) and what numba compiles (`njit`). It lies next to the sources, like
+Python's own compiled files. If that folder is not writable, the user's cache folder is used. If there is none either (a
+read-only package and no home, as in containers), a per-user temporary folder is used. Cached code is run as it is, so
+folders and files that anyone but this user and root could have written are not trusted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 
 def folders() -> Iterator[Path]:
-    """Yield where compiled code may lie, the best place first; none of them need be there."""
+    """Yield the cache folders, the preferred one first; they need not exist."""
     yield Path(__file__).parent / "__pycache__"
     caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     if os.path.isabs(caches):  # a user without a home has none
@@ -27,20 +27,24 @@ def folders() -> Iterator[Path]:
 
 
 def trusted(about: os.stat_result) -> bool:
-    """Return whether nobody but this user and root can have written a file or folder."""
+    """Return whether only this user and root can have written a file or folder."""
     return about.st_uid in (0, os.geteuid()) and not about.st_mode & 0o022
 
 
 def read(path: Path) -> bytes:
-    """Return a file of one of the folders. Raises `OSError`, also if it is not trusted."""
+    """Return the bytes of a file in a cache folder.
+
+    Raises:
+        OSError: the file cannot be read or is not trusted.
+    """
     with open(path, "rb") as file:
         if not (trusted(os.lstat(path.parent)) and trusted(os.fstat(file.fileno()))):
-            raise PermissionError(f"others may write {path}")
+            raise PermissionError(f"{path} is not trusted: other users may have written it or its folder")
         return file.read()
 
 
 def writable(folder: Path) -> bool:
-    """Return whether files may be kept in one of the folders; it is made where it does not exist."""
+    """Return whether a cache folder is trusted and writable; create it if it does not exist."""
     try:
         folder.mkdir(mode=0o755 if folder.name == "__pycache__" else 0o700, parents=True, exist_ok=True)
         return trusted(os.lstat(folder)) and os.access(folder, os.W_OK | os.X_OK)
@@ -49,16 +53,20 @@ def writable(folder: Path) -> bool:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Make a file in one of the folders, which others may read. Raises `OSError`."""
+    """Create a file in a cache folder, readable by other users.
+
+    Raises:
+        OSError: the file exists or cannot be written.
+    """
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as file:
         file.write(data)
 
 
 class Turn:
-    """Whose turn it is to compile, so that processes with an empty cache do not all do the same work.
+    """Lock that lets one process compile at a time, so that processes with an empty cache do not repeat the work.
 
-    A lock of the folder itself, in which files are kept: no file is left behind. It only saves work, so where there is
-    none to be had (no folder, a file system without locks) it is this process's turn.
+    The cache folder itself is locked, so no lock file is left over. The lock only saves work: without one (no folder,
+    or a file system without locks), every process may compile.
     """
 
     def __init__(self) -> None:
@@ -67,7 +75,7 @@ class Turn:
             self._folder = os.open(next(filter(writable, folders()), ""), os.O_RDONLY | os.O_DIRECTORY)
 
     def mine(self) -> bool:
-        """Return whether it is this process's turn, which it stays until `close`."""
+        """Return whether this process holds the lock, after trying to take it; `close` releases it."""
         if self._folder is None:
             return True
         try:
@@ -79,23 +87,23 @@ class Turn:
         return True
 
     def close(self) -> None:
-        """Let others have theirs."""
+        """Release the lock."""
         if self._folder is not None:
-            with contextlib.suppress(OSError):  # closing alone would leave it to a child that was forked meanwhile
+            with contextlib.suppress(OSError):  # after a mere close, a child forked meanwhile would keep the lock
                 fcntl.flock(self._folder, fcntl.LOCK_UN)
             os.close(self._folder)
             self._folder = None
 
 
 def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """As `numba.njit` with ``nogil`` and ``cache``, but that the cache is in the first of our folders that will do.
+    """Return `numba.njit` with ``nogil`` and ``cache``, caching in the first writable folder of `folders`.
 
-    numba itself refuses to compile where it has no place for its cache.
+    numba itself raises an error if it finds no folder for its cache; this compiles without a cache then.
     """
     import numba
 
     def compiled(function: Callable[..., Any]) -> Any:
-        theirs = numba.config.CACHE_DIR  # what the user says, for all that numba compiles
+        theirs = numba.config.CACHE_DIR  # set by the user for all that numba compiles
         kept = theirs or _for_numba()
         numba.config.CACHE_DIR = kept or ""
         try:

@@ -1,7 +1,6 @@
-"""What a processor does at once and numba does not offer: unaligned loads, the 128-bit product, copying bytes, the
-place of the lowest bit.
+"""Numba intrinsics for single machine operations: unaligned loads, 128-bit products, byte copies, trailing zeros.
 
-Callable from compiled kernels only. The bytes are taken as little-endian, as on every machine that numba runs on.
+They can be called from compiled kernels only. Bytes are read as little-endian, as on every machine that numba supports.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def _trailing() -> Any:
     from numba.extending import intrinsic
 
     def trailing(typingctx, word):  # type: ignore[no-untyped-def] # noqa: ARG001
-        """``trailing(word)``: how many zeros are below the lowest bit that is set in a uint64, 64 where none is."""
+        """``trailing(word)``: number of zeros below the lowest set bit of a uint64; 64 if no bit is set."""
 
         def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def] # noqa: ARG001
             return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
@@ -75,7 +74,7 @@ def _copier() -> Any:
     from numba.extending import intrinsic
 
     def copy(typingctx, out, at, data, low, size):  # type: ignore[no-untyped-def] # noqa: ARG001
-        """``copy(out, at, data, low, size)``: this many bytes of one uint8 array into another; they do not overlap."""
+        """``copy(out, at, data, low, size)``: copy `size` bytes between uint8 arrays that do not overlap."""
 
         def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
             views = [cgutils.create_struct_proxy(signature.args[n])(context, builder, value=args[n]) for n in (0, 2)]
@@ -95,8 +94,10 @@ def _wide_copier() -> Any:
     from numba.extending import intrinsic
 
     def copy64(typingctx, out, at, data, low):  # type: ignore[no-untyped-def] # noqa: ARG001
-        """``copy64(out, at, data, low)``: 64 bytes of one uint8 array into another. Gives a uint64 whose bit `i` says
-        that byte `i` of them is a quote, a backslash or a control character of ASCII, as JSON's strings have to know.
+        """``copy64(out, at, data, low)``: copy 64 bytes between uint8 arrays.
+
+        Returns a uint64 whose bit `i` is set if byte `i` must be escaped in a JSON string: a quote, a backslash or an
+        ASCII control character.
         """
 
         def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]

@@ -1,15 +1,15 @@
 """Kernels that start without numba: compiled once, then machine code from a cache, called directly.
 
-Importing numba and its first call take a third of a second, which is much of a short command, and all of it again in
-each worker. A `kernel` is a function that numba compiles when its machine code is not in the cache; what is cached is
-loaded by LLVM alone and called through `ctypes`, without the interpreter's lock. It takes arrays and numbers and gives
-nothing or an int64; it allocates nothing, so that it needs nothing of numba's runtime (numba refuses it otherwise).
-A kernel may call others, and functions that are compiled by numba itself may call kernels.
+Importing numba and its first call take a third of a second, in each worker again; for a short command that is much. A
+`kernel` is a function that numba compiles if its machine code is not cached. Cached code is loaded by LLVM alone and
+called through `ctypes`, without the interpreter's lock. A kernel takes arrays and numbers and returns None or an int64.
+It must not allocate, so that it does not need numba's runtime (numba rejects it otherwise). A kernel may call other
+kernels, and functions that numba itself compiles may call kernels.
 
-The cache is a file for each function, types of arguments, processor and state of the kernels' sources, in a folder of
-`feedmill.kernels.codecache`: a line of JSON, then an object file. A file that is not whole is made again. The call
-follows numba's convention, the same since 2014: a place for the result, one for an exception, then for each array its
-owners (none), counts, address, shape and strides.
+The cache has one file for each combination of function, argument types, processor and state of the kernels' sources, in
+a folder of `feedmill.kernels.codecache`: a line of JSON, then an object file. An incomplete file is written again.
+Calls follow numba's calling convention, unchanged since 2014: a pointer for the result, one for an exception, then for
+each array its owners (none), counts, address, shape and strides.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from feedmill.kernels import codecache
 
 Array = npt.NDArray[Any]
 PATIENCE = 60.0
-"""Seconds for which this process waits, in all, for others that compile."""
+"""Total seconds that this process waits for other processes that compile."""
 _POLL = 0.02
 _waited = 0.0
 _SUFFIX = ".kernel"
@@ -45,12 +45,12 @@ _Call = Callable[[tuple[Any, ...]], int | None]
 
 
 def kernel(function: Callable[..., Any]) -> Kernel:
-    """Compile a function when it is called, see the module."""
+    """Compile a function when it is first called; see the module docstring."""
     return Kernel(function)
 
 
 class Lazy:
-    """Something that compiled code uses, made when numba first looks at it."""
+    """An object for compiled code, created when numba first resolves it."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
@@ -58,7 +58,7 @@ class Lazy:
 
     @property
     def made(self) -> Any:
-        """The thing itself."""
+        """The object itself, created on first use."""
         if self._made is None:
             self._made = self._make()
         return self._made
@@ -68,7 +68,7 @@ class Lazy:
         from numba.core.registry import cpu_target
 
         made, context = self.made, cpu_target.typing_context
-        context.refresh()  # what was made a moment ago is not known yet
+        context.refresh()  # registers an object created just now
         return context.resolve_value_type(made)
 
 
@@ -76,7 +76,7 @@ class Kernel(Lazy):
     """A compiled function.
 
     Attributes:
-        py_func: the function in Python, for looking into.
+        py_func: the Python function, for debugging.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -86,8 +86,12 @@ class Kernel(Lazy):
         self._calls: dict[tuple[Any, ...], _Call] = {}
 
     def __call__(self, *args: Any) -> Any:
-        """Run it. Raises `TypeError` for arguments that are neither arrays nor numbers, `OverflowError` for an `int`
-        beyond 64 bits."""
+        """Call the kernel.
+
+        Raises:
+            TypeError: an argument is neither an array nor a number.
+            OverflowError: an `int` does not fit in 64 bits.
+        """
         kinds = tuple([_kind(arg) for arg in args])
         call = self._calls.get(kinds)
         if call is None:
@@ -97,7 +101,7 @@ class Kernel(Lazy):
 
     @property
     def ready(self) -> bool:
-        """Whether machine code is there, for some arguments at least: calling it compiles nothing."""
+        """Whether machine code exists for at least one combination of argument types."""
         if self._calls:
             return True
         some = f"{_name(self)}-*-{_processor()}-{_sources()}{_SUFFIX}"
@@ -114,7 +118,7 @@ def _dispatcher(function: Callable[..., Any]) -> Any:
 
 
 def _kind(arg: Any) -> Any:
-    """Return what tells types of arguments apart, cheaply."""
+    """Return a cheap key for the type of an argument."""
     if type(arg) is np.ndarray:
         flags = arg.flags
         return arg.dtype.str, arg.ndim, flags.c_contiguous, flags.writeable, flags.aligned
@@ -129,7 +133,7 @@ _NUMBERS: dict[type, str] = {
 
 
 class _Type(NamedTuple):
-    """An argument's type: of a number, or of an array's elements (then with the rest)."""
+    """The type of a number, or of an array (with `dimensions` and the flags)."""
 
     element: str
     dimensions: int = -1
@@ -141,7 +145,7 @@ class _Type(NamedTuple):
 def _type(kind: Any) -> _Type:
     if isinstance(kind, tuple):
         if not (dtype := np.dtype(kind[0])).isnative:
-            raise TypeError(f"kernels take arrays in the byte order of the machine, not {dtype}")
+            raise TypeError(f"kernels take arrays in native byte order, not {dtype}")
         return _Type(dtype.name, *kind[1:])
     if kind not in _NUMBERS:
         raise TypeError(f"kernels take arrays and numbers, not {kind}")
@@ -156,7 +160,7 @@ def _flat(args: tuple[Any, ...]) -> list[Any]:
             address = arg.__array_interface__["data"][0]
             found += [None, None, arg.size, arg.itemsize, address, *arg.shape, *arg.strides]
         elif type(arg) is int and not -_HALF <= arg < _HALF:
-            raise OverflowError(f"kernels take numbers of 64 bits, not {arg}")  # ctypes would cut it off
+            raise OverflowError(f"kernels take numbers of 64 bits, not {arg}")  # ctypes would truncate it
         else:
             found.append(int(arg) if isinstance(arg, np.integer | np.bool_) else arg)
     return found
@@ -187,7 +191,7 @@ def _load(one: Kernel, kinds: tuple[Any, ...]) -> _Call:
     def call(args: tuple[Any, ...]) -> int | None:
         result, error = ctypes.c_int64(), ctypes.c_void_p()
         status = function(ctypes.addressof(result), ctypes.addressof(error), *_flat(args))
-        if status not in (0, -2):  # -2: the kernel gives None
+        if status not in (0, -2):  # -2: the kernel returned None
             raise ArithmeticError(f"the kernel {one.__module__}.{one.__name__} failed ({status})")
         return result.value if gives else None
 
@@ -195,7 +199,7 @@ def _load(one: Kernel, kinds: tuple[Any, ...]) -> _Call:
 
 
 def _made(one: Kernel, types: list[_Type], stem: str) -> tuple[dict[str, Any], bytes]:
-    """Return a kernel that was in no cache: one process compiles it, and others wait for that, but not for ever."""
+    """Compile a kernel that is not cached: one process compiles while others wait up to `PATIENCE` seconds."""
     global _waited
     with closing(codecache.Turn()) as turn:
         while not turn.mine() and _waited < PATIENCE:
@@ -211,7 +215,7 @@ def _made(one: Kernel, types: list[_Type], stem: str) -> tuple[dict[str, Any], b
 
 
 def _compile(one: Kernel, types: list[_Type]) -> tuple[dict[str, Any], bytes]:
-    """Machine code for these arguments, and what describes it."""
+    """Return the header and the machine code for these argument types."""
     import llvmlite.binding as llvm
     import numba
 
@@ -227,7 +231,7 @@ def _compile(one: Kernel, types: list[_Type]) -> tuple[dict[str, Any], bytes]:
     compiled = one.made.overloads[signature]
     given = compiled.signature.return_type
     if given not in (numba.types.none, numba.types.int64):
-        raise TypeError(f"the kernel {one.__name__} gives {given}; kernels give nothing or an int64")
+        raise TypeError(f"the kernel {one.__name__} returns {given}; kernels must return None or an int64")
     code = _machine().emit_object(llvm.parse_assembly(one.made.inspect_llvm(signature)))
     return {"symbol": compiled.fndesc.llvm_func_name, "gives": given != numba.types.none}, code
 
@@ -245,11 +249,11 @@ def _machine() -> Any:
 
 
 _linked: list[Any] = []
-"""What holds the machine code in memory."""
+"""References that keep the machine code in memory."""
 
 
 def _link(symbol: str, code: bytes) -> int:
-    """Return the address of a function of an object file, now in memory."""
+    """Load an object file and return the address of one of its functions."""
     import llvmlite.binding as llvm
 
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
@@ -280,8 +284,10 @@ def _processor() -> str:
 
 @cache
 def _sources() -> str:
-    """Changes with any source of kernels: they use one another. Where all files have the same time, as in packages that
-    are built twice alike, it changes with the release."""
+    """Return a hash of the state of all kernel sources, since kernels call one another.
+
+    It includes the release, for reproducible builds, where all files have the same time.
+    """
     found = []
     for folder, below, names in os.walk(Path(__file__).parent):
         below[:] = [name for name in below if name != "__pycache__"]
@@ -301,7 +307,7 @@ def _cached(stem: str) -> tuple[dict[str, Any], bytes] | None:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], bytes] | None:
-    """Return a cached kernel; None if there is none that is whole and may be run."""
+    """Return a cached kernel; None if it is missing, incomplete or not trusted."""
     try:
         line, _, code = codecache.read(path).partition(b"\n")
         head = json.loads(line)
@@ -312,7 +318,7 @@ def _read(path: Path) -> tuple[dict[str, Any], bytes] | None:
 
 
 def _keep(stem: str, head: dict[str, Any], code: bytes) -> None:
-    """Cache a kernel where that is possible, in place of those of older sources."""
+    """Cache a kernel in the first folder that works, and remove versions from older sources."""
     name = f"{stem}-{_sources()}{_SUFFIX}"
     line = json.dumps({**head, "size": len(code), "hash": hashlib.blake2b(code, digest_size=16).hexdigest()})
     for folder in filter(codecache.writable, codecache.folders()):

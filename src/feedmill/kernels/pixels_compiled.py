@@ -1,4 +1,4 @@
-"""Pixels as they are decoded to planes of numbers from 0 to 1; five times faster than NumPy on a transposed view."""
+"""Conversion of decoded pixels to planes of values from 0 to 1, five times faster than NumPy on a transposed view."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from feedmill.kernels.native import kernel
 
 @kernel
 def unit_planes(pixels, out):  # type: ignore[no-untyped-def]
-    """Fill `out`, float32[n, 3 * H * W], with ``[3, H, W]`` from uint8[n, H * W * 3], divided by 255 as float32 is."""
+    """Fill `out`, float32[n, 3 * H * W], with ``[3, H, W]`` from uint8[n, H * W * 3], divided by 255 in float32."""
     for image in range(len(pixels)):
         _planes(pixels[image], out[image])
 
 
 @kernel
 def _planes(pixels, out):  # type: ignore[no-untyped-def]
-    # By itself and over one dimension: only so is the loop vectorized.
+    # A separate function over one dimension: LLVM vectorizes the loop only in this form.
     size, whole = len(out) // 3, np.float32(255)
     for i in range(size):
         out[i] = np.float32(pixels[3 * i]) / whole

@@ -1,6 +1,6 @@
-"""Counts and places of word segments (UAX 29), blank ones too, over the search in `wordbreak_compiled`.
+"""Counts of word segments (UAX 29), including blank ones, built on `wordbreak_compiled`.
 
-The oracle is `feedmill.kernels.text.wordbreak.segments`; a segment is blank where ``str.strip`` leaves nothing of it.
+The test oracle is `feedmill.kernels.text.wordbreak.segments`. A segment is blank if ``str.strip`` leaves nothing of it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from feedmill.kernels.text.wordbreak_compiled import kind_at, words
 
 @kernel
 def _blanks(data, low, high, index, pages):  # type: ignore[no-untyped-def]
-    """Return how many segments there are in a range of white space: runs of spaces, CR LF, and each other character."""
+    """Count the segments of a range of white space: runs of spaces, CR LF, and each other character."""
     count = 0
     before = -1
     at = low
@@ -29,10 +29,11 @@ def _blanks(data, low, high, index, pages):  # type: ignore[no-untyped-def]
 
 
 def count_segments(data: Array, lows: Array, highs: Array, index: Array, pages: Array) -> Array:
-    """int64[2, ranges]: segments that are not blank, and all segments, of each range of UTF-8.
+    """Count the segments of each range that are not blank, and all its segments, int64[2, ranges].
 
     Args:
-        data: uint8. lows, highs: int64[ranges], in bytes.
+        data: uint8, UTF-8.
+        lows, highs: int64[ranges], byte offsets.
         index, pages: see `feedmill.kernels.text.wordbreak.tables`.
     """
     begins, ends = np.empty((2, int((highs - lows).max(initial=0)) + 1), np.int64)
@@ -48,7 +49,7 @@ def _count_segments(data, lows, highs, index, pages, begins, ends, counts):  # t
         filled = total = found
         at = lows[k]
         for i in range(found):
-            # Four separators are white space to Python and not to Unicode.
+            # Four separators (0x1C to 0x1F) are white space in Python but not in Unicode.
             filled -= ends[i] == begins[i] + 1 and 0x1C <= data[begins[i]] <= 0x1F
             if begins[i] > at:
                 total += _blanks(data, at, begins[i], index, pages)

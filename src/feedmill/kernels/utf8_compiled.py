@@ -1,4 +1,4 @@
-"""Valid UTF-8, character by character, for kernels that walk over bytes."""
+"""Validation of UTF-8, one character at a time, for kernels over bytes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from feedmill.kernels.native import kernel
 
 @kernel
 def behind_character(data, at, end):  # type: ignore[no-untyped-def]
-    """Behind the character beyond ASCII that begins at byte `at` of uint8[>= end]; -1 where this is no UTF-8."""
+    """Return the end of the non-ASCII character at byte `at` of uint8[>= end]; -1 if it is not valid UTF-8."""
     byte = data[at]
     if byte < 0xC2 or byte > 0xF4:
         return -1

@@ -1,7 +1,7 @@
-"""aHash 0.8 in its fallback form (https://github.com/tkaitchuck/aHash): the hash of Dolma's Bloom filters.
+"""The fallback hash of aHash 0.8 (https://github.com/tkaitchuck/aHash), used by Dolma's Bloom filters.
 
-A key is a list of strings. Four 64-bit seeds begin a hash; a filter has k quadruples of them, so k hashes per key.
-Everything here is plain Python, the oracle of `feedmill.kernels.hashing.ahash_compiled`.
+A key is a list of strings. A hash is seeded with four 64-bit numbers; a filter has k such quadruples, so k hashes per
+key. This is plain Python, the test oracle of `feedmill.kernels.hashing.ahash_compiled`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def hash_key(parts: Sequence[bytes], seeds: Sequence[int]) -> int:
 
 
 def positions(keys: Sequence[Sequence[bytes]], seeds: npt.NDArray[np.uint64], words: int) -> npt.NDArray[np.uint64]:
-    """uint64[keys, k]: the bit of each hash in a filter of this many 32-bit words."""
+    """Return the bit of each hash in a filter of `words` 32-bit words, uint64[keys, k]."""
     found = np.zeros((len(keys), len(seeds)), np.uint64)
     for i, key in enumerate(keys):
         for j, four in enumerate(seeds.tolist()):
@@ -39,7 +39,7 @@ def positions(keys: Sequence[Sequence[bytes]], seeds: npt.NDArray[np.uint64], wo
 
 
 def write_bytes(data: bytes, seeds: Sequence[int]) -> int:
-    """The hash of a string as Rust's ``str`` gives it to a hasher: its bytes and 0xFF, without a count of strings."""
+    """Return the hash of a string as Rust hashes a ``str``: its bytes and 0xFF, without a count of strings."""
     k0, k1, k2, k3 = (int(seed) ^ constant for seed, constant in zip(seeds, CONSTANTS, strict=True))
     state = _State(k1, k0, k2, k3)
     state.write(data)
@@ -66,7 +66,7 @@ class _State:
 
 
 def blocks(data: bytes) -> list[tuple[int, int]]:
-    """Return the pairs of words that a string is hashed as; the last 16 bytes of a long one come first."""
+    """Split a string into the pairs of words to hash; if it is longer than 16 bytes, its last 16 come first."""
     size = len(data)
     if size > 16:
         firsts = range(0, size - 16, 16)

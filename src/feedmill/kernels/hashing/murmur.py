@@ -1,7 +1,7 @@
-"""MurmurHash3_x64_128 with seed 0 (Appleby, public domain), and keys of several parts made of it.
+"""MurmurHash3_x64_128 with seed 0 (Appleby, public domain), and hashes of keys with several parts.
 
-What exact deduplication compares: 128 bits, so that a billion keys meet by chance with probability 10^-21. It does not
-resist an adversary who plants collisions. Plain Python, the oracle of `feedmill.kernels.hashing.murmur_compiled`.
+Exact deduplication compares these hashes. With 128 bits, a billion keys collide by chance with probability 10^-21. The
+hash does not resist deliberate collisions. Plain Python, the test oracle of `feedmill.kernels.hashing.murmur_compiled`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _MASK = (1 << 64) - 1
 
 
 def hash_bytes(data: bytes) -> tuple[int, int]:
-    """Return the two 64-bit halves.
+    """Return the two 64-bit halves of the hash.
 
     >>> [hex(half) for half in hash_bytes(b"hello")]
     ['0xcbd8a7b341bd9b02', '0x5b1e906a48ae1d19']
@@ -30,8 +30,11 @@ def hash_bytes(data: bytes) -> tuple[int, int]:
 
 
 def hash_key(parts: Sequence[bytes]) -> tuple[int, int]:
-    """The hash of a key: its parts' hashes, each half folded into its own. Never (0, 0), which marks an empty place in
-    tables. The folding is light, because what it is given is random already."""
+    """Return the hash of a key: the hashes of its parts, folded together half by half.
+
+    The result is never (0, 0), which marks an empty slot in tables. The folding is cheap, because its input is already
+    random.
+    """
     h1 = h2 = 0
     for part in parts:
         k1, k2 = hash_bytes(part)
@@ -73,7 +76,7 @@ def _rotl(value: int, by: int) -> int:
 
 
 def first_seen(keys: Sequence[tuple[int, int]]) -> list[bool]:
-    """Return whether each key occurred before: the oracle of the compiled table."""
+    """Return whether each key occurred before: the test oracle of the compiled table."""
     seen: set[tuple[int, int]] = set()
     found = []
     for key in keys:

@@ -1,11 +1,11 @@
-"""Pairs of documents that share the key of a band, those of them that are similar enough, and what these connect.
+"""Candidate pairs of near-duplicates, the pairs among them that are similar enough, and their connected components.
 
-Plain Python, the oracle of `feedmill.kernels.hashing.near_pairs_compiled`.
+Plain Python, the test oracle of `feedmill.kernels.hashing.near_pairs_compiled`.
 
-A bucket is a run of documents with one key, in the order of the input. Of documents with equal sets (by their digest)
-only the first takes part; the others are paired with it, in the first band alone, where they meet as well. The rest are
-paired all with all, but in a bucket of thousands: there each with some of the first and some of the last before it.
-A pair that an earlier band has found is left to that band.
+A bucket is a run of documents with one band key, in the order of the input. Of documents with equal sets (by their
+digest), only the first takes part. The others are paired with it, in the first band only; equal sets share that key
+too. All remaining documents are paired with each other, except in a bucket of thousands: there, each is paired only
+with some of the first documents and some of the last before it. Pairs found by an earlier band are skipped.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ PAIRS = 1 << 21
 
 
 def reach(size: int) -> int:
-    """With how many of the first, and of the last before it, a document is paired in a bucket of this size.
+    """Return how many of the first documents, and of the last before it, a document is paired with in a bucket.
 
-    Some millions of pairs in a bucket at the most, but for `LEAST` for each document.
+    This limits a bucket to a few million pairs, but to no fewer than `LEAST` on each side of every document.
     """
     return max(LEAST, min(MOST, PAIRS // max(1, size)))
 
@@ -28,11 +28,12 @@ def reach(size: int) -> int:
 def candidates(
     keys: Sequence[int], new: Sequence[bool], digests: Sequence[int], columns: Sequence[Sequence[int]]
 ) -> tuple[list[tuple[int, int]], int]:
-    """Return the pairs (earlier, later) of documents, by number, and how many were left out.
+    """Return the pairs (earlier, later) of document numbers, and the number of pairs skipped by `reach`.
 
     Args:
-        keys: of the documents, sorted; within a key they are in the order of the input.
-        new: pairs of documents that are not are skipped: an earlier run has seen to them.
+        keys: the band key of each document, sorted; equal keys are in the order of the input.
+        new: whether each document is new. A pair whose later document is not is skipped: an earlier run handled it.
+        digests: the digest of each document's set.
         columns: the keys of the earlier bands.
     """
     pairs, left_out = [], 0
@@ -58,7 +59,7 @@ def candidates(
 
 
 def similar(sets: Sequence[Sequence[int]], pairs: Sequence[tuple[int, int]], threshold: float) -> list[tuple[int, int]]:
-    """The pairs with a Jaccard similarity of `threshold` or more, without those that others before them connect."""
+    """Return the pairs with a Jaccard similarity of at least `threshold`, except those that earlier pairs connect."""
     parents = list(range(len(sets)))
     kept = []
     for i, j in pairs:

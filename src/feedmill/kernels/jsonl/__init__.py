@@ -1,1 +1,1 @@
-"""Lines of JSON: judged, taken apart and put together as bytes."""
+"""Kernels over lines of JSON: validate, parse and write them as bytes."""

@@ -1,8 +1,8 @@
-"""Which lines of a block are JSON beyond doubt, at the speed of a scan.
+"""Fast check which lines of a block are certainly valid JSON.
 
 A line is plain when it is one JSON value by RFC 8259 in valid UTF-8, nests at most 64 deep, and has no number of more
-than 300 characters. Every such line is one that Python's ``json.loads`` accepts; the others have to be
-given to it.
+than 300 characters. Python's ``json.loads`` accepts every plain line; all other lines must be
+checked with it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from feedmill.kernels.jsonl.lines import newlines
 
 Int64s = npt.NDArray[np.int64]
 COMPILED_FROM = 1 << 17
-"""Bytes from which loading the compiled kernel pays for itself."""
+"""Size in bytes from which loading the compiled kernel pays off."""
 
 
 def plain_lines(buffer: npt.NDArray[np.uint8], *, compiled: bool | None = None) -> tuple[Int64s, npt.NDArray[np.bool_]]:
@@ -26,7 +26,7 @@ def plain_lines(buffer: npt.NDArray[np.uint8], *, compiled: bool | None = None) 
 
     Args:
         buffer: uint8[size], whole lines; the last may lack its newline.
-        compiled: use the kernel; by default where there is enough to do.
+        compiled: use the compiled kernel; by default if the block has at least `COMPILED_FROM` bytes.
 
     Returns:
         int64[n], the end of each line without its newline, and bool[n].
@@ -50,7 +50,7 @@ def plain_lines(buffer: npt.NDArray[np.uint8], *, compiled: bool | None = None) 
 
 
 def is_plain(line: bytes) -> bool:
-    """As the kernel, in plain Python: its oracle."""
+    """Return whether a line is plain, in plain Python: the test oracle of the kernel."""
 
     def no_constant(name: str) -> Any:
         raise ValueError(name)

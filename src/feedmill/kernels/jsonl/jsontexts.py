@@ -1,4 +1,4 @@
-"""The texts of lines of JSON, found and unescaped at the speed of a scan."""
+"""Fast extraction of the texts of JSON lines, unescaped."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import json
 
 import numpy as np
 
-_LEAST = len('{"":"x"}')  # what a line has beside the name
+_LEAST = len('{"":"x"}')  # the shortest line, without the name
 
 
 class TextTaker:
-    """Takes the texts out of blocks of lines.
+    """Extractor of the texts from blocks of lines.
 
     Args:
-        name: of the member of each object that is its text.
+        name: the member of each object that holds its text.
     """
 
     def __init__(self, name: str) -> None:

@@ -1,8 +1,8 @@
-"""What the kernels of this folder and their plain forms are limited to."""
+"""Limits of the kernels in this package and of their plain forms."""
 
 MOST_DEPTH, MOST_NUMBER = 64, 300
-"""Levels of a plain line, and characters of its numbers."""
+"""Maximum nesting depth of a plain line, and maximum characters of its numbers."""
 RECORD = 24
-"""Bytes of a packed span."""
+"""Size of a packed span in bytes."""
 PLACE_DIGITS, EXACT_DIGITS = 18, 15
-"""Most digits of the start or end of a span, and of whole numbers that a float holds exactly."""
+"""Maximum digits of the start or end of a span, and of integers that a float represents exactly."""

@@ -1,4 +1,4 @@
-"""Where the lines of a JSONL file begin: numpy over blocks, at several GB/s; no compiled kernel is needed."""
+"""Line index of a JSONL file, built with NumPy over blocks at several GB/s, without a compiled kernel."""
 
 from __future__ import annotations
 
@@ -12,24 +12,28 @@ _NEWLINE = 10
 
 
 class LineIndex(NamedTuple):
-    """starts: int64[n + 1], the offset of each line that is not blank, the first always 0, the last the file's size.
-    bad: int64, offsets of the lines that are not a JSON object from brace to brace."""
+    """Index of the lines of a file.
+
+    Attributes:
+        starts: int64[n + 1], the offset of each line that is not blank; the first is 0, the last the size of the file.
+        bad: int64, the offsets of lines that do not begin with ``{`` and end with ``}``.
+    """
 
     starts: npt.NDArray[np.int64]
     bad: npt.NDArray[np.int64]
 
 
 def newlines(buffer: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-    """int64: offset of every newline byte."""
+    """Return the offset of every newline byte, int64."""
     found = [np.flatnonzero(buffer[low : low + STEP] == _NEWLINE) + low for low in range(0, len(buffer), STEP)]
     return np.concatenate(found) if found else np.zeros(0, np.int64)
 
 
 def index_lines(buffer: npt.NDArray[np.uint8]) -> LineIndex:
-    """Return the lines of a JSONL file. A line that is blank but for white space belongs to the record before it.
+    """Index the lines of a JSONL file. A line of only white space belongs to the line before it.
 
     Args:
-        buffer: uint8[size], the file, usually mapped.
+        buffer: uint8[size], the file, usually memory-mapped.
     """
     ends = newlines(buffer)
     size = len(buffer)
@@ -37,7 +41,7 @@ def index_lines(buffer: npt.NDArray[np.uint8]) -> LineIndex:
     ends = np.append(ends, size)
     if begins[-1] == size:
         begins, ends = begins[:-1], ends[:-1]
-    # Nearly every line begins with '{' and ends with '}': only the others are looked at one by one.
+    # Nearly every line begins with '{' and ends with '}': only the others are checked one by one.
     plain = ends > begins
     plain[plain] &= (buffer[begins[plain]] == ord("{")) & (buffer[ends[plain] - 1] == ord("}"))
     keep = plain.copy()

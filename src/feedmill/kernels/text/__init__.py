@@ -1,1 +1,1 @@
-"""Walking over texts: their characters, words, paragraphs, and the signals of their quality."""
+"""Kernels over texts: characters, words, paragraphs and quality signals."""

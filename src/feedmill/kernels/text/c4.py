@@ -1,6 +1,7 @@
-"""What the cleaning of C4 (Raffel et al. 2020, https://arxiv.org/abs/1910.10683) looks for, in plain Python.
+"""Signals of the C4 cleaning rules (Raffel et al. 2020, https://arxiv.org/abs/1910.10683), in plain Python.
 
-The oracle of `feedmill.kernels.text.c4_compiled`; the automaton here is what its search runs on (Aho, Corasick 1975).
+The test oracle of `feedmill.kernels.text.c4_compiled`. It also builds the Aho-Corasick automaton (1975) that the
+compiled form searches with.
 """
 
 from __future__ import annotations
@@ -14,20 +15,24 @@ import numpy.typing as npt
 
 NAUGHTY, SCRIPT_WORD, SCRIPT, LOREM, BRACE = 1, 2, 4, 8, 16
 DOTTED = 32
-"""Set by the compiled form: the text has U+0130, the one letter whose lower case is two, and needs the plain form."""
+"""Set by the compiled form when the text contains U+0130 and needs the plain form.
+
+U+0130 is the only letter whose lower case has two characters.
+"""
 
 ENDINGS = (".", "?", "!", '"')
 _PHRASE, _JAVASCRIPT, _LOREM, _BRACE = 1, 2, 4, 8
 _LONGEST = 63
-_KELVIN = "\u212a"  # in lower case an ASCII k
+_KELVIN = "\u212a"  # its lower case is an ASCII k
 
 
 def flags(lowered: str, words: frozenset[str], phrases: Sequence[str]) -> int:
-    """Return which of the above the text has.
+    """Return the bits (`NAUGHTY` to `BRACE`) of what the text contains.
 
     Args:
         lowered: the text in lower case.
-        words, phrases: those count that stand between white space, these anywhere.
+        words: match only between white space.
+        phrases: match anywhere.
     """
     pieces = set(lowered.split())
     found = NAUGHTY * bool(pieces & words or any(phrase in lowered for phrase in phrases))
@@ -36,8 +41,11 @@ def flags(lowered: str, words: frozenset[str], phrases: Sequence[str]) -> int:
 
 
 def lines(text: str) -> list[tuple[int, int, bool, bool]]:
-    """(start, end, whether it ends without punctuation, whether it has fewer than three words) of each line; the last
-    may be empty, the others hold their newline."""
+    """Return (start, end, unpunctuated, short) for each line.
+
+    `unpunctuated` means that the line does not end in punctuation, `short` that it has fewer than three words. Each
+    line but the last includes its newline; the last may be empty.
+    """
     found, start = [], 0
     pieces = text.split("\n")
     for number, piece in enumerate(pieces):
@@ -48,18 +56,18 @@ def lines(text: str) -> list[tuple[int, int, bool, bool]]:
 
 
 class Automaton(NamedTuple):
-    """Finds all words and phrases in one pass, in capitals as well.
+    """Automaton that finds all words and phrases in one pass, ignoring case.
 
     Attributes:
-        symbols: uint8[128], the column of each ASCII character, 0 for those in no pattern.
-        rare, rare_symbols: uint32, uint8: other characters (and those that have one of the patterns' as their lower
-            case) and their columns.
-        step: int32[states * columns], the next state, for each state and column; states are counted in columns, so that
-            no step needs a product.
-        word_lengths: uint64[states], bit L where a word of L characters ends.
-        kinds: uint8[states], bits for phrases, "javascript", "lorem ipsum" and ``{`` that end.
-        first: the states from here on (counted in columns) are those where something ends.
-        columns: how many there are.
+        symbols: uint8[128], the column of each ASCII character; 0 for characters in no pattern.
+        rare: uint32, non-ASCII characters that occur in a pattern or whose lower case does.
+        rare_symbols: uint8, the column of each character of `rare`.
+        step: int32[states * columns], the next state for each state and column. State numbers are multiples of
+            `columns`, which saves a multiplication per step.
+        word_lengths: uint64[states], bit L is set where a word of L characters ends.
+        kinds: uint8[states], bits for a phrase, "javascript", "lorem ipsum" or ``{`` that ends there.
+        first: the first state (a multiple of `columns`) where a pattern ends; all later states are such states too.
+        columns: the number of columns.
     """
 
     symbols: npt.NDArray[np.uint8]
@@ -73,7 +81,7 @@ class Automaton(NamedTuple):
 
 
 def automaton(words: frozenset[str], phrases: Sequence[str]) -> Automaton:
-    """Return the automaton for these words and phrases, of at most 63 characters each."""
+    """Build the automaton for words and phrases of at most 63 characters each."""
     patterns = {**dict.fromkeys(words, 0), **dict.fromkeys(phrases, _PHRASE)}
     patterns["javascript"] = _JAVASCRIPT
     patterns["lorem ipsum"] = _LOREM
@@ -118,7 +126,7 @@ def automaton(words: frozenset[str], phrases: Sequence[str]) -> Automaton:
         if ord(c) < 128:
             symbols[ord(c)] = column[c]
     ends = np.array([bool(length or kind) for length, kind in zip(lengths, kinds, strict=True)])
-    order = np.argsort(ends, kind="stable")  # the states where nothing ends come first, the root as the very first
+    order = np.argsort(ends, kind="stable")  # states where no pattern ends first; the root stays at 0
     columns = step.shape[1]
     number = (np.argsort(order) * columns).astype(np.int32)
     return Automaton(

@@ -15,7 +15,7 @@ _SCRIPT_LENGTH = 10
 
 @kernel
 def _bounded(codes, start, end, low, high, table):  # type: ignore[no-untyped-def]
-    """Return whether white space or an end of the text stands on both sides."""
+    """Return whether each side is white space or an end of the text."""
     return (start == low or table[codes[start - 1]] & _SPACE) and (end == high or table[codes[end]] & _SPACE)
 
 
@@ -32,7 +32,10 @@ def flags(
     first: int,
     columns: int,
 ) -> Array:
-    """uint8[texts]: what each text has, in any case; the last eight are of `feedmill.kernels.text.c4.Automaton`."""
+    """Return the case-insensitive bits of each text, uint8[texts].
+
+    The last eight arguments are the attributes of `feedmill.kernels.text.c4.Automaton`.
+    """
     found = np.empty(len(offsets) - 1, np.uint8)
     _flags(codes, offsets, table, symbols, rare, rare_symbols, step, word_lengths, kinds, first, columns, found)
     return found
@@ -90,7 +93,7 @@ def _note(found, m, k, start, end, last, words):  # type: ignore[no-untyped-def]
 
 
 def lines(codes: Array, offsets: Array, table: Array) -> Array:
-    """int64[5, lines]: text, start and end in it, whether it ends without punctuation, whether it has under 3 words."""
+    """Return int64[5, lines]: text, start and end in it, unpunctuated, short; see `feedmill.kernels.text.c4.lines`."""
     found = np.empty((5, int(np.count_nonzero(codes == _NEWLINE)) + len(offsets) - 1), np.int64)
     _lines(codes, offsets, table, found)
     return found

@@ -1,7 +1,7 @@
-"""What kind a character is, as bits in one table over all code points, for kernels that walk over text.
+"""Table of character classes: bits for each code point, for kernels over text.
 
-Two notions of white space and of letters are needed side by side: that of Python's strings and that of the `regex`
-module (the Unicode property), which differ in a few control characters.
+The table has two definitions of white space and of letters: that of Python's strings and that of the `regex` module
+(the Unicode property). They differ in a few control characters.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-SPACE = 1  # str.isspace: what str.split and str.strip take away
+SPACE = 1  # str.isspace: what str.split and str.strip remove
 ALPHA = 2  # str.isalpha
-WORD = 4  # \w of the module `regex`
-BLANK = 8  # \s of the module `regex`
+WORD = 4  # \w of the `regex` module
+BLANK = 8  # \s of the `regex` module
 DIGIT = 16  # str.isdecimal: \d
 ALNUM = 32  # str.isalnum
 
 _COUNT = 0x110000
 _ASSIGNED = ((0, 0x40000), (0xE0000, 0xE1000))
-"""Where characters with properties can be: all other planes are unassigned or for private use."""
+"""Ranges that can hold characters with properties: all other planes are unassigned or for private use."""
 
 
 @cache
 def table() -> npt.NDArray[np.uint8]:
-    """uint8[0x110000]: the bits of each code point."""
+    """Return the bits of each code point, uint8[0x110000]."""
     import regex
 
     found = np.zeros(_COUNT, np.uint8)

@@ -1,6 +1,6 @@
-"""The quality signals of Gopher (Rae et al. 2021, https://arxiv.org/abs/2112.11446, appendix A1) in plain Python.
+"""Quality signals of Gopher (Rae et al. 2021, https://arxiv.org/abs/2112.11446, appendix A1) in plain Python.
 
-The oracle of `feedmill.kernels.text.gopher_compiled`. A signal that a text is too short for does not exist.
+The test oracle of `feedmill.kernels.text.gopher_compiled`. Signals that a text is too short for are omitted.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ SCALARS = SIGNALS[9:]
 
 
 def signals(text: str, joined_newlines: bool) -> dict[str, float]:
-    """Return the signals of a text in their order.
+    """Return the signals of a text, in the order of `SIGNALS`.
 
     Args:
-        joined_newlines: whether lines are divided by runs of newlines (version 2) and not by each one (version 1).
+        joined_newlines: whether a run of newlines separates lines (version 2) rather than each newline (version 1).
     """
     if not text:
         return dict.fromkeys(SCALARS, 0.0)

@@ -1,8 +1,8 @@
 """The compiled form of `feedmill.kernels.text.gopher`, over a batch of texts.
 
-Words get numbers by a hash table that compares the characters, so that equal numbers are equal words. The n-grams of n
-words are numbered from the pairs of overlapping n-grams of n - 1 words, which is exact too; one whose part occurs once
-occurs once itself and needs no table, which leaves little to do on texts that repeat little.
+Words are numbered with a hash table that compares their characters, so equal numbers mean equal words. N-grams of n
+words are numbered from pairs of overlapping n-grams of n - 1 words, which is exact too. An n-gram that contains an
+(n - 1)-gram that occurs once occurs once itself and needs no table entry, so texts with few repetitions are cheap.
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ def _hash(codes, start, end):  # type: ignore[no-untyped-def]
 
 @kernel
 def _number(codes, starts, ends, low, high, table, numbers, counts):  # type: ignore[no-untyped-def]
-    """Numbers for the pieces [low, high), equal where their characters are, counted up from 0 in the order of first
-    occurrence; `table` is cleared. Returns how many there are."""
+    """Number the spans [low, high) from 0 in the order of first occurrence, and return the number of distinct spans.
+
+    Spans with equal characters get equal numbers. `table` is cleared.
+    """
     size = 16
     while size < 2 * (high - low):
         size *= 2
@@ -77,7 +79,10 @@ def _number(codes, starts, ends, low, high, table, numbers, counts):  # type: ig
 
 @kernel
 def _pair(numbers, counts, n, table, keys, then, then_counts):  # type: ignore[no-untyped-def]
-    """Numbers of the `n` pairs of neighbours in `numbers` (-1 where a pair occurs once for sure). Returns how many."""
+    """Number the `n` pairs of neighbors in `numbers`, and return the number of distinct pairs.
+
+    A pair that is certain to occur only once gets -1.
+    """
     size = 16
     while size < 2 * n:
         size *= 2
@@ -115,7 +120,7 @@ def _pair(numbers, counts, n, table, keys, then, then_counts):  # type: ignore[n
 
 @kernel
 def _grams(n, count, numbers, counts, distinct, sizes, characters):  # type: ignore[no-untyped-def]
-    """Return the signal of the `count` n-grams; ``sizes`` are running sums of word lengths."""
+    """Return the signal of the `count` n-grams; `sizes` holds running sums of word lengths."""
     if n < 5:
         best, at = 1, 0
         for i in range(count):
@@ -134,12 +139,12 @@ def _grams(n, count, numbers, counts, distinct, sizes, characters):  # type: ign
 
 
 def ready() -> bool:
-    """Return whether both are compiled already."""
+    """Return whether both kernels are compiled already."""
     return _word_signals.ready and _line_signals.ready
 
 
 def word_signals(codes: Array, offsets: Array, starts: Array, ends: Array, first: Array, table: Array) -> Array:
-    """float64[texts, 15]: the signals that do not depend on lines, NaN where there is none."""
+    """Return the signals that do not depend on lines, float64[texts, 15]; NaN where a signal does not exist."""
     found = np.full((len(offsets) - 1, 15), np.nan)
     most = max(1, int(np.diff(first).max(initial=0)))
     slots, keys = np.empty(max(16, 4 * most), np.int64), np.empty(most, np.uint64)
@@ -194,11 +199,11 @@ def _word_signals(  # type: ignore[no-untyped-def]
 
 @kernel
 def _median(sizes, count):  # type: ignore[no-untyped-def]
-    """Of the differences of `sizes`; 0 of none."""
+    """Return the median difference of `sizes`, 0 if there is none."""
     if count == 0:
         return 0.0
     low, high = (count - 1) // 2, count // 2
-    below, a = -1, 0  # bisection: `a` becomes the least length that more than `low` words do not exceed
+    below, a = -1, 0  # bisect for the least length `a` that more than `low` words do not exceed
     for i in range(count):
         a = max(a, sizes[i + 1] - sizes[i])
     longest = a
@@ -209,7 +214,7 @@ def _median(sizes, count):  # type: ignore[no-untyped-def]
         else:
             below = middle
     b = a
-    if _at_most(sizes, count, a) <= high:  # of an even number of words the other one in the middle is longer
+    if _at_most(sizes, count, a) <= high:  # even count: the upper middle word is longer
         b = longest
         for i in range(count):
             length = sizes[i + 1] - sizes[i]
@@ -220,7 +225,7 @@ def _median(sizes, count):  # type: ignore[no-untyped-def]
 
 @kernel
 def _at_most(sizes, count, bound):  # type: ignore[no-untyped-def]
-    """Return how many of the differences of `sizes` do not exceed a bound."""
+    """Return the number of differences of `sizes` that do not exceed `bound`."""
     total = 0
     for i in range(count):
         total += sizes[i + 1] - sizes[i] <= bound
@@ -228,11 +233,11 @@ def _at_most(sizes, count, bound):  # type: ignore[no-untyped-def]
 
 
 def line_signals(codes: Array, offsets: Array, characters: Array, joined: bool) -> Array:
-    """float64[texts, 4]: bullets, ellipses, duplicate lines, characters in them.
+    """Return the line signals, float64[texts, 4]: bullets, ellipses, duplicate lines, characters in those.
 
     Args:
-        characters: int64[texts], characters in words.
-        joined: whether runs of newlines divide lines, not each newline.
+        characters: int64[texts], the number of characters in words.
+        joined: whether a run of newlines separates lines, rather than each newline.
     """
     found = np.zeros((len(offsets) - 1, 4))
     newlines = np.searchsorted(np.flatnonzero(codes == _NEWLINE), offsets)

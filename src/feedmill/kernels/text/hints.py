@@ -1,7 +1,7 @@
-"""Whether a text may hold an e-mail address, a phone number or an IP address: what every one of them has at least.
+"""Cheap test whether a text may contain an e-mail address, a phone number or an IP address.
 
-Plain Python, the oracle of `feedmill.kernels.text.hints_compiled`. Most texts have none, and then need no regular
-expression.
+Each hint tests a necessary condition. Most texts meet none, which saves the full regular expressions. This is plain
+Python, the test oracle of `feedmill.kernels.text.hints_compiled`.
 """
 
 from __future__ import annotations
@@ -14,5 +14,5 @@ _ADDRESS = re.compile(r"[0-9]\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]")
 
 
 def hints(text: str) -> int:
-    """Return the bits of what the text may hold."""
+    """Return the bits of what the text may contain."""
     return EMAIL * ("@" in text) | PHONE * bool(_PHONE.search(text)) | ADDRESS * bool(_ADDRESS.search(text))

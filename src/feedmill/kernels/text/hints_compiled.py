@@ -24,7 +24,7 @@ def _three(codes, i, end, table):  # type: ignore[no-untyped-def]
 
 @kernel
 def _is_phone(codes, i, end, table):  # type: ignore[no-untyped-def]
-    """Return whether the beginning of a phone number stands here, behind white space."""
+    """Return whether a phone number may begin at `i`, the character after white space."""
     if i < end and codes[i] == _OPEN:
         i += 1
     if not _three(codes, i, end, table):
@@ -39,7 +39,7 @@ def _is_phone(codes, i, end, table):  # type: ignore[no-untyped-def]
 
 @kernel
 def _is_address(codes, i, end):  # type: ignore[no-untyped-def]
-    """Return whether three dots with one to three digits between them stand from here, at a dot."""
+    """Return whether three dots with one to three digits between them, then a digit, begin at the dot `i`."""
     for _ in range(2):
         i += 1
         digits = 0
@@ -52,7 +52,7 @@ def _is_address(codes, i, end):  # type: ignore[no-untyped-def]
 
 
 def hints(codes: Array, starts: Array, ends: Array, table: Array) -> Array:
-    """uint8[ranges]: the bits of each range; `table` is that of `feedmill.kernels.text.characters`."""
+    """Return the bits of each range, uint8[ranges]; `table` is `feedmill.kernels.text.characters.table()`."""
     found = np.empty(len(starts), np.uint8)
     _hints(codes, starts, ends, table, found)
     return found
@@ -73,7 +73,7 @@ def _hints(codes, starts, ends, table, found):  # type: ignore[no-untyped-def]
                 if i > starts[k] and 48 <= codes[i - 1] <= 57 and _is_address(codes, i, end):
                     has |= _ADDRESS
             elif table[code] & _SPACE and i + 1 < end and not has & _PHONE:
-                after = codes[i + 1]  # mostly a letter
+                after = codes[i + 1]  # fast path: mostly a letter
                 if (after <= 64 or after >= 128) and _is_phone(codes, i + 1, end, table):
                     has |= _PHONE
         found[k] = has

@@ -1,7 +1,7 @@
-"""Paragraphs, words and lengths of texts, in code points: the oracle of `feedmill.kernels.text.lengths_compiled`.
+"""Paragraphs, words and lengths of texts, in code points: the test oracle of `feedmill.kernels.text.lengths_compiled`.
 
-The compiled forms work on a whole batch: ``codes`` are the UTF-32 code points of all texts one after another,
-``offsets`` say where each begins.
+The compiled forms work on a whole batch: `codes` are the concatenated UTF-32 code points of all texts, `offsets` where
+each text begins.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ Positions = npt.NDArray[np.int64]
 
 
 def encode(texts: list[str]) -> tuple[Codes, Positions]:
-    """Return the texts as one run of code points, uint32[characters], and where each begins, int64[len(texts) + 1]."""
+    """Return the concatenated code points, uint32[characters], and the offset of each text, int64[len(texts) + 1]."""
     offsets = np.zeros(len(texts) + 1, np.int64)
     np.cumsum([len(text) for text in texts], out=offsets[1:])
     return np.frombuffer("".join(texts).encode("utf-32-le"), dtype="<u4"), offsets
 
 
 def paragraphs(text: str) -> list[tuple[int, int, bool]]:
-    """(start, end, blank) of each paragraph: up to and with the next newline, or the rest if there is one.
+    """Return (start, end, blank) for each paragraph.
+
+    A paragraph includes its newline; text after the last newline is a paragraph too.
 
     >>> paragraphs("a\\n\\nb")
     [(0, 2, False), (2, 3, True), (3, 4, False)]
@@ -38,7 +40,7 @@ def paragraphs(text: str) -> list[tuple[int, int, bool]]:
 
 
 def words(text: str) -> list[tuple[int, int]]:
-    """(start, end) of each piece of ``text.split()``."""
+    """Return (start, end) for each word of ``text.split()``."""
     found, at = [], 0
     for word in text.split():
         at = text.index(word, at)
@@ -48,6 +50,6 @@ def words(text: str) -> list[tuple[int, int]]:
 
 
 def count_pieces(text: str) -> int:
-    """Return how many runs of word characters, and of characters that are neither those nor white space, there are."""
+    """Count the runs of word characters and the runs of characters that are neither word characters nor white space."""
     regex: Any = __import__("regex")
     return len(regex.findall(r"\w+|[^\w\s]+", text))

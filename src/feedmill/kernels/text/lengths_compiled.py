@@ -1,7 +1,7 @@
 """The compiled forms of `feedmill.kernels.text.lengths`, over the code points of a batch of texts.
 
-In all of them ``codes`` is uint32[characters], ``offsets`` int64[texts + 1], ``table`` that of
-`feedmill.kernels.text.characters`.
+In all of them `codes` is uint32[characters], `offsets` is int64[texts + 1], and `table` is
+`feedmill.kernels.text.characters.table()`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NEWLINE = 10
 
 
 def paragraphs(codes: Array, offsets: Array, table: Array) -> Array:
-    """int64[4, paragraphs]: text, start and end in the whole run of codes, and 1 where it is blank."""
+    """Return int64[4, paragraphs]: text, start and end in `codes`, and 1 if blank, else 0."""
     found = np.empty((4, int(np.count_nonzero(codes == _NEWLINE)) + len(offsets) - 1), np.int64)
     return found[:, : _paragraphs(codes, offsets, table, found)]
 
@@ -37,8 +37,11 @@ def _paragraphs(codes, offsets, table, found):  # type: ignore[no-untyped-def]
 
 
 def words(codes: Array, offsets: Array, table: Array) -> tuple[Array, Array]:
-    """Words between white space: start and end of each in the whole run of codes, int64[2, words], and where the words
-    of each text begin, int64[texts + 1]."""
+    """Return the words between white space.
+
+    Returns:
+        The start and end of each word in `codes`, int64[2, words], and the first word of each text, int64[texts + 1].
+    """
     first = np.empty(len(offsets), np.int64)
     found = np.empty((2, _count_words(codes, offsets, table, first)), np.int64)
     _words(codes, offsets, table, found)
@@ -78,7 +81,7 @@ def _words(codes, offsets, table, found):  # type: ignore[no-untyped-def]
 
 
 def count_pieces(codes: Array, starts: Array, ends: Array, table: Array) -> Array:
-    """int64[ranges]: runs of word characters, and of others that are not white space, in each range."""
+    """Count the runs of word characters and of other non-space characters in each range, int64[ranges]."""
     counts = np.empty(len(starts), np.int64)
     _count_pieces(codes, starts, ends, table, counts)
     return counts
@@ -98,7 +101,7 @@ def _count_pieces(codes, starts, ends, table, counts):  # type: ignore[no-untype
 
 
 def stripped_lengths(codes: Array, offsets: Array, table: Array) -> Array:
-    """int64[texts]: characters without the white space at both ends."""
+    """Return the number of characters of each stripped text, int64[texts]."""
     lengths = np.empty(len(offsets) - 1, np.int64)
     _stripped_lengths(codes, offsets, table, lengths)
     return lengths
@@ -116,7 +119,7 @@ def _stripped_lengths(codes, offsets, table, lengths):  # type: ignore[no-untype
 
 
 def byte_lengths(codes: Array, offsets: Array) -> Array:
-    """int64[texts]: bytes of each text as UTF-8."""
+    """Return the number of UTF-8 bytes of each text, int64[texts]."""
     lengths = np.empty(len(offsets) - 1, np.int64)
     _byte_lengths(codes, offsets, lengths)
     return lengths

@@ -1,13 +1,13 @@
-"""Paragraphs of texts and their word n-grams: where they lie, in bytes and in characters.
+"""Spans of paragraphs and of their word n-grams, in bytes and in characters.
 
-The oracle of `feedmill.kernels.text.paragraphs_compiled`. Two rules say where a paragraph ends in characters:
+The test oracle of `feedmill.kernels.text.paragraphs_compiled`. Two rules define where a paragraph ends in characters:
 
-* `CHARACTERS`: it includes the separator behind it, and an empty rest after the last separator is none.
-* `DOLMA`: as Dolma 1.2 counts. One character is added for the separator while the offset is below the number of bytes
-  less one, so the last newline of an ASCII text is skipped, the last end of other texts may lie one beyond the text,
-  and separators of several characters drift.
+* `CHARACTERS`: a paragraph includes the separator after it. Empty text after the last separator is not a paragraph.
+* `DOLMA`: counts as Dolma 1.2 does. It adds one character for the separator while the offset is below the number of
+  bytes minus one. So the last newline of an ASCII text is skipped, the last end in other texts may lie one character
+  beyond the text, and offsets drift if the separator has several characters.
 
-Windows of n words begin at every `stride`-th word; by the rule of Dolma at 0, 1, 1 + stride, 1 + 2 stride, ...
+Windows of n words begin at every `stride`-th word; under the `DOLMA` rule at 0, 1, 1 + stride, 1 + 2 stride, ...
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CHARACTERS, DOLMA = 0, 1
 
 
 class Piece(NamedTuple):
-    """A paragraph: its characters [start, end) with the separator, its text without."""
+    """A paragraph: its characters [start, end) with the separator, and its text without the separator."""
 
     start: int
     end: int
@@ -28,7 +28,7 @@ class Piece(NamedTuple):
 
 
 def pieces(text: str, separator: str, rule: int) -> list[Piece]:
-    """Return the paragraphs of a text; none of an empty one."""
+    """Return the paragraphs of a text; an empty text has none."""
     if not text:
         return []
     parts = text.split(separator)

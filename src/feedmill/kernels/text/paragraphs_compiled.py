@@ -33,7 +33,7 @@ def blank(data, low, high, index, pages):  # type: ignore[no-untyped-def]
 
 
 def all_blank(data: Array, lows: Array, highs: Array, index: Array, pages: Array) -> Array:
-    """bool[n]: whether each text is blank."""
+    """Return whether each text is blank, bool[n]."""
     out = np.empty(len(lows), np.bool_)
     _all_blank(data, lows, highs, index, pages, out)
     return out
@@ -47,12 +47,13 @@ def _all_blank(data, lows, highs, index, pages, out):  # type: ignore[no-untyped
 
 @kernel
 def pieces(data, offsets, separator, rule, rows, starts, ends, lows, highs, lengths):  # type: ignore[no-untyped-def]
-    """Return the paragraphs of the texts ``data[offsets[i]:offsets[i + 1]]``; how many there are.
+    """Find the paragraphs of the texts ``data[offsets[i]:offsets[i + 1]]`` and return their number.
 
     Args:
         separator: uint8, one byte or more.
-        rows, starts, ends, lengths: int64, filled: the text of each, its span, its characters without separator.
-        lows, highs: int64, filled: its bytes without separator.
+        rows, starts, ends: int64, filled: the text of each paragraph and its span in characters.
+        lengths: int64, filled: its number of characters without the separator.
+        lows, highs: int64, filled: its bytes without the separator.
     """
     count, width, step = 0, len(separator), 0
     for i in range(width):
@@ -68,7 +69,7 @@ def pieces(data, offsets, separator, rule, rows, starts, ends, lows, highs, leng
         size, offset = stop - at, 0
         low, characters = at, 0
         while True:
-            # Eight bytes at once, as long as they are ASCII and no separator begins among them.
+            # Fast path: eight bytes at once while all are ASCII and none begins a separator.
             while at + 8 <= stop:
                 word = load64(data, at)
                 other = word ^ firsts
@@ -111,18 +112,19 @@ def ngrams(
     parts: Array,
     keys: Array,
 ) -> tuple[int, int, Array]:
-    """Return the keys of the n-grams of the `chosen` pieces.
+    """Return the keys of the n-grams of the `chosen` paragraphs.
 
     Args:
-        lows, highs: int64[n], bytes of the pieces; chosen: bool[n].
-        keep_short: whether a piece of fewer than two windows is one key itself. By the rule of Dolma its only window,
-            if it has one, is looked up before, and the answer not used.
-        parts: int64[2, m], filled: begin and end of each word (or whole piece) that keys are made of.
-        keys: int64[2, m], filled: first part and number of parts of each key.
+        lows, highs: int64[n], byte spans of the paragraphs.
+        chosen: bool[n].
+        keep_short: whether a paragraph with fewer than two windows is itself one key. Under the `DOLMA` rule its only
+            window, if it has one, is still looked up first, and the result is ignored.
+        parts: int64[2, m], filled: start and end of each word (or whole paragraph) that keys consist of.
+        keys: int64[2, m], filled: the first part and the number of parts of each key.
 
     Returns:
-        How many parts and keys there are, and int64[2, n]: the first key of each piece that counts, and the one behind
-        the last.
+        The number of parts, the number of keys, and int64[2, n]: the range [first, end) of the keys that count for each
+        paragraph.
     """
     bounds = np.empty((2, len(lows)), np.int64)
     made = np.empty(1, np.int64)

@@ -1,9 +1,9 @@
 """The compiled form of `feedmill.kernels.text.repetitions`.
 
-At each position, units are tried from the shortest to the longest. Units of `_GRAM` characters and more are only tried
-where the next `_GRAM` characters occur again at the right distance: the occurrences of each such gram are chained.
-Where these occur so often, or agree so far, that the time would grow with the square of a line's length, the units come
-from `_long_units`, which compares hashes.
+At each position, units are tried from the shortest to the longest. Units of at least `_GRAM` characters are tried only
+where the next `_GRAM` characters occur again at the right distance: the occurrences of each such gram are chained. If
+they are so frequent, or match so far, that the time would grow with the square of a line's length, the units come from
+`_long_units`, which compares hashes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _GRAM = 6
 _COPIES = 3
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _BUDGET = 32
-"""Comparisons per character of a range after which hashes replace them."""
+"""Comparisons per character of a range; beyond them, hashes are compared instead."""
 _PRIME = np.uint64((1 << 61) - 1)
 _BASE = np.uint64(0x1F3A9C6E5B7D2481 % ((1 << 61) - 1))
 _LOW31, _LOW30 = np.uint64((1 << 31) - 1), np.uint64((1 << 30) - 1)
@@ -35,7 +35,7 @@ def _agree(codes, a, b, length):  # type: ignore[no-untyped-def]
 
 @njit()
 def _run(codes, start, unit, high, table):  # type: ignore[no-untyped-def]
-    """Return where the copies of a unit end, or -1 if there are too few, and how many characters were compared.
+    """Return the end of the copies of a unit (-1 if there are too few) and the number of characters compared.
 
     A copy after a white space character takes precedence over one at it; the two compete only where the unit is white
     space, see `_blank_run`.
@@ -62,8 +62,10 @@ def _run(codes, start, unit, high, table):  # type: ignore[no-untyped-def]
 
 @njit()
 def _blank_run(codes, start, high, table):  # type: ignore[no-untyped-def]
-    """`_run` for a unit of one white space character: greedy with all ways of taking the first three copies tried,
-    in the order in which a regular expression does."""
+    """Return the end of the copies, as `_run` does, for a unit of one white space character.
+
+    The search is greedy. It tries all ways to match the first three copies, in the order of a regular expression.
+    """
     code = codes[start]
     for way in range(1 << _COPIES):
         at, good = start + 1, True
@@ -82,7 +84,7 @@ def _blank_run(codes, start, high, table):  # type: ignore[no-untyped-def]
                 break
         if not good:
             continue
-        while True:  # from here on, the first way that continues is taken
+        while True:  # no backtracking from here on: the first match that continues wins
             if at + 1 < high and table[codes[at]] & _SPACE and codes[at + 1] == code:
                 at += 2
             elif at < high and codes[at] == code:
@@ -94,7 +96,7 @@ def _blank_run(codes, start, high, table):  # type: ignore[no-untyped-def]
 
 @njit()
 def _chains(codes, low, high, following, heads):  # type: ignore[no-untyped-def]
-    """The next position at which the same `_GRAM` characters may begin, for each position; -1 for none."""
+    """Fill `following`: for each position the next one where the same `_GRAM` characters may begin, -1 for none."""
     heads[:] = -1
     mask = np.uint64(len(heads) - 1)
     for i in range(high - _GRAM, low - 1, -1):
@@ -195,11 +197,11 @@ def _long_units(codes, table):  # type: ignore[no-untyped-def]
 
 @njit()
 def repetitions(codes, starts, ends, table):  # type: ignore[no-untyped-def]
-    """int64[4, found]: range, start and end in the whole run of codes, characters of the unit.
+    """Return int64[4, repetitions]: range, start and end in `codes`, and the number of characters of the unit.
 
     Args:
         codes: uint32[characters].
-        starts, ends: int64[ranges], the texts to look at, each for itself.
+        starts, ends: int64[ranges], the texts to search, each separately.
         table: see `feedmill.kernels.text.characters`.
     """
     found = np.empty((4, 64), np.int64)

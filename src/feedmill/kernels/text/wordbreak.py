@@ -1,7 +1,7 @@
-"""Word boundaries of Unicode text (UAX 29, https://www.unicode.org/reports/tr29/), with the classes that they need.
+"""Unicode word boundaries (UAX 29, https://www.unicode.org/reports/tr29/) and the character classes for them.
 
-The classes come from the Unicode Character Database, as ranges in ``data/wordbreak.txt``. `segments` is plain Python,
-rule by rule: the oracle of `feedmill.kernels.text.wordbreak_compiled`.
+The classes come from the Unicode Character Database, as ranges in ``data/wordbreak.txt``. `segments` applies the rules
+one by one in plain Python: the test oracle of `feedmill.kernels.text.wordbreak_compiled`.
 """
 
 from __future__ import annotations
@@ -43,8 +43,12 @@ _PAGE = 256
 
 @cache
 def tables() -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    """Where each page of 256 characters stands, uint8[4352], and the pages, uint8[pages * 256]: a character's class,
-    with bits for pictographs and white space."""
+    """Return the two-level table of character classes.
+
+    Returns:
+        The page number of each block of 256 characters, uint8[4352], and the pages, uint8[pages * 256]: the class of
+        each character, with bits for pictographs and white space.
+    """
     flat = np.zeros(0x110000, np.uint8)
     for line in files("feedmill.kernels.text").joinpath("data/wordbreak.txt").read_text("ascii").splitlines():
         name, *ranges = line.split()
@@ -60,7 +64,7 @@ def tables() -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
 
 
 def segments(text: str) -> list[str]:
-    """Return the words and what is between them: their concatenation is the text.
+    """Split a text at its word boundaries: the concatenated segments are the text.
 
     >>> segments("can't stop: 3.5 km")
     ["can't", ' ', 'stop', ':', ' ', '3.5', ' ', 'km']
@@ -102,7 +106,7 @@ def _boundary(kinds: list[int], i: int) -> bool:
 
 
 def _flags(left: list[int]) -> int:
-    """Return how many regional indicators stand at the end."""
+    """Return the number of regional indicators at the end."""
     count = 0
     for kind in reversed(left):
         if kind == FLAG:
@@ -113,7 +117,7 @@ def _flags(left: list[int]) -> int:
 
 
 def _joined(earlier: int, before: int, after: int, ahead: int, flags: int) -> bool:
-    """Rules WB5 to WB16."""
+    """Return whether rules WB5 to WB16 forbid a boundary."""
     letters = (LETTER, HEBREW)
     if before in letters and after in letters:
         return True

@@ -33,7 +33,7 @@ from feedmill.kernels.text.wordbreak import (
 
 @kernel
 def kind_at(data, at, index, pages):  # type: ignore[no-untyped-def]
-    """The class of the character that begins at byte `at`, and its length in bytes. The bytes are valid UTF-8."""
+    """Return the class of the character at byte `at` and its length in bytes. The data must be valid UTF-8."""
     first = np.int64(data[at])
     if first < 0x80:
         return np.int64(pages[(np.int64(index[0]) << 8) + first]), 1
@@ -100,11 +100,12 @@ def _is_letter(byte):  # type: ignore[no-untyped-def]
 
 @kernel
 def words(data, low, high, index, pages, lows, highs, count):  # type: ignore[no-untyped-def]
-    """Return the segments of ``data[low:high]`` that are not blank, from place `count` on; how many there are then.
+    """Append the segments of ``data[low:high]`` that are not blank, and return the new number of segments.
 
     Args:
-        data: uint8, UTF-8. index, pages: see `feedmill.kernels.text.wordbreak.tables`.
-        lows, highs: int64, filled with byte offsets.
+        data: uint8, UTF-8.
+        index, pages: see `feedmill.kernels.text.wordbreak.tables`.
+        lows, highs: int64, filled from index `count` on with byte offsets.
     """
     if low >= high:
         return count
@@ -112,7 +113,7 @@ def words(data, low, high, index, pages, lows, highs, count):  # type: ignore[no
     begin, at = low, low + size
     blank = raw & BLANK != 0
     kind = raw & CLASS_BITS
-    last, before, earlier = kind, kind, OTHER  # last: with what is ignored; before, earlier: without
+    last, before, earlier = kind, kind, OTHER  # last counts ignored characters; before and earlier skip them
     flags = 1 if kind == FLAG else 0
     while at < high:
         byte = data[at]
@@ -123,7 +124,7 @@ def words(data, low, high, index, pages, lows, highs, count):  # type: ignore[no
             earlier = LETTER
             continue
         if byte == 32 and before == LETTER and last == LETTER and at + 1 < high and _is_letter(data[at + 1]):
-            # One space between ASCII letters is a segment of its own, and blank.
+            # Fast path: one space between ASCII letters is a blank segment.
             if not blank:
                 lows[count] = begin
                 highs[count] = at
@@ -164,7 +165,7 @@ def words(data, low, high, index, pages, lows, highs, count):  # type: ignore[no
 
 
 def count_words(data: Array, lows: Array, highs: Array, index: Array, pages: Array, least: int) -> Array:
-    """bool[n]: whether each text ``data[lows[i]:highs[i]]`` has `least` words or more."""
+    """Return whether each text ``data[lows[i]:highs[i]]`` has at least `least` words, bool[n]."""
     enough = np.empty(len(lows), np.bool_)
     begins, ends = np.empty((2, int((highs - lows).max(initial=0)) + 1), np.int64)
     _count_words(data, lows, highs, index, pages, least, begins, ends, enough)
