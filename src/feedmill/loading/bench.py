@@ -1,4 +1,4 @@
-"""How fast a plan loads on this machine, where the time goes, and what would help."""
+"""Measure how fast a plan loads on this machine, where the time is spent, and what would make it faster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STORED = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What one number of workers gave.
+    """Throughput with one number of workers.
 
     Attributes:
         workers: threads or processes that made batches; `processes` says which.
@@ -55,15 +55,15 @@ class Rate:
 
 @dataclass(slots=True)
 class BenchReport:
-    """What was measured, and what would help.
+    """Measurements of `bench`, with advice.
 
     Attributes:
         batch_size: None for batches by the recipe's budget.
         world_size: ranks, the first of which was measured.
         rates: one for each number of workers.
         undecoded_samples_per_second: of the plan's samples in its order, as bytes, in one thread.
-        stored_samples_per_second: the same of neighbouring samples.
-        recipe: path of the recipe, where it was read from one.
+        stored_samples_per_second: the same for neighboring samples.
+        recipe: path of the recipe; None if it was not read from a file.
     """
 
     plan: str
@@ -78,7 +78,7 @@ class BenchReport:
 
     @property
     def best(self) -> Rate:
-        """The fastest of them."""
+        """The fastest of the rates."""
         return max(self.rates, key=lambda rate: rate.samples_per_second)
 
     def as_dict(self) -> dict[str, Any]:
@@ -103,14 +103,14 @@ def bench(
 ) -> BenchReport:
     """Measure how fast a recipe loads on this machine, with different numbers of workers, each for a number of seconds.
 
-    Each run begins where the one before has ended, so that none profits from what another has left in memory.
+    Each run begins where the previous one ended, so that none benefits from data that another left in memory.
 
     Args:
-        recipe: path or URL of a recipe, or one that is loaded, or its plan.
+        recipe: path or URL of a recipe, a loaded recipe, or its plan.
         batch_size: samples per batch; by default the recipe's budget, else 32.
         world: measure the first of N ranks.
         workers: numbers to try; 0, 1, 2, 4 and so on up to the cores where None.
-        processes: processes instead of threads.
+        processes: use processes instead of threads.
         start: position of the plan to begin at.
         output, device: what batches are made of, ``"numpy"`` or ``"torch"``, and where torch batches are copied to.
         trust: allow the datasets to run code of their own.
@@ -154,7 +154,7 @@ def _measured(loader: Loader, how: Workers, position: int, seconds: float) -> tu
     metrics = loader.metrics
     after = loader.position
     loader.close()
-    # The first batch pays for the start: rates are of those behind it, where there are any.
+    # The first batch includes the startup: rates are computed from the batches after it, if there are any.
     batches = max(metrics.batches - 1, 1)
     rest = taken - first if metrics.batches > 1 else taken
     samples = metrics.samples * (batches / max(metrics.batches, 1))
@@ -184,7 +184,7 @@ def _undecoded(plan: Plan, position: int) -> tuple[float, float]:
 
 
 def advice(report: BenchReport, plan: Plan) -> list[str]:
-    """Return what the figures say, in sentences."""
+    """Return advice derived from the measurements, as sentences."""
     best, alone = report.best, report.rates[0]
     out = []
     share = {stage: getattr(best, stage) / max(best.work, 1e-9) for stage in STAGES}

@@ -1,8 +1,8 @@
-"""A loader's state beside the model's: in torch's distributed checkpoints, in a trainer's, or in a file of its own.
+"""Save the state of a loader with the model: in torch's distributed checkpoints, a trainer's, or a separate file.
 
-A `Loader` has `state_dict` and `load_state_dict`, so whatever saves objects that have these saves it as it is, where
-the states of all ranks are the same. `Checkpoint` is for the other cases: it has one string for all ranks, also where
-packs make their states differ; so it can be saved once, and loaded on any number of ranks.
+A `Loader` has `state_dict` and `load_state_dict`, so any tool that saves such objects can save it directly if the
+states of all ranks are equal. `Checkpoint` covers the other cases: it has one string for all ranks, even if packing
+makes their states differ. It is saved once and can be loaded on any number of ranks.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Checkpoint:
         torch.distributed.checkpoint.save({"model": model, "data": checkpoint}, checkpoint_id="step-100")
 
     Args:
-        loader: this rank's.
-        gather: gives the list of all ranks' states from this rank's; asked only where packs or groups make the states
-            differ. By default torch.distributed's `all_gather_object`, where it has been initialised.
+        loader: the loader of this rank.
+        gather: returns the list of all ranks' states, given the state of this rank; called only if packs or groups
+            make the states differ. Default: `all_gather_object` of torch.distributed, if it is initialized.
     """
 
     def __init__(self, loader: Loader, gather: Callable[[dict[str, Any]], list[dict[str, Any]]] | None = None) -> None:
@@ -40,7 +40,7 @@ class Checkpoint:
     def state_dict(self) -> dict[str, str]:
         """Return the state as one JSON string, the same on every rank.
 
-        It has some hundred bytes and about 35 for each source, and with packs some hundred more for each rank.
+        Its size is a few hundred bytes plus about 35 per source, and with packs a few hundred more per rank.
         """
         state = self.loader.state_dict()
         return {KEY: json.dumps(self._all(state) if "windows" in state else state)}
@@ -49,11 +49,11 @@ class Checkpoint:
         """Resume where the state was saved, on any number of ranks and with any workers and batch size.
 
         Args:
-            state_dict: what `state_dict` gave; or what the loader's own gave, or the list of those.
-            options: as of `Loader.load_state_dict`.
+            state_dict: the result of `state_dict`, or of `Loader.state_dict`, or a list of the latter.
+            options: options of `Loader.load_state_dict`.
 
         Raises:
-            ConfigError: not such a state, or that of another plan.
+            ConfigError: an invalid state, or a state of another plan.
         """
         text = state_dict.get(KEY) if isinstance(state_dict, Mapping) else None
         self.loader.load_state_dict(state_dict if text is None else _parsed(text), **options)
@@ -61,21 +61,21 @@ class Checkpoint:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to a file. Rank 0 writes it; if the name has ``{rank}``, each rank writes its own.
 
-        The file appears under its name when it is whole.
+        The file is published under its name once it is complete.
         """
         name, ranks = os.fspath(path), self.loader.ranks
         if _RANK in name:
             _write(name.replace(_RANK, str(ranks.rank)), json.dumps(self.loader.state_dict()))
             return
-        text = self.state_dict()[KEY]  # on every rank: they may have to meet for it
+        text = self.state_dict()[KEY]  # on every rank: this may be a collective operation
         if ranks.rank == 0 and ranks.leader:
             _write(name, text)
 
     def load(self, path: str | os.PathLike[str], **options: Any) -> None:
-        """Load what `save` wrote, on any number of ranks; each rank reads what it needs.
+        """Load a file written by `save`, on any number of ranks; each rank reads the files that it needs.
 
         Raises:
-            NotFound: there is no such file, or that of a rank is missing.
+            NotFound: the file, or the file of a rank, is missing.
             ConfigError: as `load_state_dict`.
         """
         name = os.fspath(path)

@@ -1,9 +1,9 @@
-"""Samples into one batch: a dict of columns.
+"""Collate samples into one batch: a dict of columns.
 
 A column whose values are arrays of one shape and dtype is stacked; numbers become an array; everything else stays a
 list. ``cu_seqlens`` and ``boundaries`` become one array, whose rows repeat their last entry where they have fewer.
-Samples need not be alike (a blend of pages and plain documents): the batch has the union of their fields, with None
-where a sample lacks one.
+Samples may have different fields (a blend of pages and plain documents): the batch has the union of their fields, with
+None for a field that a sample lacks.
 """
 
 from __future__ import annotations
@@ -101,9 +101,9 @@ def _named(name: str, values: list[Any]) -> Any:
 
 
 def column(values: list[Any]) -> Any:
-    """One field of all samples: an array [n, ...] where the values are equal-shape arrays or numbers, else the list.
+    """Return one field of all samples: an array [n, ...] for numbers or arrays of equal shape, else the list.
 
-    Python ints become int64 (a list where one does not fit), floats float64, bools bool.
+    Python ints become int64 (or stay a list if one does not fit), floats float64, bools bool.
     """
     first = values[0] if values else None
     if isinstance(first, np.ndarray):
@@ -137,10 +137,10 @@ def _rows(values: list[Any]) -> Any:
 
 
 def to_torch(batch: Any) -> Any:
-    """Return the batch with its numpy arrays as torch tensors, which share their memory wherever torch can.
+    """Return the batch with its numpy arrays as torch tensors, which share their memory if torch supports it.
 
-    Goes into dicts, tuples (named ones too) and lists. Arrays of text or objects, and everything that is not an array,
-    stay as they are.
+    Dicts, tuples (including named tuples) and lists are converted recursively. Arrays of text or objects, and all other
+    values, are unchanged.
 
     Raises:
         MissingExtra: torch is not installed.

@@ -1,4 +1,4 @@
-"""A loader in epochs: a number of batches each time it is iterated, or all of a plan that ends, from its beginning."""
+"""Iterate a loader in epochs: a fixed number of batches per iteration, or a whole finite plan."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class EpochLoader:
     """Iterates a loader epoch by epoch.
 
     Args:
-        loader: what is iterated.
-        length: batches in an epoch; None for all that there are.
-        expected: batches of an epoch where the loader does not know them (hooks that skip or pack): what `len` says.
-        restart: begin each epoch at the loader's start, as validation does; else the next continues where the last one
-            ended.
-        cycle: once the plan has ended, begin the next epoch at the loader's start. Without it, and without `restart`,
-            there are no more batches then.
+        loader: the loader to iterate.
+        length: batches per epoch; None for all batches of the plan.
+        expected: value of `len` if the loader does not know its number of batches (hooks that skip or pack).
+        restart: begin each epoch at the loader's start, as for validation. Otherwise each epoch resumes where the
+            previous one ended.
+        cycle: after the end of the plan, begin the next epoch at the loader's start. Without `cycle` and `restart`,
+            there are no more batches after the end of the plan.
 
-    An epoch that was left continues when the loader is iterated again, unless it restarts.
+    Iterating again after leaving an epoch early resumes that epoch, unless `restart` is set.
 
     Raises:
         ConfigError: an epoch without batches.
@@ -93,7 +93,7 @@ class EpochLoader:
         self.loader.load_state_dict(state)
 
     def __len__(self) -> int:
-        """Batches of an epoch, or at most this many where hooks decide. Raises TypeError if that is not known."""
+        """Return the number of batches per epoch, an upper bound if hooks decide. Raises TypeError if unknown."""
         if self.loader.plan.length is None and self.length is not None:
             return self.length
         try:
@@ -105,18 +105,18 @@ class EpochLoader:
         return found if self.length is None else min(self.length, found)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state after the last batch given out: the loader's, and how far the epoch is."""
+        """Return the state after the last batch that was yielded: the loader's state and the position in the epoch."""
         return {"feedmill_epochs": VERSION, "given": self._given, "loader": self.loader.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], **options: bool) -> None:
-        """Resume from a state; see `Loader.load_state_dict`, also for when it must be the list of all ranks'.
+        """Resume from a state; see `Loader.load_state_dict`, also for when the states of all ranks are required.
 
         Args:
-            state: what `state_dict` gave.
-            options: as of `Loader.load_state_dict`.
+            state: the result of `state_dict`, or the list of those of all ranks.
+            options: options of `Loader.load_state_dict`.
 
         Raises:
-            ConfigError: not such a state, or that of another plan.
+            ConfigError: an invalid state, or a state of another plan.
         """
         states: list[Any] = list(state) if isinstance(state, list | tuple) else [state]
         if not states or not all(map(_whole, states)):

@@ -1,4 +1,4 @@
-"""States of all ranks in one place, and back, over torch.distributed; as text, so that nothing is unpickled of it."""
+"""Gather and scatter the states of all ranks over torch.distributed; as text, so that no state is unpickled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def _distributed() -> Any:
-    """torch.distributed where it is set up, else None: what was not imported was not set up either."""
+    """Return torch.distributed if it is initialized, else None. If it was not imported, it is not initialized."""
     found = sys.modules.get("torch.distributed")
     return found if found is not None and found.is_available() and found.is_initialized() else None
 
@@ -28,7 +28,7 @@ def gather(state: Any, to: int, group: Any = None) -> list[Any] | None:
 
 
 def scatter(states: Sequence[Any] | None, source: int, group: Any = None) -> list[Any] | None:
-    """Return the states that one rank of the world has, on all ranks of a group. All of them call it."""
+    """Return the states held by one rank of the world, on all ranks of a group. All ranks of the group call it."""
     distributed = _distributed()
     if distributed is None:
         return None if states is None else list(states)

@@ -1,9 +1,9 @@
-"""Packs and groups that user code makes: window by window of the stream, so that each is a function of the plan alone.
+"""Packs and groups made by user code, window by window of the stream, so that each depends on the plan alone.
 
-The stream is cut into windows of `size` positions. What a window gives - packs that the task has selected from its
-samples, or batches of samples that go together - depends on the window alone, and not on ranks or workers. Rank r of R
-takes windows r, r + R, ... from the start of its run. A state says which windows are used, and up to where; another
-number of ranks first takes what the states of all ranks leave open, then whole windows behind them.
+The stream is divided into windows of `size` positions. The result of a window (packs selected from its samples, or
+batches of grouped samples) depends on the window alone, and not on ranks or workers. Rank r of R takes windows
+r, r + R, ... from the start of its run. A state records which windows are used, and how far. A different number of
+ranks first takes the windows that the states of all ranks leave unfinished, then whole windows after them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from feedmill.planning.dealing.grid import Grid, Step
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far one rank has come.
+    """Position of one rank in the stream of windows.
 
     Attributes:
         size: positions in a window; `length`: of the plan, or None.
@@ -70,7 +70,7 @@ class Cursor:
 
     @property
     def done(self) -> bool:
-        """Whether nothing is left of a plan that ends."""
+        """Whether a finite plan is exhausted."""
         first = self.start + (self.next * self.world_size + self.rank) * self.size
         return not self.pending and self.length is not None and first >= self.length
 
@@ -122,13 +122,13 @@ def windows_for(encoder: TaskEncoder | None, grid: Grid, buffer: int | None) -> 
 
 
 def resumed(states: Sequence[Mapping[str, Any]], fresh: Cursor) -> Cursor:
-    """Return the cursor of `fresh`'s rank that continues where the ranks' states (`Cursor.to_json`) were.
+    """Return the cursor with which the rank of `fresh` resumes from saved states (`Cursor.to_json`).
 
-    One state serves its own rank of as many ranks; else the states of all ranks are needed.
+    A single state suffices for the same rank and world size; otherwise the states of all ranks are required.
 
     Raises:
-        ConfigError: states that do not belong together, or one where all are needed; another window size; another batch
-            size or end of the plan, where what was used of a window depends on it.
+        ConfigError: states that do not belong together, or one state if all are required; a different window size; a
+            different batch size or end of the plan, if a partly used window depends on it.
     """
     read = sorted(map(_read, states), key=lambda cursor: cursor.rank)
     for cursor in read:
@@ -200,12 +200,12 @@ def _check_windows(saved: Cursor, fresh: Cursor) -> None:
 
 
 class GroupMaker:
-    """What a window gives: a list of packs, or of whole batches of samples that go together.
+    """Maker of the items of a window: a list of packs, or of whole batches of grouped samples.
 
     Args:
         make: makes the list of a window's samples.
-        batch_size: of groups whose criterion gives no size.
-        drop: skip groups that the end of a window cuts short; else they are smaller batches.
+        batch_size: batch size of groups whose criterion gives no size.
+        drop: drop groups that are incomplete at the end of a window; otherwise they become smaller batches.
     """
 
     def __init__(self, make: BatchMaker, encoder: TaskEncoder, batch_size: int, *, drop: bool) -> None:
@@ -303,11 +303,11 @@ def _drawn(chosen: Counter[int], sample: int) -> bool:
 
 @dataclass(slots=True)
 class Given:
-    """A batch that a rank gives out, the cursor or position after it, and what was made for it.
+    """A batch yielded by a rank, with the cursor or position after it, and the results that it was made from.
 
     Attributes:
-        transfer: seconds that its copy to a device took.
-        labels: of the batch, where they are asked for.
+        transfer: seconds taken by the copy to a device.
+        labels: labels of the batch, if requested.
     """
 
     batch: Any
@@ -325,11 +325,11 @@ def batches_of(
     *,
     keep_last: bool,
 ) -> Generator[Given, None, None]:
-    """Batches of `batch_size` packs over the windows of a rank; without `together` each item is a batch already.
+    """Yield batches of `batch_size` packs over the windows of a rank; without `together`, each item is a whole batch.
 
     Args:
-        windows: see `Cursor.windows`; `made`: what each of them gave.
-        keep_last: give the packs that are left at the end as a smaller batch.
+        windows: see `Cursor.windows`; `made`: the result of each of them.
+        keep_last: yield the packs that are left at the end as a smaller batch.
     """
     size = 1 if together is None else batch_size
     items: list[Any] = []

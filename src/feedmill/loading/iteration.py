@@ -1,6 +1,6 @@
-"""One pass of a loader: what is made ahead is given out in order, and the loader knows how far that has come.
+"""One pass of a loader: prefetched batches are yielded in order, and the loader's position advances with them.
 
-Everything behind a batch that was given out is not yet the loader's past: it is made again after a resume.
+Batches that were prefetched but not yielded do not count: they are made again after a resume.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Iteration(Iterator[Any]):
         raise StopIteration
 
     def close(self) -> None:
-        """End what is being made; where another thread waits for its batch, that thread does it then."""
+        """End the iteration. If another thread is waiting for a batch, that thread ends it afterwards."""
         self._closed = True
         self._delivery.metrics.pause()
         if self._forked:
@@ -85,9 +85,9 @@ _elsewhere: list[Any] = []
 
 
 def _leave_to_parent() -> None:
-    """In a process that was forked: threads did not come along, and their locks may be held by nobody.
+    """Disable running iterations in a forked process: threads are not inherited, and their locks may stay locked.
 
-    So the iterations that were running are neither gone on with nor ended here. They are the parent's.
+    The iterations can therefore be neither continued nor closed here. They belong to the parent.
     """
     for iteration in list(_running):
         iteration._forked = True

@@ -34,23 +34,23 @@ _COLUMNS = ("row", "position", "source", "index", "epoch", "mask", "substituted"
 
 
 class Labels:
-    """Where the samples of one batch come from: columns with an entry for each sample.
+    """Origin of the samples of one batch: columns with one entry per sample.
 
-    An entry is a sample of the batch; of packed rows it is one of the documents in a row, in the order of
-    ``cu_seqlens``; of packs that a task encoder makes, one of the samples of a pack. Entries are in the order of rows.
-    The columns are numpy arrays, and with ``output="torch"`` tensors on the CPU.
+    An entry is a sample of the batch. For packed rows, it is one of the documents in a row, in the order of
+    ``cu_seqlens``; for packs made by a task encoder, one of the samples of a pack. Entries are in the order of rows.
+    The columns are numpy arrays, or tensors on the CPU with ``output="torch"``.
 
     Attributes:
         names: name of each source, the same tuple for every batch; empty if the plan has no names.
         rows: rows of the batch: samples, packed rows, or packs.
         row: row of the batch that the entry is in, int64[n].
-        position: position in the loader's plan, int64[n]. Where rows are packed by the plan, that of the row.
+        position: position in the loader's plan, int64[n]. If the plan packs rows, the position of the row.
         source: number of the source, int32[n]; ``names[source]`` is its name.
         index: number of the sample in its source, int64[n].
-        epoch: how often that sample came before, int64[n].
-        mask: False for samples that only fill up the last batch (``remainder="pad"``), bool[n].
-        substituted: whether a substitute stands in at the position, bool[n]. The position is then the planned one, and
-            source, index and epoch are the substitute's; its source is the same.
+        epoch: number of times that the sample occurred before, int64[n].
+        mask: False for samples that only pad the last batch (``remainder="pad"``), bool[n].
+        substituted: whether a substitute replaces the sample at the position, bool[n]. The position is then the planned
+            one, and source, index and epoch are those of the substitute, which is from the same source.
         tokens: tokens of the document in its row, int64[n]; None if the plan does not pack.
     """
 
@@ -68,7 +68,7 @@ class Labels:
         self._columns, self._tensors = columns, tensors
 
     def __getattr__(self, name: str) -> Any:
-        """Return a column: most loops look at few of them, so each is made when it is first asked for."""
+        """Return a column. Columns are computed on first access, because most loops use few of them."""
         if name not in _COLUMNS:
             raise AttributeError(f"labels have no attribute {name!r}")
         values = self.array(name)
@@ -82,7 +82,7 @@ class Labels:
         return values
 
     def array(self, name: str) -> Any:
-        """Return a column as a numpy array, also where the attribute is a tensor."""
+        """Return a column as a numpy array, even if the attribute is a tensor."""
         found = self._columns.get(name)
         if found is None and name in _MADE:
             found = self._columns[name] = _MADE[name](len(self))
@@ -96,9 +96,9 @@ class Labels:
         return f"<Labels: {len(self)} samples of {sources} sources in {self.rows} rows>"
 
     def mean(self, values: Any, mask: Any = None) -> dict[str, float]:
-        """Mean of a loss (or of anything else) for each source of the batch, by the source's name.
+        """Return the mean of a loss or another value for each source of the batch, by the name of the source.
 
-        Sources without a value are absent. Where the plan has no names, the name is the number as text.
+        Sources without a value are absent. If the plan has no names, the number as text is the name.
 
         Args:
             values: as for `sums`.
@@ -114,18 +114,21 @@ class Labels:
         return dict(zip(names, means, strict=True))
 
     def sums(self, values: Any, mask: Any = None) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-        """Sum and number of values for each source: float64[sources], int64[sources]. Add them up over ranks and steps.
+        """Return sum and number of values for each source, to be added up over ranks and steps.
 
-        Samples that only fill up a batch, and padding of packed rows, are skipped.
+        Samples that only pad a batch, and the padding of packed rows, are skipped.
 
         Args:
             values: array or tensor, on any device, [rows] (one per row) or [rows, tokens] (one per token of each row).
-                The tokens may end before the rows do, as inputs and targets are one shorter than rows. Where a row
-                holds one sample there may be more dimensions.
-            mask: bool, of the same shape: which values count, for example ``targets != -100``. All by default.
+                There may be fewer tokens than in the rows, because inputs and targets are one shorter. If each row
+                holds one sample, more dimensions are allowed.
+            mask: bool, of the same shape: which values count, for example ``targets != -100``. Default: all.
+
+        Returns:
+            The sums, float64[sources], and the numbers of values, int64[sources].
 
         Raises:
-            ConfigError: shapes that do not fit, or one value for a row that holds several samples.
+            ConfigError: shapes that do not match, or one value for a row that holds several samples.
         """
         found = _floats(values)
         counted = None if mask is None else _numpy(mask).astype(bool)
@@ -146,13 +149,13 @@ class Labels:
         return np.bincount(numbers, found[counts], size).astype(np.float64), np.bincount(numbers, minlength=size)
 
     def of_tokens(self, width: int) -> npt.NDArray[np.int32]:
-        """Source of each token, int32[rows, width]: -1 for padding of packed rows, and in rows that only fill up.
+        """Return the source of each token, int32[rows, width]: -1 for padding of packed rows and for padding rows.
 
         Args:
-            width: tokens in a row; what documents have behind that is cut off.
+            width: tokens per row; tokens beyond it are ignored.
 
         Raises:
-            ConfigError: packs of a task encoder, whose samples' tokens are not known.
+            ConfigError: packs of a task encoder, because the tokens of their samples are unknown.
         """
         row, tokens = self.array("row"), self.array("tokens")
         if tokens is None:
@@ -176,7 +179,7 @@ class Labels:
         return Labels(len(chosen), columns, self.names)
 
     def finish(self, names: tuple[str, ...], tensors: bool, copied: bool) -> None:
-        """Make them what the training loop gets: with names, as tensors, and out of memory that workers share."""
+        """Prepare the labels for the training loop: set names and tensors, and copy out of shared memory."""
         self.names, self._tensors = names, tensors
         if copied:
             self._columns = {name: None if values is None else values.copy() for name, values in self._columns.items()}
@@ -206,25 +209,25 @@ def of_packs(packs: Sequence[Labels]) -> Labels:
 
 
 class Labeler:
-    """Makes the labels of batches where these are made, in any thread or process.
+    """Factory of labels, called wherever batches are made: in any thread or process.
 
     Args:
-        plan: says where positions lead.
+        plan: maps positions to samples.
     """
 
     def __init__(self, plan: PlanLike) -> None:
         self._plan = plan
 
     def located(self, step: Step) -> Any:
-        """What labels and `plan.read` both need, so that it is looked up once; None if reading looks up itself."""
+        """Return the lookup that labels and `plan.read` share; None if reading does its own lookup."""
         return self._plan.locate_to_read(step.positions) if step.located is None else step.located
 
     def __call__(self, step: Step, located: Any, substitutes: Mapping[int, int]) -> Labels:
         """Return the labels of a step's batch, without names.
 
         Args:
-            located: what `located` gave for it.
-            substitutes: planned position -> position whose sample stands in.
+            located: the result of `located` for the step.
+            substitutes: planned position -> position of the substitute.
         """
         positions = step.positions
         columns: dict[str, Any] = {"position": positions}
@@ -246,7 +249,7 @@ class Labeler:
 
 
 class Places:
-    """Which samples of a window a task encoder has chosen: known by the objects, as hooks give these and no numbers.
+    """Lookup of the samples that a task encoder selects from a window, by object identity: hooks return no numbers.
 
     Args:
         samples: of the window; they must live as long as this does.
@@ -258,10 +261,10 @@ class Places:
             self._places.setdefault(id(sample), deque()).append(place)
 
     def of(self, pack: Sequence[Any]) -> list[int]:
-        """Their places among the samples. Of one object that stands at several places, each is given once, in order.
+        """Return the indices of a pack's samples. An object that occurs several times gets each index once, in order.
 
         Raises:
-            ConfigError: one of them is none of the samples.
+            ConfigError: an object is not one of the samples.
         """
         places = []
         for sample in pack:
@@ -277,12 +280,12 @@ class Places:
 
 
 class Labeled:
-    """The labels of the batch that a loader gave out last.
+    """Labels of the last batch that a loader yielded.
 
     Args:
-        plan: its `names` are those of the sources.
-        tensors: give the columns as tensors.
-        copied: columns lie in memory that workers share, and are copied: labels that are kept must keep no batch.
+        plan: its `names` are the names of the sources.
+        tensors: return the columns as tensors.
+        copied: copy the columns out of memory shared with workers, so that kept labels do not keep a batch alive.
     """
 
     def __init__(self, plan: PlanLike, *, tensors: bool, copied: bool) -> None:
@@ -302,10 +305,10 @@ class Labeled:
         return self._last
 
     def finish(self, labels: Labels, batch: Any) -> None:
-        """Make labels what the training loop gets, and put them into the batch, where that is a dict.
+        """Prepare labels for the training loop, and add them to the batch if it is a dict.
 
         Raises:
-            ConfigError: the batch has another field of that name.
+            ConfigError: the batch already has a field of that name.
         """
         labels.finish(self._names, self._tensors, self._copied)
         if isinstance(batch, dict):
@@ -318,7 +321,7 @@ class Labeled:
             batch[FIELD] = labels
 
     def keep(self, labels: Labels | None) -> None:
-        """They are those of the batch that is given out now."""
+        """Store the labels of the batch that is yielded next."""
         self._last = labels
 
 

@@ -164,7 +164,7 @@ class Loader:
                 fix="Leave output='samples' out, or use remainder='drop' or 'uneven'.",
             )
         if output == "torch":
-            to_torch([])  # where torch is missing, say so now and not in the first batch
+            to_torch([])  # raise now if torch is missing, not at the first batch
         elif device is not None or pin_memory:
             raise ConfigError("device and pin_memory are for tensors", fix="Give output='torch' with them.")
         self.plan, self.ranks, self.layout = plan, ranks, layout
@@ -229,9 +229,9 @@ class Loader:
         return iteration
 
     def __len__(self) -> int:
-        """Batches of this rank over the whole plan, those before a state that was loaded included.
+        """Return the number of batches of this rank over the whole plan, including those before a loaded state.
 
-        So trainers that count batches over a resume, as they do with other stateful loaders, end where the plan does.
+        Trainers that count batches across a resume, as with other stateful loaders, therefore end where the plan does.
         """
         grid = self._progress.grid
         if self._progress.cursor is not None:
@@ -243,7 +243,7 @@ class Loader:
         return grid.steps + -(-grid.start // grid.global_batch)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return a copy, or a loader that is sent elsewhere, has the position; the iteration stays with this one."""
+        """Return the state for a copy or a pickle: it keeps the position, but not the running iteration."""
         return {**self.__dict__, "_progress": replace(self._progress), "_running": None}
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""What lies between a plan and the training loop: batches are made ahead, and handed over one by one."""
+"""Pipeline between a plan and the training loop: batches are prefetched, and delivered one by one."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Delivery:
         return batch
 
     def deliver(self, given: Given, progress: Progress, asked: float) -> Any:
-        """The batch that the loop asked for at `asked`; `progress` is moved only when nothing can fail any more."""
+        """Return the batch that was requested at time `asked`; `progress` advances only once nothing can fail."""
         batch = self.finished(given.batch, given.labels)
         for made in given.made:
             self.metrics.skipped += made.skipped

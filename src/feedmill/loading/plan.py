@@ -1,4 +1,4 @@
-"""What a loader asks of a plan; `feedmill.planning` gives it, and so can any other object with these names."""
+"""Protocols of the plans that a loader accepts; `feedmill.planning` implements them, and other objects can, too."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class PlainPlan(Protocol):
     Attributes:
         length: samples in the plan, or None if it never ends.
         seed: the recipe's seed.
-        fingerprint: one word for the whole plan: the same word means the same order of the same samples.
-        fingerprints: that word for each part that may change, by name; what `explain_change` compares.
+        fingerprint: hash of the whole plan: equal fingerprints mean the same order of the same samples.
+        fingerprints: the hash of each component that may change, by name; compared by `explain_change`.
     """
 
     @property
@@ -58,11 +58,11 @@ class PlainPlan(Protocol):
         """The samples at these positions, int64[n], in that order."""
 
     def explain_change(self, old: dict[str, str]) -> list[str]:
-        """What differs between this plan and the one with the fingerprints `old`, a phrase for each difference."""
+        """Return the differences between this plan and the one with the fingerprints `old`, a phrase for each."""
 
 
 class PlanLike(PlainPlan, Protocol):
-    """All that a loader uses of a plan.
+    """The full interface of plans that loaders use.
 
     Attributes:
         names: of the sources; empty if they have none.
@@ -72,10 +72,10 @@ class PlanLike(PlainPlan, Protocol):
     def names(self) -> Sequence[str]: ...
 
     def locate_to_read(self, positions: Positions) -> LocatedLike | LocatedSpans | None:
-        """What `read` has to know of positions and labels say of them, so that it is looked up once; or None."""
+        """Return the lookup of positions that `read` and the labels share; None if `read` does its own lookup."""
 
     def locate_sample(self, source: int, index: int) -> Source | None:
-        """Where a sample of a source lies; None if that is unknown."""
+        """Return the location of a sample of a source; None if it is unknown."""
 
     def read(self, positions: Positions, located: Any = None) -> list[Any]:
         """The samples at these positions, int64[n], in that order; `located` is what `locate_to_read` gave for them."""
@@ -84,7 +84,7 @@ class PlanLike(PlainPlan, Protocol):
         """The same samples as a batch, or the parts of one; None if there is no shorter way than `read`."""
 
     def bookmark(self, position: int) -> dict[str, Any]:
-        """What a state keeps beside position and fingerprint, as JSON."""
+        """Return what a state stores besides position and fingerprint, as JSON data."""
 
     def reopened(self, state: Mapping[str, Any], allowed: Allowed, proven: dict[str, int]) -> int:
         """The position at which a state of another plan resumes. Raises ConfigError if that is not allowed."""

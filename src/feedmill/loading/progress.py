@@ -1,4 +1,4 @@
-"""How far a loader has come: what its state saves, and what an iteration moves batch by batch."""
+"""Position of a loader: saved in its state, and advanced batch by batch by an iteration."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Progress:
         plan: the plan; `layout`: its batches from the loader's start on; `seed`: of the transform.
         grid: global batches from where this progress began.
         cursor: the windows to come, where a task encoder packs or groups; else None.
-        consumed: the position behind the last batch given out, where there is no cursor.
+        consumed: the position after the last batch that was yielded, if there is no cursor.
     """
 
     plan: PlainPlan
@@ -54,14 +54,14 @@ class Progress:
             check_begin(self.plan, replace(self.layout, grid=self.grid), self.consumed)
 
     def advance(self, after: int | Cursor) -> None:
-        """The batches given out so far end here."""
+        """Set the end of the batches yielded so far."""
         if isinstance(after, Cursor):
             self.cursor = after
         else:
             self.consumed = after
 
     def finish(self) -> None:
-        """The plan has no more batches: all ranks are at its end, also one that had no sample in the last step."""
+        """Move to the end of the plan, on all ranks: even one that had no sample in the last step."""
         if self.cursor is None and self.grid.end is not None:
             self.consumed = self.grid.end
 

@@ -1,7 +1,6 @@
-"""Which share of the data is this process's: from torch.distributed, JAX, the launcher's environment, or a layout.
+"""Find the data-parallel rank of this process: from torch.distributed, JAX, the launcher's environment, or a layout.
 
-Nothing is asked for over the network, and neither torch nor JAX is imported: what has not been imported has not been
-set up either.
+No network access is needed, and neither torch nor JAX is imported: a library that was not imported is not initialized.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ AXES = ("tp", "cp", "dp", "pp")
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """A share of the data: `rank` of `world_size`; `source` says where that is known from.
+    """A data-parallel rank: `rank` of `world_size`; `source` names where the numbers come from.
 
     Attributes:
-        leader: whether this process is the first of those that get the same share. Where the others receive their
-            batches from it (as Megatron's tensor-parallel groups do), only leaders need a loader.
-        group: numbers of all processes that get this share, rising.
+        leader: whether this process is the first of those that load the same data. If the others receive their
+            batches from it (as in Megatron's tensor-parallel groups), only leaders need a loader.
+        group: numbers of all processes that load the same data, in ascending order.
     """
 
     rank: int
@@ -51,13 +50,13 @@ class Ranks:
 
 
 def find_ranks(environment: Mapping[str, str] | None = None) -> Ranks:
-    """Return this process among all: from an initialised torch.distributed or JAX, else from the launcher, else alone.
+    """Return rank and world size from an initialized torch.distributed or JAX, else from the launcher, else 0 of 1.
 
-    Every process has a share of its own. Where several are to get the same (tensor, context and pipeline parallel),
-    use `data_parallel` or `from_mesh`.
+    Every process gets different data. If several processes must get the same data (tensor, context and pipeline
+    parallelism), use `data_parallel` or `from_mesh`.
 
     Raises:
-        ConfigError: the launcher's variables contradict each other or are no numbers.
+        ConfigError: the launcher's variables contradict each other or are not numbers.
     """
     found = _torch() or _jax()
     if found is not None:
@@ -72,12 +71,12 @@ def find_ranks(environment: Mapping[str, str] | None = None) -> Ranks:
 def data_parallel(
     tensor: int = 1, context: int = 1, pipeline: int = 1, *, order: str = "tp-cp-dp-pp", ranks: Ranks | None = None
 ) -> Ranks:
-    """Return this process's data-parallel share in a layout of tensor, context and pipeline parallel groups.
+    """Return the data-parallel rank of this process in a layout of tensor, context and pipeline parallel groups.
 
     Args:
-        tensor, context, pipeline: sizes of the groups; what is left of the processes is data parallel.
-        order: the axes from the one whose neighbours are neighbouring processes to the outermost, as in Megatron-LM.
-        ranks: this process among all; `find_ranks()` where None.
+        tensor, context, pipeline: sizes of the groups; the remaining factor of the world size is data parallel.
+        order: the axes from the innermost (adjacent processes) to the outermost, as in Megatron-LM.
+        ranks: rank of this process among all processes; default: `find_ranks()`.
 
     Raises:
         ConfigError: the groups do not divide the processes, or `order` does not name each axis once.
@@ -109,7 +108,7 @@ def data_parallel(
 
 
 def from_mesh(mesh: Any, *names: str) -> Ranks:
-    """Return the share by a torch `DeviceMesh`: its coordinates along the named axes, the first of them outermost.
+    """Return the data-parallel rank in a torch `DeviceMesh`: its coordinates along the named axes, outermost first.
 
     Args:
         mesh: the mesh, with named axes.
@@ -135,7 +134,7 @@ def from_mesh(mesh: Any, *names: str) -> Ranks:
 
 
 def given_or_found(rank: int | None, world_size: int | None) -> Ranks:
-    """Return what a loader is given, or `find_ranks()` where it is given nothing. Raises ConfigError for half of it."""
+    """Return the given rank and world size, or `find_ranks()` without both. Raises ConfigError if only one is given."""
     if (rank is None) != (world_size is None):
         raise ConfigError(
             f"rank={rank} and world_size={world_size}: one of them is missing",
@@ -147,7 +146,7 @@ def given_or_found(rank: int | None, world_size: int | None) -> Ranks:
 
 
 def whole(name: str, value: Any) -> int:
-    """Return a whole number of whatever type (NumPy's too) as an int, as states are JSON. Raises ConfigError."""
+    """Return an integer of any type, such as NumPy's, as an int, because states are JSON. Raises ConfigError."""
     try:
         return operator.index(value)
     except TypeError:
