@@ -103,7 +103,7 @@ def numbered_parts(target: str, rows: Sequence[Numbers]) -> list[Part]:
 
 
 def need_parts(target: str, why: str) -> None:
-    """Raises `ConfigError` if a target of several files does not say where their names differ."""
+    """Raise `ConfigError` if a target of several files contains no ``{part}``."""
     if not has_parts(target):
         stem, dot, suffix = target.rpartition(".")
         raise ConfigError(
