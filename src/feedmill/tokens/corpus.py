@@ -1,7 +1,7 @@
-"""Token files, or the lines of JSONL files, as one row of documents that lies in mapped files.
+"""Open token files or JSONL files as one numbered sequence of documents in memory-mapped files.
 
-The verbs of this room all do the same: they write some documents of this row, in some order, somewhere else. A line of
-text is a document of bytes here, so that one implementation serves both.
+Merge, shuffle, split and filter all write a selection of these documents, in some order, to new files. A line of text
+is treated as a document of bytes, so that one implementation serves both.
 """
 
 from __future__ import annotations
@@ -27,18 +27,20 @@ from feedmill.storage import Store, open_store, split_url
 from feedmill.tokens.outputs import LINES
 
 SUFFIXES = {**{end: format.name for format in families("tokens") for end in format.files}, ".jsonl": LINES}
-"""The format of a file, by the end of its name."""
+"""Format names by file suffix."""
 _FOLDERS = tuple(end for end in SUFFIXES if end != ".idx")
 
 FORGET = 64 << 20
-"""Bytes read one after another after which a file's pages are handed back, so that memory stays bounded."""
+"""Number of bytes read after which mapped pages are released, so that memory stays bounded."""
 LARGE = 256 << 20
-"""Bytes of files from which scattered documents are read by calls: mapping them would hold all of it in memory, and
-read more than is asked for where the files are not in the system's cache. Below, mapped files are twice as fast."""
+"""Total size in bytes above which scattered documents are read with `preadv` instead of through the mapping.
+
+A mapping would keep all files in memory, and read more than needed where they are not in the page cache. Below this
+size, mapped files are twice as fast."""
 
 
 def format_of(path: str) -> str:
-    """Return the format that the end of a file's name stands for. Raises `ConfigError`."""
+    """Return the format of a file by its suffix. Raises `ConfigError` if no format has that suffix."""
     suffix = path[path.rfind(".") :] if "." in path.rpartition("/")[2] else ""
     if suffix not in SUFFIXES:
         raise ConfigError(
@@ -52,17 +54,18 @@ def format_of(path: str) -> str:
 
 @dataclass(slots=True)
 class Corpus:
-    """Documents of several files, numbered through.
+    """Documents of several files, numbered consecutively.
 
     Attributes:
         shards: the files, each with its store.
-        format: of all of them.
-        firsts: int64[shards + 1], the number of each file's first document, then how many there are.
+        format: the format of all files; "tokens" if they differ.
+        firsts: int64[shards + 1], the number of each file's first document, then the number of documents.
         dtype: a type that holds the tokens of all files as they are stored.
         token_size: bytes per token to write: 1, 2 or 4.
-        tokenizer: what made them; None if that isn't known.
-        manifests: of each file, None if it has none.
-        name: a tokenizer's name that the files tell in words of their own ("" for none).
+        tokenizer: the tokenizer that made the files; None if it is unknown or differs between files.
+        manifests: the manifest of each file; None for a file without one.
+        name: the tokenizer's name stored in the files themselves; "" if there is none or they differ.
+        indexed: whether the number of documents of every file is known.
     """
 
     shards: list[tuple[Store, TokenShard]]
@@ -80,16 +83,16 @@ class Corpus:
 
     @property
     def tokens(self) -> int:
-        """Tokens of all files; bytes, where documents are lines."""
+        """Number of tokens of all files; number of bytes for JSONL files."""
         return sum(shard.tokens for _, shard in self.shards)
 
     @property
     def has_loss(self) -> bool:
-        """Whether any file has a mask of the tokens to be learned."""
+        """Whether any file has a loss mask."""
         return any(shard.load_loss is not None for _, shard in self.shards)
 
     def facts(self) -> list[dict[str, Any]]:
-        """Return what decides the content, one entry per file: for manifests and for going on with a killed run."""
+        """Return the facts that identify each file's content, for manifests and for resuming a killed run."""
         return [
             {
                 "path": store.locate(shard.path),
@@ -102,13 +105,13 @@ class Corpus:
 
     @contextmanager
     def mapped(self) -> Iterator[Mapped]:
-        """The files as arrays; a remote file is copied to this machine for that time."""
+        """Map the files; a remote file is copied to this machine until the context ends."""
         with ExitStack() as stack:
             yield Mapped([_map(stack, store, shard) for store, shard in self.shards], self)
 
 
 class _File(NamedTuple):
-    """A file's tokens, and how they are mapped and open (None if there are none)."""
+    """The tokens of one file, with the mapping and the open descriptor (None and -1 for an empty file)."""
 
     tokens: npt.NDArray[Any]
     mapping: mmap.mmap | None = None
@@ -117,10 +120,10 @@ class _File(NamedTuple):
 
 
 class Mapped:
-    """The tokens, and where needed the loss masks, of a corpus's files.
+    """Mapped tokens of a corpus's files, and their loss masks on demand.
 
     Attributes:
-        tokens: those of each file, mapped.
+        tokens: one mapped array per file.
     """
 
     def __init__(self, files: list[_File], corpus: Corpus) -> None:
@@ -132,7 +135,7 @@ class Mapped:
 
     @property
     def loss(self) -> list[npt.NDArray[np.bool_]]:
-        """bool[tokens] of each file; True throughout where it has no mask."""
+        """The loss mask of each file, bool[tokens]; all True for a file without one."""
         if self._loss is None:
             self._loss = [
                 np.broadcast_to(np.True_, (shard.tokens,))
@@ -143,7 +146,15 @@ class Mapped:
         return self._loss
 
     def copy(self, pieces: Iterable[tuple[int, int, int, int, int]], out: npt.NDArray[Any]) -> None:
-        """Copy tokens: pieces are (file, begin, end) and where they go in `out` (begin, end)."""
+        """Copy ranges of tokens to `out`.
+
+        Args:
+            pieces: (file, begin, end, begin in `out`, end in `out`) of each range.
+            out: the array to fill.
+
+        Raises:
+            DataError: a file has become shorter since it was opened.
+        """
         if not self._large or any(file.tokens.dtype != out.dtype for file in self._files):
             for file, low, high, at, end in pieces:
                 out[at:end] = self.tokens[file][low:high]
@@ -161,7 +172,7 @@ class Mapped:
                 at, place = at + count, place + count
 
     def was_read(self, size: int) -> None:
-        """Count bytes that were read: now and then the mapped pages go back to the system (they stay in its cache)."""
+        """Count bytes read, and release mapped pages every `FORGET` bytes (they stay in the page cache)."""
         self._read += size
         if self._large and self._read >= FORGET:
             self._read = 0
@@ -191,17 +202,17 @@ def _shrunk(where: str, size: int) -> DataError:
 
 
 def open_corpus(inputs: Sequence[str], *, token_size: int | None = None, mixed: bool = False) -> Corpus:
-    """Token files, folders of them, or JSONL files, as one row of documents in the order given.
+    """Open token files, folders of them, or JSONL files as one sequence of documents, in the order given.
 
-    A folder stands for all its files of one format, those in folders below included, sorted by path.
+    A folder stands for all its files of one format, including those in subfolders, sorted by path.
 
     Args:
         inputs: paths or URLs.
-        token_size: bytes per token to write; needed where the files have different sizes, which are refused otherwise.
+        token_size: bytes per token to write; required if the files have different token sizes.
         mixed: allow files of different tokenizers.
 
     Raises:
-        NotFound: there is nothing at one of the inputs.
+        NotFound: an input does not exist.
         ConfigError: different formats, token sizes or tokenizers.
     """
     if not inputs:
@@ -263,7 +274,7 @@ def format_prefix(store: Store, name: str) -> bool:
 
 
 def open_tokens(store: Store, path: str, url: str) -> TokenDataset:
-    """One token file, or the lines of a JSONL file. Raises as the format's own opening does."""
+    """Open a token file or a JSONL file. Raises what the format's own `open` raises."""
     kind = format_of(path)
     refuse_missing(store, path)
     if kind == LINES:
@@ -274,10 +285,10 @@ def open_tokens(store: Store, path: str, url: str) -> TokenDataset:
 
 
 def open_lines(store: Store, path: str, url: str) -> TokenDataset:
-    """The lines of a text file as documents of bytes, line ends included; a line ends with a newline byte, or the file.
+    """Open the lines of a text file as documents of bytes, newlines included; the last line may lack one.
 
     Raises:
-        NotFound: there is no such file.
+        NotFound: the file does not exist.
     """
     entry = store.stat(path)
     bounds = np.zeros(1, np.int64)
@@ -294,7 +305,7 @@ def open_lines(store: Store, path: str, url: str) -> TokenDataset:
 
 
 def _named_after(path: str) -> str:
-    """Return the file that a manifest is named after: of Megatron's two files it is the index."""
+    """Return the file that a manifest is named after: the index, for Megatron's pair of files."""
     return path[:-4] + ".idx" if path.endswith(".bin") else path
 
 

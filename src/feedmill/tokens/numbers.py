@@ -117,7 +117,7 @@ def numbers(
 def _counted(
     step: Step, tokens: int | None, samples: int | None, steps: int | None, data: str | None, own_targets: bool
 ) -> dict[str, int | None]:
-    """Everything that follows from one number; what takes a sequence length is None without one."""
+    """Return all counts that follow from one; those that need a sequence length are None without one."""
     if step.sequence < 1 and (tokens is not None or data is not None):
         raise ConfigError("tokens are divided into samples", kind="bad-number", fix="Give --sequence-length.")
     if data is not None:
@@ -235,7 +235,7 @@ def count_lines(url: str) -> int:
 
 
 def read_progress(path: str) -> Progress:
-    """What the name of a checkpoint folder says, such as ``...-seen_steps_10-seen_tokens_640-target_tokens_6400``.
+    """Parse the name of a checkpoint folder, such as ``...-seen_steps_10-seen_tokens_640-target_tokens_6400``.
 
     >>> read_progress("run/e-seen_steps_10-seen_tokens_640-target_steps_100-target_tokens_6400").last_step
     9
@@ -255,7 +255,7 @@ def read_progress(path: str) -> Progress:
 
 
 def target_steps(progress: Progress) -> int:
-    """Steps of the whole run, from the tokens seen and aimed at and the steps done so far.
+    """Return the steps of the whole run, from its target in tokens and the steps and tokens seen so far.
 
     Raises:
         ConfigError: the numbers do not exist, or steps were not of equal size.

@@ -1,4 +1,4 @@
-"""Encoding a document paragraph by paragraph, as Dolma can: for tokenizers that are slow on long texts.
+"""Encode documents paragraph by paragraph, as Dolma can, for tokenizers that are slow on long texts.
 
 A paragraph begins with the newlines before it. Tokenizers that put a space before every text would put one before every
 paragraph; so each but the first is given a space of its own, and the first token, which then holds both, is dropped.
@@ -21,7 +21,7 @@ _PARAGRAPH = re.compile(r"\n*[^\n]+|\n+")
 
 
 def paragraphs(texts: list[str], prefix: bool) -> tuple[list[str], Int64s]:
-    """Return the paragraphs of all texts, and int64[texts], how many each has.
+    """Return the paragraphs of all texts, and int64[texts], the number of paragraphs of each.
 
     >>> paragraphs(["a\\n\\nb", "c"], True)[0]
     ['a', ' \\n\\nb', 'c']
@@ -33,7 +33,7 @@ def paragraphs(texts: list[str], prefix: bool) -> tuple[list[str], Int64s]:
 
 
 def joined(ids: npt.NDArray[Any], lengths: Int64s, counts: Int64s, prefix: bool) -> tuple[npt.NDArray[Any], Int64s]:
-    """From the ids of paragraphs to those of texts: ids, and int64[texts], how many belong to each.
+    """Join the ids of paragraphs to those of texts: return ids, and int64[texts], the number of ids of each.
 
     Args:
         ids, lengths: of all paragraphs, one after another.

@@ -1,4 +1,4 @@
-"""What the verbs that rewrite token files write to: the form and the names of their targets."""
+"""Choose the format and file names of the outputs of merge, shuffle, split and filter."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PART = re.compile(r"\{part(?::0?(\d+))?\}")
 
 
 class Part(NamedTuple):
-    """One file to write: path or URL, and the numbers of the units that it gets, in their order."""
+    """One file to write: its path or URL, and the numbers of the units it contains, in order."""
 
     path: str
     numbers: Numbers
@@ -28,7 +28,7 @@ def form_for(target: str, corpus: Corpus, *, drop_loss: bool = False) -> Form:
     """Return how a corpus is stored under a name.
 
     Args:
-        drop_loss: write formats that keep no mask of the tokens to be learned, and lose it.
+        drop_loss: allow formats without a loss mask, and drop the mask.
 
     Raises:
         ConfigError: the format cannot keep what the corpus has.
@@ -103,7 +103,7 @@ def numbered_parts(target: str, rows: Sequence[Numbers]) -> list[Part]:
 
 
 def need_parts(target: str, why: str) -> None:
-    """Raises `ConfigError` if a target of several files does not say where their names differ."""
+    """Raise `ConfigError` if a target of several files contains no ``{part}``."""
     if not has_parts(target):
         stem, dot, suffix = target.rpartition(".")
         raise ConfigError(

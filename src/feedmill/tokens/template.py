@@ -1,4 +1,4 @@
-"""What a tokenizer puts around every text: the template in ``tokenizer.json``, or the settings beside it.
+"""Find the tokens that a tokenizer adds around every text, from ``tokenizer.json`` or the settings beside it.
 
 Some classes of Hugging Face transformers replace the template (``post_processor``) of ``tokenizer.json`` when they are
 loaded, by one made of ``add_bos_token`` and ``add_eos_token`` of ``tokenizer_config.json``; `FAMILIES` lists them with
@@ -25,7 +25,7 @@ _FLAGS = ("add_bos_token", "add_eos_token")
 
 
 class Family(NamedTuple):
-    """A class that makes its template at load time: defaults of its settings, and of the tokens."""
+    """A tokenizer class that builds its template at load time: defaults of its settings and tokens."""
 
     add_bos: bool
     add_eos: bool
@@ -68,7 +68,7 @@ class Template(NamedTuple):
     """Tokens before and after every text: ids, and as written in the vocabulary.
 
     Attributes:
-        own: whether the model file itself adds them; else this program does.
+        own: whether the model file itself adds them; otherwise Feedmill does.
     """
 
     before: tuple[int, ...]
@@ -106,7 +106,7 @@ def around(ids: npt.NDArray[Any], lengths: npt.NDArray[np.int64], template: Temp
 def resolve(
     path: Path, document: Mapping[str, Any] | None, ids: Mapping[str, int], source: TemplateSource
 ) -> Template | None:
-    """Return what is put around every text; None if the model has no template at all.
+    """Return the template applied to every text; None if the model has none.
 
     Args:
         path: the model file.
@@ -116,7 +116,7 @@ def resolve(
             ``AutoTokenizer`` does.
 
     Raises:
-        ConfigError: the settings contradict the file, or name a token that there is not.
+        ConfigError: the settings contradict the file, or name a token missing from the vocabulary.
     """
     if source not in SOURCES:
         raise ConfigError(f"there is no template source {source!r}", fix=f"Use one of {', '.join(SOURCES)}.")

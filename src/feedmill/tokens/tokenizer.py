@@ -3,8 +3,8 @@
 A tokenizer is a ``tokenizer.json`` (or the folder it lies in), or a SentencePiece ``.model``; nothing is
 ever downloaded. Three engines share one interface:
 
-    fastokens       some forty times faster than the reference; used where it loads the file and passes the self-check
-    hf              Hugging Face `tokenizers`: the reference, and what is used where the fast one does not fit
+    fastokens       about 40 times faster than the reference; used if it loads the file and passes the self-check
+    hf              Hugging Face `tokenizers`: the reference, and the fallback if fastokens cannot be used
     sentencepiece   for ``.model`` files
 """
 
@@ -41,7 +41,7 @@ _SLOW = (("vocab.json", "merges.txt"), ("vocab.txt",), ("spiece.model",), ("sent
 
 
 class Tokenizer:
-    """A tokenizer of this machine; made by `load_tokenizer`.
+    """A tokenizer loaded from this machine; created by `load_tokenizer`.
 
     Attributes:
         name: path as given.
@@ -53,7 +53,7 @@ class Tokenizer:
         size: one more than the largest id, so that every id is below.
         template: whether the tokenizer's own template (BOS, EOS ...) is applied to each text.
         around: what that is; None if the tokenizer has none. `template_source`: see `load_tokenizer`.
-        switched_off: settings of the model by which ids would be drawn at random, with their values.
+        switched_off: settings of the model that would make ids random, with their values; they are disabled.
         ordinary: whether special tokens that stand in a text are encoded as plain text.
         declared_eos, declared_bos: the tokens that the files beside the model name as such; None if they don't.
     """
@@ -87,7 +87,7 @@ class Tokenizer:
         return self._vocabulary.ids.get(token)
 
     def require(self, token: str, what: str = "token") -> int:
-        """Return the id of a token that must be there. Raises ConfigError, naming tokens that look like it."""
+        """Return the id of a required token. Raises ConfigError that suggests similar tokens if it is missing."""
         found = self.token_to_id(token)
         if found is not None:
             return found
@@ -151,8 +151,8 @@ def load_tokenizer(
             does, see `feedmill.tokens.template`.
 
     Raises:
-        NotFound: there is no such file; a name of a model hub is one.
-        ConfigError: the file is no tokenizer, or does not fit the backend; or the settings beside it contradict it.
+        NotFound: the file does not exist; names of a model hub are not looked up.
+        ConfigError: the file is not a tokenizer, the backend cannot read it, or the settings beside it contradict it.
         MissingExtra: a package is missing.
     """
     if backend not in BACKENDS:
@@ -190,7 +190,7 @@ def load_tokenizer(
 def _fast(
     path: Path, forced: bool, check: bool, switched_off: Mapping[str, Any]
 ) -> tuple[TokenizerEngine | None, str | None]:
-    """The fast engine, or why it is not used. Raises where it was asked for by name and cannot be used at all."""
+    """Return the fast engine, or the reason it is not used. Raises if it was requested by name and cannot be used."""
 
     if switched_off:
         what = f"fastokens cannot switch off the {' and '.join(switched_off)} of the file"
