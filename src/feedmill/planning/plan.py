@@ -26,6 +26,7 @@ from feedmill.planning.tree import Tree, render
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset, Source
     from feedmill.formats.batches import Batch, Want
+    from feedmill.formats.extents import Extents
     from feedmill.planning.dealing.dealer import Dealing
     from feedmill.planning.packing.spans import LocatedSpans
 
@@ -201,6 +202,25 @@ class Plan:
         Return None if a dataset has no batch reader, or if the columns of several datasets do not match.
         """
         return read_batch(self.sources, self._located(positions, located), want)
+
+    @property
+    def is_remote(self) -> bool:
+        """Return whether a source reads its samples from a remote store."""
+        return any(source.is_remote for source in self.sources)
+
+    def extents(self, positions: npt.ArrayLike, located: Located | None = None) -> list[Extents]:
+        """Return the byte ranges that `read` will ask remote stores for; see `Dataset.extents`.
+
+        Args:
+            positions: int64[n].
+            located: as for `read`.
+        """
+        located = self._located(positions, located)
+        found: list[Extents] = []
+        for rows in _runs(np.argsort(located.source, kind="stable"), located.source):
+            source = self.sources[located.source[rows[0]]]
+            found += [extents.of_samples(rows) for extents in source.extents(located.index[rows])]
+        return found
 
     def locate_sample(self, source: int, index: int) -> Source:
         """Return where a sample of a source is stored."""

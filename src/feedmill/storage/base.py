@@ -76,6 +76,14 @@ class Store(ABC):
         """Return ranges of several files; a remote store fetches all of them at once. Raises as `read`."""
         return [self.read_ranges(*ranges) for ranges in files]
 
+    def fill(self, files: Sequence[Ranges], buffer: memoryview) -> None:
+        """Read ranges of several files, one behind the other, into a buffer of their size. Raises as `read`."""
+        at = 0
+        for blocks in self.read_many(files):
+            for block in blocks:
+                buffer[at : at + len(block)] = block
+                at += len(block)
+
     @abstractmethod
     def below(self, folder: str) -> Store:
         """Return a folder of this store, which may be absent, as a store of its own."""

@@ -9,8 +9,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
 
 from feedmill.storage.base import bad_range
 
@@ -25,6 +28,8 @@ LARGEST = 8 << 20
 _NEAR, _FAR = 32 << 10, 1 << 20
 _SMALL_AT_ONCE, _LARGE_AT_ONCE = 64, 16
 _WASTE = 4
+_WRONG_RANGES = 3
+"""Requests that are made until an answer has the range that was asked for."""
 _SMOOTHING = 0.1
 
 Span = tuple[int, int]
@@ -50,7 +55,7 @@ def merge(
     for offset, length, _ in ranges:
         if offset < 0 or length < 0 or offset + length >= 1 << 63:
             raise bad_range(file, offset, length)
-    gap = _affordable(ranges, gap)
+    gap = affordable_gap(*_gaps(ranges), gap)
     spans: list[Span] = []
     for offset, length, i in ranges:
         if not length:
@@ -64,21 +69,29 @@ def merge(
     return spans, places
 
 
-def _affordable(ranges: Sequence[tuple[int, int, int]], gap: int) -> int:
-    """Return the largest gap to bridge so that what is bridged is at most a quarter of what is asked for."""
+def affordable_gap(gaps: npt.NDArray[np.int64], wanted: int, gap: int) -> int:
+    """Return the largest gap to bridge so that what is bridged is at most a quarter of what is asked for.
+
+    Args:
+        gaps: int64[n], bytes between neighboring ranges; 0 or less if they touch or overlap.
+        wanted: bytes of the ranges.
+        gap: the largest gap that saves time.
+    """
+    near = min(gap, _NEAR)
+    wide = np.sort(gaps[(gaps > near) & (gaps <= gap)])
+    count = int(np.searchsorted(np.cumsum(wide), wanted // _WASTE, side="right"))
+    return int(wide[count - 1]) if count else near
+
+
+def _gaps(ranges: Sequence[tuple[int, int, int]]) -> tuple[npt.NDArray[np.int64], int]:
+    """Return the gaps between ranges that are sorted by offset, and the bytes of the ranges."""
     end, wanted, gaps = -1, 0, []
     for offset, length, _ in ranges:
         if length:
-            if 0 <= end < offset and _NEAR < offset - end <= gap:
+            if end >= 0:
                 gaps.append(offset - end)
             end, wanted = max(end, offset + length), wanted + length
-    found, room = min(gap, _NEAR), wanted // _WASTE
-    for each in sorted(gaps):
-        room -= each
-        if room < 0:
-            break
-        found = each
-    return found
+    return np.asarray(gaps, np.int64), wanted
 
 
 class Failed(Exception):
@@ -119,24 +132,34 @@ class Fetcher:
         """
         if len(requests) == 1:
             return [self._one(store, 0, *requests[0])]
-        futures = []
-        for number, (key, begin, end) in enumerate(requests):
-            pool = self._small if end - begin < SMALL else self._large
-            futures.append(pool.submit(self._one, store, number, key, begin, end))
+        futures = [
+            self._pool(end - begin).submit(self._one, store, number, key, begin, end)
+            for number, (key, begin, end) in enumerate(requests)
+        ]
         try:
             return [future.result() for future in futures]
         finally:
             for future in futures:
                 future.cancel()
 
+    def submit(self, store: ObjectStore, key: str, begin: int, end: int) -> Future[Bytes]:
+        """Return the future bytes of a range of an object; its error is `Failed`."""
+        return self._pool(end - begin).submit(self._one, store, 0, key, begin, end)
+
+    def _pool(self, size: int) -> ThreadPoolExecutor:
+        return self._small if size < SMALL else self._large
+
     def _one(self, store: ObjectStore, number: int, key: str, begin: int, end: int) -> Bytes:
         import obstore
 
-        asked = time.perf_counter()
-        try:
-            data = obstore.get_range(store, key, start=begin, end=end)
-        except Exception as error:
-            raise Failed(number, error) from error
+        for again in reversed(range(_WRONG_RANGES)):
+            asked = time.perf_counter()
+            try:
+                data = obstore.get_range(store, key, start=begin, end=end)
+                break
+            except Exception as error:
+                if not again or "Requested " not in str(error):  # the answer to another range: not retried by obstore
+                    raise Failed(number, error) from error
         self.requests += 1
         self.bytes += len(data)
         self._measure(end - begin, time.perf_counter() - asked)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
+from feedmill.storage.ahead import Held, Segment
 from feedmill.storage.base import Entry, Ranges, Store, refuse_nul, too_short
 from feedmill.storage.local import is_disk_trouble, storage_error
 from feedmill.storage.options import connect
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 _PART = 8 << 20  # of a multipart upload
 _MOST_PARTS = 10_000  # S3 takes no more
+
+_EMPTY = memoryview(b"")
 
 _process = {"requested": False, "forked": False}
 _answered: set[str] = set()
@@ -56,6 +59,7 @@ class RemoteStore(Store):
         self._host = "/".join(self.url.split("/")[:3])
         self._hasty = connect(self.url, options, patient=False)
         self._patient: ObjectStore | None = None
+        self.held = Held()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self.url, self._options)
@@ -66,15 +70,16 @@ class RemoteStore(Store):
     def __repr__(self) -> str:
         return f"RemoteStore({self.url!r})"  # options may hold secrets
 
-    def _key(self, path: str) -> str:
+    def key(self, path: str) -> str:
+        """Return the key of a file below the store's URL. Raises `StorageError` for a folder."""
         key = "/".join(part for part in self.check_path(path).split("/") if part not in ("", "."))
         if not key:
             raise StorageError("this is a folder, a file was expected", file=self.url, kind="eisdir", fix=_CHECK)
         return key
 
     @property
-    def _store(self) -> ObjectStore:
-        """Return the store for requests, which retries for longer once this bucket or server has answered."""
+    def client(self) -> ObjectStore:
+        """Return the client for requests, which retries for longer once this bucket or server has answered."""
         if self._host not in _answered:
             return self._hasty
         if self._patient is None:
@@ -103,7 +108,7 @@ class RemoteStore(Store):
         skip, wanted, empty = len(folder) + 1 if folder else 0, tuple(suffixes), True
         found: list[Entry] = []
         with self._asking(prefix):
-            for page in obstore.list(self._store, prefix=folder or None, chunk_size=1000):
+            for page in obstore.list(self.client, prefix=folder or None, chunk_size=1000):
                 empty = False
                 found.extend(_entry(meta["path"], meta) for meta in page if _listed(meta["path"][skip:], wanted))
         if empty:
@@ -117,21 +122,21 @@ class RemoteStore(Store):
     def stat(self, path: str) -> Entry:
         import obstore
 
-        key = self._key(path)
+        key = self.key(path)
         with self._asking(path):
-            return _entry(path, obstore.head(self._store, key))
+            return _entry(path, obstore.head(self.client, key))
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         import obstore
 
         if length is not None:
             return self.read_ranges(path, [offset], [length])[0]
-        key = self._key(path)
+        key = self.key(path)
         with self._asking(path):
             if not offset:
-                return obstore.get(self._store, key).bytes().to_bytes()
+                return obstore.get(self.client, key).bytes().to_bytes()
             try:
-                return obstore.get(self._store, key, options={"range": {"offset": offset}}).bytes().to_bytes()
+                return obstore.get(self.client, key, options={"range": {"offset": offset}}).bytes().to_bytes()
             except Exception as error:
                 if _status(error) == "416":  # the range begins after the end
                     return b""
@@ -141,35 +146,63 @@ class RemoteStore(Store):
         return self.read_many([(path, offsets, lengths)])[0]
 
     def read_many(self, files: Sequence[Ranges]) -> list[list[bytes]]:
+        return [[bytes(view) for view in views] for views in self._views(files)]
+
+    def fill(self, files: Sequence[Ranges], buffer: memoryview) -> None:
+        at = 0
+        for views in self._views(files):
+            for view in views:
+                buffer[at : at + len(view)] = view
+                at += len(view)
+
+    def _views(self, files: Sequence[Ranges]) -> list[list[memoryview]]:
+        """Return the bytes of ranges: those that were read ahead, and the others with requests of their own."""
+        found: list[list[memoryview]] = [[_EMPTY] * len(offsets) for _, offsets, _ in files]
+        ahead: list[tuple[int, int, int, int, Segment]] = []
+        missing: list[list[int]] = [[] for _ in files]
+        for number, (path, offsets, lengths) in enumerate(files):
+            key = self.key(path)
+            for place, (offset, length) in enumerate(zip(offsets, lengths, strict=True)):
+                segment = self.held.find(key, offset, offset + length) if length > 0 else None
+                if segment is None:
+                    missing[number].append(place)
+                else:
+                    ahead.append((number, place, offset, offset + length, segment))
+        for *_, segment in ahead:
+            segment.start()
+        for number, place, begin, end, segment in ahead:
+            view = segment.view(begin, end)
+            if view is None:
+                missing[number].append(place)
+            else:
+                found[number][place] = view
+        self._ask(files, missing, found)
+        return found
+
+    def _ask(self, files: Sequence[Ranges], missing: Sequence[list[int]], found: list[list[memoryview]]) -> None:
+        """Request the ranges at the places `missing` of each file, and put them in `found`."""
         ranges = fetcher()
         requests: list[tuple[str, int, int]] = []
         owners: list[int] = []  # the file of each request
         merged = []
-        for number, (path, offsets, lengths) in enumerate(files):
-            key = self._key(path)
-            spans, places = merge(self.locate(path), offsets, lengths, ranges.gap())
+        for number, (path, all_offsets, all_lengths) in enumerate(files):
+            places = missing[number]
+            if not places and len(all_offsets):
+                continue
+            offsets, lengths = [all_offsets[place] for place in places], [all_lengths[place] for place in places]
+            spans, parts = merge(self.locate(path), offsets, lengths, ranges.gap())
             if not spans:
                 self.stat(path)
-            merged.append((len(requests), places))
-            requests += [(key, begin, end) for begin, end in spans]
+            merged.append((number, places, offsets, lengths, len(requests), parts))
+            requests += [(self.key(path), begin, end) for begin, end in spans]
             owners += [number] * len(spans)
         views = [memoryview(block) for block in self._fetch(ranges, requests, [files[n] for n in owners])]
-        found = []
-        for (path, offsets, lengths), (first, places) in zip(files, merged, strict=True):
-            found.append(
-                [
-                    self._cut(views, first + span, start, length)
-                    for (span, start), length in zip(places, lengths, strict=True)
-                ]
-            )
-            for data, offset, length in zip(found[-1], offsets, lengths, strict=True):
-                if len(data) != length:
-                    raise too_short(self.locate(path), int(offset), int(length), len(data))
-        return found
-
-    @staticmethod
-    def _cut(views: Sequence[memoryview], number: int, start: int, length: int) -> bytes:
-        return bytes(views[number][start : start + length]) if length else b""
+        for number, places, offsets, lengths, first, parts in merged:
+            for place, offset, length, (part, start) in zip(places, offsets, lengths, parts, strict=True):
+                view = views[first + part][start : start + length] if length else _EMPTY
+                if len(view) != length:
+                    raise too_short(self.locate(files[number][0]), int(offset), int(length), len(view))
+                found[number][place] = view
 
     def _fetch(
         self, ranges: Fetcher, requests: Sequence[tuple[str, int, int]], files: Sequence[Ranges]
@@ -179,7 +212,7 @@ class RemoteStore(Store):
             return []
         with self._asking(files[0][0]):
             try:
-                return ranges.fetch(self._store, requests)
+                return ranges.fetch(self.client, requests)
             except Failed as failed:
                 beyond = files[failed.number]
                 with self._asking(beyond[0]):  # which names this file
@@ -196,7 +229,7 @@ class RemoteStore(Store):
 
     @contextlib.contextmanager
     def write(self, path: str) -> Iterator[BinaryIO]:
-        key = self._key(path)
+        key = self.key(path)
         try:
             spool = tempfile.TemporaryFile(prefix="feedmill-")  # noqa: SIM115 - closed below, on every way out
         except OSError as error:
@@ -214,7 +247,7 @@ class RemoteStore(Store):
 
     @contextlib.contextmanager
     def build(self, path: str) -> Iterator[Path]:
-        key = self._key(path)
+        key = self.key(path)
         folder = tempfile.mkdtemp(prefix="feedmill-")
         file = Path(folder, key.rpartition("/")[2])
         try:
@@ -231,7 +264,7 @@ class RemoteStore(Store):
         part = max(_PART, -(-size // _MOST_PARTS))
         with self._asking(path):
             obstore.put(
-                self._store,
+                self.client,
                 key,
                 spool,
                 chunk_size=part,
@@ -246,10 +279,10 @@ class RemoteStore(Store):
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
-        key = self._key(path)
+        key = self.key(path)
         with self._asking(path):
             try:
-                obstore.put(self._store, key, data, mode="create", use_multipart=False)
+                obstore.put(self.client, key, data, mode="create", use_multipart=False)
             except AlreadyExistsError:
                 return False
         return True
@@ -257,13 +290,13 @@ class RemoteStore(Store):
     def delete(self, path: str) -> None:
         import obstore
 
-        key = self._key(path)
+        key = self.key(path)
         with contextlib.suppress(NotFound), self._asking(path):
-            obstore.delete(self._store, key)
+            obstore.delete(self.client, key)
 
     @contextlib.contextmanager
     def local_copy(self, path: str) -> Iterator[Path]:
-        name = self._key(path).rpartition("/")[2]
+        name = self.key(path).rpartition("/")[2]
         try:
             folder = tempfile.TemporaryDirectory(prefix="feedmill-", ignore_cleanup_errors=True)
         except OSError as error:
@@ -281,10 +314,10 @@ class RemoteStore(Store):
         """Stream one whole file, of one version, into an open file; return the entry of that version."""
         import obstore
 
-        key = self._key(path)
+        key = self.key(path)
         written = 0
         with self._asking(path):
-            result = obstore.get(self._store, key)
+            result = obstore.get(self.client, key)
             for piece in result.stream(min_chunk_size=_PART):
                 try:
                     written += file.write(piece)

@@ -199,6 +199,11 @@ class PackedPlan(Plan):
         dropped = "; with 'long: drop' one of them must fit into seq_len" if self.packing.long == "drop" else ""
         return f"Check that the documents have tokens{dropped}."
 
+    @property
+    def is_remote(self) -> bool:
+        """Return False: which bytes a row needs is not known ahead."""
+        return False
+
     def spans(self, rows: npt.ArrayLike) -> Spans:
         """Return the spans of documents in rows, in the order of the row.
 

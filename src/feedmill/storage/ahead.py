@@ -1,0 +1,367 @@
+"""Read ahead from remote stores: fetch byte ranges before they are read, within a budget of memory.
+
+A reader that knows what it will read next (the loader, from its plan) passes byte ranges with the number of the step
+that needs each. Ranges that lie close together are merged to requests of some 4 MiB, which are sent in the order in
+which their bytes are needed first. The answers are kept as `Segment` objects of the store until the last step that
+needs them is done. The store's ordinary reads find them there, so reading ahead changes when bytes are fetched, and
+nothing else: a range that was not fetched, or whose request failed, is requested by the read itself.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import CancelledError, Future
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError
+from feedmill.storage.ranges import SMALL, affordable_gap, fetcher
+
+if TYPE_CHECKING:
+    from feedmill.storage.remote import RemoteStore
+
+Int64s = npt.NDArray[np.int64]
+
+BUDGET = 256 << 20
+"""Default memory in bytes for what is requested and not yet used up."""
+TARGET, LARGEST = 4 << 20, 8 << 20
+"""Sizes in bytes of merged requests: larger ones cost memory and bring no rate."""
+_LARGE_COST, _SMALL_COST = 4, 1
+_AT_ONCE = 64
+"""16 large requests in flight, or 64 small ones."""
+_OFFSET_BITS = 44
+"""Bits of an offset in a number that orders ranges by file and offset: objects have up to 16 TiB."""
+
+
+def budget_from_environment() -> int:
+    """Return ``$FEEDMILL_READ_AHEAD`` in bytes (suffixes K, M, G), or `BUDGET`; 0 turns reading ahead off.
+
+    Raises:
+        ConfigError: it is no size.
+    """
+    text = os.environ.get("FEEDMILL_READ_AHEAD", "").strip()
+    if not text:
+        return BUDGET
+    units = {"K": 10, "M": 20, "G": 30}
+    shift = units.get(text[-1].upper(), 0)
+    number = text[:-1] if shift else text
+    if not number.isdecimal():
+        raise ConfigError(
+            f"FEEDMILL_READ_AHEAD={text!r} is not a size",
+            kind="bad-setting",
+            fix="Give bytes, or a number with K, M or G (256M); 0 turns reading ahead off.",
+        )
+    return int(number) << shift
+
+
+class Segment:
+    """The bytes of one request, from the time it is planned until they are used up.
+
+    Attributes:
+        store, key: the object.
+        begin, end: its byte range.
+        last: the number of the last step that needs it.
+    """
+
+    __slots__ = ("_future", "_lock", "begin", "end", "key", "last", "owner", "store")
+
+    def __init__(self, owner: ReadAhead, store: RemoteStore, key: str, begin: int, end: int, last: int) -> None:
+        self.owner, self.store, self.key = owner, store, key
+        self.begin, self.end, self.last = begin, end, last
+        self._future: Future[Any] | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def cost(self) -> int:
+        """Return its share of the requests in flight."""
+        return _SMALL_COST if self.end - self.begin < SMALL else _LARGE_COST
+
+    def start(self) -> bool:
+        """Send the request unless it was sent; return whether this call did."""
+        with self._lock:
+            if self._future is not None:
+                return False
+            self._future = fetcher().submit(self.store.client, self.key, self.begin, self.end)
+        self.owner.sent(self, self._future)
+        return True
+
+    def view(self, begin: int, end: int) -> memoryview | None:
+        """Wait for the request and return a part of its bytes; None if it failed or was cancelled."""
+        self.start()
+        assert self._future is not None
+        try:
+            data = memoryview(self._future.result())
+        except (Exception, CancelledError):  # the reader asks again by itself, and reports what comes of it
+            return None
+        if len(data) != self.end - self.begin:  # the object is shorter than its index says
+            return None
+        return data[begin - self.begin : end - self.begin]
+
+    def cancel(self) -> None:
+        """Drop a request that is not in flight yet."""
+        with self._lock:
+            if self._future is None:
+                self._future = Future()
+                self._future.cancel()
+            else:
+                self._future.cancel()
+
+
+class Held:
+    """The segments of one store, by object and offset. Any thread may use it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._files: dict[str, tuple[list[int], list[Segment]]] = {}
+
+    def add(self, segment: Segment) -> None:
+        with self._lock:
+            begins, segments = self._files.setdefault(segment.key, ([], []))
+            at = bisect_right(begins, segment.begin)
+            begins.insert(at, segment.begin)
+            segments.insert(at, segment)
+
+    def remove(self, segment: Segment) -> None:
+        with self._lock:
+            begins, segments = self._files.get(segment.key, ([], []))
+            for at in range(bisect_left(begins, segment.begin), len(begins)):
+                if segments[at] is segment:
+                    del begins[at], segments[at]
+                    break
+            if not begins:
+                self._files.pop(segment.key, None)
+
+    def find(self, key: str, begin: int, end: int) -> Segment | None:
+        """Return a segment that has a whole byte range, or None."""
+        with self._lock:
+            found = self._files.get(key)
+            if found is None:
+                return None
+            begins, segments = found
+            for at in range(bisect_right(begins, begin) - 1, -1, -1):
+                if segments[at].end >= end:
+                    return segments[at]
+                if begin - begins[at] > LARGEST:  # larger segments consist of one range and begin with it
+                    return None
+        return None
+
+    def of(self, key: str, owner: ReadAhead) -> list[Segment]:
+        """Return the segments of an object that a reader asked for, by offset."""
+        with self._lock:
+            found = self._files.get(key)
+            return [] if found is None else [segment for segment in found[1] if segment.owner is owner]
+
+
+class ReadAhead:
+    """Fetches byte ranges ahead of one reader that does its steps in order.
+
+    Args:
+        budget: bytes that may be requested or kept at once.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
+        self._queue: deque[Segment] = deque()
+        self._by_last: dict[int, list[Segment]] = {}
+        self._held = self._flying = 0
+        self._done, self._closed = -1, False
+
+    def want(
+        self,
+        store: RemoteStore,
+        paths: Sequence[str],
+        file: Int64s,
+        begins: Int64s,
+        ends: Int64s,
+        steps: Int64s,
+        hungry: threading.Event,
+    ) -> None:
+        """Request byte ranges of files of a store, in the order of their steps. Waits for room, not for answers.
+
+        Args:
+            file: int64[n], the number of each range's file in `paths`.
+            begins, ends: int64[n].
+            steps: int64[n], the number of the step that needs each range.
+            hungry: set while the reader waits for more steps: then there is no waiting for room; see `wake`.
+        """
+        filled = ends > begins
+        if not filled.any():
+            return
+        files, file = np.unique(file[filled], return_inverse=True)
+        keys = [store.key(paths[number]) for number in files.tolist()]
+        base = file << _OFFSET_BITS
+        low, high, steps = base + begins[filled], base + ends[filled], steps[filled]
+        order = np.argsort(low, kind="stable")
+        low, high, steps = low[order], high[order], steps[order]
+        fresh = ~self._extend(store, keys, low, high, steps)
+        if not fresh.any():
+            return
+        ranges = low[fresh], high[fresh], steps[fresh]
+        requests = requests_for(*ranges, fetcher().gap())
+        if _size(requests) > self.budget // 2:
+            requests = requests_for(*ranges, 0)
+        if self._wait_for_room(_size(requests), hungry):
+            self._add(store, keys, *requests)
+
+    def _extend(
+        self, store: RemoteStore, keys: Sequence[str], low: Int64s, high: Int64s, steps: Int64s
+    ) -> npt.NDArray[np.bool_]:
+        """Keep segments that have some of the ranges for longer; return which ranges they have, bool[n]."""
+        segments, numbers = [], []
+        for number, key in enumerate(keys):
+            found = store.held.of(key, self)
+            segments += found
+            numbers += [number] * len(found)
+        if not segments:
+            return np.zeros(len(low), np.bool_)
+        base = np.asarray(numbers, np.int64) << _OFFSET_BITS
+        begins = base + np.asarray([segment.begin for segment in segments], np.int64)
+        ends = base + np.asarray([segment.end for segment in segments], np.int64)
+        at = np.searchsorted(begins, low, side="right") - 1
+        had = (at >= 0) & (ends[at] >= high)
+        last = np.full(len(segments), -1, np.int64)
+        np.maximum.at(last, at[had], steps[had])
+        with self._lock:
+            for number in np.flatnonzero(last >= 0).tolist():
+                segment = segments[number]
+                if segment.last <= self._done:  # freed meanwhile
+                    had &= at != number
+                else:
+                    segment.last = max(segment.last, int(last[number]))
+        return had
+
+    def _add(
+        self, store: RemoteStore, keys: Sequence[str], low: Int64s, high: Int64s, first: Int64s, last: Int64s
+    ) -> None:
+        mask = (1 << _OFFSET_BITS) - 1
+        order = np.argsort(first, kind="stable")
+        rows = zip(
+            (low[order] >> _OFFSET_BITS).tolist(),
+            (low[order] & mask).tolist(),
+            (high - low)[order].tolist(),
+            last[order].tolist(),
+            strict=True,
+        )
+        with self._lock:
+            if self._closed:
+                return
+            for number, begin, size, step in rows:
+                segment = Segment(self, store, keys[number], begin, begin + size, step)
+                store.held.add(segment)
+                self._queue.append(segment)
+                self._by_last.setdefault(step, []).append(segment)
+                self._held += size
+        self._pump()
+
+    def _pump(self) -> None:
+        """Send queued requests while there is room in flight."""
+        while True:
+            with self._lock:
+                if not self._queue or self._flying >= _AT_ONCE:
+                    return
+                segment = self._queue.popleft()
+            segment.start()
+
+    def sent(self, segment: Segment, future: Future[Any]) -> None:
+        """Count a request as in flight until it is answered."""
+        cost = segment.cost
+        with self._lock:
+            self._flying += cost
+
+        def answered(_: Future[Any]) -> None:
+            with self._lock:
+                self._flying -= cost
+            self._pump()
+
+        future.add_done_callback(answered)
+
+    def _wait_for_room(self, size: int, hungry: threading.Event) -> bool:
+        """Wait until so many bytes fit into the budget, or `hungry` is set.
+
+        Returns:
+            Whether the reader is still open.
+        """
+        with self._room:
+            while not (self._closed or hungry.is_set() or not self._held or self._held + size <= self.budget):
+                self._room.wait()
+            return not self._closed
+
+    def wake(self) -> None:
+        """Let a `want` that waits for room look again, because the reader is hungry."""
+        with self._room:
+            self._room.notify_all()
+
+    def done(self, step: int) -> None:
+        """Free what no later step needs. Steps are done in ascending order."""
+        freed = []
+        with self._room:
+            for number in range(self._done + 1, step + 1):
+                for segment in self._by_last.pop(number, ()):
+                    if segment.last > step:
+                        self._by_last.setdefault(segment.last, []).append(segment)
+                    else:
+                        freed.append(segment)
+            self._done = step
+            self._held -= sum(segment.end - segment.begin for segment in freed)
+            self._room.notify_all()
+        _drop(freed)
+
+    def close(self) -> None:
+        """Drop everything that was requested and not used."""
+        with self._room:
+            self._closed = True
+            self._queue.clear()
+            segments = [segment for some in self._by_last.values() for segment in some]
+            self._by_last.clear()
+            self._held = 0
+            self._room.notify_all()
+        _drop(segments)
+
+
+def _size(requests: tuple[Int64s, ...]) -> int:
+    return int((requests[1] - requests[0]).sum())
+
+
+def _drop(segments: Sequence[Segment]) -> None:
+    for segment in segments:
+        segment.store.held.remove(segment)
+        segment.cancel()
+
+
+def requests_for(low: Int64s, high: Int64s, steps: Int64s, gap: int) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+    """Merge byte ranges to requests.
+
+    Args:
+        low, high: int64[n], begins and ends, ascending by begin; each has the number of the file in its high bits.
+        steps: int64[n], when each is needed.
+        gap: the largest gap to bridge, in bytes; see `Fetcher.gap`.
+
+    Returns:
+        int64[m] each: begins, ends, and the first and the last step that needs one of the ranges.
+    """
+    reach = np.maximum.accumulate(high)
+    gaps = low[1:] - reach[:-1]
+    near = (low[1:] >> _OFFSET_BITS) == (low[:-1] >> _OFFSET_BITS)
+    joined = near & (gaps <= affordable_gap(gaps[near], int((high - low).sum()), gap))
+    starts = np.flatnonzero(np.concatenate(([True], ~joined)))
+    run = np.cumsum(np.concatenate(([0], ~joined)))
+    stops = np.append(starts[1:], len(low))
+    length = reach[stops - 1] - low[starts]
+    pieces = np.where(length > LARGEST, -(-length // TARGET), 1)
+    piece = (low - low[starts][run]) * pieces[run] // length[run]
+    cut = np.concatenate(([True], (run[1:] != run[:-1]) | (piece[1:] != piece[:-1])))
+    starts = np.flatnonzero(cut)
+    return (
+        low[starts],
+        np.maximum.reduceat(high, starts),
+        np.minimum.reduceat(steps, starts),
+        np.maximum.reduceat(steps, starts),
+    )
