@@ -12,7 +12,7 @@ from tests.helpers.range_server import range_server
 from tests.helpers.tars import tar_bytes
 
 import feedmill as fm
-from feedmill.errors import ConfigError, StorageError
+from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.energon.prepared import open_prepared
 from feedmill.planning.plan import Plan
 from feedmill.storage.local import LocalStore
@@ -134,7 +134,7 @@ def test_an_object_that_is_gone_is_an_error_at_its_batch(server, folder):
     plan = remote(server, shuffle="none")
     del server.objects["data/shard_1.tar"]
     loader, found = fm.Loader(plan, 50), []
-    with pytest.raises(StorageError, match=r"shard_1\.tar"):
+    with pytest.raises(NotFound, match=r"shard_1\.tar"):
         for batch in loader:
             found.append(batch)
     assert len(found) == 14  # the 700 samples of the first shard

@@ -21,7 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
-from feedmill.storage.ranges import SMALL, affordable_gap, fetcher
+from feedmill.storage.fetch import fetcher
+from feedmill.storage.ranges import LARGEST, OFFSET_BITS, Requests, requests_for
 
 if TYPE_CHECKING:
     from feedmill.storage.remote import RemoteStore
@@ -30,13 +31,7 @@ Int64s = npt.NDArray[np.int64]
 
 BUDGET = 256 << 20
 """Default memory in bytes for what is requested and not yet used up."""
-TARGET, LARGEST = 4 << 20, 8 << 20
-"""Sizes in bytes of merged requests: larger ones cost memory and bring no rate."""
-_LARGE_COST, _SMALL_COST = 4, 1
-_AT_ONCE = 64
-"""16 large requests in flight, or 64 small ones."""
-_OFFSET_BITS = 44
-"""Bits of an offset in a number that orders ranges by file and offset: objects have up to 16 TiB."""
+_MOST_AT_ONCE = 64
 
 
 def budget_from_environment() -> int:
@@ -77,17 +72,12 @@ class Segment:
         self._future: Future[Any] | None = None
         self._lock = threading.Lock()
 
-    @property
-    def cost(self) -> int:
-        """Return its share of the requests in flight."""
-        return _SMALL_COST if self.end - self.begin < SMALL else _LARGE_COST
-
     def start(self) -> bool:
         """Send the request unless it was sent; return whether this call did."""
         with self._lock:
             if self._future is not None:
                 return False
-            self._future = fetcher().submit(self.store.client, self.key, self.begin, self.end)
+            self._future = fetcher().submit(self.store, self.key, self.begin, self.end)
         self.owner.sent(self, self._future)
         return True
 
@@ -96,7 +86,7 @@ class Segment:
         self.start()
         assert self._future is not None
         try:
-            data = memoryview(self._future.result())
+            data = memoryview(fetcher().answer(self._future, self.store, self.key, self.begin, self.end))
         except (Exception, CancelledError):  # the reader asks again by itself, and reports what comes of it
             return None
         if len(data) != self.end - self.begin:  # the object is shorter than its index says
@@ -171,7 +161,7 @@ class ReadAhead:
         self._room = threading.Condition(self._lock)
         self._queue: deque[Segment] = deque()
         self._by_last: dict[int, list[Segment]] = {}
-        self._held = self._flying = 0
+        self._held = self._flying = self._flying_bytes = 0
         self._done, self._closed = -1, False
 
     def want(
@@ -192,24 +182,24 @@ class ReadAhead:
             steps: int64[n], the number of the step that needs each range.
             hungry: set while the reader waits for more steps: then there is no waiting for room; see `wake`.
         """
-        filled = ends > begins
+        filled = (ends > begins) & (begins >= 0) & (ends < 1 << OFFSET_BITS)
         if not filled.any():
             return
         files, file = np.unique(file[filled], return_inverse=True)
         keys = [store.key(paths[number]) for number in files.tolist()]
-        base = file << _OFFSET_BITS
+        base = file << OFFSET_BITS
         low, high, steps = base + begins[filled], base + ends[filled], steps[filled]
         order = np.argsort(low, kind="stable")
         low, high, steps = low[order], high[order], steps[order]
         fresh = ~self._extend(store, keys, low, high, steps)
         if not fresh.any():
             return
-        ranges = low[fresh], high[fresh], steps[fresh]
-        requests = requests_for(*ranges, fetcher().gap())
-        if _size(requests) > self.budget // 2:
-            requests = requests_for(*ranges, 0)
-        if self._wait_for_room(_size(requests), hungry):
-            self._add(store, keys, *requests)
+        low, high, steps = low[fresh], high[fresh], steps[fresh]
+        requests = requests_for(low, high, fetcher().gap())
+        if requests.size > self.budget // 2:
+            requests = requests_for(low, high, 0)
+        if self._wait_for_room(requests.size, hungry):
+            self._add(store, keys, requests, steps)
 
     def _extend(
         self, store: RemoteStore, keys: Sequence[str], low: Int64s, high: Int64s, steps: Int64s
@@ -222,7 +212,7 @@ class ReadAhead:
             numbers += [number] * len(found)
         if not segments:
             return np.zeros(len(low), np.bool_)
-        base = np.asarray(numbers, np.int64) << _OFFSET_BITS
+        base = np.asarray(numbers, np.int64) << OFFSET_BITS
         begins = base + np.asarray([segment.begin for segment in segments], np.int64)
         ends = base + np.asarray([segment.end for segment in segments], np.int64)
         at = np.searchsorted(begins, low, side="right") - 1
@@ -238,15 +228,15 @@ class ReadAhead:
                     segment.last = max(segment.last, int(last[number]))
         return had
 
-    def _add(
-        self, store: RemoteStore, keys: Sequence[str], low: Int64s, high: Int64s, first: Int64s, last: Int64s
-    ) -> None:
-        mask = (1 << _OFFSET_BITS) - 1
+    def _add(self, store: RemoteStore, keys: Sequence[str], requests: Requests, steps: Int64s) -> None:
+        """Queue requests in the order in which their bytes are needed; `steps` are those of the ranges."""
+        first, last = (find.reduceat(steps, requests.first) for find in (np.minimum, np.maximum))
         order = np.argsort(first, kind="stable")
+        begins, ends = requests.begins[order], requests.ends[order]
         rows = zip(
-            (low[order] >> _OFFSET_BITS).tolist(),
-            (low[order] & mask).tolist(),
-            (high - low)[order].tolist(),
+            (begins >> OFFSET_BITS).tolist(),
+            (begins & ((1 << OFFSET_BITS) - 1)).tolist(),
+            (ends - begins).tolist(),
             last[order].tolist(),
             strict=True,
         )
@@ -265,20 +255,25 @@ class ReadAhead:
         """Send queued requests while there is room in flight."""
         while True:
             with self._lock:
-                if not self._queue or self._flying >= _AT_ONCE:
+                if not self._queue or self._flying >= _MOST_AT_ONCE:
+                    return
+                size = self._queue[0].end - self._queue[0].begin
+                if self._flying and self._flying_bytes + size > self.budget // 2:
                     return
                 segment = self._queue.popleft()
             segment.start()
 
     def sent(self, segment: Segment, future: Future[Any]) -> None:
         """Count a request as in flight until it is answered."""
-        cost = segment.cost
+        size = segment.end - segment.begin
         with self._lock:
-            self._flying += cost
+            self._flying += 1
+            self._flying_bytes += size
 
         def answered(_: Future[Any]) -> None:
             with self._lock:
-                self._flying -= cost
+                self._flying -= 1
+                self._flying_bytes -= size
             self._pump()
 
         future.add_done_callback(answered)
@@ -326,42 +321,7 @@ class ReadAhead:
         _drop(segments)
 
 
-def _size(requests: tuple[Int64s, ...]) -> int:
-    return int((requests[1] - requests[0]).sum())
-
-
 def _drop(segments: Sequence[Segment]) -> None:
     for segment in segments:
         segment.store.held.remove(segment)
         segment.cancel()
-
-
-def requests_for(low: Int64s, high: Int64s, steps: Int64s, gap: int) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-    """Merge byte ranges to requests.
-
-    Args:
-        low, high: int64[n], begins and ends, ascending by begin; each has the number of the file in its high bits.
-        steps: int64[n], when each is needed.
-        gap: the largest gap to bridge, in bytes; see `Fetcher.gap`.
-
-    Returns:
-        int64[m] each: begins, ends, and the first and the last step that needs one of the ranges.
-    """
-    reach = np.maximum.accumulate(high)
-    gaps = low[1:] - reach[:-1]
-    near = (low[1:] >> _OFFSET_BITS) == (low[:-1] >> _OFFSET_BITS)
-    joined = near & (gaps <= affordable_gap(gaps[near], int((high - low).sum()), gap))
-    starts = np.flatnonzero(np.concatenate(([True], ~joined)))
-    run = np.cumsum(np.concatenate(([0], ~joined)))
-    stops = np.append(starts[1:], len(low))
-    length = reach[stops - 1] - low[starts]
-    pieces = np.where(length > LARGEST, -(-length // TARGET), 1)
-    piece = (low - low[starts][run]) * pieces[run] // length[run]
-    cut = np.concatenate(([True], (run[1:] != run[:-1]) | (piece[1:] != piece[:-1])))
-    starts = np.flatnonzero(cut)
-    return (
-        low[starts],
-        np.maximum.reduceat(high, starts),
-        np.minimum.reduceat(steps, starts),
-        np.maximum.reduceat(steps, starts),
-    )
