@@ -150,8 +150,7 @@ def test_a_small_budget_bounds_what_is_held(server, folder, monkeypatch, budget)
     found = []
     for batch in fm.Loader(plan, 16, workers=1, prefetch=1):
         found.append([bytes(part) for part in batch["bin"]])
-        held = [segment for _, segments in list(store.held._files.values()) for segment in list(segments)]
-        most = max(most, sum(segment.end - segment.begin for segment in held))
+        most = max(most, store.held.size)
     assert found == expected
     assert 0 < most <= int(budget[:-1]) * 1024 * 1.5
 
@@ -161,7 +160,7 @@ def test_reading_ahead_can_be_turned_off_and_a_wrong_budget_is_an_error(server, 
     plan = remote(server)
     loader = fm.Loader(plan, 64)
     next(iter(loader))
-    assert not plan.sources[0].store.held._files
+    assert not plan.sources[0].store.held.size
     monkeypatch.setenv("FEEDMILL_READ_AHEAD", "much")
     with pytest.raises(ConfigError, match="much"):
         next(iter(fm.Loader(plan, 64)))
@@ -176,7 +175,7 @@ def test_closing_a_loader_ends_its_thread_and_frees_its_memory(server):
     loader.close()
     walk.join(5)
     assert not walk.is_alive()
-    assert not plan.sources[0].store.held._files
+    assert not plan.sources[0].store.held.size
 
 
 def test_the_first_batch_waits_for_one_request_of_its_own_samples(server):

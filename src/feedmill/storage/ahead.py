@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import os
 import threading
-from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +21,8 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError
 from feedmill.storage.fetch import fetcher
-from feedmill.storage.ranges import LARGEST, OFFSET_BITS, Requests, requests_for
+from feedmill.storage.ranges import OFFSET_BITS, Requests, requests_for
+from feedmill.storage.segments import Segment
 
 if TYPE_CHECKING:
     from feedmill.storage.remote import RemoteStore
@@ -53,99 +53,6 @@ def budget_from_environment() -> int:
             fix="Give bytes, or a number with K, M or G (256M); 0 turns reading ahead off.",
         )
     return int(number) << shift
-
-
-class Segment:
-    """The bytes of one request, from the time it is planned until they are used up.
-
-    Attributes:
-        store, key: the object.
-        begin, end: its byte range.
-        last: the number of the last step that needs it.
-    """
-
-    __slots__ = ("_future", "_lock", "begin", "end", "key", "last", "owner", "store")
-
-    def __init__(self, owner: ReadAhead, store: RemoteStore, key: str, begin: int, end: int, last: int) -> None:
-        self.owner, self.store, self.key = owner, store, key
-        self.begin, self.end, self.last = begin, end, last
-        self._future: Future[Any] | None = None
-        self._lock = threading.Lock()
-
-    def start(self) -> bool:
-        """Send the request unless it was sent; return whether this call did."""
-        with self._lock:
-            if self._future is not None:
-                return False
-            self._future = fetcher().submit(self.store, self.key, self.begin, self.end)
-        self.owner.sent(self, self._future)
-        return True
-
-    def view(self, begin: int, end: int) -> memoryview | None:
-        """Wait for the request and return a part of its bytes; None if it failed or was cancelled."""
-        self.start()
-        assert self._future is not None
-        try:
-            data = memoryview(fetcher().answer(self._future, self.store, self.key, self.begin, self.end))
-        except (Exception, CancelledError):  # the reader asks again by itself, and reports what comes of it
-            return None
-        if len(data) != self.end - self.begin:  # the object is shorter than its index says
-            return None
-        return data[begin - self.begin : end - self.begin]
-
-    def cancel(self) -> None:
-        """Drop a request that is not in flight yet."""
-        with self._lock:
-            if self._future is None:
-                self._future = Future()
-                self._future.cancel()
-            else:
-                self._future.cancel()
-
-
-class Held:
-    """The segments of one store, by object and offset. Any thread may use it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._files: dict[str, tuple[list[int], list[Segment]]] = {}
-
-    def add(self, segment: Segment) -> None:
-        with self._lock:
-            begins, segments = self._files.setdefault(segment.key, ([], []))
-            at = bisect_right(begins, segment.begin)
-            begins.insert(at, segment.begin)
-            segments.insert(at, segment)
-
-    def remove(self, segment: Segment) -> None:
-        with self._lock:
-            begins, segments = self._files.get(segment.key, ([], []))
-            for at in range(bisect_left(begins, segment.begin), len(begins)):
-                if segments[at] is segment:
-                    del begins[at], segments[at]
-                    break
-            if not begins:
-                self._files.pop(segment.key, None)
-
-    def find(self, key: str, begin: int, end: int) -> Segment | None:
-        """Return a segment that has a whole byte range, or None."""
-        with self._lock:
-            found = self._files.get(key)
-            if found is None:
-                return None
-            begins, segments = found
-            for at in range(bisect_right(begins, begin) - 1, -1, -1):
-                if segments[at].end >= end:
-                    return segments[at]
-                if begin - begins[at] > LARGEST:  # larger segments consist of one range and begin with it
-                    return None
-        return None
-
-    def of(self, key: str, owner: ReadAhead) -> list[Segment]:
-        """Return the segments of an object that a reader asked for, by offset."""
-        with self._lock:
-            found = self._files.get(key)
-            return [] if found is None else [segment for segment in found[1] if segment.owner is owner]
 
 
 class ReadAhead:
@@ -257,7 +164,7 @@ class ReadAhead:
             with self._lock:
                 if not self._queue or self._flying >= _MOST_AT_ONCE:
                     return
-                size = self._queue[0].end - self._queue[0].begin
+                size = self._queue[0].size
                 if self._flying and self._flying_bytes + size > self.budget // 2:
                     return
                 segment = self._queue.popleft()
@@ -265,7 +172,7 @@ class ReadAhead:
 
     def sent(self, segment: Segment, future: Future[Any]) -> None:
         """Count a request as in flight until it is answered."""
-        size = segment.end - segment.begin
+        size = segment.size
         with self._lock:
             self._flying += 1
             self._flying_bytes += size
@@ -305,7 +212,7 @@ class ReadAhead:
                     else:
                         freed.append(segment)
             self._done = step
-            self._held -= sum(segment.end - segment.begin for segment in freed)
+            self._held -= sum(segment.size for segment in freed)
             self._room.notify_all()
         _drop(freed)
 

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
-from feedmill.storage.ahead import Held, Segment
 from feedmill.storage.answers import AGAIN, CHECK, status_of, translate
 from feedmill.storage.base import Entry, Ranges, Store, refuse_nul, too_short
 from feedmill.storage.fetch import Failed, fetcher, replaced
 from feedmill.storage.local import is_disk_trouble, storage_error
 from feedmill.storage.options import Patience, connect, connect_for_ranges, patience_of
 from feedmill.storage.ranges import OFFSET_BITS, merged
+from feedmill.storage.segments import Held, Segment
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta

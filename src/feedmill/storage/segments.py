@@ -1,0 +1,133 @@
+"""Bytes of remote objects that were requested ahead, until they are used up."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left, bisect_right
+from concurrent.futures import CancelledError, Future
+from typing import TYPE_CHECKING, Any
+
+from feedmill.storage.fetch import fetcher
+
+if TYPE_CHECKING:
+    from feedmill.storage.ahead import ReadAhead
+    from feedmill.storage.remote import RemoteStore
+
+
+class Segment:
+    """The bytes of one request, from the time it is planned until they are used up.
+
+    Attributes:
+        store, key: the object.
+        begin, end: its byte range.
+        last: the number of the last step that needs it.
+    """
+
+    __slots__ = ("_future", "_lock", "begin", "end", "key", "last", "owner", "store")
+
+    def __init__(self, owner: ReadAhead, store: RemoteStore, key: str, begin: int, end: int, last: int) -> None:
+        self.owner, self.store, self.key = owner, store, key
+        self.begin, self.end, self.last = begin, end, last
+        self._future: Future[Any] | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of its range."""
+        return self.end - self.begin
+
+    def start(self) -> bool:
+        """Send the request unless it was sent; return whether this call did."""
+        with self._lock:
+            if self._future is not None:
+                return False
+            self._future = self._submit()
+        self.owner.sent(self, self._future)
+        return True
+
+    def _submit(self) -> Future[Any]:
+        return fetcher().submit(self.store, self.key, self.begin, self.end)
+
+    def view(self, begin: int, end: int) -> memoryview | None:
+        """Wait for the request and return a part of its bytes; None if it failed or was cancelled."""
+        self.start()
+        assert self._future is not None
+        try:
+            data = memoryview(fetcher().answer(self._future, self.store, self.key, self.begin, self.end))
+        except (Exception, CancelledError):  # the reader asks again by itself, and reports what comes of it
+            return None
+        if len(data) != self.end - self.begin:  # the object is shorter than its index says
+            return None
+        return data[begin - self.begin : end - self.begin]
+
+    def cancel(self) -> None:
+        """Drop a request that is not in flight yet."""
+        with self._lock:
+            if self._future is None:
+                self._future = Future()
+                self._future.cancel()
+            else:
+                self._future.cancel()
+
+
+class _File:
+    """The segments of one object, by their begins, and the size of the longest that there was."""
+
+    __slots__ = ("begins", "longest", "segments")
+
+    def __init__(self) -> None:
+        self.begins: list[int] = []
+        self.segments: list[Segment] = []
+        self.longest = 0
+
+
+class Held:
+    """The segments of one store, by object and offset. Any thread may use it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._files: dict[str, _File] = {}
+
+    def add(self, segment: Segment) -> None:
+        with self._lock:
+            file = self._files.setdefault(segment.key, _File())
+            at = bisect_right(file.begins, segment.begin)
+            file.begins.insert(at, segment.begin)
+            file.segments.insert(at, segment)
+            file.longest = max(file.longest, segment.size)
+
+    def remove(self, segment: Segment) -> None:
+        with self._lock:
+            file = self._files.get(segment.key, _File())
+            for at in range(bisect_left(file.begins, segment.begin), len(file.begins)):
+                if file.segments[at] is segment:
+                    del file.begins[at], file.segments[at]
+                    break
+            if not file.begins:
+                self._files.pop(segment.key, None)
+
+    def find(self, key: str, begin: int, end: int) -> Segment | None:
+        """Return a segment that has a whole byte range, or None."""
+        with self._lock:
+            file = self._files.get(key)
+            if file is None:
+                return None
+            begins = file.begins
+            for at in range(bisect_right(begins, begin) - 1, -1, -1):
+                if file.segments[at].end >= end:
+                    return file.segments[at]
+                if begins[at] + file.longest < end:
+                    return None
+        return None
+
+    def of(self, key: str, owner: ReadAhead) -> list[Segment]:
+        """Return the segments of an object that a reader asked for, by offset."""
+        with self._lock:
+            file = self._files.get(key)
+            return [] if file is None else [segment for segment in file.segments if segment.owner is owner]
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of all segments."""
+        with self._lock:
+            return sum(segment.size for file in self._files.values() for segment in file.segments)
