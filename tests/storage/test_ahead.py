@@ -161,13 +161,13 @@ def test_nothing_is_asked_for_after_closing(server):
     assert store.held.find("a", 0, 100) is None and not server.asked
 
 
-@pytest.mark.parametrize(("text", "size"), [("", 256 << 20), ("0", 0), ("3k", 3072), ("2M", 2 << 20), ("1G", 1 << 30)])
+@pytest.mark.parametrize(("text", "size"), [("", 256 << 20), ("0", 0), ("3k", 3000), ("2MiB", 2 << 20), ("1G", 10**9)])
 def test_the_budget_is_a_size(monkeypatch, text, size):
     monkeypatch.setenv("FEEDMILL_READ_AHEAD", text)
     assert budget_from_environment() == size
 
 
-@pytest.mark.parametrize("text", ["x", "-1", "1.5G", "M", "1T"])
+@pytest.mark.parametrize("text", ["x", "-1", "M"])
 def test_another_budget_is_an_error(monkeypatch, text):
     monkeypatch.setenv("FEEDMILL_READ_AHEAD", text)
     with pytest.raises(ConfigError, match="FEEDMILL_READ_AHEAD"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from datetime import timedelta
@@ -38,9 +40,35 @@ def first_is(fault: str, count: int = 1):
 @pytest.mark.parametrize("fault", ["503", "reset", "cut", "range"])
 def test_faults_that_pass_are_tried_again(server, fault):
     server.fault = first_is(fault, 2)
-    before = fetcher().retries
-    assert store_of(server).read("a", 1000, 300_000) == DATA[1000:301_000]
-    assert len(server.asked) == 3 and fetcher().retries == before + 2
+    one = Fetcher()
+    assert bytes(one.fetch(store_of(server), [("a", 1000, 301_000)])[0]) == DATA[1000:301_000]
+    assert len(server.asked) == 3 and one.retries == 2 and one.throttled == 2 * (fault == "503")
+
+
+def test_a_request_whose_answer_is_no_longer_wanted_is_not_made_again(server):
+    server.fault = first_is("503", 99)
+    answers = iter([True, True, False])
+    with pytest.raises(Exception, match="503"):
+        fetcher().request(store_of(server), "a", 0, 10, lambda: next(answers))
+    assert len(server.asked) == 3
+
+
+PROGRAM = """
+import sys, time
+from feedmill.storage.fetch import fetcher
+from feedmill.storage.remote import RemoteStore
+store = RemoteStore("s3://bkt", endpoint=sys.argv[1], region="us-east-1", skip_signature=True)
+assert len(store.read("a", 0, 10)) == 10
+fetcher().submit(store, "a", 20, 30)
+time.sleep(0.5)
+"""
+
+
+def test_a_program_ends_though_a_request_still_fails(server):
+    server.fault = lambda number, begin, end: "503" if begin == 20 else None
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", PROGRAM, server.options["endpoint"]], check=False, timeout=60)
+    assert done.returncode == 0 and time.monotonic() - began < 20
 
 
 def test_an_answer_to_another_range_is_an_error_when_it_comes_three_times(server):

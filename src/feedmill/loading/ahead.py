@@ -22,6 +22,7 @@ from feedmill.planning.dealing.grid import Step
 from feedmill.planning.nodes.base import Located
 from feedmill.planning.nodes.shuffle import DEFAULT_BLOCK, DEFAULT_WINDOW
 from feedmill.storage.ahead import ReadAhead, budget_from_environment
+from feedmill.storage.datacache import DataCache
 from feedmill.storage.remote import RemoteStore
 
 logger = logging.getLogger("feedmill")
@@ -30,6 +31,8 @@ WINDOW = DEFAULT_BLOCK * DEFAULT_WINDOW
 """Positions of a window, for each source that is read from a remote store."""
 _FIRST = 256
 _MOST_SOURCES = 16
+_MOST_ON_DISK = 1 << 30
+"""Bytes that are requested ahead at most where they go to a cache on disk."""
 
 
 class Walk(Iterator[Step]):
@@ -39,12 +42,11 @@ class Walk(Iterator[Step]):
         steps: the steps.
         plan: has `extents`; see `Plan.extents`.
         positions: positions of the plan in a window.
-        budget: bytes that may be requested or kept at once.
+        reader: requests them.
     """
 
-    def __init__(self, steps: Iterator[Step], plan: Any, positions: int, budget: int) -> None:
-        self._steps, self._plan, self._positions = steps, plan, positions
-        self._reader = ReadAhead(budget)
+    def __init__(self, steps: Iterator[Step], plan: Any, positions: int, reader: ReadAhead) -> None:
+        self._steps, self._plan, self._positions, self._reader = steps, plan, positions, reader
         self._ready: deque[Step | None] = deque()
         self._error: BaseException | None = None
         self._lock = threading.Condition()
@@ -159,12 +161,16 @@ def walk(steps: Iterator[Step], plan: Any, world_size: int) -> Walk | None:
     """Return a walk over the steps of a plan; None if it reads nothing from remote stores, or reading ahead is off.
 
     Raises:
-        ConfigError: ``FEEDMILL_READ_AHEAD`` is no size.
+        ConfigError: a setting of the environment is invalid.
     """
     if not getattr(plan, "is_remote", False):
         return None
     budget = budget_from_environment()
     if not budget:
         return None
+    paging = (getattr(plan, "cache", None) or DataCache.of()).paging()
+    if paging is not None:
+        budget = max(budget, min(paging.cache.size // 4, _MOST_ON_DISK))
     remote = sum(source.is_remote for source in getattr(plan, "sources", ()))
-    return Walk(steps, plan, WINDOW * max(1, min(remote, _MOST_SOURCES)) * world_size, budget)
+    positions = WINDOW * max(1, min(remote, _MOST_SOURCES)) * world_size
+    return Walk(steps, plan, positions, ReadAhead(budget, paging))

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from feedmill.formats.extents import Extents
     from feedmill.planning.dealing.dealer import Dealing
     from feedmill.planning.packing.spans import LocatedSpans
+    from feedmill.storage.datacache import DataCache
 
 IntArray = npt.NDArray[np.int64]
 
@@ -45,6 +46,7 @@ class Plan:
     Attributes:
         dealing: how the positions of a global batch are dealt to ranks, if the recipe specifies it. It does not change
             the contents of any global batch, so it is not part of the fingerprint.
+        cache: where remote data is kept on this machine, if the recipe specifies it; None: as in the environment.
 
     Raises:
         ConfigError: leaves and sources do not match, or a source is repeated more often than its limit allows.
@@ -70,6 +72,7 @@ class Plan:
         self.seed = seed
         self._length = bounds.longest(node)
         self.dealing: Dealing | None = None
+        self.cache: DataCache | None = None
         self.again: Callable[[], Plan] | None = None
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
@@ -296,7 +299,7 @@ class Plan:
             ConfigError: a range is empty or outside the plan, or no position would remain.
         """
         plan = Plan(Skip(self.node, ranges, said), self.sources, self.names, self.seed)
-        plan.dealing = self.dealing
+        plan.dealing, plan.cache = self.dealing, self.cache
         return plan
 
     def explain_change(self, old: Mapping[str, str]) -> list[str]:

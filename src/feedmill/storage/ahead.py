@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import ConfigError
 from feedmill.storage.fetch import fetcher
-from feedmill.storage.ranges import OFFSET_BITS, Requests, requests_for
+from feedmill.storage.limits import parse_size
+from feedmill.storage.paged import PagedSegment, Paging
+from feedmill.storage.pages import Pages
+from feedmill.storage.ranges import OFFSET_BITS, TARGET, Requests, requests_for
 from feedmill.storage.segments import Segment
 
 if TYPE_CHECKING:
@@ -35,24 +37,9 @@ _MOST_AT_ONCE = 64
 
 
 def budget_from_environment() -> int:
-    """Return ``$FEEDMILL_READ_AHEAD`` in bytes (suffixes K, M, G), or `BUDGET`; 0 turns reading ahead off.
-
-    Raises:
-        ConfigError: it is no size.
-    """
-    text = os.environ.get("FEEDMILL_READ_AHEAD", "").strip()
-    if not text:
-        return BUDGET
-    units = {"K": 10, "M": 20, "G": 30}
-    shift = units.get(text[-1].upper(), 0)
-    number = text[:-1] if shift else text
-    if not number.isdecimal():
-        raise ConfigError(
-            f"FEEDMILL_READ_AHEAD={text!r} is not a size",
-            kind="bad-setting",
-            fix="Give bytes, or a number with K, M or G (256M); 0 turns reading ahead off.",
-        )
-    return int(number) << shift
+    """Return ``$FEEDMILL_READ_AHEAD`` in bytes, or `BUDGET`; 0 turns reading ahead off. Raises `ConfigError`."""
+    found = parse_size(os.environ.get("FEEDMILL_READ_AHEAD") or None, "FEEDMILL_READ_AHEAD")
+    return BUDGET if found is None else found
 
 
 class ReadAhead:
@@ -60,10 +47,11 @@ class ReadAhead:
 
     Args:
         budget: bytes that may be requested or kept at once.
+        paging: keeps them in the page cache; None for memory.
     """
 
-    def __init__(self, budget: int) -> None:
-        self.budget = budget
+    def __init__(self, budget: int, paging: Paging | None = None) -> None:
+        self.budget, self._paging = budget, paging
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         self._queue: deque[Segment] = deque()
@@ -102,11 +90,40 @@ class ReadAhead:
         if not fresh.any():
             return
         low, high, steps = low[fresh], high[fresh], steps[fresh]
+        pages = None if self._paging is None else self._paging.open(store, keys)
+        if pages is not None:
+            low, high, steps = self._with_whole_objects(pages, low, high, steps)
         requests = requests_for(low, high, fetcher().gap())
-        if requests.size > self.budget // 2:
+        if requests.size > self.budget // 2 and pages is None:
             requests = requests_for(low, high, 0)
         if self._wait_for_room(requests.size, hungry):
-            self._add(store, keys, requests, steps)
+            self._add(store, keys, requests, steps, pages)
+
+    def _with_whole_objects(
+        self, pages: Sequence[Pages | None], low: Int64s, high: Int64s, steps: Int64s
+    ) -> tuple[Int64s, Int64s, Int64s]:
+        """Add the other bytes of those objects that are to be fetched whole, or of which all pages are present."""
+        assert self._paging is not None
+        more = []
+        numbers, firsts = np.unique(low >> OFFSET_BITS, return_index=True)
+        for number, a, b in zip(numbers.tolist(), firsts.tolist(), [*firsts[1:].tolist(), len(low)], strict=True):
+            found, base = pages[number], number << OFFSET_BITS
+            if found is None or not found.size:
+                continue
+            begins, ends = low[a:b] - base, high[a:b] - base
+            if found.trusted(int(begins[0]), min(int(ends.max()), found.size)):
+                cells = [(int(begins[0]), int(ends.max()))]  # one segment, whatever its size
+            elif self._paging.whole(begins, ends):
+                cells = [(at, min(at + TARGET, found.size)) for at in range(0, found.size, TARGET)]
+            else:
+                continue
+            need = [int(steps[a:b].min())] * len(cells)
+            more += [(base + x, base + y, step) for (x, y), step in zip(cells, need, strict=True)]
+        if not more:
+            return low, high, steps
+        columns = np.concatenate((np.stack((low, high, steps), 1), np.asarray(more, np.int64)))
+        columns = columns[np.argsort(columns[:, 0], kind="stable")]
+        return columns[:, 0].copy(), columns[:, 1].copy(), columns[:, 2].copy()
 
     def _extend(
         self, store: RemoteStore, keys: Sequence[str], low: Int64s, high: Int64s, steps: Int64s
@@ -135,7 +152,14 @@ class ReadAhead:
                     segment.last = max(segment.last, int(last[number]))
         return had
 
-    def _add(self, store: RemoteStore, keys: Sequence[str], requests: Requests, steps: Int64s) -> None:
+    def _add(
+        self,
+        store: RemoteStore,
+        keys: Sequence[str],
+        requests: Requests,
+        steps: Int64s,
+        pages: Sequence[Pages | None] | None,
+    ) -> None:
         """Queue requests in the order in which their bytes are needed; `steps` are those of the ranges."""
         first, last = (find.reduceat(steps, requests.first) for find in (np.minimum, np.maximum))
         order = np.argsort(first, kind="stable")
@@ -151,7 +175,11 @@ class ReadAhead:
             if self._closed:
                 return
             for number, begin, size, step in rows:
-                segment = Segment(self, store, keys[number], begin, begin + size, step)
+                found = None if pages is None else pages[number]
+                if found is None or begin + size > found.size:
+                    segment = Segment(self, store, keys[number], begin, begin + size, step)
+                else:
+                    segment = PagedSegment(self, store, keys[number], begin, begin + size, step, found)
                 store.held.add(segment)
                 self._queue.append(segment)
                 self._by_last.setdefault(step, []).append(segment)

@@ -11,9 +11,9 @@ import os
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from feedmill.errors import DataError, FeedmillError
 from feedmill.storage.answers import Reaction, reaction_to
@@ -31,6 +31,8 @@ _WRONG_RANGES = 3
 """Requests that are made until an answer has the range that was asked for."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 _HEDGE_AFTER, _HEDGE_TIMES, _HEDGE_SHARE = 1.0, 4.0, 0.05
+
+T = TypeVar("T")
 
 Request = tuple[str, int, int]
 """Key of an object, begin, end."""
@@ -90,12 +92,17 @@ class Fetcher:
                 future.cancel()
         return found
 
-    def submit(self, store: RemoteStore, key: str, begin: int, end: int) -> Future[Bytes]:
-        """Return the future bytes of a range of an object."""
-        pool = self._small if end - begin < SMALL else self._large
-        return pool.submit(self._one, store, key, begin, end)
+    def submit(
+        self, store: RemoteStore, key: str, begin: int, end: int, wanted: Callable[[], bool] | None = None
+    ) -> Future[Bytes]:
+        """Return the future bytes of a range of an object; `wanted` as for `request`."""
+        return self.run(end - begin, self.request, store, key, begin, end, wanted)
 
-    def answer(self, future: Future[Bytes], store: RemoteStore, key: str, begin: int, end: int) -> Bytes:
+    def run(self, size: int, task: Callable[..., T], *arguments: Any) -> Future[T]:
+        """Run a task that requests so many bytes in a thread of the fetcher."""
+        return (self._small if size < SMALL else self._large).submit(task, *arguments)
+
+    def answer(self, future: Future[T], store: RemoteStore, key: str, begin: int, end: int) -> T | Bytes:
         """Wait for the answer to a request, and make it a second time if it takes far longer than usual."""
         lane = self.lane(store, end - begin)
         while self._hedging and not future.done():
@@ -105,16 +112,23 @@ class Fetcher:
             # While everything takes long, a second request would make it worse; one that is queued has not been slow.
             if future.running() and patience < 60 and self.hedges + 1 <= max(1.0, _HEDGE_SHARE * self.requests):
                 self.hedges += 1
-                second = self.submit(store, key, begin, end)
+                second: Future[Any] = self.submit(store, key, begin, end)
                 done, other = wait([future, second], return_when=FIRST_COMPLETED)
                 first = done.pop()
                 for each in other:
                     each.cancel()
-                return first.result() if not first.exception() or not other else other.pop().result()
+                best: Future[Any] = first if not first.exception() or not other else other.pop()
+                answer: T | Bytes = best.result()
+                return answer
         return future.result()
 
-    def _one(self, store: RemoteStore, key: str, begin: int, end: int) -> Bytes:
+    def request(
+        self, store: RemoteStore, key: str, begin: int, end: int, wanted: Callable[[], bool] | None = None
+    ) -> Bytes:
         """Request a range until it is answered, or until trying again is of no use.
+
+        Args:
+            wanted: whether the answer is still wanted, asked before each further try; always if None.
 
         Raises:
             DataError: the object was replaced since the store first read it.
@@ -149,6 +163,8 @@ class Fetcher:
                     self._pause(store, tries, time.monotonic() - began, error)
                 else:
                     raise
+                if _ending() or not (wanted is None or wanted()):
+                    raise
                 self.retries += 1
 
     @staticmethod
@@ -175,6 +191,11 @@ class Fetcher:
             self._latency += _SMOOTHING * (seconds - self._latency)
         elif seconds > self._latency:
             self._rate += _SMOOTHING * (size / (seconds - self._latency) - self._rate)
+
+
+def _ending() -> bool:
+    """Return whether the interpreter is about to exit: it waits for the threads of pools."""
+    return bool(getattr(threading, "_SHUTTING_DOWN", False))
 
 
 def replaced(file: str) -> DataError:

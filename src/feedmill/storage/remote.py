@@ -23,6 +23,7 @@ from feedmill.storage.base import Entry, Ranges, Store, refuse_nul, too_short
 from feedmill.storage.fetch import Failed, fetcher, replaced
 from feedmill.storage.local import is_disk_trouble, storage_error
 from feedmill.storage.options import Patience, connect, connect_for_ranges, patience_of
+from feedmill.storage.paged import read_from_disk
 from feedmill.storage.ranges import OFFSET_BITS, merged
 from feedmill.storage.segments import Held, Segment
 
@@ -62,6 +63,7 @@ class RemoteStore(Store):
         self._patient: ObjectStore | None = None
         self._reader: ObjectStore | None = None
         self._versions: dict[str, str] | None = None
+        self._entries: dict[str, Entry | None] = {}
         self.held = Held()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -157,6 +159,27 @@ class RemoteStore(Store):
         with self._asking(path):
             return _entry(path, obstore.head(self.client, key))
 
+    def entries(self, keys: Sequence[str]) -> list[Entry | None]:
+        """Return size and version of objects, None for missing ones, and pin these versions.
+
+        The first call for an object makes a request; all requests of a call are made at once.
+        """
+        self.pin_files()
+        unknown = [key for key in keys if key not in self._entries]
+        futures = [fetcher().run(0, self._find, key) for key in unknown]
+        for key, future in zip(unknown, futures, strict=True):
+            self._entries[key] = future.result()
+        return [self._entries[key] for key in keys]
+
+    def _find(self, key: str) -> Entry | None:
+        try:
+            entry = self.stat(key)
+        except NotFound:
+            return None
+        assert self._versions is not None
+        self._versions.setdefault(key, entry.version)
+        return entry
+
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         import obstore
 
@@ -180,11 +203,26 @@ class RemoteStore(Store):
         return [[bytes(view) for view in views] for views in self._views(files)]
 
     def fill(self, files: Sequence[Ranges], buffer: memoryview) -> None:
+        if self._fill_from_disk(files, buffer):
+            return
         at = 0
         for views in self._views(files):
             for view in views:
                 buffer[at : at + len(view)] = view
                 at += len(view)
+
+    def _fill_from_disk(self, files: Sequence[Ranges], buffer: memoryview) -> bool:
+        found = []
+        for path, offsets, lengths in files:
+            key = self.key(path)
+            for offset, length in zip(offsets, lengths, strict=True):
+                segment = self.held.find(key, offset, offset + length)
+                if segment is None or not segment.paged:
+                    return False
+                found.append((segment, offset, offset + length))
+        for segment, _, _ in found:
+            segment.start()
+        return bool(found) and read_from_disk(found, buffer)
 
     def _views(self, files: Sequence[Ranges]) -> list[list[memoryview]]:
         """Return the bytes of ranges: those that were read ahead, and the others with requests of their own."""

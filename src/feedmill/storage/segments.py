@@ -23,12 +23,16 @@ class Segment:
         last: the number of the last step that needs it.
     """
 
-    __slots__ = ("_future", "_lock", "begin", "end", "key", "last", "owner", "store")
+    paged = False
+    """Whether its bytes may lie in the page cache."""
+
+    __slots__ = ("_dropped", "_future", "_lock", "begin", "end", "key", "last", "owner", "store")
 
     def __init__(self, owner: ReadAhead, store: RemoteStore, key: str, begin: int, end: int, last: int) -> None:
         self.owner, self.store, self.key = owner, store, key
         self.begin, self.end, self.last = begin, end, last
         self._future: Future[Any] | None = None
+        self._dropped = False
         self._lock = threading.Lock()
 
     @property
@@ -45,23 +49,33 @@ class Segment:
         self.owner.sent(self, self._future)
         return True
 
-    def _submit(self) -> Future[Any]:
-        return fetcher().submit(self.store, self.key, self.begin, self.end)
+    def _wanted(self) -> bool:
+        return not self._dropped
 
-    def view(self, begin: int, end: int) -> memoryview | None:
-        """Wait for the request and return a part of its bytes; None if it failed or was cancelled."""
+    def _submit(self) -> Future[Any]:
+        return fetcher().submit(self.store, self.key, self.begin, self.end, self._wanted)
+
+    def result(self) -> Any:
+        """Wait for the request, and return its bytes, or an exception that is not raised."""
         self.start()
         assert self._future is not None
         try:
-            data = memoryview(fetcher().answer(self._future, self.store, self.key, self.begin, self.end))
-        except (Exception, CancelledError):  # the reader asks again by itself, and reports what comes of it
+            return fetcher().answer(self._future, self.store, self.key, self.begin, self.end)
+        except (Exception, CancelledError) as error:  # the reader asks again by itself, and reports what comes of it
+            return error if isinstance(error, Exception) else RuntimeError("cancelled")
+
+    def view(self, begin: int, end: int) -> memoryview | None:
+        """Wait for the request and return a part of its bytes; None if it failed or was cancelled."""
+        return self._part(self.result(), begin, end)
+
+    def _part(self, data: Any, begin: int, end: int) -> memoryview | None:
+        if isinstance(data, Exception) or len(data) != self.size:  # or shorter than the index says
             return None
-        if len(data) != self.end - self.begin:  # the object is shorter than its index says
-            return None
-        return data[begin - self.begin : end - self.begin]
+        return memoryview(data)[begin - self.begin : end - self.begin]
 
     def cancel(self) -> None:
-        """Drop a request that is not in flight yet."""
+        """Drop a request that is not in flight yet; one that fails is not made again."""
+        self._dropped = True
         with self._lock:
             if self._future is None:
                 self._future = Future()
