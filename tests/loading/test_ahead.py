@@ -19,8 +19,8 @@ from feedmill.storage.local import LocalStore
 from feedmill.storage.remote import RemoteStore
 
 
-def shards(folder: Path, counts: list[int], size: int = 600) -> Path:
-    rng = np.random.default_rng(1)
+def shards(folder: Path, counts: list[int], size: int = 600, seed: int = 1) -> Path:
+    rng = np.random.default_rng(seed)
     folder.mkdir()
     number = 0
     for shard, count in enumerate(counts):
@@ -69,7 +69,9 @@ def content(loader) -> list[list[bytes]]:
 
 
 def data_requests(server) -> list[tuple[int, int]]:
-    return [asked for asked, key in zip(server.asked, server.keys, strict=True) if key.endswith(".tar")]
+    """The requests for samples: those that compare shards with the index have 32 KiB."""
+    asked = zip(server.asked, server.keys, strict=True)
+    return [(begin, end) for (begin, end), key in asked if key.endswith(".tar") and end - begin != 32 << 10]
 
 
 @pytest.mark.parametrize("workers", [0, 3])

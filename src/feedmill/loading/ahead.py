@@ -63,7 +63,6 @@ class Walk(Iterator[Step]):
                 self._reader.wake()
                 while not (self._ready or self._error or self._closed):
                     self._lock.wait()
-                self._hungry.clear()
             if not self._ready:
                 raise self._error or StopIteration
             step = self._ready.popleft()
@@ -97,6 +96,7 @@ class Walk(Iterator[Step]):
     def _hand_out(self, steps: list[Step] | list[None]) -> None:
         with self._lock:
             self._ready.extend(steps)
+            self._hungry.clear()
             self._lock.notify_all()
 
     def _next_window(self) -> list[Step]:
@@ -114,30 +114,29 @@ class Walk(Iterator[Step]):
         return window
 
     def _request(self, window: list[Step]) -> None:
-        """Hand the steps of a window out, and request what they need."""
+        """Request what the steps of a window need, and hand them out."""
         number = self._handed
         self._handed += len(window)
-        self._hand_out(window)
-        sizes = [len(step.slots) for step in window]
         try:
             positions = np.concatenate([step.positions for step in window])
             extents = self._plan.extents(positions, _joined([step.located for step in window]))
         except (FeedmillError, OSError) as error:  # reading raises it, if it matters
             logger.debug("reading ahead: %s", error)
+            self._hand_out(window)
             return
-        steps = np.repeat(np.arange(number, number + len(window)), sizes)
-        self._within_budget(extents, steps, number, len(window))
+        steps = np.repeat(np.arange(number, number + len(window)), [len(step.slots) for step in window])
+        self._within_budget(extents, steps, number, window)
 
-    def _within_budget(self, extents: list[Extents], steps: Any, first: int, count: int) -> None:
-        """Request a window, in parts of at most half of the budget."""
+    def _within_budget(self, extents: list[Extents], steps: Any, first: int, window: list[Step]) -> None:
+        """Request a window, in parts of at most half of the budget; each part is handed out once it was requested."""
         needs = [steps[each.sample] for each in extents]
-        bytes_of_step = np.zeros(count, np.int64)
+        bytes_of_step = np.zeros(len(window), np.int64)
         for each, need in zip(extents, needs, strict=True):
             np.add.at(bytes_of_step, need - first, each.ends - each.begins)
         ends = np.cumsum(bytes_of_step)
         half = self._reader.budget // 2
         low = 0
-        while low < count:
+        while low < len(window):
             used = int(ends[low - 1]) if low else 0
             high = max(low + 1, int(np.searchsorted(ends, used + half, side="right")))
             if ends[high - 1] - used <= half:  # a larger step is read when it is needed
@@ -146,6 +145,7 @@ class Walk(Iterator[Step]):
                     ranges = each.file[rows], each.begins[rows], each.ends[rows], need[rows]
                     assert isinstance(each.store, RemoteStore)
                     self._reader.want(each.store, each.paths, *ranges, self._hungry)
+            self._hand_out(window[low:high])
             low = high
 
 
