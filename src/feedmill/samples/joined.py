@@ -17,6 +17,7 @@ from feedmill.formats.base import Dataset, Indices, Opened, Sample, Source, loca
 from feedmill.formats.costs import LARGEST, bad_cost
 from feedmill.formats.energon.join import MISSING
 from feedmill.formats.offsets import Int64s, hash_words
+from feedmill.formats.spans import Spans
 from feedmill.samples.trusted import TrustedCode
 from feedmill.samples.types import sample_type
 from feedmill.samples.view import is_ours
@@ -64,6 +65,14 @@ class JoinedDataset(Dataset):
         labels = self.names or [str(number) for number in range(len(self.parts))]
         rows = zip(indices, zip(*self._columns(indices), strict=True), strict=True)
         return [self._combined(int(number), labels, row) for number, row in rows]
+
+    def spans(self, indices: Indices) -> Sequence[Spans]:
+        rows = self.rows[np.asarray(indices, np.int64)]
+        found: list[Spans] = []
+        for part, numbers in zip(self.parts, rows.T, strict=True):
+            there = np.flatnonzero(numbers != MISSING)
+            found += [spans.of_samples(there) for spans in part.spans(numbers[there])]
+        return found
 
     def locate(self, index: int) -> Source:
         """Return where the first dataset's sample lies."""
