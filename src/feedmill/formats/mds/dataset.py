@@ -107,7 +107,7 @@ class MdsDataset(RowsDataset):
     def _load(self, files: Sequence[int]) -> None:
         missing = [n for n in files if n not in self._offsets and not self.shards[n].compression]
         if len(missing) > 1:
-            for _ in ordered_map(self._shard_offsets, missing, workers=min(16, len(missing)), in_flight=64):
+            for _ in ordered_map(self._shard_offsets, missing, workers=min(64, len(missing)), in_flight=128):
                 pass
 
     def _ranges(self, file: int, local: Int64s) -> tuple[Int64s, Int64s, Int64s]:
