@@ -22,7 +22,7 @@ from feedmill.formats.tokens.windows import WindowDataset
 from feedmill.samples.joined import JoinedDataset
 from feedmill.samples.open import open as open_dataset
 from feedmill.samples.selected import SelectedDataset
-from feedmill.storage import LocalStore
+from feedmill.storage import LocalStore, open_store
 from helpers.dataset_kinds import COUNTS, FORMATS, SOURCES, TOKENS, TOTAL, make, opened
 
 COPIED = {
@@ -178,6 +178,33 @@ def test_arrays_of_an_archive(save: Callable[..., None], tmp_path: Path, recorde
         check(dataset, indices, recorder)
         for ours, theirs in zip(dataset.read_raw(indices), local.read_raw(indices), strict=True):
             assert {part: ours.raw(part) for part in ours} == {part: theirs.raw(part) for part in theirs}
+
+
+def test_a_row_group_in_pieces(tmp_path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = make(tmp_path, "parquet")
+    expected = [dict(sample.row) for sample in opened(url, "parquet").read_raw(range(TOTAL))]
+    monkeypatch.setattr("feedmill.formats.columns._PIECE", 7)
+    dataset = opened(url, "parquet")
+    check(dataset, list(range(TOTAL)), recorder)
+    assert [dict(sample.row) for sample in dataset.read_raw(range(TOTAL))] == expected
+
+
+@pytest.mark.parametrize("kind", ["prepared", "jsonl", "pbin", "mds", "parquet", "arrow"])
+def test_spans_of_an_object_store(kind: str, tmp_path: Path, s3_bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / ".cache"))
+    path = Path(make(_folder(tmp_path, "data"), kind))
+    remote = open_store(s3_bucket)
+    for file in (tmp_path / "data").rglob("*"):
+        if file.is_file():
+            remote.write_bytes(file.relative_to(tmp_path / "data").as_posix(), file.read_bytes())
+    theirs = covered(opened(s3_bucket + str(path).removeprefix(str(tmp_path / "data")), kind).spans([3, 1, 17]))
+    ours = opened(str(path), kind)
+    Recorder(monkeypatch)
+    expected = covered(ours.spans([3, 1, 17]))
+    assert {(name.removeprefix(str(tmp_path / "data")), at) for name, at in expected} == {
+        (name.removeprefix(s3_bucket), at) for name, at in theirs
+    }
+    assert bool(theirs) == (kind not in COPIED)
 
 
 def test_excluded_samples_and_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
