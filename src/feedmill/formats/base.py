@@ -21,7 +21,7 @@ import numpy.typing as npt
 from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.batches import Batch, Fields, Want
 from feedmill.formats.costs import checked_costs
-from feedmill.formats.spans import Spans
+from feedmill.formats.extents import Extents
 
 Decode = Callable[[str, bytes], Any]
 """(part name, bytes) -> value. Pure; called from several threads at once."""
@@ -303,7 +303,7 @@ class Dataset(ABC):
         Raises `DataError` if the bytes do not match the index.
         """
 
-    def spans(self, indices: Indices) -> Sequence[Spans]:  # noqa: ARG002
+    def extents(self, indices: Indices) -> Sequence[Extents]:  # noqa: ARG002
         """Return the byte ranges that reading samples will ask remote stores for; a hint for reading ahead.
 
         Only the index is read. Empty if all files are local, or if the format cannot tell.

@@ -27,8 +27,8 @@ import numpy as np
 from feedmill.errors import FeedmillError, TrustError
 from feedmill.formats.base import Dataset, Decode, Indices, Sample, Source, locate, no_such_key, number_of
 from feedmill.formats.content import content_of_files
+from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import Int64s, hash_words
-from feedmill.formats.spans import Spans
 from feedmill.storage import Store
 
 ANY = "*"
@@ -239,7 +239,7 @@ class RowsDataset(Dataset):
                 out[place] = self._sample(number, at, row)
         return out
 
-    def spans(self, indices: Indices) -> Sequence[Spans]:
+    def extents(self, indices: Indices) -> Sequence[Extents]:
         if self.store.is_local:
             return ()
         groups = self._by_file(indices)
@@ -252,7 +252,7 @@ class RowsDataset(Dataset):
             which, begins, ends = found
             pieces.append((places[which], np.full(len(which), number, np.int64), begins, ends))
         sample, file, begins, ends = (np.concatenate(column) for column in zip(*pieces, strict=True))
-        return [Spans(self.store, self.files, sample, file, begins, ends)]
+        return [Extents(self.store, self.files, sample, file, begins, ends)]
 
     def _sample(self, file: int, local: int, row: dict[str, Any]) -> Sample:
         source = partial(self._source, file, local, tuple(row))

@@ -16,8 +16,8 @@ from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.base import Dataset, Indices, Opened, Sample, Source, locate
 from feedmill.formats.costs import LARGEST, bad_cost
 from feedmill.formats.energon.join import MISSING
+from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import Int64s, hash_words
-from feedmill.formats.spans import Spans
 from feedmill.samples.trusted import TrustedCode
 from feedmill.samples.types import sample_type
 from feedmill.samples.view import is_ours
@@ -66,12 +66,12 @@ class JoinedDataset(Dataset):
         rows = zip(indices, zip(*self._columns(indices), strict=True), strict=True)
         return [self._combined(int(number), labels, row) for number, row in rows]
 
-    def spans(self, indices: Indices) -> Sequence[Spans]:
+    def extents(self, indices: Indices) -> Sequence[Extents]:
         rows = self.rows[np.asarray(indices, np.int64)]
-        found: list[Spans] = []
+        found: list[Extents] = []
         for part, numbers in zip(self.parts, rows.T, strict=True):
             there = np.flatnonzero(numbers != MISSING)
-            found += [spans.of_samples(there) for spans in part.spans(numbers[there])]
+            found += [spans.of_samples(there) for spans in part.extents(numbers[there])]
         return found
 
     def locate(self, index: int) -> Source:

@@ -12,8 +12,8 @@ from feedmill.errors import FeedmillError
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
 from feedmill.formats.batches import Batch, Want
 from feedmill.formats.costs import Int64s
+from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import hash_words
-from feedmill.formats.spans import Spans
 
 
 class SelectedDataset(Dataset):
@@ -44,8 +44,8 @@ class SelectedDataset(Dataset):
     def read_batch(self, indices: Indices, want: Want) -> Batch | None:
         return self.dataset.read_batch(self._numbers(indices), want)
 
-    def spans(self, indices: Indices) -> Sequence[Spans]:
-        return self.dataset.spans(self._numbers(indices))
+    def extents(self, indices: Indices) -> Sequence[Extents]:
+        return self.dataset.extents(self._numbers(indices))
 
     def locate(self, index: int) -> Source:
         return self.dataset.locate(int(self.numbers[self._checked(index)]))

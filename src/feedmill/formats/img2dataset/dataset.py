@@ -29,10 +29,10 @@ from feedmill.formats.columns import ParquetFile, damaged, values
 from feedmill.formats.content import content_of_files
 from feedmill.formats.costs import bad_cost
 from feedmill.formats.energon.costs import MEDIA_COSTS, file_costs
+from feedmill.formats.extents import Extents
 from feedmill.formats.format import Wanted
 from feedmill.formats.img2dataset.mark import STATS
 from feedmill.formats.offsets import Int64s, hash_words
-from feedmill.formats.spans import Spans
 from feedmill.formats.tables.dataset import TableDataset, open_columns
 from feedmill.formats.tar.dataset import ShardTable, TarDataset
 from feedmill.formats.tar.index import plain_shards
@@ -218,7 +218,7 @@ class DownloadedFiles(Dataset):
         sizes = np.asarray([self._sizes[path] for path in paths], np.int64)
         return paths, sizes, np.cumsum([0, *(len(parts) for _, parts in self._samples)], dtype=np.int64)
 
-    def spans(self, indices: Indices) -> Sequence[Spans]:
+    def extents(self, indices: Indices) -> Sequence[Extents]:
         if self.store.is_local:
             return ()
         wanted = self._inside(indices)
@@ -226,7 +226,7 @@ class DownloadedFiles(Dataset):
         counts = starts[wanted + 1] - starts[wanted]
         sample = np.repeat(np.arange(len(wanted)), counts)
         file = np.arange(len(sample)) + np.repeat(starts[wanted] - np.cumsum(counts) + counts, counts)
-        return [Spans(self.store, paths, sample, file, np.zeros(len(file), np.int64), sizes[file])]
+        return [Extents(self.store, paths, sample, file, np.zeros(len(file), np.int64), sizes[file])]
 
     def _sample(self, index: int) -> Sample:
         key, parts = self._samples[index]

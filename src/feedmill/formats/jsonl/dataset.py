@@ -21,11 +21,11 @@ from feedmill.errors import DataError, NotFound
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key, number_of
 from feedmill.formats.content import content_word
 from feedmill.formats.cost_cache import digest_of, kept_costs
+from feedmill.formats.extents import Extents
 from feedmill.formats.format import Wanted
 from feedmill.formats.jsonl.costs import line_costs, numeric_fields
 from feedmill.formats.jsonl.splits import LineSplits, Pieces, read_splits, unfitting
 from feedmill.formats.offsets import Int64s, hash_words, load_offsets, read_records
-from feedmill.formats.spans import Spans
 from feedmill.kernels.jsonl.lines import index_lines
 from feedmill.storage import Store
 
@@ -172,13 +172,13 @@ class JsonlDataset(Dataset):
             raise IndexError(f"{self.url}: record outside 0..{len(self) - 1}")
         return wanted
 
-    def spans(self, indices: Indices) -> Sequence[Spans]:
+    def extents(self, indices: Indices) -> Sequence[Extents]:
         if self.store.is_local:
             return ()
         records = self._records(self._inside(indices))
         begins, ends = (np.asarray(self._offsets[at], np.int64) for at in (records, records + 1))
         file = np.zeros(len(records), np.int64)
-        return [Spans(self.store, [self.path], np.arange(len(records)), file, begins, ends)]
+        return [Extents(self.store, [self.path], np.arange(len(records)), file, begins, ends)]
 
     def _whole(self, record: int, line: bytes) -> bytes:
         """Return the line. Raises `DataError` if it is not one object, as it was when it was indexed."""

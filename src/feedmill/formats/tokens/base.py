@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset, Indices, Opened, Sample, Source, no_such_key, number_of
+from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import hash_words, read_records
-from feedmill.formats.spans import Spans
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
 
@@ -283,7 +283,7 @@ class TokenDataset(Dataset):
             for _ in ordered_map(lambda shard: shard.bounds, missing, workers=workers, in_flight=128):
                 pass
 
-    def spans(self, indices: Indices) -> Sequence[Spans]:
+    def extents(self, indices: Indices) -> Sequence[Extents]:
         if self.store.is_local:
             return ()
         shard, local = self._places(indices)
@@ -294,7 +294,7 @@ class TokenDataset(Dataset):
             rows = np.flatnonzero(shard == number)
             begins[rows], ends[rows] = self._offsets(number, *self._tokens_of(number, local[rows]))
         paths = [table.path for table in self.shards]
-        return [Spans(self.store, paths, np.arange(len(shard)), shard, begins, ends)]
+        return [Extents(self.store, paths, np.arange(len(shard)), shard, begins, ends)]
 
     def _tokens_of(self, number: int, local: Int64s) -> tuple[Int64s, Int64s]:
         """Return the first token of documents of a file, and the end of the last one, int64[n] both."""

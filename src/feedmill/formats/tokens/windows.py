@@ -24,8 +24,8 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key, number_of
 from feedmill.formats.batches import Batch, Columns, Want
+from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import hash_words
-from feedmill.formats.spans import Spans
 from feedmill.formats.tokens.base import Int64s, TokenDataset
 from feedmill.formats.tokens.gather import (
     Gather,
@@ -383,7 +383,7 @@ class WindowDataset(Dataset):
             for number, value in zip(numbers.tolist(), values, strict=True)
         ]
 
-    def spans(self, indices: Indices) -> Sequence[Spans]:
+    def extents(self, indices: Indices) -> Sequence[Extents]:
         store, shards = self.tokens.store, self.tokens.shards
         if store.is_local:
             return ()
@@ -403,7 +403,7 @@ class WindowDataset(Dataset):
             for column in zip(*((shard.offset, shard.dtype.itemsize) for shard in shards), strict=True)
         )
         paths = [shard.path for shard in shards]
-        return [Spans(store, paths, window, file, offset + low * size, offset + high * size)]
+        return [Extents(store, paths, window, file, offset + low * size, offset + high * size)]
 
     def before(self, index: int, most: int) -> npt.NDArray[Any]:
         """Return the tokens that a window's first document has before the window: the last `most` of them.

@@ -11,7 +11,7 @@ from feedmill.formats.offsets import Int64s
 from feedmill.storage import Store
 
 
-class Spans(NamedTuple):
+class Extents(NamedTuple):
     """Byte ranges of files of one store.
 
     Attributes:
@@ -29,6 +29,6 @@ class Spans(NamedTuple):
     begins: Int64s
     ends: Int64s
 
-    def of_samples(self, places: Int64s) -> Spans:
+    def of_samples(self, places: Int64s) -> Extents:
         """Return the same ranges for samples with other places: ``places[i]`` is that of sample i, int64[n]."""
         return self._replace(sample=np.asarray(places, np.int64)[self.sample])

@@ -1,4 +1,4 @@
-"""What `Dataset.spans` promises: the bytes that a read will ask a remote store for, known from the index alone."""
+"""What `Dataset.extents` promises: the bytes that a read will ask a remote store for, known from the index alone."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from feedmill.formats.base import Dataset
+from feedmill.formats.extents import Extents
 from feedmill.formats.jsonl.splits import LineSplits, Pieces, write_splits
 from feedmill.formats.npz.dataset import NpzDataset
-from feedmill.formats.spans import Spans
 from feedmill.formats.tokens.pbin import open_pbins, write_pbin
 from feedmill.formats.tokens.windows import WindowDataset
 from feedmill.samples.joined import JoinedDataset
@@ -70,7 +70,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Record
     return Recorder(monkeypatch)
 
 
-def covered(spans: Sequence[Spans], sample: int | None = None) -> Bytes:
+def covered(spans: Sequence[Extents], sample: int | None = None) -> Bytes:
     """All bytes of the ranges, or those that one sample is in need of."""
     found: Bytes = set()
     for each in spans:
@@ -84,10 +84,10 @@ def covered(spans: Sequence[Spans], sample: int | None = None) -> Bytes:
 def check(dataset: Dataset, indices: list[int], recorder: Recorder) -> None:
     """Check the promise of a dataset for samples that it reads after that."""
     wanted = np.asarray(indices, np.int64)
-    spans = dataset.spans(wanted)
+    spans = dataset.extents(wanted)
     recorder.read.clear()
-    again = dataset.spans(wanted)
-    alone = [covered(dataset.spans([index])) for index in indices]
+    again = dataset.extents(wanted)
+    alone = [covered(dataset.extents([index])) for index in indices]
     assert not recorder.read  # what they need of the index is kept
     expected = covered(spans)
     assert expected == covered(again)
@@ -108,26 +108,26 @@ def test_spans_are_what_is_read(kind: str, tmp_path: Path, recorder: Recorder) -
         check(opened(url, kind), indices, recorder)
     for wrong in (TOTAL, -1):
         with pytest.raises(IndexError):
-            opened(url, kind).spans([0, wrong])
+            opened(url, kind).extents([0, wrong])
 
 
 @pytest.mark.parametrize("kind", COPIED)
 def test_files_that_were_copied_have_none(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = opened(make(tmp_path, kind), kind)
     recorder = Recorder(monkeypatch)
-    assert dataset.spans([0, 1]) == () and len(dataset.read([0, 1])) == 2 and not recorder.read
+    assert dataset.extents([0, 1]) == () and len(dataset.read([0, 1])) == 2 and not recorder.read
 
 
 @pytest.mark.parametrize("kind", [*FORMATS, *TOKENS, *SOURCES])
 def test_local_datasets_have_none(kind: str, tmp_path: Path) -> None:
-    assert opened(make(tmp_path, kind), kind).spans([0, 1]) == ()
+    assert opened(make(tmp_path, kind), kind).extents([0, 1]) == ()
 
 
 @pytest.mark.parametrize("kind", ["mds-gz", "parquet", "lerobot-v3"])
 def test_what_is_cached_is_not_asked_for_again(kind: str, tmp_path: Path, recorder: Recorder) -> None:
     dataset = opened(make(tmp_path, kind), kind)
     dataset.read([0, 1])
-    assert not covered(dataset.spans([0, 1])) and covered(dataset.spans([TOTAL - 1]))
+    assert not covered(dataset.extents([0, 1])) and covered(dataset.extents([TOTAL - 1]))
     check(dataset, [0, TOTAL - 1, 1, TOTAL - 1], recorder)
 
 
@@ -148,7 +148,7 @@ def test_the_index_of_all_files_is_asked_for_at_once(
         return read(store, path, offset, length)
 
     monkeypatch.setattr(LocalStore, "read", waiting)
-    assert covered(dataset.spans(range(TOTAL)))
+    assert covered(dataset.extents(range(TOTAL)))
 
 
 def _npz(root: Path, save: Callable[..., None] = np.savez) -> Path:
@@ -197,10 +197,10 @@ def test_spans_of_an_object_store(kind: str, tmp_path: Path, s3_bucket: str, mon
     for file in (tmp_path / "data").rglob("*"):
         if file.is_file():
             remote.write_bytes(file.relative_to(tmp_path / "data").as_posix(), file.read_bytes())
-    theirs = covered(opened(s3_bucket + str(path).removeprefix(str(tmp_path / "data")), kind).spans([3, 1, 17]))
+    theirs = covered(opened(s3_bucket + str(path).removeprefix(str(tmp_path / "data")), kind).extents([3, 1, 17]))
     ours = opened(str(path), kind)
     Recorder(monkeypatch)
-    expected = covered(ours.spans([3, 1, 17]))
+    expected = covered(ours.extents([3, 1, 17]))
     assert {(name.removeprefix(str(tmp_path / "data")), at) for name, at in expected} == {
         (name.removeprefix(s3_bucket), at) for name, at in theirs
     }
@@ -250,7 +250,7 @@ def test_documents_of_no_tokens_are_not_asked_for(tmp_path: Path, recorder: Reco
     with write_pbin(LocalStore(tmp_path), "0.pbin", 2) as out:
         out.add(np.arange(5), np.array([2, 0, 3, 0]))
     dataset = opened(str(tmp_path / "0.pbin"), "pbin")
-    assert [len(covered(dataset.spans([n]))) for n in range(4)] == [4, 0, 6, 0]
+    assert [len(covered(dataset.extents([n]))) for n in range(4)] == [4, 0, 6, 0]
 
 
 def test_selected_samples(tmp_path: Path, recorder: Recorder) -> None:
@@ -258,7 +258,9 @@ def test_selected_samples(tmp_path: Path, recorder: Recorder) -> None:
     numbers = np.arange(1, TOTAL, 3)
     for indices in ([], [2, 2, 0], list(range(len(numbers)))):
         check(SelectedDataset(whole, numbers, "some"), indices, recorder)
-        assert covered(SelectedDataset(whole, numbers, "some").spans(indices)) == covered(whole.spans(numbers[indices]))
+        assert covered(SelectedDataset(whole, numbers, "some").extents(indices)) == covered(
+            whole.extents(numbers[indices])
+        )
 
 
 def test_joined_samples(tmp_path: Path, recorder: Recorder) -> None:
@@ -277,7 +279,7 @@ def _folder(root: Path, name: str) -> Path:
 def test_many_indices_are_not_looped_over(kind: str, tmp_path: Path, recorder: Recorder) -> None:
     dataset = opened(make(tmp_path, kind), kind)
     few, many = np.arange(TOTAL), np.arange(100 * TOTAL) % TOTAL
-    dataset.spans(few)
+    dataset.extents(few)
 
     def calls(indices: Any) -> int:
         seen = 0
@@ -288,7 +290,7 @@ def test_many_indices_are_not_looped_over(kind: str, tmp_path: Path, recorder: R
 
         sys.setprofile(count)
         try:
-            dataset.spans(indices)
+            dataset.extents(indices)
         finally:
             sys.setprofile(None)
         return seen
