@@ -143,8 +143,8 @@ class Walk(Iterator[Step]):
                 for each, need in zip(extents, needs, strict=True):
                     rows = (need >= first + low) & (need < first + high)
                     ranges = each.file[rows], each.begins[rows], each.ends[rows], need[rows]
-                    assert isinstance(each.store, RemoteStore)
-                    self._reader.want(each.store, each.paths, *ranges, self._hungry)
+                    if isinstance(each.store, RemoteStore):
+                        self._reader.want(each.store, each.paths, *ranges, self._hungry)
             self._hand_out(window[low:high])
             low = high
 
