@@ -92,6 +92,7 @@ def check(dataset: Dataset, indices: list[int], recorder: Recorder) -> None:
     expected = covered(extents)
     assert expected == covered(again)
     assert alone == [covered(extents, place) for place in range(len(indices))]
+    assert dataset.is_remote
     for each in extents:
         assert {column.dtype for column in each[2:]} == {np.dtype(np.int64)}
         assert len({len(column) for column in each[2:]}) == 1

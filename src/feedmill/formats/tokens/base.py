@@ -284,6 +284,13 @@ class TokenDataset(Dataset):
                 pass
 
     def extents(self, indices: Indices) -> Sequence[Extents]:
+        return self._extents(indices, None, None)
+
+    def extents_of_tokens(self, indices: Int64s, starts: Int64s, lengths: Int64s) -> Sequence[Extents]:
+        """Return the byte ranges that `read_tokens` will ask remote stores for; see `Dataset.extents`."""
+        return self._extents(indices, starts, lengths)
+
+    def _extents(self, indices: Indices, starts: Int64s | None, lengths: Int64s | None) -> Sequence[Extents]:
         if self.store.is_local:
             return ()
         shard, local = self._places(indices)
@@ -292,7 +299,10 @@ class TokenDataset(Dataset):
         begins, ends = np.empty_like(shard), np.empty_like(shard)
         for number in numbers:
             rows = np.flatnonzero(shard == number)
-            begins[rows], ends[rows] = self._offsets(number, *self._tokens_of(number, local[rows]))
+            first, stop = self._tokens_of(number, local[rows])
+            if starts is not None and lengths is not None:
+                first, stop = first + starts[rows], np.minimum(stop, first + starts[rows] + lengths[rows])
+            begins[rows], ends[rows] = self._offsets(number, first, stop)
         paths = [table.path for table in self.shards]
         return [Extents(self.store, paths, np.arange(len(shard)), shard, begins, ends)]
 

@@ -383,6 +383,10 @@ class WindowDataset(Dataset):
             for number, value in zip(numbers.tolist(), values, strict=True)
         ]
 
+    @property
+    def is_remote(self) -> bool:
+        return self.tokens.is_remote
+
     def extents(self, indices: Indices) -> Sequence[Extents]:
         store, shards = self.tokens.store, self.tokens.shards
         if store.is_local:
