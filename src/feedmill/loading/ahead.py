@@ -29,7 +29,6 @@ logger = logging.getLogger("feedmill")
 
 WINDOW = DEFAULT_BLOCK * DEFAULT_WINDOW
 """Positions of a window, for each source that is read from a remote store."""
-_FIRST = 256
 _MOST_SOURCES = 16
 _MOST_ON_DISK = 1 << 30
 """Bytes that are requested ahead at most where they go to a cache on disk."""
@@ -51,7 +50,7 @@ class Walk(Iterator[Step]):
         self._error: BaseException | None = None
         self._lock = threading.Condition()
         self._hungry = threading.Event()
-        self._walked = self._handed = self._done = 0
+        self._handed = self._done = 0
         self._closed = False
         self._thread = threading.Thread(target=self._walk, name="feedmill-walk", daemon=True)
         self._thread.start()
@@ -100,17 +99,14 @@ class Walk(Iterator[Step]):
             self._lock.notify_all()
 
     def _next_window(self) -> list[Step]:
-        """Return the steps of the next window: the first one, those up to position 256, then those of each window."""
+        """Return the steps of the next window; the first step is a window of its own."""
         window: list[Step] = []
         begin = None
         for step in self._steps:
             window.append(step)
             begin = step.first if begin is None else begin
-            if self._walked == 0 or step.end // self._positions > begin // self._positions:
+            if not self._handed or step.end // self._positions > begin // self._positions:
                 break
-            if self._walked == 1 and step.end - begin >= _FIRST:
-                break
-        self._walked += bool(window)
         return window
 
     def _request(self, window: list[Step]) -> None:

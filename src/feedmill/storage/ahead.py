@@ -91,39 +91,41 @@ class ReadAhead:
             return
         low, high, steps = low[fresh], high[fresh], steps[fresh]
         pages = None if self._paging is None else self._paging.open(store, keys)
-        if pages is not None:
-            low, high, steps = self._with_whole_objects(pages, low, high, steps)
-        requests = requests_for(low, high, fetcher().gap())
-        if requests.size > self.budget // 2 and pages is None:
-            requests = requests_for(low, high, 0)
-        if self._wait_for_room(requests.size, hungry):
-            self._add(store, keys, requests, steps, pages)
+        if pages is None:
+            requests = requests_for(low, high, fetcher().gap())
+            if requests.size > self.budget // 2:
+                requests = requests_for(low, high, 0)
+            rounds = [(requests, steps)]
+        else:
+            rounds = self._rounds(pages, low, high, steps)
+        for requests, of_ranges in rounds:
+            if self._wait_for_room(requests.size, hungry):
+                self._add(store, keys, requests, of_ranges, pages)
 
-    def _with_whole_objects(
+    def _rounds(
         self, pages: Sequence[Pages | None], low: Int64s, high: Int64s, steps: Int64s
-    ) -> tuple[Int64s, Int64s, Int64s]:
-        """Add the other bytes of those objects that are to be fetched whole, or of which all pages are present."""
+    ) -> list[tuple[Requests, Int64s]]:
+        """Return requests for ranges that go to the page cache, and then those for the rest of whole objects."""
         assert self._paging is not None
-        more = []
+        there: list[tuple[int, int, int]] = []
+        whole: list[tuple[int, int, int]] = []
+        asked = np.ones(len(low), np.bool_)
         numbers, firsts = np.unique(low >> OFFSET_BITS, return_index=True)
         for number, a, b in zip(numbers.tolist(), firsts.tolist(), [*firsts[1:].tolist(), len(low)], strict=True):
-            found, base = pages[number], number << OFFSET_BITS
+            found, base, last = pages[number], number << OFFSET_BITS, int(steps[a:b].max())
             if found is None or not found.size:
                 continue
             begins, ends = low[a:b] - base, high[a:b] - base
-            if found.trusted(int(begins[0]), min(int(ends.max()), found.size)):
-                cells = [(int(begins[0]), int(ends.max()))]  # one segment, whatever its size
-            elif self._paging.whole(begins, ends):
-                cells = [(at, min(at + TARGET, found.size)) for at in range(0, found.size, TARGET)]
-            else:
-                continue
-            need = [int(steps[a:b].min())] * len(cells)
-            more += [(base + x, base + y, step) for (x, y), step in zip(cells, need, strict=True)]
-        if not more:
-            return low, high, steps
-        columns = np.concatenate((np.stack((low, high, steps), 1), np.asarray(more, np.int64)))
-        columns = columns[np.argsort(columns[:, 0], kind="stable")]
-        return columns[:, 0].copy(), columns[:, 1].copy(), columns[:, 2].copy()
+            first, end = int(begins[0]), min(int(ends.max()), found.size)
+            if found.trusted(first, end):
+                there.append((base + first, base + end, last))
+                asked[a:b] = ends > end
+            elif self._paging.whole(begins, ends, len(low)):
+                whole += [(base + x, base + min(x + TARGET, found.size), last) for x in range(0, found.size, TARGET)]
+        rounds = [_alone(there)] if there else []
+        if asked.any():
+            rounds.append((requests_for(low[asked], high[asked], fetcher().gap()), steps[asked]))
+        return [*rounds, _alone(whole)] if whole else rounds
 
     def _extend(
         self, store: RemoteStore, keys: Sequence[str], low: Int64s, high: Int64s, steps: Int64s
@@ -200,6 +202,8 @@ class ReadAhead:
 
     def sent(self, segment: Segment, future: Future[Any]) -> None:
         """Count a request as in flight until it is answered."""
+        if future.done():  # nothing had to be requested; its callback would come back here, for each of thousands
+            return
         size = segment.size
         with self._lock:
             self._flying += 1
@@ -254,6 +258,12 @@ class ReadAhead:
             self._held = 0
             self._room.notify_all()
         _drop(segments)
+
+
+def _alone(ranges: Sequence[tuple[int, int, int]]) -> tuple[Requests, Int64s]:
+    """Return a request for each (begin, end, step)."""
+    begins, ends, steps = np.asarray(ranges, np.int64).T
+    return Requests(begins, ends, np.arange(len(ranges))), steps
 
 
 def _drop(segments: Sequence[Segment]) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,17 @@ class Store(ABC):
     @abstractmethod
     def stat(self, path: str) -> Entry:
         """Return the size and version of one file. Raises `NotFound`."""
+
+    def entries(self, paths: Sequence[str]) -> list[Entry | None]:
+        """Return size and version of files, None for missing ones. A remote store makes few requests, and keeps them
+        as if it had been told to `pin_files`."""
+        found: list[Entry | None] = []
+        for path in paths:
+            try:
+                found.append(self.stat(path))
+            except NotFound:
+                found.append(None)
+        return found
 
     @abstractmethod
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:

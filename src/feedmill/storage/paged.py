@@ -31,6 +31,7 @@ Unit = Literal["auto", "block", "shard"]
 _WAIT = 60.0
 """Seconds to wait for another process that is fetching pages; then they are requested here, too."""
 _TRIES = 3
+_FEW = 1024
 
 
 class PagedSegment(Segment):
@@ -144,7 +145,7 @@ class Paging:
         self._sizes: dict[tuple[str, str], int] = {}
 
     def open(self, store: RemoteStore, keys: Sequence[str]) -> list[Pages | None]:
-        """Return the pages of objects; None for those that do not exist. Raises what `RemoteStore.entries` does."""
+        """Return the pages of objects; None for those that do not exist. Raises what `Store.entries` does."""
         found: list[Pages | None] = []
         for key, entry in zip(keys, store.entries(keys), strict=True):
             if entry is None:
@@ -155,10 +156,18 @@ class Paging:
             found.append(self.cache.open(f"{store.url}/{key}", entry.version, entry.size))
         return found
 
-    def whole(self, begins: Int64s, ends: Int64s) -> bool:
-        """Return whether to fetch a whole object for ranges of it, int64[n] both, ascending."""
+    def whole(self, begins: Int64s, ends: Int64s, count: int) -> bool:
+        """Return whether to fetch a whole object for ranges of it.
+
+        Args:
+            begins, ends: int64[n], ascending.
+            count: ranges of all objects that are requested together. Those of a first batch, which is waited for, are
+                few, and whole objects would be in their way.
+        """
         if self.unit != "auto":
             return self.unit == "shard"
+        if count < _FEW:
+            return False
         with self._lock:
             if sum(self._sizes.values()) > self.cache.size * 0.9:
                 return False

@@ -340,7 +340,7 @@ class Pages:
         records["run"] = usage.token() if usage else 0
 
     def evict(self, pages: Int64s) -> int:
-        """Evict pages that are neither pinned nor being written; missing pages lose what a killed process wrote.
+        """Evict pages that are neither pinned nor being written.
 
         Args:
             pages: int64[n], numbers of pages in ascending order.
@@ -368,6 +368,19 @@ class Pages:
                 if not self._owner.holes:
                     return freed + self._empty()
         return freed
+
+    def sweep(self) -> None:
+        """Free what killed processes wrote of missing pages. Raises OSError if the file system refuses it."""
+        if not self._owner.holes:
+            return
+        for low in range(0, self.header.pages, _AT_ONCE):
+            with RangeLock(self._files.map) as lock:
+                for a, b in lock.take_parts(fcntl.F_WRLCK, WRITE, low, min(low + _AT_ONCE, self.header.pages)):
+                    # Under the lock: a page that another thread has put meanwhile stays.
+                    for c, d in runs(self._records["state"][a:b] != PRESENT):
+                        if not punch_hole(self.fd, (a + c) * PAGE, (d - c) * PAGE):
+                            self._owner.holes = False
+                            return
 
     def _empty(self) -> int:
         """Evict all pages by truncating the file, where holes are unsupported; nothing if one of them is in use."""

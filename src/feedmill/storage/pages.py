@@ -257,7 +257,7 @@ class PageCache:
             if item.allocated > size + len(present) * 4096 + _SLACK and self.holes:
                 pages = self._existing(item)
                 if pages is not None:
-                    pages.evict(np.flatnonzero(pages.snapshot()["state"] != PRESENT))
+                    pages.sweep()
         self.usage.correct(total, seen)
 
     def _objects(self, *, sweep: bool = False) -> Iterator[_Object]:

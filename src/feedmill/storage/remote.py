@@ -35,6 +35,8 @@ _PART = 8 << 20  # of a multipart upload
 _MOST_PARTS = 10_000  # S3 takes no more
 
 _EMPTY = memoryview(b"")
+_FEW = 4
+"""Objects whose entries are requested one by one; those of more are listed."""
 
 _process = {"requested": False, "forked": False}
 _answered: set[str] = set()
@@ -159,17 +161,36 @@ class RemoteStore(Store):
         with self._asking(path):
             return _entry(path, obstore.head(self.client, key))
 
-    def entries(self, keys: Sequence[str]) -> list[Entry | None]:
-        """Return size and version of objects, None for missing ones, and pin these versions.
-
-        The first call for an object makes a request; all requests of a call are made at once.
-        """
+    def entries(self, paths: Sequence[str]) -> list[Entry | None]:
         self.pin_files()
-        unknown = [key for key in keys if key not in self._entries]
-        futures = [fetcher().run(0, self._find, key) for key in unknown]
-        for key, future in zip(unknown, futures, strict=True):
+        keys = [self.key(path) for path in paths]
+        missing = [key for key in dict.fromkeys(keys) if key not in self._entries]
+        if len(missing) > _FEW and not self.url.startswith("http"):
+            self._list_entries(missing)
+            missing = [key for key in missing if key not in self._entries]
+        futures = [fetcher().run(0, self._find, key) for key in missing]
+        for key, future in zip(missing, futures, strict=True):
             self._entries[key] = future.result()
         return [self._entries[key] for key in keys]
+
+    def _list_entries(self, keys: Sequence[str]) -> None:
+        """Note the entries of objects in one folder from listings, as long as these find enough of them."""
+        import obstore
+
+        folder = os.path.commonpath(keys) if len(keys) > 1 else keys[0].rpartition("/")[0]
+        wanted = set(keys)
+        with self._asking(folder):
+            for page in obstore.list(self.client, prefix=folder or None, chunk_size=1000):
+                found = [_entry(meta["path"], meta) for meta in page if meta["path"] in wanted]
+                self._entries.update((entry.path, entry) for entry in found)
+                wanted.difference_update(entry.path for entry in found)
+                if len(found) <= _FEW or not wanted:
+                    break
+        assert self._versions is not None
+        for key in keys:
+            entry = self._entries.get(key)
+            if entry is not None:
+                self._versions.setdefault(key, entry.version)
 
     def _find(self, key: str) -> Entry | None:
         try:
@@ -214,9 +235,8 @@ class RemoteStore(Store):
     def _fill_from_disk(self, files: Sequence[Ranges], buffer: memoryview) -> bool:
         found = []
         for path, offsets, lengths in files:
-            key = self.key(path)
-            for offset, length in zip(offsets, lengths, strict=True):
-                segment = self.held.find(key, offset, offset + length)
+            segments = self.held.find(self.key(path), offsets, lengths)
+            for segment, offset, length in zip(segments, offsets, lengths, strict=True):
                 if segment is None or not segment.paged:
                     return False
                 found.append((segment, offset, offset + length))
@@ -227,19 +247,21 @@ class RemoteStore(Store):
     def _views(self, files: Sequence[Ranges]) -> list[list[memoryview]]:
         """Return the bytes of ranges: those that were read ahead, and the others with requests of their own."""
         found: list[list[memoryview]] = [[_EMPTY] * len(offsets) for _, offsets, _ in files]
-        ahead: list[tuple[int, int, int, int, Segment]] = []
+        waiting: list[tuple[int, int, int, int, Segment]] = []
         missing: list[list[int]] = [[] for _ in files]
         for number, (path, offsets, lengths) in enumerate(files):
-            key = self.key(path)
-            for place, (offset, length) in enumerate(zip(offsets, lengths, strict=True)):
-                segment = self.held.find(key, offset, offset + length) if length > 0 else None
+            for place, segment in enumerate(self.held.find(self.key(path), offsets, lengths)):
                 if segment is None:
                     missing[number].append(place)
+                    continue
+                begin, end = offsets[place], offsets[place] + lengths[place]
+                if segment.data is None:
+                    waiting.append((number, place, begin, end, segment))
                 else:
-                    ahead.append((number, place, offset, offset + length, segment))
-        for *_, segment in ahead:
+                    found[number][place] = segment.data[begin - segment.begin : end - segment.begin]
+        for *_, segment in waiting:
             segment.start()
-        for number, place, begin, end, segment in ahead:
+        for number, place, begin, end, segment in waiting:
             view = segment.view(begin, end)
             if view is None:
                 missing[number].append(place)

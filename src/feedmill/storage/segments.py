@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any
 
@@ -21,16 +22,18 @@ class Segment:
         store, key: the object.
         begin, end: its byte range.
         last: the number of the last step that needs it.
+        data: its bytes, once somebody has waited for them and they are in memory.
     """
 
     paged = False
     """Whether its bytes may lie in the page cache."""
 
-    __slots__ = ("_dropped", "_future", "_lock", "begin", "end", "key", "last", "owner", "store")
+    __slots__ = ("_dropped", "_future", "_lock", "begin", "data", "end", "key", "last", "owner", "store")
 
     def __init__(self, owner: ReadAhead, store: RemoteStore, key: str, begin: int, end: int, last: int) -> None:
         self.owner, self.store, self.key = owner, store, key
         self.begin, self.end, self.last = begin, end, last
+        self.data: memoryview | None = None
         self._future: Future[Any] | None = None
         self._dropped = False
         self._lock = threading.Lock()
@@ -45,7 +48,11 @@ class Segment:
         with self._lock:
             if self._future is not None:
                 return False
-            self._future = self._submit()
+            try:
+                self._future = self._submit()
+            except RuntimeError:  # the interpreter is about to exit
+                self._future = Future()
+                self._future.cancel()
         self.owner.sent(self, self._future)
         return True
 
@@ -71,7 +78,8 @@ class Segment:
     def _part(self, data: Any, begin: int, end: int) -> memoryview | None:
         if isinstance(data, Exception) or len(data) != self.size:  # or shorter than the index says
             return None
-        return memoryview(data)[begin - self.begin : end - self.begin]
+        self.data = memoryview(data)
+        return self.data[begin - self.begin : end - self.begin]
 
     def cancel(self) -> None:
         """Drop a request that is not in flight yet; one that fails is not made again."""
@@ -93,6 +101,16 @@ class _File:
         self.begins: list[int] = []
         self.segments: list[Segment] = []
         self.longest = 0
+
+    def find(self, begin: int, end: int) -> Segment | None:
+        """Return a segment that has a whole byte range that is not empty, or None."""
+        begins = self.begins
+        for at in range(bisect_right(begins, begin) - 1, -1, -1):
+            if self.segments[at].end >= end:
+                return self.segments[at] if end > begin else None
+            if begins[at] + self.longest < end:
+                return None
+        return None
 
 
 class Held:
@@ -120,19 +138,13 @@ class Held:
             if not file.begins:
                 self._files.pop(segment.key, None)
 
-    def find(self, key: str, begin: int, end: int) -> Segment | None:
-        """Return a segment that has a whole byte range, or None."""
+    def find(self, key: str, offsets: Sequence[int], lengths: Sequence[int]) -> list[Segment | None]:
+        """Return for each range of an object a segment that has all of it, or None; always None for empty ranges."""
         with self._lock:
             file = self._files.get(key)
             if file is None:
-                return None
-            begins = file.begins
-            for at in range(bisect_right(begins, begin) - 1, -1, -1):
-                if file.segments[at].end >= end:
-                    return file.segments[at]
-                if begins[at] + file.longest < end:
-                    return None
-        return None
+                return [None] * len(offsets)
+            return [file.find(offset, offset + n) for offset, n in zip(offsets, lengths, strict=True)]
 
     def of(self, key: str, owner: ReadAhead) -> list[Segment]:
         """Return the segments of an object that a reader asked for, by offset."""
