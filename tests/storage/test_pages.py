@@ -359,3 +359,15 @@ def test_it_behaves_as_a_dictionary_of_pages(steps: list[tuple[str, int, int, in
         assert cache.usage is not None
         assert cache.usage.bytes == sum(entry.present for entry in cache.list()) <= 8 * PAGE
     cache.close()
+
+
+def test_sweeping_frees_what_a_killed_process_wrote_and_keeps_pages_that_were_put_meanwhile(tmp_path: Path) -> None:
+    """The pages to free were chosen from a copy of the map, and some had been put when it came to them."""
+    cache = PageCache(tmp_path / "c", 64 * PAGE)
+    pages = cache.open("s3://bucket/a", "1", 8 * PAGE)
+    os.pwrite(pages.fd, bytes(PAGE), 5 * PAGE)  # as a process that was killed before it set the state
+    put = pages.put(0, b"x" * PAGE)
+    pages.sweep()
+    assert put and pages.read(0, PAGE) == b"x" * PAGE and pages.missing(0, 8 * PAGE) == [(PAGE, 8 * PAGE)]
+    assert os.fstat(pages.fd).st_blocks * 512 < 2 * PAGE
+    cache.close()

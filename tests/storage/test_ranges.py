@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import subprocess
 import sys
@@ -16,53 +15,63 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from feedmill.errors import FeedmillError
-from feedmill.storage.ranges import LARGEST, Fetcher, merge
+from feedmill.storage.fetch import Fetcher
+from feedmill.storage.lanes import Lanes
+from feedmill.storage.ranges import LARGEST, TARGET, merged
 from feedmill.storage.remote import RemoteStore
 
 KIB, MIB = 1 << 10, 1 << 20
 
 
-def test_neighbors_are_fetched_together() -> None:
-    spans, places = merge("f", [0, 100, 3 * MIB, 50, 0], [10, 10, 5, 100, 0])
-    assert spans == [(0, 150), (3 * MIB, 3 * MIB + 5)]
-    assert places == [(0, 0), (0, 100), (1, 0), (0, 50), (0, 0)]
+def merge(offsets: list[int], lengths: list[int], gap: int = 256 * KIB) -> list[tuple[int, int]]:
+    """The requests for ranges of one file."""
+    ranges = [(0, offset, length) for offset, length in zip(offsets, lengths, strict=True)]
+    return [(begin, end) for _, begin, end in merged(["f"], ranges, gap)[0]]
+
+
+def test_neighbors_are_fetched_together_but_not_those_of_another_file() -> None:
+    ranges = [(0, 0, 10), (0, 100, 10), (0, 3 * MIB, 5), (0, 50, 100), (0, 0, 0), (1, 5, 5)]
+    requests, places = merged(["f", "g"], ranges, 256 * KIB)
+    assert requests == [(0, 0, 150), (0, 3 * MIB, 3 * MIB + 5), (1, 5, 10)]
+    assert places == [(0, 0), (0, 100), (1, 0), (0, 50), (0, 0), (2, 0)]
+    assert merged(["f"], [(0, 7, 0)], 0) == ([], [(0, 0)]) and merged(["f"], [(0, 7, 2)], 0) == ([(0, 7, 9)], [(0, 0)])
 
 
 def test_long_runs_are_fetched_in_parallel() -> None:
-    spans, _ = merge("f", [i * MIB for i in range(64)], [MIB] * 64)
-    assert spans == [(at, at + LARGEST) for at in range(0, 64 * MIB, LARGEST)]
+    spans = merge([i * MIB for i in range(64)], [MIB] * 64)
+    assert spans == [(at, at + TARGET) for at in range(0, 64 * MIB, TARGET)]
+    assert merge([i * MIB for i in range(8)], [MIB] * 8) == [(0, LARGEST)]
 
 
 def test_scattered_samples_do_not_fetch_what_lies_between_them() -> None:
     """Sixty-four samples of 15 KB out of 61 MB were fetched with most of the 61 MB."""
     offsets = [i * 950 * KIB for i in range(64)]
-    assert len(merge("f", offsets, [15 * KIB] * 64, MIB)[0]) == 64
+    assert len(merge(offsets, [15 * KIB] * 64, MIB)) == 64
     near = [i * 45 * KIB for i in range(64)]
-    assert len(merge("f", near, [15 * KIB] * 64, MIB)[0]) == 1  # gaps of 30 KiB cost less than requests
+    assert len(merge(near, [15 * KIB] * 64, MIB)) == 1  # gaps of 30 KiB cost less than requests
     mixed = [0, 300 * KIB, 500 * KIB, 5 * MIB]
-    assert merge("f", mixed, [200 * KIB, 100 * KIB, 200 * KIB, KIB], MIB)[0] == [
-        (0, 700 * KIB),
-        (5 * MIB, 5 * MIB + KIB),
-    ]
+    assert merge(mixed, [200 * KIB, 100 * KIB, 200 * KIB, KIB], MIB) == [(0, 700 * KIB), (5 * MIB, 5 * MIB + KIB)]
 
 
-RANGES = st.lists(st.tuples(st.integers(0, 40 * MIB), st.integers(0, 3 * MIB)), max_size=40)
+RANGES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40 * MIB), st.integers(0, 3 * MIB)), max_size=60)
 
 
 @given(RANGES, st.integers(0, 2 * MIB))
-def test_requests_cover_each_range_once(ranges: list[tuple[int, int]], gap: int) -> None:
-    spans, places = merge("f", [o for o, _ in ranges], [n for _, n in ranges], gap)
-    for (offset, length), (number, start) in zip(ranges, places, strict=True):
+def test_each_range_lies_in_one_request_and_little_else_is_fetched(ranges: list[Any], gap: int) -> None:
+    requests, places = merged(["a", "b", "c"], ranges, gap)
+    for (file, offset, length), (number, start) in zip(ranges, places, strict=True):
         if length:
-            begin, end = spans[number]
-            assert begin + start == offset and offset + length <= end
-    assert spans == sorted(spans) and all(a[0] < b[0] for a, b in itertools.pairwise(spans))
+            owner, begin, end = requests[number]
+            assert owner == file and begin + start == offset and offset + length <= end
+    assert requests == sorted(requests)
+    wanted = sum(length for *_, length in ranges)
+    assert sum(end - begin for _, begin, end in requests) <= wanted + wanted // 4 + len(ranges) * 32 * KIB
 
 
-@pytest.mark.parametrize("bad", [(-1, 5), (5, -1), (1 << 62, 1 << 62)])
+@pytest.mark.parametrize("bad", [(-1, 5), (5, -1), (1 << 62, 1 << 62), (1 << 44, 1)])
 def test_ranges_that_no_file_has(bad: tuple[int, int]) -> None:
-    with pytest.raises(FeedmillError):
-        merge("f", [0, bad[0]], [1, bad[1]])
+    with pytest.raises(FeedmillError, match="invalid range"):
+        merged(["f"], [(0, 0, 1), (0, *bad)], 0)
 
 
 class Slow(BaseHTTPRequestHandler):
@@ -133,9 +142,9 @@ def test_a_program_that_ends_right_after_its_answers_ends_quietly() -> None:
 
 
 def test_the_gap_grows_with_latency_and_rate() -> None:
-    fetcher = Fetcher()
+    fetcher, lanes = Fetcher(), Lanes()
     at_first = fetcher.gap()
     for _ in range(200):
-        fetcher._measure(16 * KIB, 0.08)
-        fetcher._measure(8 * MIB, 0.08 + 8 * MIB / 2e9)
+        fetcher._measure(lanes.small, 16 * KIB, 0.08)
+        fetcher._measure(lanes.large, 8 * MIB, 0.08 + 8 * MIB / 2e9)
     assert at_first < fetcher.gap() <= MIB

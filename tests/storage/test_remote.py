@@ -287,6 +287,9 @@ def test_the_times_are_those_of_the_docs():
     assert options._PATIENCE["retry_timeout"] == timedelta(minutes=3) and "for three minutes" in page
     assert options._CLIENT == {"connect_timeout": "10s", "read_timeout": "60s", "timeout": "6h"}
     assert "gives no byte for a minute" in page and "six hours" in page
+    ranges = {"connect_timeout": "5s", "read_timeout": "10s", "timeout": "10m", "http1_only": True}
+    assert ranges == options._READING
+    assert "connecting | 5 s | 10 s" in page and "arrives | 10 s |" in page and "request | 10 min |" in page
     assert options._HASTE["max_retries"] == 10 and "tried ten times" in page
 
 

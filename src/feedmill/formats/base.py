@@ -21,6 +21,7 @@ import numpy.typing as npt
 from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.batches import Batch, Fields, Want
 from feedmill.formats.costs import checked_costs
+from feedmill.formats.extents import Extents
 
 Decode = Callable[[str, bytes], Any]
 """(part name, bytes) -> value. Pure; called from several threads at once."""
@@ -301,6 +302,22 @@ class Dataset(ABC):
 
         Raises `DataError` if the bytes do not match the index.
         """
+
+    @property
+    def is_remote(self) -> bool:
+        """Return whether samples are read from a store that is not local."""
+        store = getattr(self, "store", None)
+        return store is not None and not store.is_local
+
+    def extents(self, indices: Indices) -> Sequence[Extents]:  # noqa: ARG002
+        """Return the byte ranges that reading samples will ask remote stores for; a hint for reading ahead.
+
+        Only the index is read. Empty if all files are local, or if the format cannot tell.
+
+        Args:
+            indices: int64[n] in ``[0, len)``.
+        """
+        return ()
 
     @abstractmethod
     def locate(self, index: int) -> Source:

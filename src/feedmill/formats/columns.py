@@ -10,7 +10,6 @@ import io
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from feedmill.storage.cache import cached_copy
 from feedmill.storage.window import Window
 
 _ARROW_MAGIC = b"ARROW1"
+_BUFFER, _PIECE = 1 << 20, 8 << 20
 _MAPPED = 4096
 """Size in bytes that a mapped block counts in a cache: its pages belong to the operating system."""
 
@@ -99,11 +99,38 @@ class ColumnFile(ABC):
         """Return a block as `pyarrow.Table` or `RecordBatch`, and its size in bytes. Raises `DataError`."""
 
 
+class _Group(Window):
+    """A stored file of which one range is in memory, fetched as several requests at once; the rest is read on demand.
+
+    Args:
+        begin, end: the range.
+        length: bytes of the file.
+    """
+
+    def __init__(self, store: Store, path: str, begin: int, end: int, length: int) -> None:
+        super().__init__(store, path, 0, length)
+        starts = range(begin, end, _PIECE)
+        self._begin = begin
+        self._pieces = store.read_ranges(path, starts, [min(_PIECE, end - start) for start in starts])
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the buffer, or as much of it as is in one piece. Raises what `Store.read` does."""
+        number, at = divmod(self._at - self._begin, _PIECE)
+        if not 0 <= number < len(self._pieces) or at >= len(self._pieces[number]):
+            return super().readinto(buffer)
+        view = memoryview(buffer).cast("B")
+        found = memoryview(self._pieces[number])[at : at + len(view)]
+        view[: len(found)] = found
+        self._at += len(found)
+        return len(found)
+
+
 class ParquetFile(ColumnFile):
     """A Parquet file. Remote files are read by ranges; a row group is always read as a whole."""
 
     def __init__(self, store: Store, path: str) -> None:
         self.store, self.path = store, path
+        self._extents: Int64s | None = None
         pyarrow = load_pyarrow()
         with self._source() as source:
             try:
@@ -129,30 +156,43 @@ class ParquetFile(ColumnFile):
         length = min(int.from_bytes(tail[:4], "little"), size - 8)
         return self.store.read(self.path, size - 8 - length, length)
 
-    @cached_property
+    @property
     def extents(self) -> Int64s:
         """Return the offset and length of each row group in bytes, int64[row groups, 2]. Raises `DataError`."""
-        try:
-            return parquet_footer.extents(self._footer())
-        except ValueError as error:
-            raise damaged(self.store.locate(self.path), error) from None
+        if self._extents is None:  # cached_property would keep other files waiting: it locks those of all objects
+            try:
+                self._extents = parquet_footer.extents(self._footer())
+            except ValueError as error:
+                raise damaged(self.store.locate(self.path), error) from None
+        return self._extents
 
     @contextmanager
-    def _source(self) -> Iterator[Any]:
+    def _source(self, block: int | None = None) -> Iterator[Any]:
+        """Open the file; if it is remote, with all of one block in memory."""
         if self.store.is_local:
             with self.store.local_copy(self.path) as local:
                 yield str(local)  # no Python file object: a thread may still read when the interpreter exits
         else:
-            yield io.BufferedReader(Window(self.store, self.path, 0, self.store.stat(self.path).size), 1 << 20)
+            yield io.BufferedReader(self._window(block), _BUFFER)
+
+    def _window(self, block: int | None) -> Window:
+        size = self.store.stat(self.path).size
+        begin, length = (0, -1) if block is None else self.extents[block].tolist()
+        if begin < 0 or length < 0 or begin + length > size:  # pyarrow says what is wrong with the footer
+            return Window(self.store, self.path, 0, size)
+        return _Group(self.store, self.path, begin, begin + length, size)
 
     def read(self, block: int, columns: Sequence[str] | None = None) -> tuple[Any, int]:
         pyarrow = load_pyarrow()
         import pyarrow.parquet as pq
 
         try:
-            with self._source() as source:
+            with self._source(block if columns is None else None) as source:
                 file = pq.ParquetFile(
-                    source, metadata=self._metadata, page_checksum_verification=True, pre_buffer=not self.store.is_local
+                    source,
+                    metadata=self._metadata,
+                    page_checksum_verification=True,
+                    pre_buffer=not self.store.is_local and columns is not None,
                 )
                 table = file.read_row_group(block, columns=None if columns is None else list(columns))
         except (pyarrow.ArrowException, OSError) as error:

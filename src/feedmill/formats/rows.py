@@ -27,6 +27,7 @@ import numpy as np
 from feedmill.errors import FeedmillError, TrustError
 from feedmill.formats.base import Dataset, Decode, Indices, Sample, Source, locate, no_such_key, number_of
 from feedmill.formats.content import content_of_files
+from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.storage import Store
 
@@ -207,22 +208,51 @@ class RowsDataset(Dataset):
         """Return the key of a row: its number in the dataset, unless the format has a better one."""
         return str(int(self._starts[file]) + local)
 
-    def read_raw(self, indices: Indices) -> list[Sample]:
+    def _load(self, files: Sequence[int]) -> None:
+        """Load what the index of files has about their rows at once, where each is a request to a remote store."""
+
+    def _ranges(self, file: int, local: Int64s) -> tuple[Int64s, Int64s, Int64s] | None:  # noqa: ARG002
+        """Return the byte ranges of a file that `_rows` will read, whose index has been loaded; None if unknown.
+
+        Returns:
+            int64[m] each: which one of `local` the range is for, its begin, and its end.
+        """
+        return None
+
+    def _by_file(self, indices: Indices) -> list[tuple[int, Int64s, Int64s]]:
+        """Return for each file its number, and int64[n] positions in `indices` and row numbers in the file."""
         wanted = np.asarray(indices, np.int64)
         if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
             bad = int(wanted[(wanted < 0) | (wanted >= len(self))][0])
             raise IndexError(f"{self.url}: sample {bad} of {len(self)}")
         file = np.searchsorted(self._ends, wanted, side="right")
-        out: list[Sample] = [None] * len(wanted)  # type: ignore[list-item]
         order = np.argsort(file, kind="stable")
-        for places in np.split(order, np.flatnonzero(np.diff(file[order])) + 1):
-            if not len(places):
-                continue
-            number = int(file[places[0]])
-            local = wanted[places] - self._starts[number]
+        groups = np.split(order, np.flatnonzero(np.diff(file[order])) + 1) if len(order) else []
+        numbers = [int(file[places[0]]) for places in groups]
+        return [(n, places, wanted[places] - self._starts[n]) for n, places in zip(numbers, groups, strict=True)]
+
+    def read_raw(self, indices: Indices) -> list[Sample]:
+        groups = self._by_file(indices)
+        out: list[Sample] = [None] * sum(len(places) for _, places, _ in groups)  # type: ignore[list-item]
+        for number, places, local in groups:
             for place, at, row in zip(places.tolist(), local.tolist(), self._rows(number, local), strict=True):
                 out[place] = self._sample(number, at, row)
         return out
+
+    def extents(self, indices: Indices) -> Sequence[Extents]:
+        if self.store.is_local:
+            return ()
+        groups = self._by_file(indices)
+        self._load([number for number, _, _ in groups])
+        pieces = [(np.zeros(0, np.int64),) * 4]
+        for number, places, local in groups:
+            found = self._ranges(number, local)
+            if found is None:
+                return ()
+            which, begins, ends = found
+            pieces.append((places[which], np.full(len(which), number, np.int64), begins, ends))
+        sample, file, begins, ends = (np.concatenate(column) for column in zip(*pieces, strict=True))
+        return [Extents(self.store, self.files, sample, file, begins, ends)]
 
     def _sample(self, file: int, local: int, row: dict[str, Any]) -> Sample:
         source = partial(self._source, file, local, tuple(row))
@@ -294,6 +324,9 @@ class BlockCache:
         self._making: dict[Hashable, threading.Lock] = {}
         self._bytes = 0
         self._lock = threading.Lock()
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._blocks
 
     def get(self, key: Hashable, make: Callable[[], tuple[Any, int]]) -> Any:
         """Return the block of this key. If it is not cached, `make` returns it and its size in bytes."""

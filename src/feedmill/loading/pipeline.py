@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
-from contextlib import closing
+from collections.abc import Generator, Iterator
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from feedmill.loading.batches import BatchMaker
+from feedmill.loading.ahead import walk
+from feedmill.loading.batches import BatchMaker, Made
 from feedmill.loading.collate import to_torch
 from feedmill.loading.failures import Tally
 from feedmill.loading.groups import Given, GroupMaker, batches_of
@@ -18,7 +19,7 @@ from feedmill.loading.progress import Progress
 from feedmill.loading.transfer import Transfer
 from feedmill.loading.workers import Workers, make_ahead
 from feedmill.planning.dealing.dealer import dealer_of
-from feedmill.planning.dealing.grid import Grid
+from feedmill.planning.dealing.grid import Grid, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +42,21 @@ class Pipeline:
         given = self._steps(progress) if progress.cursor is None else self._packs(progress)
         return given if self.transfer is None else self.transfer.ahead(given)
 
+    def _made(self, steps: Iterator[Step], progress: Progress) -> Generator[Made, None, None]:
+        """Make the batches of steps in order; what they need of remote stores is read ahead."""
+        walked = None if self.workers.processes else walk(steps, progress.plan, progress.grid.world_size)
+        made_ahead = make_ahead(self.make, walked or steps, self.workers, self.prefetch)
+        with closing(walked) if walked else nullcontext(), closing(made_ahead) as ahead:
+            for made in ahead:
+                if walked:
+                    walked.done()
+                yield made
+                del made
+
     def _steps(self, progress: Progress) -> Generator[Given, None, None]:
         """Batches of the grid."""
         steps = dealer_of(progress.plan, progress.grid, progress.layout.dealing).batches(progress.consumed)
-        with closing(make_ahead(self.make, steps, self.workers, self.prefetch)) as ahead:
+        with closing(self._made(steps, progress)) as ahead:
             for made in ahead:
                 given = Given(made.batch, made.step.end, [made], labels=made.labels)
                 made.batch = None
@@ -58,7 +70,7 @@ class Pipeline:
         assert cursor is not None and isinstance(make, GroupMaker) and isinstance(grid, Grid)
         steps = (cursor.step(first) for _, first, _ in cursor.windows())
         together = make.batch if make.packs else None
-        with closing(make_ahead(make, steps, self.workers, self.prefetch)) as ahead:
+        with closing(self._made(steps, progress)) as ahead:
             keep = grid.remainder != "drop"
             yield from batches_of(cursor.windows(), ahead, together, grid.batch_size, keep_last=keep)
 

@@ -26,8 +26,10 @@ from feedmill.planning.tree import Tree, render
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset, Source
     from feedmill.formats.batches import Batch, Want
+    from feedmill.formats.extents import Extents
     from feedmill.planning.dealing.dealer import Dealing
     from feedmill.planning.packing.spans import LocatedSpans
+    from feedmill.storage.datacache import DataCache
 
 IntArray = npt.NDArray[np.int64]
 
@@ -44,6 +46,7 @@ class Plan:
     Attributes:
         dealing: how the positions of a global batch are dealt to ranks, if the recipe specifies it. It does not change
             the contents of any global batch, so it is not part of the fingerprint.
+        cache: where remote data is kept on this machine, if the recipe specifies it; None: as in the environment.
 
     Raises:
         ConfigError: leaves and sources do not match, or a source is repeated more often than its limit allows.
@@ -69,6 +72,7 @@ class Plan:
         self.seed = seed
         self._length = bounds.longest(node)
         self.dealing: Dealing | None = None
+        self.cache: DataCache | None = None
         self.again: Callable[[], Plan] | None = None
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
@@ -202,6 +206,25 @@ class Plan:
         """
         return read_batch(self.sources, self._located(positions, located), want)
 
+    @property
+    def is_remote(self) -> bool:
+        """Return whether a source reads its samples from a remote store."""
+        return any(source.is_remote for source in self.sources)
+
+    def extents(self, positions: npt.ArrayLike, located: Located | None = None) -> list[Extents]:
+        """Return the byte ranges that `read` will ask remote stores for; see `Dataset.extents`.
+
+        Args:
+            positions: int64[n].
+            located: as for `read`.
+        """
+        located = self._located(positions, located)
+        found: list[Extents] = []
+        for rows in _runs(np.argsort(located.source, kind="stable"), located.source):
+            source = self.sources[located.source[rows[0]]]
+            found += [extents.of_samples(rows) for extents in source.extents(located.index[rows])]
+        return found
+
     def locate_sample(self, source: int, index: int) -> Source:
         """Return where a sample of a source is stored."""
         return self.sources[source].locate(index)
@@ -276,7 +299,7 @@ class Plan:
             ConfigError: a range is empty or outside the plan, or no position would remain.
         """
         plan = Plan(Skip(self.node, ranges, said), self.sources, self.names, self.seed)
-        plan.dealing = self.dealing
+        plan.dealing, plan.cache = self.dealing, self.cache
         return plan
 
     def explain_change(self, old: Mapping[str, str]) -> list[str]:

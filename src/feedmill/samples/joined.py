@@ -16,6 +16,7 @@ from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.base import Dataset, Indices, Opened, Sample, Source, locate
 from feedmill.formats.costs import LARGEST, bad_cost
 from feedmill.formats.energon.join import MISSING
+from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.samples.trusted import TrustedCode
 from feedmill.samples.types import sample_type
@@ -65,6 +66,18 @@ class JoinedDataset(Dataset):
         labels = self.names or [str(number) for number in range(len(self.parts))]
         rows = zip(indices, zip(*self._columns(indices), strict=True), strict=True)
         return [self._combined(int(number), labels, row) for number, row in rows]
+
+    @property
+    def is_remote(self) -> bool:
+        return any(part.is_remote for part in self.parts)
+
+    def extents(self, indices: Indices) -> Sequence[Extents]:
+        rows = self.rows[np.asarray(indices, np.int64)]
+        found: list[Extents] = []
+        for part, numbers in zip(self.parts, rows.T, strict=True):
+            there = np.flatnonzero(numbers != MISSING)
+            found += [extents.of_samples(there) for extents in part.extents(numbers[there])]
+        return found
 
     def locate(self, index: int) -> Source:
         """Return the source of the first dataset's sample."""

@@ -12,6 +12,7 @@ from feedmill.errors import FeedmillError
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
 from feedmill.formats.batches import Batch, Want
 from feedmill.formats.costs import Int64s
+from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import hash_words
 
 
@@ -42,6 +43,13 @@ class SelectedDataset(Dataset):
 
     def read_batch(self, indices: Indices, want: Want) -> Batch | None:
         return self.dataset.read_batch(self._numbers(indices), want)
+
+    @property
+    def is_remote(self) -> bool:
+        return self.dataset.is_remote
+
+    def extents(self, indices: Indices) -> Sequence[Extents]:
+        return self.dataset.extents(self._numbers(indices))
 
     def locate(self, index: int) -> Source:
         return self.dataset.locate(int(self.numbers[self._checked(index)]))

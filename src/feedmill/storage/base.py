@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,17 @@ class Store(ABC):
     def stat(self, path: str) -> Entry:
         """Return the size and version of one file. Raises `NotFound`."""
 
+    def entries(self, paths: Sequence[str]) -> list[Entry | None]:
+        """Return size and version of files, None for missing ones. A remote store makes few requests, and keeps them
+        as if it had been told to `pin_files`."""
+        found: list[Entry | None] = []
+        for path in paths:
+            try:
+                found.append(self.stat(path))
+            except NotFound:
+                found.append(None)
+        return found
+
     @abstractmethod
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """Return `length` bytes from `offset`, or up to the end. Raises `NotFound`, and `DataError` if the file is too
@@ -75,6 +86,14 @@ class Store(ABC):
     def read_many(self, files: Sequence[Ranges]) -> list[list[bytes]]:
         """Return ranges of several files; a remote store fetches all of them at once. Raises as `read`."""
         return [self.read_ranges(*ranges) for ranges in files]
+
+    def fill(self, files: Sequence[Ranges], buffer: memoryview) -> None:
+        """Read ranges of several files, one behind the other, into a buffer of their size. Raises as `read`."""
+        at = 0
+        for blocks in self.read_many(files):
+            for block in blocks:
+                buffer[at : at + len(block)] = block
+                at += len(block)
 
     @abstractmethod
     def below(self, folder: str) -> Store:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from configparser import ConfigParser, Error
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from feedmill.errors import ConfigError
@@ -18,10 +18,48 @@ if TYPE_CHECKING:
 _CLIENT = {"connect_timeout": "10s", "read_timeout": "60s", "timeout": "6h"}
 """A request that is silent for a minute is given up, and tried again; a slow one that moves is not, for six hours."""
 
+_READING = {"connect_timeout": "5s", "read_timeout": "10s", "timeout": "10m", "http1_only": True}
+"""For ranges. A request in flight needs a connection of its own: HTTP/2 would share one, at half the rate."""
+
 _PATIENCE = {"max_retries": 10_000, "retry_timeout": timedelta(minutes=3)}
 """The time decides, not the number: ten tries are over within ten seconds."""
 _HASTE = {"max_retries": 10, "retry_timeout": timedelta(minutes=3)}
 """Until something answered: a wrong address or missing credentials should be reported soon."""
+
+
+class Patience(NamedTuple):
+    """How often and how long a failed request for a range is tried again.
+
+    Attributes:
+        tries: further tries.
+        seconds: since the first one.
+        first_pause, longest_pause: limits in seconds of the random pause before a try, which doubles.
+    """
+
+    tries: float
+    seconds: float
+    first_pause: float = 0.1
+    longest_pause: float = 5.0
+
+
+def patience_of(options: dict[str, Any], *, patient: bool) -> Patience:
+    """Return the patience for a store's options, with the same defaults and names as `connect`."""
+    given = {**(_PATIENCE if patient else _HASTE), **options.get("retry_config", {})}
+    pauses = given.get("backoff", {})
+    first, longest = pauses.get("init_backoff"), pauses.get("max_backoff")
+    return Patience(
+        given["max_retries"],
+        given["retry_timeout"].total_seconds(),
+        Patience._field_defaults["first_pause"] if first is None else first.total_seconds(),
+        Patience._field_defaults["longest_pause"] if longest is None else longest.total_seconds(),
+    )
+
+
+def connect_for_ranges(url: str, options: dict[str, Any]) -> ObjectStore:
+    """Return the `obstore` store that reads ranges and does not try again by itself. Raises as `connect`."""
+    client = {**_READING, **options.get("client_options", {})}
+    retries = {**options.get("retry_config", {}), "max_retries": 0}
+    return connect(url, {**options, "client_options": client, "retry_config": retries}, patient=True)
 
 
 def connect(url: str, options: dict[str, Any], *, patient: bool) -> ObjectStore:

@@ -105,6 +105,30 @@ class Pages:
         result[filled] = absent[last[filled] - low] == absent[first[filled] - low]
         return result
 
+    @property
+    def usage(self) -> Usage | None:
+        """Return the counters of the cache; None if it cannot be used."""
+        return self._owner.usage
+
+    @property
+    def evictions(self) -> int:
+        """Return `Usage.evictions`; -1 if the cache cannot be used."""
+        return -1 if self._owner.usage is None else self._owner.usage.evictions
+
+    def trusted(self, begin: int, end: int) -> bool:
+        """Return whether all pages of a byte range are present, and need not be compared with their hashes any more."""
+        first, last = self._span(begin, end)
+        records = self._records[first:last]
+        return bool((records["state"] == PRESENT).all() and (records["session"] == self._mapped.session).all())
+
+    def verify(self, begin: int, end: int) -> bool:
+        """Compare pages that an earlier run left with their hashes; return whether all pages are present.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        return self._verify(*self._span(begin, end))
+
     def claim(self, begin: int, end: int) -> Claim:
         """Claim the missing pages of a byte range for fetching, without waiting.
 
@@ -260,6 +284,7 @@ class Pages:
 
     def _drop(self, first: int, last: int, what: str, generation: int | None = None) -> None:
         """Make present pages missing, though they are pinned."""
+        self._announce()
         with locked(self._files.map, WRITE + first, last - first):
             records = self._records[first:last]
             bad = records["state"] == PRESENT
@@ -315,7 +340,7 @@ class Pages:
         records["run"] = usage.token() if usage else 0
 
     def evict(self, pages: Int64s) -> int:
-        """Evict pages that are neither pinned nor being written; missing pages lose what a killed process wrote.
+        """Evict pages that are neither pinned nor being written.
 
         Args:
             pages: int64[n], numbers of pages in ascending order.
@@ -326,6 +351,7 @@ class Pages:
         Raises:
             OSError: the file system refuses it.
         """
+        self._announce()
         if not self._owner.holes:
             return self._empty()
         flags = np.zeros(self.header.pages, np.bool_)
@@ -342,6 +368,19 @@ class Pages:
                 if not self._owner.holes:
                     return freed + self._empty()
         return freed
+
+    def sweep(self) -> None:
+        """Free what killed processes wrote of missing pages. Raises OSError if the file system refuses it."""
+        if not self._owner.holes:
+            return
+        for low in range(0, self.header.pages, _AT_ONCE):
+            with RangeLock(self._files.map) as lock:
+                for a, b in lock.take_parts(fcntl.F_WRLCK, WRITE, low, min(low + _AT_ONCE, self.header.pages)):
+                    # Under the lock: a page that another thread has put meanwhile stays.
+                    for c, d in runs(self._records["state"][a:b] != PRESENT):
+                        if not punch_hole(self.fd, (a + c) * PAGE, (d - c) * PAGE):
+                            self._owner.holes = False
+                            return
 
     def _empty(self) -> int:
         """Evict all pages by truncating the file, where holes are unsupported; nothing if one of them is in use."""
@@ -363,6 +402,11 @@ class Pages:
         freed = int(page_sizes(self.header, first + np.flatnonzero(present)).sum())
         self._count(-freed)
         return freed
+
+    def _announce(self) -> None:
+        usage = self._owner.usage
+        if usage is not None:
+            usage.evicting()
 
     def snapshot(self) -> Records:
         """Return a copy of the records."""

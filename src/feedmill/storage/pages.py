@@ -50,6 +50,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _KEEP = 0.95
 _SLACK = 1 << 20
+_TRIES = 3
 _RECOUNT = 1 << 28  # bytes put after which the counter is compared with the maps; or a 20th of the size
 
 
@@ -190,8 +191,10 @@ class PageCache:
             return True
         try:
             with self._evicting:
-                seen = usage.bytes
-                if seen + size > self.size or self._uncounted >= max(_RECOUNT, self.size // 20):
+                for _ in range(_TRIES):  # other processes may fill the room that one of them makes
+                    seen = usage.bytes
+                    if seen + size <= self.size and self._uncounted < max(_RECOUNT, self.size // 20):
+                        break
                     self._uncounted = 0
                     objects = list(self._objects(sweep=True))
                     self._recount(objects, seen)
@@ -254,7 +257,7 @@ class PageCache:
             if item.allocated > size + len(present) * 4096 + _SLACK and self.holes:
                 pages = self._existing(item)
                 if pages is not None:
-                    pages.evict(np.flatnonzero(pages.snapshot()["state"] != PRESENT))
+                    pages.sweep()
         self.usage.correct(total, seen)
 
     def _objects(self, *, sweep: bool = False) -> Iterator[_Object]:

@@ -19,9 +19,9 @@ import numpy.typing as npt
 from feedmill.storage.pagelocks import is_locked, locked, set_lock
 
 SLOTS = 1024
-_MAGIC = b"FMUSAGE\1"
+_MAGIC = b"FMUSAGE\2"
 _LENGTH = 8192
-_COUNTER_AT, _TABLE_AT = 16, 4096
+_COUNTER_AT, _EVICTIONS_AT, _TABLE_AT = 16, 24, 4096
 _COUNT_LOCK, _SLOT_LOCKS = 1 << 40, 2 << 40
 
 
@@ -46,6 +46,7 @@ class Usage:
                 os.pwrite(fd, _MAGIC, 0)
         self._mmap = mmap.mmap(fd, _LENGTH)
         self._counter: npt.NDArray[np.int64] = np.frombuffer(self._mmap, np.int64, 1, _COUNTER_AT)
+        self._evictions: npt.NDArray[np.int64] = np.frombuffer(self._mmap, np.int64, 1, _EVICTIONS_AT)
         self._tokens: npt.NDArray[np.uint32] = np.frombuffer(self._mmap, np.uint32, SLOTS, _TABLE_AT)
         self._token = 0
 
@@ -59,6 +60,19 @@ class Usage:
         if change:
             with locked(self._fd, _COUNT_LOCK):
                 self._counter[0] += change
+
+    @property
+    def evictions(self) -> int:
+        """A number that grows before any page of the cache is evicted.
+
+        As long as it is the same, pages that were present still are, and their bytes may be read from the file.
+        """
+        return int(self._evictions[0])
+
+    def evicting(self) -> None:
+        """Say that pages are about to be evicted."""
+        with locked(self._fd, _COUNT_LOCK):
+            self._evictions[0] += 1
 
     def correct(self, value: int, seen: int) -> None:
         """Set the number of bytes in use to a count that began when the number was `seen`."""

@@ -1,4 +1,4 @@
-"""Ranges of remote files: which requests to make for them, and many requests at once.
+"""Which requests to make for ranges of remote files.
 
 A request costs as much CPU as some 256 KiB of bytes, and a round trip of latency, so ranges that lie close together are
 fetched in one request. Bridged gaps of more than 32 KiB add up to at most a quarter of the requested bytes.
@@ -6,156 +6,114 @@ fetched in one request. Bridged gaps of more than 32 KiB add up to at most a qua
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from feedmill.storage.base import bad_range
 
-if TYPE_CHECKING:
-    from obstore import Bytes
-    from obstore.store import ObjectStore
+Int64s = npt.NDArray[np.int64]
 
-SMALL = 256 << 10
-"""Requests below this size are bound by latency, and more of them are in flight."""
-LARGEST = 8 << 20
-"""Merged requests grow to this size; beyond it only memory use grows."""
-_NEAR, _FAR = 32 << 10, 1 << 20
-_SMALL_AT_ONCE, _LARGE_AT_ONCE = 64, 16
+TARGET, LARGEST = 4 << 20, 8 << 20
+"""Runs of ranges that are longer than `LARGEST` bytes become requests of some `TARGET` bytes: larger ones cost memory
+and bring no rate."""
+OFFSET_BITS = 44
+"""Bits of the offset in a number that orders ranges by file and offset; objects have at most some TiB."""
+_NEAR = 32 << 10
 _WASTE = 4
-_SMOOTHING = 0.1
-
-Span = tuple[int, int]
 
 
-def merge(
-    file: str, offsets: Sequence[int], lengths: Sequence[int], gap: int = SMALL
-) -> tuple[list[Span], list[tuple[int, int]]]:
-    """Merge neighboring ranges to requests.
+class Requests(NamedTuple):
+    """Requests for ranges that are sorted by file and offset.
+
+    Attributes:
+        begins, ends: int64[m], with the number of the file in the bits above `OFFSET_BITS`.
+        first: int64[m], the number of the first range of each request; its ranges are consecutive.
+    """
+
+    begins: Int64s
+    ends: Int64s
+    first: Int64s
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of all requests."""
+        return int((self.ends - self.begins).sum())
+
+
+def requests_for(begins: Int64s, ends: Int64s, gap: int) -> Requests:
+    """Merge ranges to requests; each range lies in one request.
 
     Args:
-        file: path or URL, for errors.
+        begins, ends: int64[n], n > 0, ascending by begin, with the number of the file in the bits above `OFFSET_BITS`.
         gap: the largest gap to bridge, in bytes; see `Fetcher.gap`.
+    """
+    reach = np.maximum.accumulate(ends)
+    gaps = begins[1:] - reach[:-1]
+    near = (begins[1:] >> OFFSET_BITS) == (begins[:-1] >> OFFSET_BITS)
+    joined = near & (gaps <= _affordable(gaps[near], int((ends - begins).sum()), gap))
+    starts = np.flatnonzero(np.concatenate(([True], ~joined)))
+    run = np.cumsum(np.concatenate(([0], ~joined)))
+    length = reach[np.append(starts[1:], len(begins)) - 1] - begins[starts]
+    pieces = np.where(length > LARGEST, -(-length // TARGET), 1)
+    piece = (begins - begins[starts][run]) * pieces[run] // np.maximum(length[run], 1)
+    first = np.flatnonzero(np.concatenate(([True], (run[1:] != run[:-1]) | (piece[1:] != piece[:-1]))))
+    return Requests(begins[first], np.maximum.reduceat(ends, first), first)
+
+
+def _affordable(gaps: Int64s, wanted: int, gap: int) -> int:
+    """Return the largest gap to bridge so that what is bridged is at most a quarter of what is asked for.
+
+    Args:
+        gaps: int64[n], bytes between neighboring ranges; 0 or less if they touch or overlap.
+        wanted: bytes of the ranges.
+        gap: the largest gap that saves time.
+    """
+    near = min(gap, _NEAR)
+    wide = np.sort(gaps[(gaps > near) & (gaps <= gap)])
+    count = int(np.searchsorted(np.cumsum(wide), wanted // _WASTE, side="right"))
+    return int(wide[count - 1]) if count else near
+
+
+def merged(
+    files: Sequence[str], ranges: Sequence[tuple[int, int, int]], gap: int
+) -> tuple[list[tuple[int, int, int]], list[tuple[int, int]]]:
+    """Merge ranges of several files to requests.
+
+    Args:
+        files: paths or URLs, for errors.
+        ranges: file number, offset and length of each.
+        gap: as for `requests_for`.
 
     Returns:
-        The requests, as (begin, end); and for each range the number of its request and its offset in it.
+        File number, begin and end of each request; and for each range the number of its request, and its offset in it.
+        Empty ranges have no request.
 
     Raises:
         ConfigError: a range is negative or too large.
     """
-    places = [(0, 0)] * len(offsets)
-    ranges = sorted((int(o), int(n), i) for i, (o, n) in enumerate(zip(offsets, lengths, strict=True)))
-    for offset, length, _ in ranges:
-        if offset < 0 or length < 0 or offset + length >= 1 << 63:
-            raise bad_range(file, offset, length)
-    gap = _affordable(ranges, gap)
-    spans: list[Span] = []
-    for offset, length, i in ranges:
-        if not length:
-            continue
-        start, end = spans[-1] if spans else (0, -gap - 1)
-        if offset - end <= gap and max(end, offset + length) - start <= max(LARGEST, end - start):
-            spans[-1] = (start, max(end, offset + length))
-        else:
-            spans.append((offset, offset + length))
-        places[i] = (len(spans) - 1, offset - spans[-1][0])
-    return spans, places
-
-
-def _affordable(ranges: Sequence[tuple[int, int, int]], gap: int) -> int:
-    """Return the largest gap to bridge so that what is bridged is at most a quarter of what is asked for."""
-    end, wanted, gaps = -1, 0, []
-    for offset, length, _ in ranges:
-        if length:
-            if 0 <= end < offset and _NEAR < offset - end <= gap:
-                gaps.append(offset - end)
-            end, wanted = max(end, offset + length), wanted + length
-    found, room = min(gap, _NEAR), wanted // _WASTE
-    for each in sorted(gaps):
-        room -= each
-        if room < 0:
-            break
-        found = each
-    return found
-
-
-class Failed(Exception):
-    """A request failed: its number, and the error."""
-
-    def __init__(self, number: int, error: Exception) -> None:
-        super().__init__(str(error))
-        self.number, self.error = number, error
-
-
-class Fetcher:
-    """Fetches ranges of objects with threads. One for each process, see `fetcher`.
-
-    Threads, not asyncio: an answer that arrives at asyncio while the interpreter exits can abort the process.
-
-    Attributes:
-        requests, bytes: answered so far.
-    """
-
-    def __init__(self) -> None:
-        self.requests = self.bytes = 0
-        self._latency, self._rate = 0.0, 0.0
-        self._small = ThreadPoolExecutor(_SMALL_AT_ONCE, "feedmill-fetch")
-        self._large = ThreadPoolExecutor(_LARGE_AT_ONCE, "feedmill-fetch-large")
-
-    def gap(self) -> int:
-        """Return the largest gap worth bridging: what the network delivers while a request waits for its turn."""
-        return int(min(_FAR, SMALL + self._rate * self._latency / _SMALL_AT_ONCE))
-
-    def fetch(self, store: ObjectStore, requests: Sequence[tuple[str, int, int]]) -> list[Bytes]:
-        """Return ranges of objects, in order. If one request fails, those that have not begun are cancelled.
-
-        Args:
-            requests: key of the object, begin, end.
-
-        Raises:
-            Failed: the first error of `obstore`, with the number of its request.
-        """
-        if len(requests) == 1:
-            return [self._one(store, 0, *requests[0])]
-        futures = []
-        for number, (key, begin, end) in enumerate(requests):
-            pool = self._small if end - begin < SMALL else self._large
-            futures.append(pool.submit(self._one, store, number, key, begin, end))
-        try:
-            return [future.result() for future in futures]
-        finally:
-            for future in futures:
-                future.cancel()
-
-    def _one(self, store: ObjectStore, number: int, key: str, begin: int, end: int) -> Bytes:
-        import obstore
-
-        asked = time.perf_counter()
-        try:
-            data = obstore.get_range(store, key, start=begin, end=end)
-        except Exception as error:
-            raise Failed(number, error) from error
-        self.requests += 1
-        self.bytes += len(data)
-        self._measure(end - begin, time.perf_counter() - asked)
-        return data
-
-    def _measure(self, size: int, seconds: float) -> None:
-        if size < SMALL:
-            self._latency += _SMOOTHING * (seconds - self._latency)
-        elif seconds > self._latency:
-            self._rate += _SMOOTHING * (size / (seconds - self._latency) - self._rate)
-
-
-_lock = threading.Lock()
-_fetchers: list[Fetcher] = []
-
-
-def fetcher() -> Fetcher:
-    """Return the fetcher of this process; its threads start when they are needed."""
-    with _lock:
-        if not _fetchers:
-            _fetchers.append(Fetcher())
-        return _fetchers[0]
+    for number, offset, length in ranges:
+        if offset < 0 or length < 0 or offset + length >= 1 << OFFSET_BITS:
+            raise bad_range(files[number], offset, length)
+    if len(ranges) == 1:
+        number, offset, length = ranges[0]
+        return [(number, offset, offset + length)][: length and 1], [(0, 0)]
+    places = [(0, 0)] * len(ranges)
+    filled = np.asarray([row for row, (_, _, length) in enumerate(ranges) if length], np.int64)
+    if not len(filled):
+        return [], places
+    number, offset, length = np.asarray(ranges, np.int64)[filled].T
+    begins = (number << OFFSET_BITS) + offset
+    order = np.argsort(begins, kind="stable")
+    begins, ends = begins[order], (begins + length)[order]
+    found = requests_for(begins, ends, gap)
+    owner = np.repeat(np.arange(len(found.first)), np.diff(np.append(found.first, len(begins))))
+    rows = zip(filled[order].tolist(), owner.tolist(), (begins - found.begins[owner]).tolist(), strict=True)
+    for row, request, start in rows:
+        places[row] = (request, start)
+    files_of = (found.begins >> OFFSET_BITS).tolist()
+    offsets = (found.begins & ((1 << OFFSET_BITS) - 1)).tolist()
+    sizes = (found.ends - found.begins).tolist()
+    return [(n, at, at + size) for n, at, size in zip(files_of, offsets, sizes, strict=True)], places

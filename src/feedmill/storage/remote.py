@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -19,17 +18,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
+from feedmill.storage.answers import AGAIN, CHECK, status_of, translate
 from feedmill.storage.base import Entry, Ranges, Store, refuse_nul, too_short
+from feedmill.storage.fetch import Failed, fetcher, replaced
 from feedmill.storage.local import is_disk_trouble, storage_error
-from feedmill.storage.options import connect
-from feedmill.storage.ranges import Failed, Fetcher, fetcher, merge
+from feedmill.storage.options import Patience, connect, connect_for_ranges, patience_of
+from feedmill.storage.paged import read_from_disk
+from feedmill.storage.ranges import OFFSET_BITS, merged
+from feedmill.storage.segments import Held, Segment
 
 if TYPE_CHECKING:
-    from obstore import Bytes, ObjectMeta
+    from obstore import ObjectMeta
     from obstore.store import ObjectStore
 
 _PART = 8 << 20  # of a multipart upload
 _MOST_PARTS = 10_000  # S3 takes no more
+
+_EMPTY = memoryview(b"")
+_FEW = 4
+"""Objects whose entries are requested one by one; those of more are listed."""
 
 _process = {"requested": False, "forked": False}
 _answered: set[str] = set()
@@ -53,9 +60,13 @@ class RemoteStore(Store):
         refuse_nul(url)
         self.url = url.rstrip("/")
         self._options = options
-        self._host = "/".join(self.url.split("/")[:3])
+        self.host = "/".join(self.url.split("/")[:3])
         self._hasty = connect(self.url, options, patient=False)
         self._patient: ObjectStore | None = None
+        self._reader: ObjectStore | None = None
+        self._versions: dict[str, str] | None = None
+        self._entries: dict[str, Entry | None] = {}
+        self.held = Held()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self.url, self._options)
@@ -66,20 +77,49 @@ class RemoteStore(Store):
     def __repr__(self) -> str:
         return f"RemoteStore({self.url!r})"  # options may hold secrets
 
-    def _key(self, path: str) -> str:
+    def key(self, path: str) -> str:
+        """Return the key of a file below the store's URL. Raises `StorageError` for a folder."""
         key = "/".join(part for part in self.check_path(path).split("/") if part not in ("", "."))
         if not key:
-            raise StorageError("this is a folder, a file was expected", file=self.url, kind="eisdir", fix=_CHECK)
+            raise StorageError("this is a folder, a file was expected", file=self.url, kind="eisdir", fix=CHECK)
         return key
 
     @property
-    def _store(self) -> ObjectStore:
-        """Return the store for requests, which retries for longer once this bucket or server has answered."""
-        if self._host not in _answered:
+    def client(self) -> ObjectStore:
+        """Return the client for requests, which retries for longer once this bucket or server has answered."""
+        if self.host not in _answered:
             return self._hasty
         if self._patient is None:
             self._patient = connect(self.url, self._options, patient=True)
         return self._patient
+
+    @property
+    def reader(self) -> ObjectStore:
+        """Return the client for ranges, each of whose requests is one try; see `feedmill.storage.fetch`."""
+        if self._reader is None:
+            self._reader = connect_for_ranges(self.url, self._options)
+        return self._reader
+
+    def renew(self) -> None:
+        """Connect again, so that credentials are read and requested anew."""
+        self._reader = self._patient = None
+        self._hasty = connect(self.url, self._options, patient=False)
+
+    def patience(self) -> Patience:
+        """Return how often and how long a failed request for a range is tried again."""
+        return patience_of(self._options, patient=self.host in _answered)
+
+    def pin_files(self) -> None:
+        if self._versions is None:
+            self._versions = {}
+
+    def check_version(self, key: str, meta: ObjectMeta) -> None:
+        """Note that a server answered; raise `DataError` if a pinned object has another version than before."""
+        _answered.add(self.host)
+        if self._versions is not None:
+            version = _entry(key, meta).version
+            if self._versions.setdefault(key, version) != version:
+                raise replaced(f"{self.url}/{key}")
 
     @contextlib.contextmanager
     def _asking(self, path: str) -> Iterator[None]:
@@ -87,11 +127,11 @@ class RemoteStore(Store):
         _guard_against_fork(self.url)
         try:
             yield
-            _answered.add(self._host)
+            _answered.add(self.host)
         except FeedmillError:
             raise
         except BaseException as error:
-            translated = _translate(error, self.locate(path))
+            translated = translate(error, self.locate(path))
             if translated is None:
                 raise
             raise translated from None
@@ -103,7 +143,7 @@ class RemoteStore(Store):
         skip, wanted, empty = len(folder) + 1 if folder else 0, tuple(suffixes), True
         found: list[Entry] = []
         with self._asking(prefix):
-            for page in obstore.list(self._store, prefix=folder or None, chunk_size=1000):
+            for page in obstore.list(self.client, prefix=folder or None, chunk_size=1000):
                 empty = False
                 found.extend(_entry(meta["path"], meta) for meta in page if _listed(meta["path"][skip:], wanted))
         if empty:
@@ -117,23 +157,63 @@ class RemoteStore(Store):
     def stat(self, path: str) -> Entry:
         import obstore
 
-        key = self._key(path)
+        key = self.key(path)
         with self._asking(path):
-            return _entry(path, obstore.head(self._store, key))
+            return _entry(path, obstore.head(self.client, key))
+
+    def entries(self, paths: Sequence[str]) -> list[Entry | None]:
+        self.pin_files()
+        keys = [self.key(path) for path in paths]
+        missing = [key for key in dict.fromkeys(keys) if key not in self._entries]
+        if len(missing) > _FEW and not self.url.startswith("http"):
+            self._list_entries(missing)
+            missing = [key for key in missing if key not in self._entries]
+        futures = [fetcher().run(0, self._find, key) for key in missing]
+        for key, future in zip(missing, futures, strict=True):
+            self._entries[key] = future.result()
+        return [self._entries[key] for key in keys]
+
+    def _list_entries(self, keys: Sequence[str]) -> None:
+        """Note the entries of objects in one folder from listings, as long as these find enough of them."""
+        import obstore
+
+        folder = os.path.commonpath(keys) if len(keys) > 1 else keys[0].rpartition("/")[0]
+        wanted = set(keys)
+        with self._asking(folder):
+            for page in obstore.list(self.client, prefix=folder or None, chunk_size=1000):
+                found = [_entry(meta["path"], meta) for meta in page if meta["path"] in wanted]
+                self._entries.update((entry.path, entry) for entry in found)
+                wanted.difference_update(entry.path for entry in found)
+                if len(found) <= _FEW or not wanted:
+                    break
+        assert self._versions is not None
+        for key in keys:
+            entry = self._entries.get(key)
+            if entry is not None:
+                self._versions.setdefault(key, entry.version)
+
+    def _find(self, key: str) -> Entry | None:
+        try:
+            entry = self.stat(key)
+        except NotFound:
+            return None
+        assert self._versions is not None
+        self._versions.setdefault(key, entry.version)
+        return entry
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         import obstore
 
         if length is not None:
             return self.read_ranges(path, [offset], [length])[0]
-        key = self._key(path)
+        key = self.key(path)
         with self._asking(path):
             if not offset:
-                return obstore.get(self._store, key).bytes().to_bytes()
+                return obstore.get(self.client, key).bytes().to_bytes()
             try:
-                return obstore.get(self._store, key, options={"range": {"offset": offset}}).bytes().to_bytes()
+                return obstore.get(self.client, key, options={"range": {"offset": offset}}).bytes().to_bytes()
             except Exception as error:
-                if _status(error) == "416":  # the range begins after the end
+                if status_of(error) == "416":  # the range begins after the end
                     return b""
                 raise
 
@@ -141,62 +221,104 @@ class RemoteStore(Store):
         return self.read_many([(path, offsets, lengths)])[0]
 
     def read_many(self, files: Sequence[Ranges]) -> list[list[bytes]]:
-        ranges = fetcher()
-        requests: list[tuple[str, int, int]] = []
-        owners: list[int] = []  # the file of each request
-        merged = []
-        for number, (path, offsets, lengths) in enumerate(files):
-            key = self._key(path)
-            spans, places = merge(self.locate(path), offsets, lengths, ranges.gap())
-            if not spans:
-                self.stat(path)
-            merged.append((len(requests), places))
-            requests += [(key, begin, end) for begin, end in spans]
-            owners += [number] * len(spans)
-        views = [memoryview(block) for block in self._fetch(ranges, requests, [files[n] for n in owners])]
+        return [[bytes(view) for view in views] for views in self._views(files)]
+
+    def fill(self, files: Sequence[Ranges], buffer: memoryview) -> None:
+        if self._fill_from_disk(files, buffer):
+            return
+        at = 0
+        for views in self._views(files):
+            for view in views:
+                buffer[at : at + len(view)] = view
+                at += len(view)
+
+    def _fill_from_disk(self, files: Sequence[Ranges], buffer: memoryview) -> bool:
         found = []
-        for (path, offsets, lengths), (first, places) in zip(files, merged, strict=True):
-            found.append(
-                [
-                    self._cut(views, first + span, start, length)
-                    for (span, start), length in zip(places, lengths, strict=True)
-                ]
-            )
-            for data, offset, length in zip(found[-1], offsets, lengths, strict=True):
-                if len(data) != length:
-                    raise too_short(self.locate(path), int(offset), int(length), len(data))
+        for path, offsets, lengths in files:
+            segments = self.held.find(self.key(path), offsets, lengths)
+            for segment, offset, length in zip(segments, offsets, lengths, strict=True):
+                if segment is None or not segment.paged:
+                    return False
+                found.append((segment, offset, offset + length))
+        for segment, _, _ in found:
+            segment.start()
+        return bool(found) and read_from_disk(found, buffer)
+
+    def _views(self, files: Sequence[Ranges]) -> list[list[memoryview]]:
+        """Return the bytes of ranges: those that were read ahead, and the others with requests of their own."""
+        found: list[list[memoryview]] = [[_EMPTY] * len(offsets) for _, offsets, _ in files]
+        waiting: list[tuple[int, int, int, int, Segment]] = []
+        missing: list[list[int]] = [[] for _ in files]
+        for number, (path, offsets, lengths) in enumerate(files):
+            for place, segment in enumerate(self.held.find(self.key(path), offsets, lengths)):
+                if segment is None:
+                    missing[number].append(place)
+                    continue
+                begin, end = offsets[place], offsets[place] + lengths[place]
+                if segment.data is None:
+                    waiting.append((number, place, begin, end, segment))
+                else:
+                    found[number][place] = segment.data[begin - segment.begin : end - segment.begin]
+        for *_, segment in waiting:
+            segment.start()
+        for number, place, begin, end, segment in waiting:
+            view = segment.view(begin, end)
+            if view is None:
+                missing[number].append(place)
+            else:
+                found[number][place] = view
+        self._ask(files, missing, found)
         return found
 
-    @staticmethod
-    def _cut(views: Sequence[memoryview], number: int, start: int, length: int) -> bytes:
-        return bytes(views[number][start : start + length]) if length else b""
+    def _ask(self, files: Sequence[Ranges], missing: Sequence[list[int]], found: list[list[memoryview]]) -> None:
+        """Request the ranges at the places `missing` of each file, and put them in `found`."""
+        rows = [
+            (number, place, offsets[place], lengths[place])
+            for number, ((_, offsets, lengths), places) in enumerate(zip(files, missing, strict=True))
+            for place in places
+        ]
+        paths = [path for path, _, _ in files]
+        for number, _, offset, length in rows:
+            if offset >= 0 and length >= 0 and 1 << OFFSET_BITS <= offset + length < 1 << 63:
+                raise self._beyond_end(*files[number])
+        ranges = [(number, offset, length) for number, _, offset, length in rows]
+        requests, parts = merged([self.locate(path) for path in paths], ranges, fetcher().gap())
+        asked = {number for number, _, _ in requests}
+        for number, (path, _, lengths) in enumerate(files):
+            if number not in asked and not any(lengths):
+                self.stat(path)  # nothing is requested of it, and it may not exist
+        views = self._fetch([(paths[owner], begin, end) for owner, begin, end in requests], files)
+        for (number, place, offset, length), (part, start) in zip(rows, parts, strict=True):
+            view = views[part][start : start + length] if length else _EMPTY
+            if len(view) != length:
+                raise too_short(self.locate(paths[number]), int(offset), int(length), len(view))
+            found[number][place] = view
 
-    def _fetch(
-        self, ranges: Fetcher, requests: Sequence[tuple[str, int, int]], files: Sequence[Ranges]
-    ) -> Sequence[Bytes]:
-        """Return the bytes of requests; `files` are the ranges that each one is for."""
+    def _fetch(self, requests: Sequence[tuple[str, int, int]], files: Sequence[Ranges]) -> list[memoryview]:
+        """Return the bytes of requests; `files` are the ranges that they are for."""
         if not requests:
             return []
-        with self._asking(files[0][0]):
+        with self._asking(requests[0][0]):
             try:
-                return ranges.fetch(self._store, requests)
+                blocks = fetcher().fetch(self, [(self.key(path), begin, end) for path, begin, end in requests])
+                return [memoryview(block) for block in blocks]
             except Failed as failed:
-                beyond = files[failed.number]
-                with self._asking(beyond[0]):  # which names this file
-                    if _status(failed.error) != "416":
+                beyond = requests[failed.number][0]
+                with self._asking(beyond):  # which names this file
+                    if status_of(failed.error) != "416":
                         raise failed.error from None
-        raise self._beyond_end(*beyond)
+        raise self._beyond_end(*next(ranges for ranges in files if ranges[0] == beyond))
 
     def _beyond_end(self, path: str, offsets: Sequence[int], lengths: Sequence[int]) -> FeedmillError:
         size = self.stat(path).size
         for offset, length in zip(offsets, lengths, strict=True):
             if offset + length > size:
                 return too_short(self.locate(path), int(offset), int(length), max(0, int(size - offset)))
-        return StorageError("the server refused a range that the file has", file=self.locate(path), fix=_AGAIN)
+        return StorageError("the server refused a range that the file has", file=self.locate(path), fix=AGAIN)
 
     @contextlib.contextmanager
     def write(self, path: str) -> Iterator[BinaryIO]:
-        key = self._key(path)
+        key = self.key(path)
         try:
             spool = tempfile.TemporaryFile(prefix="feedmill-")  # noqa: SIM115 - closed below, on every way out
         except OSError as error:
@@ -214,7 +336,7 @@ class RemoteStore(Store):
 
     @contextlib.contextmanager
     def build(self, path: str) -> Iterator[Path]:
-        key = self._key(path)
+        key = self.key(path)
         folder = tempfile.mkdtemp(prefix="feedmill-")
         file = Path(folder, key.rpartition("/")[2])
         try:
@@ -231,7 +353,7 @@ class RemoteStore(Store):
         part = max(_PART, -(-size // _MOST_PARTS))
         with self._asking(path):
             obstore.put(
-                self._store,
+                self.client,
                 key,
                 spool,
                 chunk_size=part,
@@ -246,10 +368,10 @@ class RemoteStore(Store):
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
-        key = self._key(path)
+        key = self.key(path)
         with self._asking(path):
             try:
-                obstore.put(self._store, key, data, mode="create", use_multipart=False)
+                obstore.put(self.client, key, data, mode="create", use_multipart=False)
             except AlreadyExistsError:
                 return False
         return True
@@ -257,13 +379,13 @@ class RemoteStore(Store):
     def delete(self, path: str) -> None:
         import obstore
 
-        key = self._key(path)
+        key = self.key(path)
         with contextlib.suppress(NotFound), self._asking(path):
-            obstore.delete(self._store, key)
+            obstore.delete(self.client, key)
 
     @contextlib.contextmanager
     def local_copy(self, path: str) -> Iterator[Path]:
-        name = self._key(path).rpartition("/")[2]
+        name = self.key(path).rpartition("/")[2]
         try:
             folder = tempfile.TemporaryDirectory(prefix="feedmill-", ignore_cleanup_errors=True)
         except OSError as error:
@@ -281,10 +403,10 @@ class RemoteStore(Store):
         """Stream one whole file, of one version, into an open file; return the entry of that version."""
         import obstore
 
-        key = self._key(path)
+        key = self.key(path)
         written = 0
         with self._asking(path):
-            result = obstore.get(self._store, key)
+            result = obstore.get(self.client, key)
             for piece in result.stream(min_chunk_size=_PART):
                 try:
                     written += file.write(piece)
@@ -329,88 +451,6 @@ def _guard_against_fork(url: str) -> None:
     if not _process["requested"]:
         _process["requested"] = True
         os.register_at_fork(after_in_child=lambda: _process.update(forked=True))
-
-
-_CHECK = "Check the URL."
-_AGAIN = "Run the same command again; finished work is kept."
-
-_REASONS = (
-    # (what the message holds, kind, what, fix); the first that fits is taken
-    (r"NoSuchBucket|ContainerNotFound", "no-bucket", "there is no such bucket", _CHECK),
-    (
-        r"latest/(api|meta-data)|169\.254\.\d+\.\d+|computeMetadata|CredentialProvider|MissingCredentials|Unauthenticated",
-        "no-credentials",
-        "no credentials were found",
-        "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or the cloud's equivalent); for a public bucket set"
-        " AWS_SKIP_SIGNATURE=true.",
-    ),
-    (
-        r"InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|InvalidToken|401 Unauthorized",
-        "bad-credentials",
-        "the credentials were refused",
-        "Check the access key, the secret and whether a session token has expired.",
-    ),
-    (
-        r"403 Forbidden|AccessDenied",
-        "eacces",
-        "permission denied",
-        "Ask for access, or check the URL and the credentials.",
-    ),
-    (
-        r"PermanentRedirect|AuthorizationHeaderMalformed|301 Moved",
-        "wrong-region",
-        "the bucket lies in another region",
-        "Set AWS_REGION to the bucket's region.",
-    ),
-    (
-        r"BadScheme",
-        "no-http",
-        "the address is http://, which is not encrypted",
-        "Use https://, or set AWS_ALLOW_HTTP=true where the network can be trusted.",
-    ),
-    (
-        r"kind: Connect|[Cc]onnection refused|dns error",
-        "no-connection",
-        "the server cannot be reached",
-        "Check the network, the URL and AWS_ENDPOINT_URL.",
-    ),
-    (r"kind: Timeout|TimedOut|timed out", "timeout", "the server did not answer in time", _AGAIN),
-    (
-        r"Range request not supported",
-        "no-ranges",
-        "this server cannot send a part of a file",
-        "Copy the data to a local disk or to a server that answers range requests.",
-    ),
-    (
-        r"PROPFIND|405 Method Not Allowed|501 Not Implemented|NotSupported|NotImplemented",
-        "not-supported",
-        "this server cannot list or change its files",
-        "A plain web server is for reading prepared data by name; use an object store or a local folder here.",
-    ),
-    (r"contained empty path segment|illegal character", "bad-name", "a file's name cannot be used", "Rename it."),
-)
-
-
-def _status(error: BaseException) -> str | None:
-    """Return the HTTP status in an error of `obstore`."""
-    match = re.search(r"status code: (\d{3})", str(error))
-    return match[1] if match else None
-
-
-def _translate(error: BaseException, url: str) -> FeedmillError | None:
-    """Convert an error of `obstore` to one with a fix; None if it is not about storage."""
-    from obstore.exceptions import BaseError
-
-    text = str(error)
-    if not isinstance(error, (BaseError, OSError, ValueError)):
-        return None
-    for pattern, kind, what, fix in _REASONS:
-        if re.search(pattern, text):
-            return StorageError(what, file=url, kind=kind, fix=fix)
-    if isinstance(error, FileNotFoundError):
-        return NotFound("there is no such file", file=url, fix=_CHECK)
-    first = text.splitlines()[0] if text else type(error).__name__
-    return StorageError(f"the store refused the request ({first})", file=url, fix=_AGAIN)
 
 
 def _spool_error(error: OSError) -> FeedmillError:

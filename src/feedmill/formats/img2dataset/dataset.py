@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,6 +29,7 @@ from feedmill.formats.columns import ParquetFile, damaged, values
 from feedmill.formats.content import content_of_files
 from feedmill.formats.costs import bad_cost
 from feedmill.formats.energon.costs import MEDIA_COSTS, file_costs
+from feedmill.formats.extents import Extents
 from feedmill.formats.format import Wanted
 from feedmill.formats.img2dataset.mark import STATS
 from feedmill.formats.offsets import Int64s, hash_words
@@ -36,7 +37,7 @@ from feedmill.formats.tables.dataset import TableDataset, open_columns
 from feedmill.formats.tar.dataset import ShardTable, TarDataset
 from feedmill.formats.tar.index import plain_shards
 from feedmill.kernels.files.tar import sample_name
-from feedmill.storage import Store
+from feedmill.storage import Entry, Store
 
 IMAGES = ("jpg", "png", "webp")
 _AGAIN = "Run img2dataset again in incremental mode after removing this shard, or copy it again."
@@ -93,7 +94,7 @@ def open_img2dataset(store: Store, url: str, table: Callable[[list[str]], ShardT
         dataset = DownloadedTars(store, table([f"{name}.tar" for name in whole]), name=url)
         counts = dataset.table.counts
     elif kind == "files":
-        dataset = DownloadedFiles(store, list(whole), [e.path for e in files], name=url)
+        dataset = DownloadedFiles(store, list(whole), files, name=url)
         counts = dataset.counts
     else:
         dataset = DownloadedRows(store, [f"{name}.parquet" for name in whole], name=url)
@@ -178,10 +179,11 @@ class DownloadedFiles(Dataset):
 
     format: ClassVar[str] = "img2dataset"
 
-    def __init__(self, store: Store, shards: Sequence[str], paths: Sequence[str], *, name: str) -> None:
+    def __init__(self, store: Store, shards: Sequence[str], files: Sequence[Entry], *, name: str) -> None:
         self.store, self.url = store, name
+        self._sizes = {entry.path: entry.size for entry in files}
         groups: dict[str, dict[str, dict[str, str]]] = {shard: {} for shard in shards}
-        for path in paths:
+        for path in self._sizes:
             shard, _, rest = path.partition("/")
             found = sample_name(rest) if rest and shard in groups else None
             if found is not None:
@@ -200,11 +202,31 @@ class DownloadedFiles(Dataset):
         return len(self._samples)
 
     def read_raw(self, indices: Indices) -> list[Sample]:
-        wanted = np.asarray(indices, np.int64).tolist()
-        for index in wanted:
-            if not 0 <= index < len(self):
-                raise IndexError(f"{self.url}: sample {index} of {len(self)}")
-        return [self._sample(index) for index in wanted]
+        return [self._sample(index) for index in self._inside(indices).tolist()]
+
+    def _inside(self, indices: Indices) -> Int64s:
+        wanted = np.asarray(indices, np.int64)
+        if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
+            bad = int(wanted[(wanted < 0) | (wanted >= len(self))][0])
+            raise IndexError(f"{self.url}: sample {bad} of {len(self)}")
+        return wanted
+
+    @cached_property
+    def _files(self) -> tuple[list[str], Int64s, Int64s]:
+        """Return the files of all samples: paths, int64[files] sizes, and int64[samples + 1], the first of each."""
+        paths = [path for _, parts in self._samples for path in parts.values()]
+        sizes = np.asarray([self._sizes[path] for path in paths], np.int64)
+        return paths, sizes, np.cumsum([0, *(len(parts) for _, parts in self._samples)], dtype=np.int64)
+
+    def extents(self, indices: Indices) -> Sequence[Extents]:
+        if self.store.is_local:
+            return ()
+        wanted = self._inside(indices)
+        paths, sizes, starts = self._files
+        counts = starts[wanted + 1] - starts[wanted]
+        sample = np.repeat(np.arange(len(wanted)), counts)
+        file = np.arange(len(sample)) + np.repeat(starts[wanted] - np.cumsum(counts) + counts, counts)
+        return [Extents(self.store, paths, sample, file, np.zeros(len(file), np.int64), sizes[file])]
 
     def _sample(self, index: int) -> Sample:
         key, parts = self._samples[index]

@@ -21,6 +21,7 @@ from feedmill.errors import DataError, NotFound
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key, number_of
 from feedmill.formats.content import content_word
 from feedmill.formats.cost_cache import digest_of, kept_costs
+from feedmill.formats.extents import Extents
 from feedmill.formats.format import Wanted
 from feedmill.formats.jsonl.costs import line_costs, numeric_fields
 from feedmill.formats.jsonl.splits import LineSplits, Pieces, read_splits, unfitting
@@ -157,15 +158,27 @@ class JsonlDataset(Dataset):
         return indices if self._pieces is None else self._pieces.records(indices)
 
     def read_raw(self, indices: Indices) -> list[Sample]:
-        wanted = np.asarray(indices, np.int64)
-        if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
-            raise IndexError(f"{self.url}: record outside 0..{len(self) - 1}")
+        wanted = self._inside(indices)
         records = self._records(wanted)
         lines = read_records(self.store, self.path, self._offsets[records], self._offsets[records + 1])
         return [
             self._sample(index, record, self._whole(record, line.strip()))
             for index, record, line in zip(wanted.tolist(), records.tolist(), lines, strict=True)
         ]
+
+    def _inside(self, indices: Indices) -> Int64s:
+        wanted = np.asarray(indices, np.int64)
+        if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
+            raise IndexError(f"{self.url}: record outside 0..{len(self) - 1}")
+        return wanted
+
+    def extents(self, indices: Indices) -> Sequence[Extents]:
+        if self.store.is_local:
+            return ()
+        records = self._records(self._inside(indices))
+        begins, ends = (np.asarray(self._offsets[at], np.int64) for at in (records, records + 1))
+        file = np.zeros(len(records), np.int64)
+        return [Extents(self.store, [self.path], np.arange(len(records)), file, begins, ends)]
 
     def _whole(self, record: int, line: bytes) -> bytes:
         """Return the line. Raises `DataError` if it is not one object, as it was when it was indexed."""

@@ -104,6 +104,21 @@ class MdsDataset(RowsDataset):
                 ) from None
         return out
 
+    def _load(self, files: Sequence[int]) -> None:
+        missing = [n for n in files if n not in self._offsets and not self.shards[n].compression]
+        if len(missing) > 1:
+            for _ in ordered_map(self._shard_offsets, missing, workers=min(64, len(missing)), in_flight=128):
+                pass
+
+    def _ranges(self, file: int, local: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+        shard, which = self.shards[file], np.arange(len(local))
+        if not shard.compression:
+            offsets = self._shard_offsets(file)
+            return which, offsets[local], offsets[local + 1]
+        if file in self._raw:
+            which = which[:0]
+        return which, np.zeros(len(which), np.int64), np.full(len(which), shard.bytes, np.int64)
+
     def _shard_offsets(self, file: int) -> Int64s:
         known = self._offsets.get(file)
         if known is not None:

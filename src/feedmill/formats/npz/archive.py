@@ -11,6 +11,7 @@ import math
 import struct
 import zipfile
 import zlib
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any, NamedTuple
@@ -40,7 +41,8 @@ class Member(NamedTuple):
         name: without ``.npy``.
         at: offset of its values in the archive; None if they are compressed or in Fortran order.
         head: bytes before the values in the member.
-        crc: checksum of the member in the archive's directory.
+        info: the member's entry in the archive's directory.
+        end: offset of what follows the member in the archive.
     """
 
     name: str
@@ -48,7 +50,8 @@ class Member(NamedTuple):
     shape: tuple[int, ...]
     at: int | None
     head: int
-    crc: int
+    info: zipfile.ZipInfo
+    end: int
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -81,11 +84,13 @@ class Archive:
         self.members: dict[str, Member] = {}
         self.others: list[str] = []
         with self._opened() as archive:
+            offsets = sorted({*(info.header_offset for info in archive.infolist()), archive.start_dir, size})
             for info in archive.infolist():
                 if not info.filename.endswith(".npy"):
                     self.others.append(info.filename)
                     continue
-                member = self._member(archive, info)
+                behind = offsets[bisect_right(offsets, info.header_offset) :]
+                member = self._member(archive, info, behind[0] if behind else size)
                 if member.name in self.members:
                     raise self.damaged("two arrays have one name", member.name)
                 self.members[member.name] = member
@@ -93,7 +98,7 @@ class Archive:
     @property
     def word(self) -> str:
         """Return a hash of the content: of the checksums of all arrays."""
-        return " ".join(f"{m.name}:{m.crc:08x}" for m in self.members.values())
+        return " ".join(f"{m.name}:{m.info.CRC:08x}" for m in self.members.values())
 
     def array(self, name: str) -> Any:
         """Return a whole array. Raises `DataError`."""
@@ -102,12 +107,29 @@ class Archive:
 
     def rows(self, name: str, begins: Int64s, ends: Int64s) -> list[bytes]:
         """Return the bytes of runs of rows (of the first axis), in the requested order. int64[n] each."""
-        member = self.members[name]
-        if member.at is None:
+        places = self._places(self.members[name], begins, ends)
+        if places is None:
             array = self.array(name)
             return [array[b:e].tobytes() for b, e in zip(begins.tolist(), ends.tolist(), strict=True)]
+        return read_records(self.store, self.path, *places)
+
+    def ranges(self, name: str, begins: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
+        """Return the byte ranges that `rows` will read for each run, int64[n] each; int64[0] if it will read none."""
+        member = self.members[name]
+        places = self._places(member, begins, ends)
+        if places is not None:
+            return places
+        count = 0 if self.has(name) else len(begins)
+        return np.full(count, member.info.header_offset, np.int64), np.full(count, member.end, np.int64)
+
+    def has(self, name: str) -> bool:
+        """Return whether the whole array is cached."""
+        return (self.path, name) in self._cache
+
+    def _places(self, member: Member, begins: Int64s, ends: Int64s) -> tuple[Int64s, Int64s] | None:
+        """Return the offsets of runs of rows in the archive, and their ends; None if they cannot be read alone."""
         width = member.row_bytes
-        return read_records(self.store, self.path, member.at + begins * width, member.at + ends * width)
+        return None if member.at is None else (member.at + begins * width, member.at + ends * width)
 
     def verify(self) -> DataError | None:
         """Read all members and compare them with their checksums."""
@@ -128,7 +150,7 @@ class Archive:
 
     @contextmanager
     def _opened(self) -> Iterator[zipfile.ZipFile]:
-        try:
+        with self._reading():
             if self.size < _LEAST:
                 raise zipfile.BadZipFile(f"its {self.size} bytes are no zip archive")
             with (
@@ -136,10 +158,15 @@ class Archive:
                 zipfile.ZipFile(stream) as archive,
             ):
                 yield archive
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, struct.error, ValueError) as error:
             raise self.damaged(str(error)) from None
 
-    def _member(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Member:
+    def _member(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo, end: int) -> Member:
         name = info.filename.removesuffix(".npy")
         if info.flag_bits & 1:
             raise self.damaged("it is encrypted", name)
@@ -171,7 +198,7 @@ class Archive:
         if min(shape, default=0) < 0 or head + values != info.file_size:
             raise self.damaged(f"its shape {shape} needs {head + values} bytes, there are {info.file_size}", name)
         at = None if start is None or fortran else start + head
-        return Member(name, dtype, shape, at, head, info.CRC)
+        return Member(name, dtype, shape, at, head, info, end)
 
     def _header(self, stream: IO[bytes], name: str) -> tuple[np.dtype[Any], tuple[int, ...], bool, int]:
         """Return dtype, shape, whether in Fortran order, and length of the header of an ``.npy`` file."""
@@ -192,8 +219,12 @@ class Archive:
         if member.at is not None:
             data = self.store.read(self.path, member.at, size)
             return np.frombuffer(data, member.dtype).reshape(member.shape), size
-        with self._opened() as archive:
-            data = archive.read(f"{member.name}.npy")
+        begin = member.info.header_offset  # all of the member in one request, which the directory is not needed for
+        stored = io.BytesIO(self.store.read(self.path, begin, member.end - begin))
+        with self._reading():
+            stored.seek(30 + sum(struct.unpack("<HH", stored.getbuffer()[26:30])))
+            with zipfile.ZipExtFile(stored, "r", member.info) as stream:
+                data = stream.read()
         return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False), size
 
     def damaged(self, why: str, record: str | None = None) -> DataError:

@@ -35,6 +35,7 @@ from feedmill.storage import Store
 COLUMNS, OFFSETS, SHAPES, KEY = "__columns__", ".offsets", ".shapes", "__key__"
 CACHE_BYTES = 512 << 20
 """Maximum bytes of offsets and decompressed arrays cached by an open dataset."""
+_AT_ONCE = 64
 _IMAGES = {"jpeg": "jpg", "png": "png", "bytes": ANY}
 
 
@@ -89,6 +90,18 @@ class Shard:
             except ValueError as error:
                 raise archive.damaged(str(error), column.name) from None
         return [self._made(column, block) for block in blocks]
+
+    def indexes(self) -> list[str]:
+        """Return the arrays that say where values begin and what shapes they have, and that are not loaded yet."""
+        names = [name for column in self.columns for name in (column.offsets, column.shapes) if name]
+        return [name for name in names if not self.archive.has(name)]
+
+    def ranges(self, column: Column, local: Int64s) -> tuple[Int64s, Int64s]:
+        """Return the byte ranges that `values` will read for each sample; int64[n] each, or int64[0] for none."""
+        offsets = self._offsets(column) if column.offsets else None
+        if offsets is None:
+            return self.archive.ranges(column.name, local, local + 1)
+        return self.archive.ranges(column.name, offsets[local], offsets[local + 1])
 
     def _made(self, column: Column, block: bytes) -> Any:
         try:
@@ -177,9 +190,28 @@ class NpzDataset(RowsDataset):
 
     def _rows(self, file: int, local: Int64s) -> list[dict[str, Any]]:
         shard = self.shards[file]
-        names = [column for column in shard.columns if column.name != self.key_column]
-        values = [shard.values(column, local) for column in names]
-        return [dict(zip((c.name for c in names), row, strict=True)) for row in zip(*values, strict=True)]
+        columns = self._parts(shard)
+        values = [shard.values(column, local) for column in columns]
+        return [dict(zip((c.name for c in columns), row, strict=True)) for row in zip(*values, strict=True)]
+
+    def _parts(self, shard: Shard) -> list[Column]:
+        """Return the columns that are parts of samples."""
+        return [column for column in shard.columns if column.name != self.key_column]
+
+    def _load(self, files: Sequence[int]) -> None:
+        wanted = [(self.shards[file].archive, name) for file in files for name in self.shards[file].indexes()]
+        workers = min(_AT_ONCE, len(wanted)) if len(wanted) > 1 else 0
+        for _ in ordered_map(lambda each: each[0].array(each[1]), wanted, workers=workers, in_flight=2 * _AT_ONCE):
+            pass
+        if self.key_column is not None:
+            self._all_keys()
+
+    def _ranges(self, file: int, local: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+        shard = self.shards[file]
+        found = [shard.ranges(column, local) for column in self._parts(shard)]
+        which = [np.arange(len(begins)) for begins, _ in found]
+        begins, ends = (np.concatenate(column) for column in zip(*found, strict=True))
+        return np.concatenate(which), begins, ends
 
     def _extent(self, file: int, local: int) -> tuple[int, int]:  # noqa: ARG002
         return 0, self.shards[file].archive.size  # its values lie in several places
@@ -191,7 +223,15 @@ class NpzDataset(RowsDataset):
         """Return the key of every sample, read once from the key column alone."""
         if self._keys is None:
             column = next(column for column in self.shards[0].columns if column.name == KEY)
-            self._keys = [shard.values(column, np.arange(shard.count)) for shard in self.shards]
+            threads = 0 if self.store.is_local else 16
+            self._keys = list(
+                ordered_map(
+                    lambda shard: shard.values(column, np.arange(shard.count)),
+                    self.shards,
+                    workers=threads,
+                    in_flight=64,
+                )
+            )
         return self._keys
 
     def find(self, key: str) -> int:

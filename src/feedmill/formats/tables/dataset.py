@@ -72,6 +72,7 @@ class TableDataset(RowsDataset):
         self.suffixes = suffixes_of(self.schema) if self.schema is not None else {}
         self.key_column = key_column or (KEY if KEY in self.names else None)
         self._blocks = BlockCache(CACHE_BYTES)
+        self._located: set[int] = set()  # files of which the extents of blocks were read
         self._keys: list[list[str]] | None = None
         self._numbers: dict[str, int] | None = None
 
@@ -104,6 +105,27 @@ class TableDataset(RowsDataset):
             for row in out:
                 row.pop(self.key_column, None)
         return out
+
+    def _load(self, files: Sequence[int]) -> None:
+        missing = [file for file in files if file not in self._located]
+        workers = min(64, len(missing)) if len(missing) > 1 else 0
+        for _ in ordered_map(lambda file: self._columns[file].extents, missing, workers=workers, in_flight=128):
+            pass
+        self._located.update(missing)
+        if self.key_column is not None:
+            self._all_keys()
+
+    def _ranges(self, file: int, local: Int64s) -> tuple[Int64s, Int64s, Int64s] | None:
+        columns = self._columns[file]
+        if not isinstance(columns, ParquetFile):  # Arrow files are copied when they are opened
+            return None
+        numbers, block = np.unique(
+            np.searchsorted(columns.ends, self._stored(file, local), side="right"), return_inverse=True
+        )
+        missing = np.asarray([(file, number) not in self._blocks for number in numbers.tolist()], bool)
+        which = np.flatnonzero(missing[block])
+        begins, lengths = columns.extents[numbers[block[which]]].T
+        return which, begins, begins + lengths
 
     def arrow_rows(self, indices: Indices) -> Any:
         """Return rows as an Arrow table with all columns, in the requested order. `indices`: int64 in ``[0, len)``."""
@@ -151,18 +173,21 @@ class TableDataset(RowsDataset):
     def _all_keys(self) -> list[list[str]]:
         """Return the key of every sample, read once from the key column alone."""
         if self._keys is None:
-            assert self.key_column is not None
-            out = []
-            for number, columns in enumerate(self._columns):
-                found = [
-                    str(key)
-                    for block in range(len(columns.ends))
-                    for key in values(columns.read(block, [self.key_column])[0].column(0))
-                ]
-                stored = self._stored(number, np.arange(int(self.counts[number])))
-                out.append(found if len(stored) == len(found) else [found[at] for at in stored.tolist()])
-            self._keys = out
+            workers = 0 if self.store.is_local else 16
+            files = range(len(self.files))
+            self._keys = list(ordered_map(self._keys_of, files, workers=workers, in_flight=64))
         return self._keys
+
+    def _keys_of(self, file: int) -> list[str]:
+        assert self.key_column is not None
+        columns = self._columns[file]
+        found = [
+            str(key)
+            for block in range(len(columns.ends))
+            for key in values(columns.read(block, [self.key_column])[0].column(0))
+        ]
+        stored = self._stored(file, np.arange(int(self.counts[file])))
+        return found if len(stored) == len(found) else [found[at] for at in stored.tolist()]
 
     @property
     def cost_fields(self) -> Sequence[str]:

@@ -24,6 +24,7 @@ from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
 from feedmill.formats.batches import Batch, Parts, Want
 from feedmill.formats.content import content_of_files
 from feedmill.formats.costs import bad_cost
+from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import Int64s, fingerprint_of_starts, hash_words, read_scattered
 from feedmill.formats.tar.samples import REINDEX, Parsed, parse_alike, parse_any, parse_plain, read_piece, read_together
 from feedmill.formats.tar.scan import in_file, scan_shard
@@ -278,6 +279,12 @@ class TarDataset(Dataset):
         for place, number, shard, begin, (parsed, block) in rows:
             out[place] = self._sample(paths[shard], number, begin, block, parsed)
         return out
+
+    def extents(self, indices: Indices) -> Sequence[Extents]:
+        if self.store.is_local:
+            return ()
+        order, _, shards, begins, ends = self._sorted(indices)
+        return [Extents(self.store, self.table.shards, order, shards, begins, ends)]
 
     def _sorted(self, indices: Indices) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
         """Return the samples in stored order: positions in `indices`, stored numbers, shards, begins and ends.

@@ -1,13 +1,17 @@
 """Detect whether a shard changed since it was indexed, once, when the shard is first read.
 
 The record that `feedmill prepare` wrote (`sidecar`) is compared: size and the store's version, which take one request;
-if the version differs, as for a copy, some blocks of its bytes. Without a record, as with an index by Energon, the keys
-of a few samples are compared with the database.
+if the version differs, as for a copy, some blocks of its bytes (once for each machine and version if the store is
+remote). Without a record, as with an index by Energon, the keys of a few samples are compared with the database.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import xxhash
 
 from feedmill.errors import DataError
 from feedmill.formats.content import content_word
@@ -15,6 +19,7 @@ from feedmill.formats.energon.sidecar import ShardRecord
 from feedmill.formats.offsets import Int64s
 from feedmill.kernels.files import tar
 from feedmill.storage import Store
+from feedmill.storage.cache import cache_folder
 
 FIX = (
     "Restore the shard that was indexed; or, if you want to use this one, run 'feedmill prepare' again."
@@ -33,22 +38,26 @@ class ShardGuard:
 
     def __init__(self, store: Store, records: Mapping[str, ShardRecord]) -> None:
         self.store, self.records = store, records
+        self._seen = _Seen(store)
 
     def knows(self, shard: str) -> bool:
         """Return whether the record identifies the shard. Raises `DataError` if the shard changed."""
         record = self.records.get(shard)
         if record is None:
             return False
-        entry = self.store.stat(shard)
+        entry = self.store.entries([shard])[0] or self.store.stat(shard)
         if entry.size != record.size:
             raise self._another(shard, f"expected {record.size:,} bytes, found {entry.size:,}")
         if entry.version == record.version:
             return True
         if record.word is None:
             return False
+        if self._seen.has(shard, entry.version, record.word):
+            return True
         found = content_word(self.store, shard, entry.size)
         if found != record.word:
             raise self._another(shard, f"expected content of hash {record.word[:8]}, found {found[:8]}")
+        self._seen.add(shard, entry.version, record.word)
         return True
 
     def compare_keys(self, shard: str, offsets: Int64s, stands: Callable[[str, int], bool]) -> None:
@@ -78,6 +87,47 @@ class ShardGuard:
             kind="stale-index",
             fix=FIX,
         )
+
+
+class _Seen:
+    """Remote shards whose bytes were compared on this machine: that takes ten requests for each.
+
+    They are kept in ``shards/`` in the cache folder, one file for each dataset. Nothing is kept where that cannot be
+    written to.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._remote = not store.is_local
+        self._url = store.url
+        self._known: set[bytes] | None = None
+
+    def _line(self, shard: str, version: str, word: str) -> bytes:
+        name = f"{shard}\0{version}\0{word}".encode("utf-8", "surrogateescape")
+        return str(xxhash.xxh3_128_hexdigest(name)).encode()
+
+    def _file(self) -> Path:
+        name = xxhash.xxh3_128_hexdigest(self._url.encode("utf-8", "surrogateescape"))
+        return cache_folder() / "shards" / str(name)
+
+    def has(self, shard: str, version: str, word: str) -> bool:
+        """Return whether this version of a shard was compared."""
+        if not self._remote:
+            return False
+        if self._known is None:
+            try:
+                self._known = set(self._file().read_bytes().split(b"\n"))
+            except OSError:
+                self._known = set()
+        return self._line(shard, version, word) in self._known
+
+    def add(self, shard: str, version: str, word: str) -> None:
+        """Note that this version of a shard was compared."""
+        if self._remote:
+            with contextlib.suppress(OSError):
+                file = self._file()
+                file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                with file.open("ab") as f:  # one write to the end: several processes may do it
+                    f.write(self._line(shard, version, word) + b"\n")
 
 
 def _first_key(block: bytes) -> str | None:

@@ -7,6 +7,7 @@ the reference in `feedmill.kernels.files.tar`.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -55,6 +56,8 @@ def read_together(
         return None
     total = sum(lengths.tolist())
     if total > SMALL * len(shards):
+        if not isinstance(files, _Files):
+            return None
         try:
             blocks = [_new_bytes(None, length) for length in lengths.tolist()]
         except (MemoryError, OverflowError):  # a corrupt index may request too much memory
@@ -64,7 +67,7 @@ def read_together(
     if total > MOST:
         return None
     buffer, behind = _scratch(total), np.cumsum(lengths)
-    if not files.read(begins, lengths, behind - lengths + _begin(buffer)):
+    if not files.fill(begins, lengths, buffer):
         return None  # reading them one by one raises the error
     return _parsed(buffer, behind, known)
 
@@ -91,8 +94,7 @@ def read_piece(store: Store, paths: Sequence[str], shards: Int64s, begins: Int64
     except (MemoryError, ValueError):  # as above
         return None
     behind = np.cumsum(lengths)
-    whole = files.read(begins, lengths, behind - lengths + _begin(buffer))
-    return Piece(buffer, behind - lengths, behind) if whole else None
+    return Piece(buffer, behind - lengths, behind) if files.fill(begins, lengths, buffer) else None
 
 
 def parse_alike(
@@ -130,11 +132,33 @@ class _Files(NamedTuple):
         """Read all ranges, int64[n], to their addresses. Return whether this succeeded."""
         return bool(read_all(self.fds, np.ascontiguousarray(offsets), lengths, addresses) == len(self.fds))
 
+    def fill(self, offsets: Int64s, lengths: Int64s, buffer: npt.NDArray[np.uint8]) -> bool:
+        """Read all ranges into a buffer, one behind the other. Return whether this succeeded."""
+        return self.read(offsets, lengths, np.cumsum(lengths) - lengths + _begin(buffer))
 
-def _open(store: Store, paths: Sequence[str], shards: Int64s, lengths: Int64s) -> _Files | None:
+
+class _Remote(NamedTuple):
+    """Files of a store that is not local: the path of the file of each range, and where another file begins."""
+
+    store: Store
+    paths: Sequence[str]
+    cuts: Sequence[int]
+
+    def fill(self, offsets: Int64s, lengths: Int64s, buffer: npt.NDArray[np.uint8]) -> bool:
+        """Read all ranges into a buffer, one behind the other. Raises `DataError` and `StorageError`."""
+        rows = zip(self.paths, itertools.pairwise(self.cuts), strict=True)
+        files = [(path, offsets[a:b].tolist(), lengths[a:b].tolist()) for path, (a, b) in rows]
+        self.store.fill(files, buffer.data)
+        return True
+
+
+def _open(store: Store, paths: Sequence[str], shards: Int64s, lengths: Int64s) -> _Files | _Remote | None:
     """Open the files of the ranges; None if the samples are not read together."""
     if len(shards) < FEW or (lengths < 512).any():
         return None
+    if not store.is_local:
+        cuts = [0, *(np.flatnonzero(np.diff(shards)) + 1).tolist(), len(shards)]
+        return _Remote(store, [paths[shards[at]] for at in cuts[:-1]], cuts)
     numbers, places = np.unique(shards, return_inverse=True)
     files = store.descriptors([paths[number] for number in numbers.tolist()])
     return None if files is None else _Files(files, np.asarray([file.fd for file in files], np.int64)[places])

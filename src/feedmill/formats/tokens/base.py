@@ -7,7 +7,7 @@ A format's writer is a `TokenWriter`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset, Indices, Opened, Sample, Source, no_such_key, number_of
+from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import hash_words, read_records
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
@@ -96,9 +97,14 @@ class TokenShard:
         return self._documents is not None
 
     @property
+    def counted(self) -> bool:
+        """Return whether the bounds must be loaded to know the number of documents."""
+        return self._documents == COUNTED
+
+    @property
     def documents(self) -> int | None:
         """Return the number of documents; None if the index of documents is missing."""
-        return len(self.bounds) - 1 if self._documents == COUNTED else self._documents
+        return len(self.bounds) - 1 if self.counted else self._documents
 
     @property
     def bounds(self) -> Int64s:
@@ -106,6 +112,11 @@ class TokenShard:
         if self._bounds is None:
             self._bounds = self.load_bounds()
         return self._bounds
+
+    @property
+    def loaded(self) -> bool:
+        """Return whether the bounds are loaded."""
+        return self._bounds is not None
 
     @property
     def words(self) -> str:
@@ -218,6 +229,7 @@ class TokenDataset(Dataset):
     @cached_property
     def _ends(self) -> Int64s:
         """Return the number of documents up to the end of each shard, int64[shards]."""
+        self.load_bounds(number for number, shard in enumerate(self.shards) if shard.counted)
         return np.cumsum([shard.documents or 0 for shard in self.shards], dtype=np.int64)
 
     @cached_property
@@ -242,6 +254,7 @@ class TokenDataset(Dataset):
     def lengths(self) -> Int64s:
         if self._lengths is None:
             self.need_index()
+            self.load_bounds(range(len(self.shards)))
             pieces = [np.diff(shard.bounds) for shard in self.shards]
             self._lengths = np.concatenate(pieces) if pieces else np.zeros(0, np.int64)
         return self._lengths
@@ -262,30 +275,70 @@ class TokenDataset(Dataset):
         shard = np.searchsorted(self._ends, wanted, side="right").astype(np.int64)
         return shard, wanted - (self._starts[shard] if len(wanted) else 0)
 
+    def load_bounds(self, shards: Iterable[int]) -> None:
+        """Load the bounds of files at once, where each is a request to a remote store."""
+        if not self.store.is_local:
+            missing = [self.shards[number] for number in shards if not self.shards[number].loaded]
+            workers = min(64, len(missing)) if len(missing) > 1 else 0
+            for _ in ordered_map(lambda shard: shard.bounds, missing, workers=workers, in_flight=128):
+                pass
+
+    def extents(self, indices: Indices) -> Sequence[Extents]:
+        return self._extents(indices, None, None)
+
+    def extents_of_tokens(self, indices: Int64s, starts: Int64s, lengths: Int64s) -> Sequence[Extents]:
+        """Return the byte ranges that `read_tokens` will ask remote stores for; see `Dataset.extents`."""
+        return self._extents(indices, starts, lengths)
+
+    def _extents(self, indices: Indices, starts: Int64s | None, lengths: Int64s | None) -> Sequence[Extents]:
+        if self.store.is_local:
+            return ()
+        shard, local = self._places(indices)
+        numbers = np.unique(shard).tolist()
+        self.load_bounds(numbers)
+        begins, ends = np.empty_like(shard), np.empty_like(shard)
+        for number in numbers:
+            rows = np.flatnonzero(shard == number)
+            first, stop = self._tokens_of(number, local[rows])
+            if starts is not None and lengths is not None:
+                first, stop = first + starts[rows], np.minimum(stop, first + starts[rows] + lengths[rows])
+            begins[rows], ends[rows] = self._offsets(number, first, stop)
+        paths = [table.path for table in self.shards]
+        return [Extents(self.store, paths, np.arange(len(shard)), shard, begins, ends)]
+
+    def _tokens_of(self, number: int, local: Int64s) -> tuple[Int64s, Int64s]:
+        """Return the first token of documents of a file, and the end of the last one, int64[n] both."""
+        table = self.shards[number]
+        first, stop = table.bounds[local], table.bounds[local + 1]
+        if (first < 0).any() or (stop < first).any() or (stop > table.tokens).any():
+            raise DataError(  # mapped bounds are not validated at opening
+                "documents end before they begin, or after the last token",
+                file=self.store.locate(table.path),
+                kind="bad-index",
+                fix="Write its index, or its '.feedmill.bounds' file, again.",
+            )
+        return first, stop
+
+    def _offsets(self, number: int, first: Int64s, stop: Int64s) -> tuple[Int64s, Int64s]:
+        """Return the offsets of tokens of a file, int64[n] both."""
+        table = self.shards[number]
+        size = table.dtype.itemsize
+        return np.asarray(table.offset + first * size, np.int64), np.asarray(table.offset + stop * size, np.int64)
+
     def _bytes(self, indices: Indices, starts: Int64s | None, lengths: Int64s | None) -> tuple[list[bytes], Int64s]:
         """Return the stored bytes of spans of documents (whole ones without `starts`), and each one's shard."""
         shard, local = self._places(indices)
         out: list[bytes] = [b""] * len(shard)
         for number in np.unique(shard):
             rows = np.flatnonzero(shard == number)
-            table = self.shards[number]
-            first, stop = table.bounds[local[rows]], table.bounds[local[rows] + 1]
-            if (first < 0).any() or (stop < first).any() or (stop > table.tokens).any():
-                raise DataError(  # mapped bounds are not validated at opening
-                    "documents end before they begin, or after the last token",
-                    file=self.store.locate(table.path),
-                    kind="bad-index",
-                    fix="Write its index, or its '.feedmill.bounds' file, again.",
-                )
+            first, stop = self._tokens_of(number, local[rows])
             if starts is not None and lengths is not None:
                 begin, end = first + starts[rows], first + starts[rows] + lengths[rows]
                 wrong = np.flatnonzero((starts[rows] < 0) | (lengths[rows] < 0) | (end > stop))
                 if len(wrong):
                     raise self._outside(int(np.asarray(indices)[rows[wrong[0]]]), int(stop[wrong[0]] - first[wrong[0]]))
                 first, stop = begin, end
-            size = table.dtype.itemsize
-            at = np.asarray(table.offset + first * size, np.int64)
-            blocks = read_records(self.store, table.path, at, np.asarray(table.offset + stop * size, np.int64))
+            blocks = read_records(self.store, self.shards[number].path, *self._offsets(number, first, stop))
             for row, block in zip(rows.tolist(), blocks, strict=True):
                 out[row] = block
         return out, shard

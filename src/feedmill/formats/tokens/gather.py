@@ -51,7 +51,6 @@ class Gather:
         width = out.shape[1]
         if not (width and len(starts)):
             return
-        numbers = range(len(starts)) if rows is None else rows.tolist()
         tokens = self._mapped(shard) if self._store.is_local else None
         if tokens is not None:
             _copy(tokens, starts, out, rows)
@@ -59,9 +58,9 @@ class Gather:
         table = self._shards[shard]
         size = table.dtype.itemsize
         at = (table.offset + starts * size).tolist()
-        blocks = self._store.read_ranges(table.path, at, [width * size] * len(at))
-        for row, block in zip(numbers, blocks, strict=True):
-            out[row] = np.frombuffer(block, table.dtype)
+        found = np.empty(len(at) * width * size, np.uint8)
+        self._store.fill([(table.path, at, [width * size] * len(at))], found.data)
+        out[slice(len(at)) if rows is None else rows] = found.view(table.dtype).reshape(len(at), width)
 
     def _mapped(self, shard: int) -> npt.NDArray[Any]:
         """The tokens of a local file, mapped once; looks each time that the file still has them all, because reading

@@ -14,7 +14,7 @@ opening costs nothing, whatever their number. `BlockDataset` (file `blocks`) beg
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key, number_of
 from feedmill.formats.batches import Batch, Columns, Want
+from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.tokens.base import Int64s, TokenDataset
 from feedmill.formats.tokens.gather import (
@@ -381,6 +382,32 @@ class WindowDataset(Dataset):
             )
             for number, value in zip(numbers.tolist(), values, strict=True)
         ]
+
+    @property
+    def is_remote(self) -> bool:
+        return self.tokens.is_remote
+
+    def extents(self, indices: Indices) -> Sequence[Extents]:
+        store, shards = self.tokens.store, self.tokens.shards
+        if store.is_local:
+            return ()
+        first, start = self.begins(indices)
+        begin = self._files[first] + start  # in the tokens of all files
+        end = np.minimum(begin + self.width, self._files[-1] if self.across else self._files[first + 1])
+        counts = np.searchsorted(self._files, end, side="left") - first  # of the files that a window lies in
+        window = np.repeat(np.arange(len(first)), counts)
+        file = np.arange(len(window)) + np.repeat(first - np.cumsum(counts) + counts, counts)
+        low, high = self._files[file], self._files[file + 1]
+        low, high = np.maximum(begin[window], low) - low, np.minimum(end[window], high) - low
+        if (self.positions or self.boundaries) and self.eos is None:
+            self.tokens.need_index()
+            self.tokens.load_bounds(np.unique(file).tolist())
+        offset, size = (
+            np.asarray(column, np.int64)[file]
+            for column in zip(*((shard.offset, shard.dtype.itemsize) for shard in shards), strict=True)
+        )
+        paths = [shard.path for shard in shards]
+        return [Extents(store, paths, window, file, offset + low * size, offset + high * size)]
 
     def before(self, index: int, most: int) -> npt.NDArray[Any]:
         """Return the tokens that a window's first document has before the window: the last `most` of them.

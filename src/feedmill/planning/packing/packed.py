@@ -16,6 +16,8 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.base import Dataset, TokenReader
 from feedmill.formats.batches import Want
+from feedmill.formats.extents import Extents
+from feedmill.formats.tokens.base import TokenDataset
 from feedmill.planning.nodes import Located
 from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.packing import best_fit, windows
@@ -226,6 +228,17 @@ class PackedPlan(Plan):
         """Return source, sample number and epoch of the first document in each row: int32[n], int64[n], int64[n]."""
         spans = self.spans(positions)
         return self.documents.node.locate(spans.position[spans.row_offsets[:-1]])
+
+    def extents(self, positions: npt.ArrayLike, located: Located | None = None) -> list[Extents]:  # noqa: ARG002
+        spans, placed = self.locate_spans(positions)
+        row = np.repeat(np.arange(len(spans)), np.diff(spans.row_offsets))
+        found: list[Extents] = []
+        for number in np.unique(placed.source).tolist():
+            dataset, of_it = self.sources[number], np.flatnonzero(placed.source == number)
+            if dataset.is_remote and isinstance(dataset, TokenDataset):
+                asked = placed.index[of_it], spans.start[of_it], spans.length[of_it]
+                found += [extents.of_samples(row[of_it]) for extents in dataset.extents_of_tokens(*asked)]
+        return found
 
     def positions_of(self, source: int | str, indices: Sequence[int], within: int | None = None) -> IntArray:
         """Return all rows that hold a token of the samples, in order, int64[n]. See `Plan.positions_of`."""

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from feedmill.errors import ConfigError
 from feedmill.planning.recipes.sources import Open, kind_of, place_of
 from feedmill.planning.tree import Tree, render
-from feedmill.storage import split_url
+from feedmill.storage import join_url, split_url
 
 if TYPE_CHECKING:
     from feedmill.planning.dialects import Translation
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from feedmill.planning.recipes.marks import Marks, Place
     from feedmill.planning.recipes.read import Parsed
     from feedmill.planning.recipes.schema import Member, RecipeModel
+    from feedmill.storage.datacache import DataCache
 
 
 class Recipe:
@@ -106,7 +108,7 @@ class Recipe:
 
         Comments, the order of keys, and keys that repeat a default do not affect it.
         """
-        said = _plain(self.model.model_dump(exclude_defaults=True))
+        said = _plain(self.model.model_dump(exclude_defaults=True, exclude={"cache"}))
         inner = {repr(place): recipe.fingerprint for place, recipe in self.nested.items()}
         text = json.dumps([said, inner], sort_keys=True, ensure_ascii=False)
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
@@ -131,8 +133,24 @@ class Recipe:
 
             open = partial(open_dataset, trust=True) if trust else open_dataset
         plan = compile_recipe(self, open, trust=trust)
-        plan.again = again
+        plan.again, plan.cache = again, self._cache()
         return plan
+
+    def _cache(self) -> DataCache | None:
+        """Return the settings of `cache`, or None. Raises `ConfigError`."""
+        said = self.model.cache
+        if said is None:
+            return None
+        from feedmill.planning.recipes.member import recipe_line
+        from feedmill.storage.datacache import DataCache
+
+        with recipe_line(self, ("cache",)):
+            folder = None if said.dir is None else join_url(self.base, said.dir)
+            if folder is not None and "://" in folder:
+                raise ConfigError(
+                    f"the cache folder {folder} is not on this machine", kind="bad-cache", fix="Give an absolute path."
+                )
+            return DataCache.of(said.size, folder, said.unit)
 
     def where(self, place: Place = ()) -> str:
         """Return ``file:line`` of a value of the recipe, for error messages."""

@@ -181,6 +181,18 @@ class Member(Strict):
         return self.subset if all_pairs(self.subset) else (self.subset,)  # type: ignore[return-value]
 
 
+class CacheModel(Strict):
+    """The cache of remote data on the local disk."""
+
+    size: StrictInt | str | None = Field(
+        default=None, description="bytes, or a size such as 200GB; 0 for none; default $FEEDMILL_CACHE_SIZE"
+    )
+    dir: str | None = Field(None, min_length=1, description="folder; default 'data' in $FEEDMILL_CACHE_DIR")
+    unit: Literal["auto", "block", "shard"] | None = Field(
+        default=None, description="fetch the bytes that are needed (block), whole shards, or what is better (auto)"
+    )
+
+
 class RecipeModel(Strict):
     """A recipe: sources, how they are mixed, and the order."""
 
@@ -229,6 +241,10 @@ class RecipeModel(Strict):
         Annotated[HomogeneousModel, BeforeValidator(homogeneous_short, json_schema_input_type=HomogeneousModel | int)]
         | None
     ) = Field(None, description="yield batches from a single source of the blend: see docs/balancing.md")
+
+    cache: Annotated[CacheModel, BeforeValidator(short("size"), json_schema_input_type=CacheModel | str)] | None = (
+        Field(None, description="cache of remote data on the local disk: see docs/storage.md")
+    )
 
     @model_validator(mode="after")
     def _fits_together(self) -> RecipeModel:

@@ -1,0 +1,34 @@
+"""Byte ranges that a dataset will read for samples, known from its index before any of them is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from feedmill.formats.offsets import Int64s
+from feedmill.storage import Store
+
+
+class Extents(NamedTuple):
+    """Byte ranges of files of one store.
+
+    Attributes:
+        store: the store of the files.
+        paths: paths in the store.
+        sample: int64[m], the place of each range's sample in the indices that were asked for, ascending or not.
+        file: int64[m], the number of each range's file in `paths`.
+        begins, ends: int64[m], offsets of the first byte and behind the last one.
+    """
+
+    store: Store
+    paths: Sequence[str]
+    sample: Int64s
+    file: Int64s
+    begins: Int64s
+    ends: Int64s
+
+    def of_samples(self, places: Int64s) -> Extents:
+        """Return the same ranges for samples with other places: ``places[i]`` is that of sample i, int64[n]."""
+        return self._replace(sample=np.asarray(places, np.int64)[self.sample])

@@ -1,0 +1,172 @@
+"""Read ahead from remote stores: what the plan needs next is fetched before the batch that needs it is made.
+
+A thread walks over the steps of the rank in *windows*, asks the plan which byte ranges their samples have, and requests
+them (`feedmill.storage.ahead`). The first batch is a window of its own, so that it does not wait for more; later
+windows end where those of the block shuffle do, so that a block becomes one request. A window takes at most half of the
+budget of memory, so that the next one is fetched while it is used up.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from feedmill.errors import FeedmillError
+from feedmill.formats.extents import Extents
+from feedmill.planning.dealing.grid import Step
+from feedmill.planning.nodes.base import Located
+from feedmill.planning.nodes.shuffle import DEFAULT_BLOCK, DEFAULT_WINDOW
+from feedmill.storage.ahead import ReadAhead, budget_from_environment
+from feedmill.storage.datacache import DataCache
+from feedmill.storage.remote import RemoteStore
+
+logger = logging.getLogger("feedmill")
+
+WINDOW = DEFAULT_BLOCK * DEFAULT_WINDOW
+"""Positions of a window, for each source that is read from a remote store."""
+_MOST_SOURCES = 16
+_MOST_ON_DISK = 1 << 30
+"""Bytes that are requested ahead at most where they go to a cache on disk."""
+
+
+class Walk(Iterator[Step]):
+    """The steps of a rank, in order; what they need is requested ahead.
+
+    Args:
+        steps: the steps.
+        plan: has `extents`; see `Plan.extents`.
+        positions: positions of the plan in a window.
+        reader: requests them.
+    """
+
+    def __init__(self, steps: Iterator[Step], plan: Any, positions: int, reader: ReadAhead) -> None:
+        self._steps, self._plan, self._positions, self._reader = steps, plan, positions, reader
+        self._ready: deque[Step | None] = deque()
+        self._error: BaseException | None = None
+        self._lock = threading.Condition()
+        self._hungry = threading.Event()
+        self._handed = self._done = 0
+        self._closed = False
+        self._thread = threading.Thread(target=self._walk, name="feedmill-walk", daemon=True)
+        self._thread.start()
+
+    def __next__(self) -> Step:
+        with self._lock:
+            if not self._ready:
+                self._hungry.set()
+                self._reader.wake()
+                while not (self._ready or self._error or self._closed):
+                    self._lock.wait()
+            if not self._ready:
+                raise self._error or StopIteration
+            step = self._ready.popleft()
+        if step is None:
+            self._ready.append(None)
+            raise StopIteration
+        return step
+
+    def done(self) -> None:
+        """Free what was kept for the next step in order."""
+        self._reader.done(self._done)
+        self._done += 1
+
+    def close(self) -> None:
+        """End the thread, and drop what was requested."""
+        with self._lock:
+            self._closed = True
+            self._lock.notify_all()
+        self._reader.close()
+
+    def _walk(self) -> None:
+        try:
+            while not self._closed and (window := self._next_window()):
+                self._request(window)
+            self._hand_out([None])
+        except BaseException as error:  # raised where the steps are used
+            with self._lock:
+                self._error = error
+                self._lock.notify_all()
+
+    def _hand_out(self, steps: list[Step] | list[None]) -> None:
+        with self._lock:
+            self._ready.extend(steps)
+            self._hungry.clear()
+            self._lock.notify_all()
+
+    def _next_window(self) -> list[Step]:
+        """Return the steps of the next window; the first step is a window of its own."""
+        window: list[Step] = []
+        begin = None
+        for step in self._steps:
+            window.append(step)
+            begin = step.first if begin is None else begin
+            if not self._handed or step.end // self._positions > begin // self._positions:
+                break
+        return window
+
+    def _request(self, window: list[Step]) -> None:
+        """Request what the steps of a window need, and hand them out."""
+        number = self._handed
+        self._handed += len(window)
+        try:
+            positions = np.concatenate([step.positions for step in window])
+            extents = self._plan.extents(positions, _joined([step.located for step in window]))
+        except (FeedmillError, OSError) as error:  # reading raises it, if it matters
+            logger.debug("reading ahead: %s", error)
+            self._hand_out(window)
+            return
+        steps = np.repeat(np.arange(number, number + len(window)), [len(step.slots) for step in window])
+        self._within_budget(extents, steps, number, window)
+
+    def _within_budget(self, extents: list[Extents], steps: Any, first: int, window: list[Step]) -> None:
+        """Request a window, in parts of at most half of the budget; each part is handed out once it was requested."""
+        needs = [steps[each.sample] for each in extents]
+        bytes_of_step = np.zeros(len(window), np.int64)
+        for each, need in zip(extents, needs, strict=True):
+            np.add.at(bytes_of_step, need - first, each.ends - each.begins)
+        ends = np.cumsum(bytes_of_step)
+        half = self._reader.budget // 2
+        low = 0
+        while low < len(window):
+            used = int(ends[low - 1]) if low else 0
+            high = max(low + 1, int(np.searchsorted(ends, used + half, side="right")))
+            if ends[high - 1] - used <= half:  # a larger step is read when it is needed
+                for each, need in zip(extents, needs, strict=True):
+                    rows = (need >= first + low) & (need < first + high)
+                    ranges = each.file[rows], each.begins[rows], each.ends[rows], need[rows]
+                    if isinstance(each.store, RemoteStore):
+                        self._reader.want(each.store, each.paths, *ranges, self._hungry)
+            self._hand_out(window[low:high])
+            low = high
+
+
+def _joined(located: Sequence[Any]) -> Located | None:
+    """Return the locations of several steps as one; None if they are not known, or of another kind."""
+    if not all(isinstance(each, Located) for each in located):
+        return None
+    columns = [(each.source, each.index, each.epoch) for each in located]
+    return Located(*map(np.concatenate, zip(*columns, strict=True)))
+
+
+def walk(steps: Iterator[Step], plan: Any, world_size: int) -> Walk | None:
+    """Return a walk over the steps of a plan; None if it reads nothing from remote stores, or reading ahead is off.
+
+    Raises:
+        ConfigError: a setting of the environment is invalid.
+    """
+    if not getattr(plan, "is_remote", False):
+        return None
+    budget = budget_from_environment()
+    if not budget:
+        return None
+    paging = (getattr(plan, "cache", None) or DataCache.of()).paging()
+    if paging is not None:
+        budget = max(budget, min(paging.cache.size // 4, _MOST_ON_DISK))
+    remote = sum(source.is_remote for source in getattr(plan, "sources", ()))
+    positions = WINDOW * max(1, min(remote, _MOST_SOURCES)) * world_size
+    return Walk(steps, plan, positions, ReadAhead(budget, paging))

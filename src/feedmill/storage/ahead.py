@@ -1,0 +1,272 @@
+"""Read ahead from remote stores: fetch byte ranges before they are read, within a budget of memory.
+
+A reader that knows what it will read next (the loader, from its plan) passes byte ranges with the number of the step
+that needs each. Ranges that lie close together are merged to requests of some 4 MiB, which are sent in the order in
+which their bytes are needed first. The answers are kept as `Segment` objects of the store until the last step that
+needs them is done. The store's ordinary reads find them there, so reading ahead changes when bytes are fetched, and
+nothing else: a range that was not fetched, or whose request failed, is requested by the read itself.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.storage.fetch import fetcher
+from feedmill.storage.limits import parse_size
+from feedmill.storage.paged import PagedSegment, Paging
+from feedmill.storage.pages import Pages
+from feedmill.storage.ranges import OFFSET_BITS, TARGET, Requests, requests_for
+from feedmill.storage.segments import Segment
+
+if TYPE_CHECKING:
+    from feedmill.storage.remote import RemoteStore
+
+Int64s = npt.NDArray[np.int64]
+
+BUDGET = 256 << 20
+"""Default memory in bytes for what is requested and not yet used up."""
+_MOST_AT_ONCE = 64
+
+
+def budget_from_environment() -> int:
+    """Return ``$FEEDMILL_READ_AHEAD`` in bytes, or `BUDGET`; 0 turns reading ahead off. Raises `ConfigError`."""
+    found = parse_size(os.environ.get("FEEDMILL_READ_AHEAD") or None, "FEEDMILL_READ_AHEAD")
+    return BUDGET if found is None else found
+
+
+class ReadAhead:
+    """Fetches byte ranges ahead of one reader that does its steps in order.
+
+    Args:
+        budget: bytes that may be requested or kept at once.
+        paging: keeps them in the page cache; None for memory.
+    """
+
+    def __init__(self, budget: int, paging: Paging | None = None) -> None:
+        self.budget, self._paging = budget, paging
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
+        self._queue: deque[Segment] = deque()
+        self._by_last: dict[int, list[Segment]] = {}
+        self._held = self._flying = self._flying_bytes = 0
+        self._done, self._closed = -1, False
+
+    def want(
+        self,
+        store: RemoteStore,
+        paths: Sequence[str],
+        file: Int64s,
+        begins: Int64s,
+        ends: Int64s,
+        steps: Int64s,
+        hungry: threading.Event,
+    ) -> None:
+        """Request byte ranges of files of a store, in the order of their steps. Waits for room, not for answers.
+
+        Args:
+            file: int64[n], the number of each range's file in `paths`.
+            begins, ends: int64[n].
+            steps: int64[n], the number of the step that needs each range.
+            hungry: set while the reader waits for more steps: then there is no waiting for room; see `wake`.
+        """
+        filled = (ends > begins) & (begins >= 0) & (ends < 1 << OFFSET_BITS)
+        if not filled.any():
+            return
+        files, file = np.unique(file[filled], return_inverse=True)
+        keys = [store.key(paths[number]) for number in files.tolist()]
+        base = file << OFFSET_BITS
+        low, high, steps = base + begins[filled], base + ends[filled], steps[filled]
+        order = np.argsort(low, kind="stable")
+        low, high, steps = low[order], high[order], steps[order]
+        fresh = ~self._extend(store, keys, low, high, steps)
+        if not fresh.any():
+            return
+        low, high, steps = low[fresh], high[fresh], steps[fresh]
+        pages = None if self._paging is None else self._paging.open(store, keys)
+        if pages is None:
+            requests = requests_for(low, high, fetcher().gap())
+            if requests.size > self.budget // 2:
+                requests = requests_for(low, high, 0)
+            rounds = [(requests, steps)]
+        else:
+            rounds = self._rounds(pages, low, high, steps)
+        for requests, of_ranges in rounds:
+            if self._wait_for_room(requests.size, hungry):
+                self._add(store, keys, requests, of_ranges, pages)
+
+    def _rounds(
+        self, pages: Sequence[Pages | None], low: Int64s, high: Int64s, steps: Int64s
+    ) -> list[tuple[Requests, Int64s]]:
+        """Return requests for ranges that go to the page cache, and then those for the rest of whole objects."""
+        assert self._paging is not None
+        there: list[tuple[int, int, int]] = []
+        whole: list[tuple[int, int, int]] = []
+        asked = np.ones(len(low), np.bool_)
+        numbers, firsts = np.unique(low >> OFFSET_BITS, return_index=True)
+        for number, a, b in zip(numbers.tolist(), firsts.tolist(), [*firsts[1:].tolist(), len(low)], strict=True):
+            found, base, last = pages[number], number << OFFSET_BITS, int(steps[a:b].max())
+            if found is None or not found.size:
+                continue
+            begins, ends = low[a:b] - base, high[a:b] - base
+            first, end = int(begins[0]), min(int(ends.max()), found.size)
+            if found.trusted(first, end):
+                there.append((base + first, base + end, last))
+                asked[a:b] = ends > end
+            elif self._paging.whole(begins, ends, len(low)):
+                whole += [(base + x, base + min(x + TARGET, found.size), last) for x in range(0, found.size, TARGET)]
+        rounds = [_alone(there)] if there else []
+        if asked.any():
+            rounds.append((requests_for(low[asked], high[asked], fetcher().gap()), steps[asked]))
+        return [*rounds, _alone(whole)] if whole else rounds
+
+    def _extend(
+        self, store: RemoteStore, keys: Sequence[str], low: Int64s, high: Int64s, steps: Int64s
+    ) -> npt.NDArray[np.bool_]:
+        """Keep segments that have some of the ranges for longer; return which ranges they have, bool[n]."""
+        segments, numbers = [], []
+        for number, key in enumerate(keys):
+            found = store.held.of(key, self)
+            segments += found
+            numbers += [number] * len(found)
+        if not segments:
+            return np.zeros(len(low), np.bool_)
+        base = np.asarray(numbers, np.int64) << OFFSET_BITS
+        begins = base + np.asarray([segment.begin for segment in segments], np.int64)
+        ends = base + np.asarray([segment.end for segment in segments], np.int64)
+        at = np.searchsorted(begins, low, side="right") - 1
+        had = (at >= 0) & (ends[at] >= high)
+        last = np.full(len(segments), -1, np.int64)
+        np.maximum.at(last, at[had], steps[had])
+        with self._lock:
+            for number in np.flatnonzero(last >= 0).tolist():
+                segment = segments[number]
+                if segment.last <= self._done:  # freed meanwhile
+                    had &= at != number
+                else:
+                    segment.last = max(segment.last, int(last[number]))
+        return had
+
+    def _add(
+        self,
+        store: RemoteStore,
+        keys: Sequence[str],
+        requests: Requests,
+        steps: Int64s,
+        pages: Sequence[Pages | None] | None,
+    ) -> None:
+        """Queue requests in the order in which their bytes are needed; `steps` are those of the ranges."""
+        first, last = (find.reduceat(steps, requests.first) for find in (np.minimum, np.maximum))
+        order = np.argsort(first, kind="stable")
+        begins, ends = requests.begins[order], requests.ends[order]
+        rows = zip(
+            (begins >> OFFSET_BITS).tolist(),
+            (begins & ((1 << OFFSET_BITS) - 1)).tolist(),
+            (ends - begins).tolist(),
+            last[order].tolist(),
+            strict=True,
+        )
+        with self._lock:
+            if self._closed:
+                return
+            for number, begin, size, step in rows:
+                found = None if pages is None else pages[number]
+                if found is None or begin + size > found.size:
+                    segment = Segment(self, store, keys[number], begin, begin + size, step)
+                else:
+                    segment = PagedSegment(self, store, keys[number], begin, begin + size, step, found)
+                store.held.add(segment)
+                self._queue.append(segment)
+                self._by_last.setdefault(step, []).append(segment)
+                self._held += size
+        self._pump()
+
+    def _pump(self) -> None:
+        """Send queued requests while there is room in flight."""
+        while True:
+            with self._lock:
+                if not self._queue or self._flying >= _MOST_AT_ONCE:
+                    return
+                size = self._queue[0].size
+                if self._flying and self._flying_bytes + size > self.budget // 2:
+                    return
+                segment = self._queue.popleft()
+            segment.start()
+
+    def sent(self, segment: Segment, future: Future[Any]) -> None:
+        """Count a request as in flight until it is answered."""
+        if future.done():  # nothing had to be requested; its callback would come back here, for each of thousands
+            return
+        size = segment.size
+        with self._lock:
+            self._flying += 1
+            self._flying_bytes += size
+
+        def answered(_: Future[Any]) -> None:
+            with self._lock:
+                self._flying -= 1
+                self._flying_bytes -= size
+            self._pump()
+
+        future.add_done_callback(answered)
+
+    def _wait_for_room(self, size: int, hungry: threading.Event) -> bool:
+        """Wait until so many bytes fit into the budget, or `hungry` is set.
+
+        Returns:
+            Whether the reader is still open.
+        """
+        with self._room:
+            while not (self._closed or hungry.is_set() or not self._held or self._held + size <= self.budget):
+                self._room.wait()
+            return not self._closed
+
+    def wake(self) -> None:
+        """Let a `want` that waits for room look again, because the reader is hungry."""
+        with self._room:
+            self._room.notify_all()
+
+    def done(self, step: int) -> None:
+        """Free what no later step needs. Steps are done in ascending order."""
+        freed = []
+        with self._room:
+            for number in range(self._done + 1, step + 1):
+                for segment in self._by_last.pop(number, ()):
+                    if segment.last > step:
+                        self._by_last.setdefault(segment.last, []).append(segment)
+                    else:
+                        freed.append(segment)
+            self._done = step
+            self._held -= sum(segment.size for segment in freed)
+            self._room.notify_all()
+        _drop(freed)
+
+    def close(self) -> None:
+        """Drop everything that was requested and not used."""
+        with self._room:
+            self._closed = True
+            self._queue.clear()
+            segments = [segment for some in self._by_last.values() for segment in some]
+            self._by_last.clear()
+            self._held = 0
+            self._room.notify_all()
+        _drop(segments)
+
+
+def _alone(ranges: Sequence[tuple[int, int, int]]) -> tuple[Requests, Int64s]:
+    """Return a request for each (begin, end, step)."""
+    begins, ends, steps = np.asarray(ranges, np.int64).T
+    return Requests(begins, ends, np.arange(len(ranges))), steps
+
+
+def _drop(segments: Sequence[Segment]) -> None:
+    for segment in segments:
+        segment.store.held.remove(segment)
+        segment.cancel()

@@ -1,0 +1,124 @@
+"""What the errors of `obstore` mean: whether to try again, and an error with a fix."""
+
+from __future__ import annotations
+
+import enum
+import re
+
+from feedmill.errors import FeedmillError, NotFound, StorageError
+
+CHECK = "Check the URL."
+AGAIN = "Run the same command again; finished work is kept."
+
+_REASONS = (
+    # (what the message holds, kind, what, fix); the first that fits is taken
+    (r"NoSuchBucket|ContainerNotFound", "no-bucket", "there is no such bucket", CHECK),
+    (
+        r"latest/(api|meta-data)|169\.254\.\d+\.\d+|computeMetadata|CredentialProvider|MissingCredentials|Unauthenticated",
+        "no-credentials",
+        "no credentials were found",
+        "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or the cloud's equivalent); for a public bucket set"
+        " AWS_SKIP_SIGNATURE=true.",
+    ),
+    (
+        r"InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|InvalidToken|401 Unauthorized",
+        "bad-credentials",
+        "the credentials were refused",
+        "Check the access key, the secret and whether a session token has expired.",
+    ),
+    (
+        r"403 Forbidden|AccessDenied",
+        "eacces",
+        "permission denied",
+        "Ask for access, or check the URL and the credentials.",
+    ),
+    (
+        r"PermanentRedirect|AuthorizationHeaderMalformed|301 Moved",
+        "wrong-region",
+        "the bucket lies in another region",
+        "Set AWS_REGION to the bucket's region.",
+    ),
+    (
+        r"BadScheme",
+        "no-http",
+        "the address is http://, which is not encrypted",
+        "Use https://, or set AWS_ALLOW_HTTP=true where the network can be trusted.",
+    ),
+    (
+        r"kind: Connect|[Cc]onnection refused|dns error",
+        "no-connection",
+        "the server cannot be reached",
+        "Check the network, the URL and AWS_ENDPOINT_URL.",
+    ),
+    (r"kind: Timeout|TimedOut|timed out", "timeout", "the server did not answer in time", AGAIN),
+    (
+        r"Range request not supported",
+        "no-ranges",
+        "this server cannot send a part of a file",
+        "Copy the data to a local disk or to a server that answers range requests.",
+    ),
+    (
+        r"PROPFIND|405 Method Not Allowed|501 Not Implemented|NotSupported|NotImplemented",
+        "not-supported",
+        "this server cannot list or change its files",
+        "A plain web server is for reading prepared data by name; use an object store or a local folder here.",
+    ),
+    (r"contained empty path segment|illegal character", "bad-name", "a file's name cannot be used", "Rename it."),
+)
+
+
+def status_of(error: BaseException) -> str | None:
+    """Return the HTTP status in an error of `obstore`."""
+    match = re.search(r"status code: (\d{3})", str(error))
+    return match[1] if match else None
+
+
+class Reaction(enum.Enum):
+    """What to do about a failed request."""
+
+    THROTTLED = "try again, and send less at once"
+    AGAIN = "try again later"
+    WRONG_RANGE = "try again at once: the answer was that to another range"
+    DENIED = "try again with new credentials"
+    FINAL = "report it"
+
+
+_FINAL = frozenset({"no-bucket", "no-credentials", "wrong-region", "no-http", "no-ranges", "not-supported", "bad-name"})
+
+
+def reaction_to(error: BaseException) -> Reaction:
+    """Return what to do about an error of `obstore` for a range request."""
+    from obstore.exceptions import BaseError, NotFoundError, PreconditionError
+
+    if isinstance(error, FileNotFoundError | NotFoundError | PreconditionError) or not isinstance(
+        error, BaseError | OSError | ValueError
+    ):
+        return Reaction.FINAL
+    text, status = str(error), status_of(error)
+    if status in ("429", "503") or "SlowDown" in text:
+        return Reaction.THROTTLED
+    if re.search(r"Requested \d+\S* ?got|Requested .*, got|Content-Range", text):
+        return Reaction.WRONG_RANGE
+    found = translate(error, "")
+    kind = getattr(found, "kind", None)
+    if kind in ("bad-credentials", "eacces"):
+        return Reaction.DENIED
+    if kind in _FINAL or (status is not None and status[0] == "4" and status != "408"):
+        return Reaction.FINAL
+    return Reaction.AGAIN
+
+
+def translate(error: BaseException, url: str) -> FeedmillError | None:
+    """Convert an error of `obstore` to one with a fix; None if it is not about storage."""
+    from obstore.exceptions import BaseError
+
+    text = str(error)
+    if not isinstance(error, (BaseError, OSError, ValueError)):
+        return None
+    for pattern, kind, what, fix in _REASONS:
+        if re.search(pattern, text):
+            return StorageError(what, file=url, kind=kind, fix=fix)
+    if isinstance(error, FileNotFoundError):
+        return NotFound("there is no such file", file=url, fix=CHECK)
+    first = text.splitlines()[0] if text else type(error).__name__
+    return StorageError(f"the store refused the request ({first})", file=url, fix=AGAIN)

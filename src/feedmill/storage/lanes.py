@@ -1,0 +1,115 @@
+"""How many requests to one server are in flight at once, and how long they usually take.
+
+A server has two lanes: small requests wait for its latency, large ones share its bandwidth. A lane is halved when the
+server refuses a request because of the load (429, 503), and comes back by one a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+
+SMALL = 256 << 10
+"""Requests of fewer bytes are bound by latency."""
+_SMALL_AT_ONCE, _LARGE_AT_ONCE, _MOST = 64, 16, 64
+_LEAST = 4
+_STEP, _STEP_SECONDS, _SETTLED_SECONDS = 8, 0.25, 30.0
+_GAIN = 1.05
+_KEPT = 256
+
+
+class Lane:
+    """The requests of one kind to one server.
+
+    Args:
+        at_once: requests in flight at first.
+        grows: raise the limit by 8, up to 64, as long as that raises the rate by 5 %.
+
+    Attributes:
+        limit: requests in flight at most.
+    """
+
+    def __init__(self, at_once: int, *, grows: bool) -> None:
+        self.limit = self._usual = at_once
+        self._grows = grows
+        self._free = threading.Condition()
+        self._running = self._waiting = 0
+        self._halved = self._recovered = self._settled = 0.0
+        self._since, self._bytes, self._count, self._rate = time.monotonic(), 0, 0, 0.0
+        self._times: deque[float] = deque(maxlen=_KEPT)
+
+    @contextlib.contextmanager
+    def slot(self) -> Iterator[float]:
+        """Wait until a request may be sent; the block has the time at which it was."""
+        with self._free:
+            self._waiting += 1
+            while self._running >= self._recover(time.monotonic()):
+                self._free.wait(1.0)
+            self._waiting -= 1
+            self._running += 1
+        try:
+            yield time.monotonic()
+        finally:
+            with self._free:
+                self._running -= 1
+                self._free.notify()
+
+    def _recover(self, now: float) -> int:
+        steps = int(now - self._recovered)
+        if self.limit < self._usual and steps > 0:
+            self.limit = min(self._usual, self.limit + steps)
+            self._recovered += steps
+        return self.limit
+
+    def refused(self, begun: float) -> None:
+        """Halve the limit, once for all requests that were in flight when the server first refused one."""
+        with self._free:
+            if begun >= self._halved:
+                self.limit = max(_LEAST, self.limit // 2)
+                self._halved = self._recovered = time.monotonic()
+
+    def answered(self, size: int, seconds: float) -> None:
+        """Note a request of so many bytes that took so long."""
+        with self._free:
+            self._times.append(seconds)
+            if not self._grows:
+                return
+            now = time.monotonic()
+            self._bytes, self._count = self._bytes + size, self._count + 1
+            if self._count < self.limit or now - self._since < _STEP_SECONDS:
+                return
+            rate = self._bytes / (now - self._since)
+            self._since, self._bytes, self._count = now, 0, 0
+            # Below the limit, or below the usual limit after a refusal, the rate says nothing about the limit.
+            if self._waiting and self.limit == self._usual and now - self._settled > _SETTLED_SECONDS:
+                self._adapt(rate, now)
+                self._free.notify_all()
+
+    def _adapt(self, rate: float, now: float) -> None:
+        if rate > _GAIN * self._rate:
+            self._rate = rate
+            self.limit = min(_MOST, self.limit + _STEP)
+        else:
+            self._rate, self._settled = 0.0, now
+            self.limit = max(_LARGE_AT_ONCE, self.limit - _STEP)
+        self._usual = self.limit
+
+    def usual(self, share: float) -> float:
+        """Return the seconds that this share of the last requests took at most; 0 if there were none."""
+        times = sorted(self._times)
+        return times[min(len(times) - 1, int(share * len(times)))] if times else 0.0
+
+
+class Lanes:
+    """The two lanes of one server."""
+
+    def __init__(self) -> None:
+        self.small = Lane(_SMALL_AT_ONCE, grows=False)
+        self.large = Lane(_LARGE_AT_ONCE, grows=True)
+
+    def of(self, size: int) -> Lane:
+        """Return the lane of requests of so many bytes."""
+        return self.small if size < SMALL else self.large

@@ -1,0 +1,176 @@
+"""Segments whose bytes lie in the page cache, and which requests fill it.
+
+A page is fetched once by all processes of a machine: whoever claims it requests it, the others wait. What the cache
+cannot take (a full or read-only disk, no room) is kept in memory, as without a cache.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.kernels.files.tar_many_compiled import read_all
+from feedmill.storage.fetch import fetcher
+from feedmill.storage.pages import PAGE, PageCache, Pages
+from feedmill.storage.segments import Segment
+
+if TYPE_CHECKING:
+    from obstore import Bytes
+
+    from feedmill.storage.ahead import ReadAhead
+    from feedmill.storage.remote import RemoteStore
+
+Int64s = npt.NDArray[np.int64]
+Unit = Literal["auto", "block", "shard"]
+
+_WAIT = 60.0
+"""Seconds to wait for another process that is fetching pages; then they are requested here, too."""
+_TRIES = 3
+_FEW = 1024
+
+
+class PagedSegment(Segment):
+    """A segment in the page cache.
+
+    Attributes:
+        pages: the cached pages of its object.
+    """
+
+    paged = True
+
+    __slots__ = ("_seen", "pages")
+
+    def __init__(
+        self, owner: ReadAhead, store: RemoteStore, key: str, begin: int, end: int, last: int, pages: Pages
+    ) -> None:
+        super().__init__(owner, store, key, begin, end, last)
+        self.pages = pages
+        self._seen = -1  # evictions of the cache when all pages were known to be present
+
+    def _submit(self) -> Future[Any]:
+        seen = self.pages.evictions
+        if self.pages.trusted(self.begin, self.end):
+            self._seen = seen
+            there: Future[Any] = Future()
+            there.set_result(None)
+            return there
+        return fetcher().run(self.size, self._fetch)
+
+    def _fetch(self) -> Bytes | None:
+        """Fetch the missing pages; return the bytes of the segment only if the cache does not take them."""
+        for _ in range(_TRIES):
+            seen = self.pages.evictions
+            if self.pages.verify(self.begin, self.end):
+                self._seen = seen
+                return None
+            with self.pages.claim(self.begin, self.end) as claim:
+                for begin, end in claim.mine:
+                    data = fetcher().request(self.store, self.key, begin, end, self._wanted)
+                    if not self.pages.put(begin, memoryview(data)):
+                        return self._in_memory()
+            for begin, end in claim.others:
+                self.pages.wait(begin, end, _WAIT)
+        return self._in_memory()
+
+    def _in_memory(self) -> Bytes:
+        return fetcher().request(self.store, self.key, self.begin, self.end, self._wanted)
+
+    def view(self, begin: int, end: int) -> memoryview | None:
+        data = self.result()
+        if data is not None:
+            return self._part(data, begin, end)
+        try:
+            found = self.pages.read(begin, end)
+        except OSError:
+            return None
+        return None if found is None else memoryview(found)
+
+    @property
+    def on_disk(self) -> bool:
+        """Wait for the request, and return whether the bytes may now be read from the descriptor of the pages."""
+        if self.result() is not None:
+            return False
+        now = self.pages.evictions
+        if self._seen != now:
+            if not self.pages.trusted(self.begin, self.end):
+                return False
+            self._seen = now
+        return True
+
+
+def read_from_disk(found: Sequence[tuple[Segment, int, int]], buffer: memoryview) -> bool:
+    """Fill a buffer with byte ranges that are all in the page cache, by system calls without Python between them.
+
+    Args:
+        found: segments, and the ranges in their objects; one behind the other in the buffer.
+
+    Returns:
+        Whether this was possible; otherwise the buffer has no defined content.
+    """
+    usage = None
+    for segment, _, _ in found:
+        if not isinstance(segment, PagedSegment) or not segment.on_disk:
+            return False
+        usage = segment.pages.usage
+    if usage is None:
+        return False
+    before = usage.evictions
+    if any(segment._seen != before for segment, _, _ in found if isinstance(segment, PagedSegment)):
+        return False
+    descriptors = np.asarray([segment.pages.fd for segment, _, _ in found if isinstance(segment, PagedSegment)])
+    offsets = np.asarray([begin for _, begin, _ in found], np.int64)
+    lengths = np.asarray([end for _, _, end in found], np.int64) - offsets
+    address = np.frombuffer(buffer, np.uint8).__array_interface__["data"][0]
+    places = np.cumsum(lengths) - lengths + address
+    return bool(read_all(descriptors, offsets, lengths, places) == len(found) and usage.evictions == before)
+
+
+class Paging:
+    """Decides which bytes of objects come into the page cache.
+
+    Args:
+        cache: the page cache.
+        unit: what is fetched: ``block``, the pages that are needed; ``shard``, whole objects; ``auto``, whole objects
+            where the needed bytes are scattered over them and the cache has room for all objects seen so far.
+    """
+
+    def __init__(self, cache: PageCache, unit: Unit = "auto") -> None:
+        self.cache, self.unit = cache, unit
+        self._lock = threading.Lock()
+        self._sizes: dict[tuple[str, str], int] = {}
+
+    def open(self, store: RemoteStore, keys: Sequence[str]) -> list[Pages | None]:
+        """Return the pages of objects; None for those that do not exist. Raises what `Store.entries` does."""
+        found: list[Pages | None] = []
+        for key, entry in zip(keys, store.entries(keys), strict=True):
+            if entry is None:
+                found.append(None)
+                continue
+            with self._lock:
+                self._sizes[store.url, key] = entry.size
+            found.append(self.cache.open(f"{store.url}/{key}", entry.version, entry.size))
+        return found
+
+    def whole(self, begins: Int64s, ends: Int64s, count: int) -> bool:
+        """Return whether to fetch a whole object for ranges of it.
+
+        Args:
+            begins, ends: int64[n], ascending.
+            count: ranges of all objects that are requested together. Those of a first batch, which is waited for, are
+                few, and whole objects would be in their way.
+        """
+        if self.unit != "auto":
+            return self.unit == "shard"
+        if count < _FEW:
+            return False
+        with self._lock:
+            if sum(self._sizes.values()) > self.cache.size * 0.9:
+                return False
+        first, last = begins // PAGE, -(-ends // PAGE)
+        touched = int(np.minimum(last - first, last - np.concatenate(([-1], np.maximum.accumulate(last)[:-1]))).sum())
+        return touched * PAGE > 2 * int((ends - begins).sum())

@@ -1,0 +1,159 @@
+"""Bytes of remote objects that were requested ahead, until they are used up."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from concurrent.futures import CancelledError, Future
+from typing import TYPE_CHECKING, Any
+
+from feedmill.storage.fetch import fetcher
+
+if TYPE_CHECKING:
+    from feedmill.storage.ahead import ReadAhead
+    from feedmill.storage.remote import RemoteStore
+
+
+class Segment:
+    """The bytes of one request, from the time it is planned until they are used up.
+
+    Attributes:
+        store, key: the object.
+        begin, end: its byte range.
+        last: the number of the last step that needs it.
+        data: its bytes, once somebody has waited for them and they are in memory.
+    """
+
+    paged = False
+    """Whether its bytes may lie in the page cache."""
+
+    __slots__ = ("_dropped", "_future", "_lock", "begin", "data", "end", "key", "last", "owner", "store")
+
+    def __init__(self, owner: ReadAhead, store: RemoteStore, key: str, begin: int, end: int, last: int) -> None:
+        self.owner, self.store, self.key = owner, store, key
+        self.begin, self.end, self.last = begin, end, last
+        self.data: memoryview | None = None
+        self._future: Future[Any] | None = None
+        self._dropped = False
+        self._lock = threading.Lock()
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of its range."""
+        return self.end - self.begin
+
+    def start(self) -> bool:
+        """Send the request unless it was sent; return whether this call did."""
+        with self._lock:
+            if self._future is not None:
+                return False
+            try:
+                self._future = self._submit()
+            except RuntimeError:  # the interpreter is about to exit
+                self._future = Future()
+                self._future.cancel()
+        self.owner.sent(self, self._future)
+        return True
+
+    def _wanted(self) -> bool:
+        return not self._dropped
+
+    def _submit(self) -> Future[Any]:
+        return fetcher().submit(self.store, self.key, self.begin, self.end, self._wanted)
+
+    def result(self) -> Any:
+        """Wait for the request, and return its bytes, or an exception that is not raised."""
+        self.start()
+        assert self._future is not None
+        try:
+            return fetcher().answer(self._future, self.store, self.key, self.begin, self.end)
+        except (Exception, CancelledError) as error:  # the reader asks again by itself, and reports what comes of it
+            return error if isinstance(error, Exception) else RuntimeError("cancelled")
+
+    def view(self, begin: int, end: int) -> memoryview | None:
+        """Wait for the request and return a part of its bytes; None if it failed or was cancelled."""
+        return self._part(self.result(), begin, end)
+
+    def _part(self, data: Any, begin: int, end: int) -> memoryview | None:
+        if isinstance(data, Exception) or len(data) != self.size:  # or shorter than the index says
+            return None
+        self.data = memoryview(data)
+        return self.data[begin - self.begin : end - self.begin]
+
+    def cancel(self) -> None:
+        """Drop a request that is not in flight yet; one that fails is not made again."""
+        self._dropped = True
+        with self._lock:
+            if self._future is None:
+                self._future = Future()
+                self._future.cancel()
+            else:
+                self._future.cancel()
+
+
+class _File:
+    """The segments of one object, by their begins, and the size of the longest that there was."""
+
+    __slots__ = ("begins", "longest", "segments")
+
+    def __init__(self) -> None:
+        self.begins: list[int] = []
+        self.segments: list[Segment] = []
+        self.longest = 0
+
+    def find(self, begin: int, end: int) -> Segment | None:
+        """Return a segment that has a whole byte range that is not empty, or None."""
+        begins = self.begins
+        for at in range(bisect_right(begins, begin) - 1, -1, -1):
+            if self.segments[at].end >= end:
+                return self.segments[at] if end > begin else None
+            if begins[at] + self.longest < end:
+                return None
+        return None
+
+
+class Held:
+    """The segments of one store, by object and offset. Any thread may use it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._files: dict[str, _File] = {}
+
+    def add(self, segment: Segment) -> None:
+        with self._lock:
+            file = self._files.setdefault(segment.key, _File())
+            at = bisect_right(file.begins, segment.begin)
+            file.begins.insert(at, segment.begin)
+            file.segments.insert(at, segment)
+            file.longest = max(file.longest, segment.size)
+
+    def remove(self, segment: Segment) -> None:
+        with self._lock:
+            file = self._files.get(segment.key, _File())
+            for at in range(bisect_left(file.begins, segment.begin), len(file.begins)):
+                if file.segments[at] is segment:
+                    del file.begins[at], file.segments[at]
+                    break
+            if not file.begins:
+                self._files.pop(segment.key, None)
+
+    def find(self, key: str, offsets: Sequence[int], lengths: Sequence[int]) -> list[Segment | None]:
+        """Return for each range of an object a segment that has all of it, or None; always None for empty ranges."""
+        with self._lock:
+            file = self._files.get(key)
+            if file is None:
+                return [None] * len(offsets)
+            return [file.find(offset, offset + n) for offset, n in zip(offsets, lengths, strict=True)]
+
+    def of(self, key: str, owner: ReadAhead) -> list[Segment]:
+        """Return the segments of an object that a reader asked for, by offset."""
+        with self._lock:
+            file = self._files.get(key)
+            return [] if file is None else [segment for segment in file.segments if segment.owner is owner]
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of all segments."""
+        with self._lock:
+            return sum(segment.size for file in self._files.values() for segment in file.segments)

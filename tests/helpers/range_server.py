@@ -1,0 +1,170 @@
+"""An S3 server for reading on this machine that misbehaves when told to: refusals, cut bodies, silence."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+Fault = Callable[[int, int, int], str | None]
+"""Says for the number of a request (from 0) and its range what goes wrong with it, or None."""
+
+
+class RangeServer(ThreadingHTTPServer):
+    """Objects of the bucket ``bkt`` over GET with ``Range`` and ``If-Match``, HEAD, and a listing of up to 1,000 keys.
+
+    Faults: ``"503"``, ``"403"``, ``"reset"``, ``"cut"``, ``"stall"``, ``"slow"`` (two seconds for the body),
+    ``"range"`` (another `Content-Range` than asked) and ``"late"`` (a second before the answer).
+    """
+
+    daemon_threads = True
+    request_queue_size = 256
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.objects: dict[str, bytes] = {}
+        self.fault: Fault = lambda number, begin, end: None
+        self.delay = 0.0
+        self.asked: list[tuple[int, int]] = []
+        """Ranges of the requests for objects so far."""
+        self.keys: list[str] = []
+        """The object of each of them."""
+        self.now = self.peak = 0
+        self.lock = threading.Lock()
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What `RemoteStore` needs to reach it."""
+        return {"endpoint": f"http://127.0.0.1:{self.server_port}", "region": "us-east-1", "skip_signature": True}
+
+    def handle_error(self, *_: Any) -> None:
+        pass
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: RangeServer
+
+    def setup(self) -> None:
+        super().setup()
+        self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self._answer(body=False)
+
+    def do_GET(self) -> None:
+        with self.server.lock:
+            self.server.now += 1
+            self.server.peak = max(self.server.peak, self.server.now)
+        try:
+            with suppress(ConnectionError):
+                self._answer(body=True)
+        finally:
+            with self.server.lock:
+                self.server.now -= 1
+
+    def _refuse(self, status: int, code: str) -> None:
+        text = f"<Error><Code>{code}</Code></Error>".encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(text)
+
+    def _list(self, prefix: str) -> None:
+        rows = "".join(
+            f"<Contents><Key>{escape(key)}</Key><Size>{len(data)}</Size><ETag>&quot;{_tag(data)}&quot;</ETag>"
+            "<LastModified>2024-01-01T00:00:00.000Z</LastModified></Contents>"
+            for key, data in sorted(self.server.objects.items())
+            if key.startswith(prefix)
+        )
+        text = f"<ListBucketResult><IsTruncated>false</IsTruncated>{rows}</ListBucketResult>".encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def _answer(self, body: bool) -> None:
+        url = urlsplit(self.path)
+        if "list-type" in url.query:
+            return self._list(dict(parse_qsl(url.query)).get("prefix", ""))
+        key = unquote(url.path).removeprefix("/bkt/")
+        data = self.server.objects.get(key)
+        if data is None:
+            return self._refuse(404, "NoSuchKey")
+        tag = f'"{_tag(data)}"'
+        if self.headers.get("If-Match", tag) != tag:
+            return self._refuse(412, "PreconditionFailed")
+        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        begin, end = (int(asked[1]), min(int(asked[2]) + 1, len(data))) if asked else (0, len(data))
+        fault = None
+        if body:
+            with self.server.lock:
+                number = len(self.server.asked)
+                self.server.asked.append((begin, end))
+                self.server.keys.append(key)
+            fault = self.server.fault(number, begin, end)
+            time.sleep(self.server.delay + (fault == "late"))
+        if begin >= len(data):
+            return self._refuse(416, "InvalidRange")
+        if fault in ("503", "403"):
+            return self._refuse(int(fault), {"503": "SlowDown", "403": "AccessDenied"}[fault])
+        if fault == "reset":
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.close_connection = True
+            return self.connection.close()
+        shift = 1 if fault == "range" else 0
+        self.send_response(206 if asked else 200)
+        self.send_header("ETag", tag)
+        self.send_header("Last-Modified", "Mon, 01 Jan 2024 00:00:00 GMT")
+        self.send_header("Content-Length", str(end - begin))
+        if asked:
+            self.send_header("Content-Range", f"bytes {begin + shift}-{end - 1 + shift}/{len(data)}")
+        self.end_headers()
+        if body:
+            self._send(data[begin:end], fault)
+        return None
+
+    def _send(self, data: bytes, fault: str | None) -> None:
+        half = len(data) // 2
+        if fault in ("cut", "stall", "slow"):
+            self.wfile.write(data[:half])
+            if fault == "cut":
+                self.close_connection = True
+                return self.connection.shutdown(socket.SHUT_RDWR)
+            time.sleep(3 if fault == "stall" else 2)
+            data = data[half:]
+        self.wfile.write(data)
+        return None
+
+
+@functools.cache
+def _tag(data: bytes) -> str:
+    return hashlib.md5(data).hexdigest()
+
+
+@contextmanager
+def range_server() -> Iterator[RangeServer]:
+    """Run a server for the time of a block."""
+    server = RangeServer()
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

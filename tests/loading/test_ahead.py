@@ -1,0 +1,226 @@
+"""A loader over a remote store reads ahead: the same batches as from a local folder, with far fewer requests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.helpers.range_server import range_server
+from tests.helpers.tars import tar_bytes
+
+import feedmill as fm
+from feedmill.errors import ConfigError, NotFound
+from feedmill.formats.energon.prepared import open_prepared
+from feedmill.planning.plan import Plan
+from feedmill.storage.local import LocalStore
+from feedmill.storage.remote import RemoteStore
+
+
+def shards(folder: Path, counts: list[int], size: int = 600, seed: int = 1) -> Path:
+    rng = np.random.default_rng(seed)
+    folder.mkdir()
+    number = 0
+    for shard, count in enumerate(counts):
+        files = []
+        for _ in range(count):
+            files.append((f"{number:06}.bin", rng.integers(0, 256, int(rng.integers(1, 2 * size)), np.uint8).tobytes()))
+            files.append((f"{number:06}.txt", f"text {number}".encode()))
+            number += 1
+        (folder / f"shard_{shard}.tar").write_bytes(tar_bytes(files))
+    fm.prepare(str(folder), split_ratio="1,0,0", progress=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return shards(tmp_path_factory.mktemp("ahead") / "data", [700, 900, 1, 650])
+
+
+@pytest.fixture
+def server(folder):
+    with range_server() as running:
+        for path in folder.rglob("*"):
+            if path.is_file():
+                running.objects[f"data/{path.relative_to(folder)}"] = path.read_bytes()
+        yield running
+
+
+def plan_of(store, **options):
+    return Plan.over(open_prepared(store, "train"), **{"epochs": 1, "seed": 3, **options})
+
+
+def remote(server, **options):
+    return plan_of(RemoteStore("s3://bkt/data", **server.options), **options)
+
+
+def local(folder, **options):
+    return plan_of(LocalStore(folder), **options)
+
+
+def keys(loader) -> list[list[str]]:
+    return [[str(key) for key in batch["__key__"]] for batch in loader]
+
+
+def content(loader) -> list[list[bytes]]:
+    return [[bytes(part) for part in batch["bin"]] for batch in loader]
+
+
+def data_requests(server) -> list[tuple[int, int]]:
+    """The requests for samples: those that compare shards with the index have 32 KiB."""
+    asked = zip(server.asked, server.keys, strict=True)
+    return [(begin, end) for (begin, end), key in asked if key.endswith(".tar") and end - begin != 32 << 10]
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+@pytest.mark.parametrize("shuffle", ["block", "global", "none"])
+def test_the_batches_are_those_of_a_local_folder(server, folder, workers, shuffle):
+    options = {"batch_size": 48, "workers": workers}
+    expected = content(fm.Loader(local(folder, shuffle=shuffle), **options))
+    plan = remote(server, shuffle=shuffle)
+    server.asked.clear()
+    server.keys.clear()
+    assert content(fm.Loader(plan, **options)) == expected
+    if shuffle != "global":
+        # a request for each sample of the first batch, then one for each block
+        assert len(data_requests(server)) < 48 + 30
+    # The samples are small: bridging gaps of 32 KiB costs less than requests.
+    total = sum(path.stat().st_size for path in folder.glob("*.tar"))
+    assert sum(end - begin for begin, end in data_requests(server)) < 2.2 * total
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_ranks_and_resumes_see_the_same_batches(server, folder, world):
+    for rank in range(world):
+        options = {"batch_size": 20, "rank": rank, "world_size": world}
+        expected = content(fm.Loader(local(folder), **options))
+        loader = fm.Loader(remote(server), **options)
+        batches = iter(loader)
+        first = [[bytes(part) for part in next(batches)["bin"]] for _ in range(5)]
+        state = loader.state_dict()
+        loader.close()
+        again = fm.Loader(remote(server), **options)
+        again.load_state_dict(state)
+        assert first + content(again) == expected
+
+
+def test_a_blend_of_two_remote_sources_is_read_ahead(server, folder):
+    def blend(make):
+        sources = [make(), make()]
+        return Plan.over(sources, weights=[0.7, 0.3], seed=5)
+
+    def first(plan):
+        loader = fm.Loader(plan, 32, workers=2)
+        batches = iter(loader)
+        found = [[bytes(part) for part in next(batches)["bin"]] for _ in range(40)]
+        loader.close()
+        return found
+
+    store = RemoteStore("s3://bkt/data", **server.options)
+    expected = first(blend(lambda: open_prepared(LocalStore(folder), "train")))
+    assert first(blend(lambda: open_prepared(store, "train"))) == expected
+
+
+def test_failing_requests_change_nothing_but_the_time(server, folder):
+    expected = content(fm.Loader(local(folder), 32))
+    rng = np.random.default_rng(0)
+    plan = remote(server)
+    kinds = ["503", "reset", "cut", "range"]
+    server.fault = lambda number, begin, end: str(rng.choice(kinds)) if rng.random() < 0.1 else None
+    assert content(fm.Loader(plan, 32, workers=2)) == expected
+
+
+def test_an_object_that_is_gone_is_an_error_at_its_batch(server, folder):
+    plan = remote(server, shuffle="none")
+    del server.objects["data/shard_1.tar"]
+    loader, found = fm.Loader(plan, 50), []
+    with pytest.raises(NotFound, match=r"shard_1\.tar"):
+        for batch in loader:
+            found.append(batch)
+    assert len(found) == 14  # the 700 samples of the first shard
+
+
+@pytest.mark.parametrize("budget", ["100K", "800K"])
+def test_a_small_budget_bounds_what_is_held(server, folder, monkeypatch, budget):
+    monkeypatch.setenv("FEEDMILL_READ_AHEAD", budget)
+    most = 0
+    expected = content(fm.Loader(local(folder), 16))
+    plan = remote(server)
+    store = plan.sources[0].store
+    found = []
+    for batch in fm.Loader(plan, 16, workers=1, prefetch=1):
+        found.append([bytes(part) for part in batch["bin"]])
+        most = max(most, store.held.size)
+    assert found == expected
+    assert 0 < most <= int(budget[:-1]) * 1024 * 1.5
+
+
+def test_reading_ahead_can_be_turned_off_and_a_wrong_budget_is_an_error(server, folder, monkeypatch):
+    monkeypatch.setenv("FEEDMILL_READ_AHEAD", "0")
+    plan = remote(server)
+    loader = fm.Loader(plan, 64)
+    next(iter(loader))
+    assert not plan.sources[0].store.held.size
+    monkeypatch.setenv("FEEDMILL_READ_AHEAD", "much")
+    with pytest.raises(ConfigError, match="much"):
+        next(iter(fm.Loader(plan, 64)))
+
+
+def test_closing_a_loader_ends_its_thread_and_frees_its_memory(server):
+    plan = remote(server)
+    before = set(threading.enumerate())
+    loader = fm.Loader(plan, 8)
+    next(iter(loader))
+    (walk,) = [thread for thread in set(threading.enumerate()) - before if thread.name == "feedmill-walk"]
+    loader.close()
+    walk.join(5)
+    assert not walk.is_alive()
+    assert not plan.sources[0].store.held.size
+
+
+def test_the_first_batch_waits_for_one_request_of_its_own_samples(server):
+    plan = remote(server)
+    server.delay = 0.05
+    began = time.perf_counter()
+    next(iter(fm.Loader(plan, 16)))
+    assert (
+        time.perf_counter() - began < 2
+    )  # not for the whole window, one after the other: 16 requests in a row are more
+    assert server.peak > 4
+
+
+PROGRAM = """
+import sys
+import feedmill as fm
+from feedmill.formats.energon.prepared import open_prepared
+from feedmill.planning.plan import Plan
+from feedmill.storage.remote import RemoteStore
+store = RemoteStore("s3://bkt/data", endpoint=sys.argv[1], region="us-east-1", skip_signature=True)
+loader = fm.Loader(Plan.over(open_prepared(store, "train"), seed=3), 8, workers=int(sys.argv[2]))
+batches = iter(loader)
+next(batches)
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("cache", ["0", "1GB"])
+def test_a_program_that_ends_while_it_reads_ahead_ends_quietly(server, tmp_path, workers, cache):
+    server.delay = 0.05
+    environment = {**os.environ, "FEEDMILL_CACHE_SIZE": cache, "FEEDMILL_CACHE_DIR": str(tmp_path)}
+    words = [sys.executable, "-c", PROGRAM, server.options["endpoint"], str(workers)]
+    for _ in range(2):
+        done = subprocess.run(words, env=environment, capture_output=True, check=False, timeout=60)
+        assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_local_data_has_no_thread(folder):
+    before = set(threading.enumerate())
+    loader = fm.Loader(local(folder), 64)
+    next(iter(loader))
+    assert not [thread for thread in set(threading.enumerate()) - before if thread.name == "feedmill-walk"]
+    loader.close()

@@ -1,0 +1,230 @@
+"""Loaders that keep remote data in a cache on this machine's disk: the same batches, each byte fetched once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.helpers.range_server import range_server
+from tests.loading.test_ahead import content, data_requests, local, plan_of, shards
+
+import feedmill as fm
+from feedmill.errors import ConfigError
+from feedmill.storage import datacache
+from feedmill.storage.datacache import DataCache
+from feedmill.storage.pages import PAGE
+from feedmill.storage.remote import RemoteStore
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return shards(tmp_path_factory.mktemp("cached") / "data", [700, 900, 650])
+
+
+@pytest.fixture
+def server(folder):
+    with range_server() as running:
+        for path in folder.rglob("*"):
+            if path.is_file():
+                running.objects[f"data/{path.relative_to(folder)}"] = path.read_bytes()
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def small_caches(monkeypatch):
+    monkeypatch.setattr(datacache, "_LEAST", PAGE)
+    yield
+    for cache in datacache._caches.values():
+        cache.close()
+    datacache._caches.clear()
+
+
+def remote(server, cache: DataCache | None, **options):
+    plan = plan_of(RemoteStore("s3://bkt/data", **server.options), **options)
+    plan.cache = cache
+    return plan
+
+
+def asked_in(server, function):
+    server.asked.clear()
+    server.keys.clear()
+    result = function()
+    return result, data_requests(server)
+
+
+def total(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("*.tar"))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("shuffle", ["block", "global", "none"])
+@pytest.mark.parametrize("unit", ["auto", "block", "shard"])
+def test_each_byte_is_fetched_once_however_often_it_is_read(server, folder, tmp_path, workers, shuffle, unit):
+    cache = DataCache(1 << 30, tmp_path / "cache", unit)
+    options = {"batch_size": 48, "workers": workers}
+    expected = content(fm.Loader(local(folder, shuffle=shuffle, epochs=2), **options))
+    plan = remote(server, cache, shuffle=shuffle, epochs=2)
+    found, requests = asked_in(server, lambda: content(fm.Loader(plan, **options)))
+    assert found == expected
+    fetched = sum(end - begin for begin, end in requests)
+    assert 0.9 * total(folder) < fetched <= total(folder)
+    # another loader, and another opening of the dataset
+    found, requests = asked_in(server, lambda: content(fm.Loader(remote(server, cache, shuffle=shuffle, epochs=2), 48)))
+    assert found == expected and not requests
+
+
+def test_whole_shards_take_few_requests_with_the_global_shuffle(server, folder, tmp_path):
+    plan = remote(server, DataCache(1 << 30, tmp_path / "cache", "shard"), shuffle="global")
+    found, requests = asked_in(server, lambda: content(fm.Loader(plan, 64)))
+    assert found == content(fm.Loader(local(folder, shuffle="global"), 64))
+    assert len(requests) <= 12
+
+
+def test_a_cache_that_is_too_small_evicts_and_the_batches_are_the_same(server, folder, tmp_path):
+    cache = DataCache(12 * PAGE, tmp_path / "cache", "block")
+    expected = content(fm.Loader(local(folder, epochs=2), 32))
+    plan = remote(server, cache, epochs=2)
+    found, requests = asked_in(server, lambda: content(fm.Loader(plan, 32, workers=2)))
+    assert found == expected and len(requests) > 12
+    used = sum(path.stat().st_blocks * 512 for path in (tmp_path / "cache").rglob("*.data"))
+    assert used <= 12 * PAGE + (1 << 16)
+
+
+def test_a_changed_byte_in_the_cache_is_fetched_again(server, folder, tmp_path, caplog):
+    cache = DataCache(1 << 30, tmp_path / "cache")
+    expected = content(fm.Loader(local(folder), 32))
+    assert content(fm.Loader(remote(server, cache), 32)) == expected
+    datacache._caches.popitem()[1].close()
+    for path in (tmp_path / "cache").rglob("*.data"):
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+    for path in (tmp_path / "cache").rglob("*.map"):  # as if the machine had been started anew
+        _forget_session(path)
+    found, requests = asked_in(server, lambda: content(fm.Loader(remote(server, cache), 32)))
+    assert found == expected and 0 < len(requests) < 20
+    assert "it is fetched again" in caplog.text
+
+
+def _forget_session(path: Path) -> None:
+    from feedmill.storage.pagemap import read_header
+
+    fd = os.open(path, os.O_RDWR)
+    try:
+        header = read_header(fd)
+        assert header is not None
+    finally:
+        os.close(fd)
+    code = (
+        "import os, sys; from pathlib import Path; from feedmill.storage.pages import PageCache;"
+        "cache = PageCache(Path(sys.argv[1]), 1 << 30); pages = cache.open(*sys.argv[2:4], int(sys.argv[4]));"
+        "os.kill(os.getpid(), 9)"
+    )
+    arguments = [str(path.parents[1]), header.url, header.version, str(header.size)]
+    subprocess.run([sys.executable, "-c", code, *arguments], check=False)
+
+
+def test_a_folder_that_cannot_be_written_to_is_done_without(server, folder, tmp_path, caplog):
+    (tmp_path / "file").write_text("")
+    cache = DataCache(1 << 30, tmp_path / "file" / "cache")
+    assert content(fm.Loader(remote(server, cache), 32)) == content(fm.Loader(local(folder), 32))
+    assert "is disabled" in caplog.text
+
+
+def test_a_full_disk_is_done_without(server, folder, tmp_path, monkeypatch, caplog):
+    real, written = os.pwrite, []
+
+    def pwrite(fd, data, offset):
+        if len(data) >= 1000 and len(written) > 5:
+            raise OSError(28, "No space left on device")
+        written.append(offset)
+        return real(fd, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    cache = DataCache(1 << 30, tmp_path / "cache")
+    assert content(fm.Loader(remote(server, cache), 32, workers=2)) == content(fm.Loader(local(folder), 32))
+    assert "No space left" in caplog.text and "is disabled" in caplog.text
+
+
+def test_objects_that_were_replaced_between_runs_are_not_mixed_with_what_is_cached(server, folder, tmp_path):
+    cache = DataCache(1 << 30, tmp_path / "cache")
+    assert content(fm.Loader(remote(server, cache), 32)) == content(fm.Loader(local(folder), 32))
+    other = shards(tmp_path / "data", [700, 900, 650], seed=2)
+    for path in other.rglob("*"):
+        if path.is_file():
+            server.objects[f"data/{path.relative_to(other)}"] = path.read_bytes()
+    found = content(fm.Loader(remote(server, cache), 32))
+    assert found == content(fm.Loader(local(other), 32)) != content(fm.Loader(local(folder), 32))
+
+
+PROGRAM = """
+import sys
+import feedmill as fm
+from feedmill.formats.energon.prepared import open_prepared
+from feedmill.planning.plan import Plan
+from feedmill.storage.remote import RemoteStore
+store = RemoteStore("s3://bkt/data", endpoint=sys.argv[1], region="us-east-1", skip_signature=True)
+plan = Plan.over(open_prepared(store, "train"), epochs=1, seed=3)
+rank, world = int(sys.argv[2]), int(sys.argv[3])
+print(sum(len(batch["bin"]) for batch in fm.Loader(plan, 16, rank=rank, world_size=world)))
+"""
+
+
+def test_four_processes_of_a_machine_fetch_each_byte_once(server, folder, tmp_path):
+    environment = {**os.environ, "FEEDMILL_CACHE_SIZE": "1GB", "FEEDMILL_CACHE_DIR": str(tmp_path)}
+
+    def run() -> list[int]:
+        arguments = [[sys.executable, "-c", PROGRAM, server.options["endpoint"], str(rank), "4"] for rank in range(4)]
+        running = [subprocess.Popen(words, env=environment, stdout=subprocess.PIPE) for words in arguments]
+        return [int(process.communicate(timeout=60)[0]) for process in running]
+
+    counts, requests = asked_in(server, run)
+    assert sum(counts) == 2250
+    assert sum(end - begin for begin, end in requests) <= total(folder)
+    counts, requests = asked_in(server, run)
+    assert sum(counts) == 2250 and not requests
+
+
+def test_a_recipe_names_the_cache(server, folder, tmp_path, monkeypatch):
+    for name, value in {
+        "AWS_ENDPOINT_URL": server.options["endpoint"],
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_SKIP_SIGNATURE": "true",
+        "AWS_REGION": "us-east-1",
+        "FEEDMILL_CACHE_DIR": str(tmp_path / "indices"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    recipe = "source: s3://bkt/data\nepochs: 1\nseed: 3\n"
+    (tmp_path / "plain.yaml").write_text(recipe)
+    (tmp_path / "cached.yaml").write_text(recipe + "cache: {dir: kept, size: 1GB, unit: shard}\n")
+    (tmp_path / "short.yaml").write_text(recipe + "cache: 1GB\n")
+    plain, cached, short = (fm.Recipe.load(tmp_path / f"{name}.yaml") for name in ("plain", "cached", "short"))
+    assert plain.fingerprint == cached.fingerprint
+    plan = cached.plan()
+    assert plan.cache == DataCache(10**9, tmp_path / "kept", "shard")
+    assert short.plan().cache == DataCache(10**9, tmp_path / "indices" / "data", "auto")
+    assert plain.plan().cache is None and plan.fingerprint == plain.plan().fingerprint
+    expected = content(fm.Loader(plain.plan(), 32))
+    assert content(fm.Loader(plan, 32)) == expected
+    _, requests = asked_in(server, lambda: content(fm.Loader(cached.plan(), 32)))
+    assert not requests and list((tmp_path / "kept").rglob("*.data"))
+
+
+@pytest.mark.parametrize(
+    ("cache", "said"),
+    [
+        ("{size: 1, dir: x}", "too small"),
+        ("{size: much}", "not a size"),
+        ("{size: 1GB, unit: file}", "unit"),
+        ("{size: 1GB, dir: s3://bkt/x}", "not on this machine"),
+        ("{size: 1GB, folder: x}", "folder"),
+    ],
+)
+def test_a_wrong_cache_is_an_error_with_its_line(server, folder, tmp_path, cache, said):
+    (tmp_path / "recipe.yaml").write_text(f"source: {folder}\nseed: 3\ncache: {cache}\n")
+    with pytest.raises(ConfigError, match=said) as caught:
+        fm.Recipe.load(tmp_path / "recipe.yaml").plan()
+    assert "recipe.yaml" in str(caught.value)
