@@ -188,6 +188,7 @@ DESCRIBED_IN = {
     ("plan",): "ledger.md",
     ("trace",): "ledger.md",
     ("bench",): "loading.md",
+    ("cache",): "storage.md",
     ("index",): "tokens.md",
     ("merge",): "tokens.md",
     ("shuffle",): "tokens.md",

@@ -68,6 +68,7 @@ _HOME = {
     "add_parts": "writing.add_parts",
     "append": "writing.append",
     "bench": "loading.bench",
+    "cache": "loading.caching",
     "check": "indexing.check",
     "convert": "converting.convert",
     "decode": "tokens.decode",
@@ -129,6 +130,7 @@ if TYPE_CHECKING:
     from feedmill.indexing.repair import RepairReport, repair
     from feedmill.indexing.report import PrepareReport
     from feedmill.loading.bench import bench
+    from feedmill.loading.caching import cache
     from feedmill.loading.checkpoint import Checkpoint
     from feedmill.loading.cooking import Cooker
     from feedmill.loading.encoder import TaskEncoder
@@ -227,6 +229,7 @@ __all__ = [
     "add_parts",
     "append",
     "bench",
+    "cache",
     "check",
     "convert",
     "decode",

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from feedmill.errors import FeedmillError
+from feedmill.storage.answers import translate
 from feedmill.storage.fetch import fetcher
 from feedmill.storage.limits import parse_size
 from feedmill.storage.paged import PagedSegment, Paging
@@ -178,10 +180,11 @@ class ReadAhead:
                 return
             for number, begin, size, step in rows:
                 found = None if pages is None else pages[number]
-                if found is None or begin + size > found.size:
+                if self._paging is None or found is None or begin + size > found.size:
                     segment = Segment(self, store, keys[number], begin, begin + size, step)
                 else:
-                    segment = PagedSegment(self, store, keys[number], begin, begin + size, step, found)
+                    place = keys[number], begin, begin + size, step
+                    segment = PagedSegment(self, store, *place, found, self._paging)
                 store.held.add(segment)
                 self._queue.append(segment)
                 self._by_last.setdefault(step, []).append(segment)
@@ -232,6 +235,20 @@ class ReadAhead:
         """Let a `want` that waits for room look again, because the reader is hungry."""
         with self._room:
             self._room.notify_all()
+
+    def finish(self) -> None:
+        """Wait for all requests.
+
+        Raises:
+            FeedmillError: one failed.
+        """
+        with self._lock:
+            segments = [segment for some in self._by_last.values() for segment in some]
+        for segment in segments:
+            found = segment.result()
+            if isinstance(found, Exception):
+                where = segment.store.locate(segment.key)
+                raise (found if isinstance(found, FeedmillError) else translate(found, where) or found) from None
 
     def done(self, step: int) -> None:
         """Free what no later step needs. Steps are done in ascending order."""

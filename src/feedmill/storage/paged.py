@@ -39,17 +39,26 @@ class PagedSegment(Segment):
 
     Attributes:
         pages: the cached pages of its object.
+        paging: counts what is fetched.
     """
 
     paged = True
 
-    __slots__ = ("_seen", "pages")
+    __slots__ = ("_seen", "pages", "paging")
 
     def __init__(
-        self, owner: ReadAhead, store: RemoteStore, key: str, begin: int, end: int, last: int, pages: Pages
+        self,
+        owner: ReadAhead,
+        store: RemoteStore,
+        key: str,
+        begin: int,
+        end: int,
+        last: int,
+        pages: Pages,
+        paging: Paging,
     ) -> None:
         super().__init__(owner, store, key, begin, end, last)
-        self.pages = pages
+        self.pages, self.paging = pages, paging
         self._seen = -1  # evictions of the cache when all pages were known to be present
 
     def _submit(self) -> Future[Any]:
@@ -71,7 +80,9 @@ class PagedSegment(Segment):
             with self.pages.claim(self.begin, self.end) as claim:
                 for begin, end in claim.mine:
                     data = fetcher().request(self.store, self.key, begin, end, self._wanted)
-                    if not self.pages.put(begin, memoryview(data)):
+                    kept = self.pages.put(begin, memoryview(data))
+                    self.paging.count(end - begin, kept=kept)
+                    if not kept:
                         return self._in_memory()
             for begin, end in claim.others:
                 self.pages.wait(begin, end, _WAIT)
@@ -137,12 +148,25 @@ class Paging:
         cache: the page cache.
         unit: what is fetched: ``block``, the pages that are needed; ``shard``, whole objects; ``auto``, whole objects
             where the needed bytes are scattered over them and the cache has room for all objects seen so far.
+
+    Attributes:
+        fetched: bytes that were requested and kept.
+        refused: bytes that the cache did not take.
     """
 
     def __init__(self, cache: PageCache, unit: Unit = "auto") -> None:
         self.cache, self.unit = cache, unit
+        self.fetched = self.refused = 0
         self._lock = threading.Lock()
         self._sizes: dict[tuple[str, str], int] = {}
+
+    def count(self, size: int, *, kept: bool) -> None:
+        """Count bytes that were requested, and whether the cache took them."""
+        with self._lock:
+            if kept:
+                self.fetched += size
+            else:
+                self.refused += size
 
     def open(self, store: RemoteStore, keys: Sequence[str]) -> list[Pages | None]:
         """Return the pages of objects; None for those that do not exist. Raises what `Store.entries` does."""

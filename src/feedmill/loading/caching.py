@@ -1,0 +1,216 @@
+"""The cache of remote data: what is in it, filling it before a run, and emptying it."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from feedmill.errors import ConfigError
+from feedmill.jobs.progress import Progress
+from feedmill.loading.ahead import WINDOW
+from feedmill.planning.overview import bound_plan
+from feedmill.planning.plan import Plan
+from feedmill.planning.recipes.recipe import Recipe
+from feedmill.storage.ahead import BUDGET, ReadAhead
+from feedmill.storage.cache import cache_folder
+from feedmill.storage.datacache import SIZE, DataCache
+from feedmill.storage.paged import Paging
+from feedmill.storage.pages import Cached
+from feedmill.storage.remote import RemoteStore
+
+ACTIONS = ("list", "warm", "clear")
+_COPY = re.compile(r"[0-9a-f]{32}-.+")
+_LARGE = 1 << 60
+"""Size in bytes with which the cache is opened to look at it: nothing is evicted."""
+
+
+@dataclass(slots=True)
+class CacheReport:
+    """What is in the cache, and what an action changed.
+
+    Attributes:
+        action: ``list``, ``warm`` or ``clear``.
+        dir: folder of the data.
+        objects: the objects, by URL; after `warm` and `clear` those that are in the cache now.
+        index_files, index_bytes: number and size of the local copies of remote indices, which are beside the data.
+        fetched: bytes that `warm` requested.
+        freed: bytes that `clear` freed.
+        seconds: duration.
+    """
+
+    action: str
+    dir: str
+    objects: list[Cached] = field(default_factory=list)
+    index_files: int = 0
+    index_bytes: int = 0
+    fetched: int = 0
+    freed: int = 0
+    seconds: float = 0.0
+
+    @property
+    def present(self) -> int:
+        """Return the bytes of all objects that are in the cache."""
+        return sum(one.present for one in self.objects)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as plain data for JSON."""
+        values = asdict(self)
+        return {**values, "objects": [one._asdict() for one in self.objects], "present": self.present}
+
+
+def cache(
+    action: str,
+    targets: Sequence[str | os.PathLike[str] | Recipe | Plan] = (),
+    *,
+    dir: str | None = None,
+    size: int | str | None = None,
+    samples: int | None = None,
+    trust: bool = False,
+    progress: bool = True,
+) -> CacheReport:
+    """List, fill or empty the cache of remote data.
+
+    Args:
+        action: ``list``; ``warm``: fetch the data of recipes or plans, so that no run has to wait for it; ``clear``:
+            delete what is cached.
+        targets: for ``warm``, recipes (paths, URLs, `Recipe` or `Plan`); for ``list`` and ``clear``, beginnings of
+            URLs; all data if there are none.
+        dir: folder of the cache; by default that of the recipe, or ``data`` in ``$FEEDMILL_CACHE_DIR``.
+        size: for ``warm``: bytes of data that the cache may hold; by default as in the recipe, or
+            ``$FEEDMILL_CACHE_SIZE``.
+        samples: for ``warm``: only the first samples of each plan. Required for endless plans.
+        trust: for ``warm``: allow recipes to run code.
+        progress: draw a progress bar on a terminal.
+
+    Raises:
+        ConfigError: an unknown action, nothing to warm, no size, a plan without remote data or without an end, or data
+            that is larger than the cache.
+        FeedmillError: as `Recipe.load` and `Recipe.plan` do.
+        StorageError: a request failed.
+    """
+    if action not in ACTIONS:
+        raise ConfigError(f"the action {action!r} is unknown", kind="bad-cache", fix=f"Use {', '.join(ACTIONS)}.")
+    began = time.monotonic()
+    if action == "warm":
+        report = _warm(targets, dir, size, samples, trust, progress)
+    else:
+        report = _looked(action, [str(target) for target in targets], dir)
+    report.seconds = time.monotonic() - began
+    return report
+
+
+def _looked(action: str, prefixes: Sequence[str], dir: str | None) -> CacheReport:
+    """List or clear."""
+    settings = DataCache.of(_LARGE, dir, "auto")
+    report = CacheReport(action, str(settings.dir))
+    copies = _copies() if dir is None and not prefixes else []
+    if action == "clear":
+        for copy in copies:
+            report.freed += copy.stat().st_size
+            copy.unlink()
+        copies = []
+    if settings.dir.is_dir():
+        paging = settings.paging()
+        assert paging is not None
+        if action == "clear":
+            everything: list[str | None] = [None]
+            report.freed += sum([paging.cache.clear(prefix) for prefix in prefixes or everything])
+        report.objects = [one for one in paging.cache.list() if not prefixes or any(map(one.url.startswith, prefixes))]
+    report.index_files, report.index_bytes = len(copies), sum(copy.stat().st_size for copy in copies)
+    return report
+
+
+def _copies() -> list[Path]:
+    """Return the local copies of remote indices; see `feedmill.storage.cache`."""
+    folder = cache_folder()
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if _COPY.fullmatch(path.name) and path.is_file())
+
+
+def _warm(
+    targets: Sequence[str | os.PathLike[str] | Recipe | Plan],
+    dir: str | None,
+    size: int | str | None,
+    samples: int | None,
+    trust: bool,
+    progress: bool,
+) -> CacheReport:
+    if not targets:
+        raise ConfigError("no recipe is given", kind="bad-cache", fix="Name the recipes whose data to fetch.")
+    report = CacheReport("warm", "")
+    for target in targets:
+        plan, path = bound_plan(target, trust=trust)
+        settings = plan.cache or DataCache.of(size, dir)
+        if size is not None or dir is not None:
+            settings = DataCache.of(settings.size if size is None else size, dir or str(settings.dir), settings.unit)
+        paging = settings.paging()
+        if paging is None:
+            raise ConfigError(
+                "the cache has no size",
+                file=path,
+                kind="bad-cache",
+                fix=f"Give --size, {SIZE}, or 'cache' in the recipe.",
+            )
+        if not plan.is_remote:
+            raise ConfigError(
+                "the plan has no remote data", file=path, kind="not-remote", fix="Local data needs no cache."
+            )
+        count = plan.length if samples is None else samples if plan.length is None else min(samples, plan.length)
+        if count is None:
+            raise ConfigError("the plan never ends", file=path, kind="endless", fix="Give the number of --samples.")
+        _fill(plan, count, paging, report, progress)
+        report.dir = str(settings.dir)
+        report.objects = paging.cache.list()
+    return report
+
+
+def _fill(plan: Plan, count: int, paging: Paging, report: CacheReport, progress: bool) -> None:
+    """Fetch the bytes of the first samples of a plan into the cache."""
+    reader, hungry = ReadAhead(BUDGET, paging), threading.Event()
+    found = False
+    with closing(reader), Progress("fetching", count, "samples", enabled=progress) as bar:
+        for step, first in enumerate(range(0, count, WINDOW)):
+            positions = np.arange(first, min(first + WINDOW, count), dtype=np.int64)
+            for extents in plan.extents(positions):
+                if isinstance(extents.store, RemoteStore):
+                    found = True
+                    steps = np.full(len(extents.file), step, np.int64)
+                    ranges = extents.file, extents.begins, extents.ends, steps
+                    reader.want(extents.store, extents.paths, *ranges, hungry)
+            reader.finish()
+            reader.done(step)
+            bar.advance(len(positions))
+            if paging.refused or paging.fetched > paging.cache.size:
+                raise _full(paging, first + len(positions), count)
+    if not found:
+        raise ConfigError(
+            "which bytes the samples have is not known for these formats",
+            kind="not-supported",
+            fix="Files of these formats are copied when they are opened.",
+        )
+    report.fetched += paging.fetched
+
+
+def _full(paging: Paging, samples: int, count: int) -> ConfigError:
+    """Return the error for data that the cache does not take."""
+    folder = str(paging.cache.folder)
+    if paging.cache.disabled:
+        return ConfigError(
+            "the cache cannot be written to", file=folder, kind="cache-disabled", fix="The log has the reason."
+        )
+    return ConfigError(
+        f"the first {samples:,} samples of {count:,} are larger than the cache of {paging.cache.size:,} bytes",
+        file=folder,
+        kind="cache-full",
+        fix="Give it a larger --size, or fewer --samples.",
+    )

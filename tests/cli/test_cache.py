@@ -1,0 +1,103 @@
+"""``feedmill cache``: what it lists, fetches and deletes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.helpers.range_server import range_server
+from tests.loading.test_ahead import content, data_requests, shards
+from typer.testing import CliRunner
+
+import feedmill as fm
+from feedmill.cli.app import app
+from feedmill.storage import datacache
+
+
+@pytest.fixture
+def recipe(tmp_path, monkeypatch):
+    """A recipe of remote data, and its server."""
+    folder = shards(tmp_path / "data", [300, 400])
+    with range_server() as server:
+        for path in folder.rglob("*"):
+            if path.is_file():
+                server.objects[f"data/{path.relative_to(folder)}"] = path.read_bytes()
+        settings = {
+            "AWS_ENDPOINT_URL": server.options["endpoint"],
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_SKIP_SIGNATURE": "true",
+            "AWS_REGION": "us-east-1",
+            "FEEDMILL_CACHE_DIR": str(tmp_path / "cache"),
+        }
+        for name, value in settings.items():
+            monkeypatch.setenv(name, value)
+        (tmp_path / "recipe.yaml").write_text("source: s3://bkt/data\nepochs: 1\nseed: 3\n")
+        yield tmp_path / "recipe.yaml", server
+        for cache in datacache._caches.values():
+            cache.close()
+        datacache._caches.clear()
+
+
+def run(*words, ok=True):
+    done = CliRunner().invoke(app, ["cache", *map(str, words)])
+    assert (done.exit_code == 0) == ok, done.output
+    return done.output
+
+
+def test_a_warmed_cache_serves_a_run_without_requests_for_data(recipe, monkeypatch):
+    path, server = recipe
+    report = json.loads(run("warm", path, "--size", "1GB", "--json"))
+    sizes = {key: len(data) for key, data in server.objects.items() if key.endswith(".tar")}
+    assert report["fetched"] == report["present"] == sum(sizes.values())
+    assert {one["url"]: one["size"] for one in report["objects"]} == {f"s3://bkt/{key}": n for key, n in sizes.items()}
+    monkeypatch.setenv("FEEDMILL_CACHE_SIZE", "1GB")
+    server.asked.clear()
+    server.keys.clear()
+    assert sum(map(len, content(fm.Loader(fm.Recipe.load(path).plan(), 32)))) == 700
+    assert not data_requests(server)
+    again = fm.cache("warm", [path], size="1GB")
+    assert again.fetched == 0 and again.present == report["present"]
+
+
+def test_listing_and_clearing_by_the_beginning_of_urls(recipe):
+    path, _ = recipe
+    run("warm", path, "--size", "1GB")
+    assert "shard_0.tar" in run("list") and "100%" in run("list")
+    listed = json.loads(run("list", "s3://bkt/data/shard_1", "--json"))
+    assert [one["url"] for one in listed["objects"]] == ["s3://bkt/data/shard_1.tar"]
+    cleared = json.loads(run("clear", "s3://bkt/data/shard_1", "--json"))
+    assert cleared["freed"] == listed["present"] and cleared["objects"] == []
+    assert [one.url for one in fm.cache("list").objects] == ["s3://bkt/data/shard_0.tar"]
+    run("clear")
+    assert not fm.cache("list").objects
+
+
+def test_only_the_first_samples_are_fetched(recipe):
+    path, _ = recipe
+    part = fm.cache("warm", [path], size="1GB", samples=5)
+    whole = fm.cache("warm", [path], size="1GB")
+    assert 0 < part.fetched < part.fetched + whole.fetched == whole.present
+
+
+def test_what_cannot_be_warmed_is_an_error(recipe, tmp_path, monkeypatch):
+    path, server = recipe
+    assert "--size" in run("warm", path, ok=False)
+    assert "No such" in run("warm", tmp_path / "none.yaml", "--size", "1GB", ok=False).replace("no such", "No such")
+    assert "no recipe" in run("warm", "--size", "1GB", ok=False)
+    assert "unknown" in run("heat", ok=False)
+    assert "too small" in run("warm", path, "--size", "1MB", ok=False)
+    (tmp_path / "local.yaml").write_text(f"source: {tmp_path / 'data'}\nepochs: 1\n")
+    assert "no remote data" in run("warm", tmp_path / "local.yaml", "--size", "1GB", ok=False)
+    (tmp_path / "endless.yaml").write_text("source: s3://bkt/data\nseed: 3\n")
+    assert "--samples" in run("warm", tmp_path / "endless.yaml", "--size", "1GB", ok=False)
+    monkeypatch.setattr(datacache, "_LEAST", 1)
+    assert "larger than the cache" in " ".join(run("warm", path, "--size", "500KB", ok=False).split())
+    plan = fm.Recipe.load(path).plan()
+    del server.objects["data/shard_1.tar"]
+    with pytest.raises(fm.FeedmillError, match="shard_1"):
+        fm.cache("warm", [plan], size="1GB")
+
+
+def test_an_empty_cache_is_listed_and_cleared(recipe):
+    assert json.loads(run("list", "--json"))["objects"] == []
+    assert json.loads(run("clear", "--json"))["freed"] == 0
