@@ -221,7 +221,7 @@ class ReadAhead:
         future.add_done_callback(answered)
 
     def _wait_for_room(self, size: int, hungry: threading.Event) -> bool:
-        """Wait until so many bytes fit into the budget, or `hungry` is set.
+        """Wait until `size` more bytes fit into the budget, or `hungry` is set.
 
         Returns:
             Whether the reader is still open.

@@ -57,8 +57,8 @@ class Store(ABC):
         """Return the size and version of one file. Raises `NotFound`."""
 
     def entries(self, paths: Sequence[str]) -> list[Entry | None]:
-        """Return size and version of files, None for missing ones. A remote store makes few requests, and keeps them
-        as if it had been told to `pin_files`."""
+        """Return size and version of files, None for missing ones. A remote store makes few requests, and pins
+        these versions, see `pin_files`."""
         found: list[Entry | None] = []
         for path in paths:
             try:

@@ -69,7 +69,7 @@ class Fetcher:
         return int(min(_FAR, SMALL + self._rate * self._latency / _THREADS))
 
     def lane(self, store: RemoteStore, size: int) -> Lane:
-        """Return the lane of requests of so many bytes to the server of a store."""
+        """Return the lane of requests of `size` bytes to the server of a store."""
         lanes = self._lanes.get(store.host) or self._lanes.setdefault(store.host, Lanes())
         return lanes.of(size)
 
@@ -99,7 +99,7 @@ class Fetcher:
         return self.run(end - begin, self.request, store, key, begin, end, wanted)
 
     def run(self, size: int, task: Callable[..., T], *arguments: Any) -> Future[T]:
-        """Run a task that requests so many bytes in a thread of the fetcher."""
+        """Run a task that requests `size` bytes in a thread of the fetcher."""
         return (self._small if size < SMALL else self._large).submit(task, *arguments)
 
     def answer(self, future: Future[T], store: RemoteStore, key: str, begin: int, end: int) -> T | Bytes:

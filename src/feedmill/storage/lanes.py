@@ -72,7 +72,7 @@ class Lane:
                 self._halved = self._recovered = time.monotonic()
 
     def answered(self, size: int, seconds: float) -> None:
-        """Note a request of so many bytes that took so long."""
+        """Note a request of `size` bytes that took `seconds`."""
         with self._free:
             self._times.append(seconds)
             if not self._grows:
@@ -111,5 +111,5 @@ class Lanes:
         self.large = Lane(_LARGE_AT_ONCE, grows=True)
 
     def of(self, size: int) -> Lane:
-        """Return the lane of requests of so many bytes."""
+        """Return the lane of requests of `size` bytes."""
         return self.small if size < SMALL else self.large

@@ -101,7 +101,7 @@ class RemoteStore(Store):
         return self._reader
 
     def renew(self) -> None:
-        """Connect again, so that credentials are read and requested anew."""
+        """Connect again, so that credentials are read and requested again."""
         self._reader = self._patient = None
         self._hasty = connect(self.url, self._options, patient=False)
 
