@@ -71,6 +71,8 @@ def test_each_byte_is_fetched_once_however_often_it_is_read(server, folder, tmp_
     assert found == expected
     fetched = sum(end - begin for begin, end in requests)
     assert 0.9 * total(folder) < fetched <= total(folder)
+    metrics = fm.Loader(plan, 8).metrics.snapshot()
+    assert metrics["fetch_bytes"] >= fetched and metrics["fetch_requests"] >= len(requests)
     # another loader, and another opening of the dataset
     found, requests = asked_in(server, lambda: content(fm.Loader(remote(server, cache, shuffle=shuffle, epochs=2), 48)))
     assert found == expected and not requests

@@ -20,6 +20,7 @@ from typing import Any
 import orjson
 
 from feedmill.errors import ConfigError
+from feedmill.storage.fetch import counters
 
 logger = logging.getLogger("feedmill")
 
@@ -38,6 +39,12 @@ _HELP = {
     "transform_seconds": "Seconds of all workers spent on the transform",
     "collate_seconds": "Seconds of all workers spent on decoding and putting batches together",
     "transfer_seconds": "Seconds spent on copying batches to the device",
+    "fetch_requests": "Requests for ranges of remote files that this process made",
+    "fetch_bytes": "Bytes of the answers to them",
+    "fetch_cached": "Bytes that the cache on disk had when they were to be requested",
+    "fetch_retries": "Requests that were made again after an error",
+    "fetch_throttled": "Requests that a server refused because of the load",
+    "fetch_hedges": "Requests that were made a second time because the first one hung",
 }
 
 
@@ -152,6 +159,7 @@ class Metrics:
             "samples_per_second": round(self.samples / busy, 3),
             "waiting": round(self.wait_seconds / busy, 4),
             "ready": round(self.ready / max(self.batches, 1), 4),
+            **counters(),
         }
 
     def prometheus(self) -> str:

@@ -54,10 +54,11 @@ class Fetcher:
         retries: requests that were made again after an error.
         throttled: answers 429 and 503.
         hedges: requests that were made a second time because the first took far longer than usual.
+        cached: bytes that the cache on disk had when they were to be requested.
     """
 
     def __init__(self) -> None:
-        self.requests = self.bytes = self.retries = self.throttled = self.hedges = 0
+        self.requests = self.bytes = self.retries = self.throttled = self.hedges = self.cached = 0
         self._latency, self._rate = 0.0, 0.0
         self._small = ThreadPoolExecutor(_THREADS, "feedmill-fetch")
         self._large = ThreadPoolExecutor(_THREADS, "feedmill-fetch-large")
@@ -210,6 +211,12 @@ def replaced(file: str) -> DataError:
 
 _lock = threading.Lock()
 _fetchers: list[Fetcher] = []
+
+
+def counters() -> dict[str, int]:
+    """Return the counters of this process: requests for ranges and what became of them; all 0 without requests."""
+    names = ("requests", "bytes", "cached", "retries", "throttled", "hedges")
+    return {f"fetch_{name}": getattr(_fetchers[0], name) if _fetchers else 0 for name in names}
 
 
 def fetcher() -> Fetcher:

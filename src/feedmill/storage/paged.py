@@ -65,6 +65,7 @@ class PagedSegment(Segment):
         seen = self.pages.evictions
         if self.pages.trusted(self.begin, self.end):
             self._seen = seen
+            fetcher().cached += self.size
             there: Future[Any] = Future()
             there.set_result(None)
             return there
