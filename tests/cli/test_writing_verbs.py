@@ -68,7 +68,7 @@ def test_add_parts(root: Path) -> None:
 
 
 def test_mount_says_what_is_missing(root: Path) -> None:
-    assert "no folder" in run("mount", "d", "nowhere", status=1)
+    assert "not a folder" in run("mount", "d", "nowhere", status=1)
     assert "not empty" in run("mount", "d", "d", status=1)
 
 

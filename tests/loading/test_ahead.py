@@ -171,7 +171,8 @@ def test_reading_ahead_can_be_turned_off_and_a_wrong_budget_is_an_error(server, 
         next(iter(fm.Loader(plan, 64)))
 
 
-def test_closing_a_loader_ends_its_thread_and_frees_its_memory(server):
+def test_closing_a_loader_ends_its_thread_and_frees_its_memory(server, monkeypatch):
+    monkeypatch.setenv("FEEDMILL_READ_AHEAD", "100KB")  # so that it waits for room
     plan = remote(server)
     before = set(threading.enumerate())
     loader = fm.Loader(plan, 8)

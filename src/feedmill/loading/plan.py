@@ -10,8 +10,10 @@ import numpy.typing as npt
 
 from feedmill.formats.base import Source
 from feedmill.formats.batches import Batch, Want
+from feedmill.formats.extents import Extents
 from feedmill.planning.packing.spans import LocatedSpans
 from feedmill.planning.resuming.resume import Allowed, changed, differing
+from feedmill.storage.datacache import DataCache
 
 Positions = npt.NDArray[np.int64]
 
@@ -88,6 +90,21 @@ class PlanLike(PlainPlan, Protocol):
 
     def reopened(self, state: Mapping[str, Any], allowed: Allowed, proven: dict[str, int]) -> int:
         """The position at which a state of another plan resumes. Raises ConfigError if that is not allowed."""
+
+
+class ReadableAhead(Protocol):
+    """What reading ahead from remote stores uses of a plan. A plan that does not have it is not read ahead.
+
+    Attributes:
+        is_remote: whether `extents` has something to request.
+        cache: where remote data is kept on this machine; None for the settings of the environment.
+    """
+
+    is_remote: bool
+    cache: DataCache | None
+
+    def extents(self, positions: Positions, located: Any = None) -> Sequence[Extents]:
+        """Return the byte ranges that `read` will request of remote stores for these positions, int64[n]."""
 
 
 class _Completed:

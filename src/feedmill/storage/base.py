@@ -32,6 +32,19 @@ class Descriptor(Protocol):
     fd: int
 
 
+class OnDisk(Protocol):
+    """Ranges of files in a cache.
+
+    Attributes:
+        descriptors: of the file with each range, at its own offset.
+    """
+
+    descriptors: Sequence[int]
+
+    def still(self) -> bool:
+        """Return whether nothing was evicted since: what was read from the descriptors is right."""
+
+
 Ranges = tuple[str, Sequence[int], Sequence[int]]
 """Ranges of a file: its path, and their offsets and lengths in bytes."""
 
@@ -94,6 +107,11 @@ class Store(ABC):
             for block in blocks:
                 buffer[at : at + len(block)] = block
                 at += len(block)
+
+    def on_disk(self, files: Sequence[Ranges]) -> OnDisk | None:  # noqa: ARG002
+        """Return descriptors with ranges of several files that a cache on this machine's disk has; None if it does not
+        have all of them. Waits for those that are being fetched."""
+        return None
 
     @abstractmethod
     def below(self, folder: str) -> Store:

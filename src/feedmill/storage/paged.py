@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.kernels.files.tar_many_compiled import read_all
 from feedmill.storage.fetch import fetcher
 from feedmill.storage.pages import PAGE, PageCache, Pages
+from feedmill.storage.pageusage import Usage
 from feedmill.storage.segments import Segment
 
 if TYPE_CHECKING:
@@ -40,11 +40,12 @@ class PagedSegment(Segment):
     Attributes:
         pages: the cached pages of its object.
         paging: counts what is fetched.
+        seen: evictions of the cache when all pages were known to be present; -1 if they are not.
     """
 
     paged = True
 
-    __slots__ = ("_seen", "pages", "paging")
+    __slots__ = ("pages", "paging", "seen")
 
     def __init__(
         self,
@@ -59,12 +60,12 @@ class PagedSegment(Segment):
     ) -> None:
         super().__init__(owner, store, key, begin, end, last)
         self.pages, self.paging = pages, paging
-        self._seen = -1  # evictions of the cache when all pages were known to be present
+        self.seen = -1
 
     def _submit(self) -> Future[Any]:
         seen = self.pages.evictions
         if self.pages.trusted(self.begin, self.end):
-            self._seen = seen
+            self.seen = seen
             fetcher().cached += self.size
             there: Future[Any] = Future()
             there.set_result(None)
@@ -76,7 +77,7 @@ class PagedSegment(Segment):
         for _ in range(_TRIES):
             seen = self.pages.evictions
             if self.pages.verify(self.begin, self.end):
-                self._seen = seen
+                self.seen = seen
                 return None
             with self.pages.claim(self.begin, self.end) as claim:
                 for begin, end in claim.mine:
@@ -108,38 +109,37 @@ class PagedSegment(Segment):
         if self.result() is not None:
             return False
         now = self.pages.evictions
-        if self._seen != now:
+        if self.seen != now:
             if not self.pages.trusted(self.begin, self.end):
                 return False
-            self._seen = now
+            self.seen = now
         return True
 
 
-def read_from_disk(found: Sequence[tuple[Segment, int, int]], buffer: memoryview) -> bool:
-    """Fill a buffer with byte ranges that are all in the page cache, by system calls without Python between them.
+class OnDisk:
+    """Ranges that are in the page cache; see `Store.on_disk`."""
 
-    Args:
-        found: segments, and the ranges in their objects; one behind the other in the buffer.
+    def __init__(self, usage: Usage, descriptors: Sequence[int]) -> None:
+        self.descriptors: Sequence[int] = descriptors
+        self._usage, self._before = usage, usage.evictions
 
-    Returns:
-        Whether this was possible; otherwise the buffer has no defined content.
-    """
-    usage = None
-    for segment, _, _ in found:
+    def still(self) -> bool:
+        return self._usage.evictions == self._before
+
+
+def on_disk(segments: Sequence[Segment]) -> OnDisk | None:
+    """Wait for segments, and return their descriptors; None unless all of them are in one page cache."""
+    paged: list[PagedSegment] = []
+    for segment in segments:
         if not isinstance(segment, PagedSegment) or not segment.on_disk:
-            return False
-        usage = segment.pages.usage
+            return None
+        paged.append(segment)
+    usage = paged[0].pages.usage if paged else None
     if usage is None:
-        return False
-    before = usage.evictions
-    if any(segment._seen != before for segment, _, _ in found if isinstance(segment, PagedSegment)):
-        return False
-    descriptors = np.asarray([segment.pages.fd for segment, _, _ in found if isinstance(segment, PagedSegment)])
-    offsets = np.asarray([begin for _, begin, _ in found], np.int64)
-    lengths = np.asarray([end for _, _, end in found], np.int64) - offsets
-    address = np.frombuffer(buffer, np.uint8).__array_interface__["data"][0]
-    places = np.cumsum(lengths) - lengths + address
-    return bool(read_all(descriptors, offsets, lengths, places) == len(found) and usage.evictions == before)
+        return None
+    found = OnDisk(usage, [segment.pages.fd for segment in paged])
+    # Those that were seen before another one was evicted may be gone.
+    return found if all(segment.seen == usage.evictions for segment in paged) else None
 
 
 class Paging:

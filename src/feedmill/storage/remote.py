@@ -23,7 +23,7 @@ from feedmill.storage.base import Entry, Ranges, Store, refuse_nul, too_short
 from feedmill.storage.fetch import Failed, fetcher, replaced
 from feedmill.storage.local import is_disk_trouble, storage_error
 from feedmill.storage.options import Patience, connect, connect_for_ranges, patience_of
-from feedmill.storage.paged import read_from_disk
+from feedmill.storage.paged import OnDisk, on_disk
 from feedmill.storage.ranges import OFFSET_BITS, merged
 from feedmill.storage.segments import Held, Segment
 
@@ -224,25 +224,22 @@ class RemoteStore(Store):
         return [[bytes(view) for view in views] for views in self._views(files)]
 
     def fill(self, files: Sequence[Ranges], buffer: memoryview) -> None:
-        if self._fill_from_disk(files, buffer):
-            return
         at = 0
         for views in self._views(files):
             for view in views:
                 buffer[at : at + len(view)] = view
                 at += len(view)
 
-    def _fill_from_disk(self, files: Sequence[Ranges], buffer: memoryview) -> bool:
-        found = []
+    def on_disk(self, files: Sequence[Ranges]) -> OnDisk | None:
+        found: list[Segment] = []
         for path, offsets, lengths in files:
-            segments = self.held.find(self.key(path), offsets, lengths)
-            for segment, offset, length in zip(segments, offsets, lengths, strict=True):
+            for segment in self.held.find(self.key(path), offsets, lengths):
                 if segment is None or not segment.paged:
-                    return False
-                found.append((segment, offset, offset + length))
-        for segment, _, _ in found:
+                    return None
+                found.append(segment)
+        for segment in found:
             segment.start()
-        return bool(found) and read_from_disk(found, buffer)
+        return on_disk(found) if found else None
 
     def _views(self, files: Sequence[Ranges]) -> list[list[memoryview]]:
         """Return the bytes of ranges: those that were read ahead, and the others with requests of their own."""

@@ -150,7 +150,7 @@ def test_ids_of_other_types(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
     [
         (("--tokenizer.fast", "--no-tokenizer.fast"), "slow tokenizers"),
         (("--fields.text_field_type", "list"), "only text"),
-        (("--fields.id_field_type", "uuid"), "no type 'uuid'"),
+        (("--fields.id_field_type", "uuid"), "unknown id type 'uuid'"),
         (("--fields.id_field_name", "text.x"), "text.x"),
         (("--on_error", "ignore"), "unknown error policy"),
         (("--ring_size", 0), "sizes"),

@@ -148,6 +148,11 @@ class _Remote(NamedTuple):
         """Read all ranges into a buffer, one behind the other. Raises `DataError` and `StorageError`."""
         rows = zip(self.paths, itertools.pairwise(self.cuts), strict=True)
         files = [(path, offsets[a:b].tolist(), lengths[a:b].tolist()) for path, (a, b) in rows]
+        cached = self.store.on_disk(files)
+        if cached is not None:
+            on_disk = _Files(cached.descriptors, np.asarray(cached.descriptors, np.int64))
+            if on_disk.fill(offsets, lengths, buffer) and cached.still():
+                return True
         self.store.fill(files, buffer.data)
         return True
 
