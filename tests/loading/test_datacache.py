@@ -190,7 +190,8 @@ def test_four_processes_of_a_machine_fetch_each_byte_once(server, folder, tmp_pa
     assert sum(counts) == 2250 and not requests
 
 
-def test_a_recipe_names_the_cache(server, folder, tmp_path, monkeypatch):
+@pytest.fixture
+def recipe(server, tmp_path, monkeypatch):
     for name, value in {
         "AWS_ENDPOINT_URL": server.options["endpoint"],
         "AWS_ALLOW_HTTP": "true",
@@ -199,7 +200,21 @@ def test_a_recipe_names_the_cache(server, folder, tmp_path, monkeypatch):
         "FEEDMILL_CACHE_DIR": str(tmp_path / "indices"),
     }.items():
         monkeypatch.setenv(name, value)
-    recipe = "source: s3://bkt/data\nepochs: 1\nseed: 3\n"
+    return "source: s3://bkt/data\nepochs: 1\nseed: 3\n"
+
+
+def test_worker_processes_share_what_the_main_process_reads_ahead(recipe, server, folder, tmp_path, caplog):
+    expected = content(fm.Loader(fm.Recipe.parse(recipe).plan(), 32))
+    workers = fm.Workers(2, processes=True)
+    plan = fm.Recipe.parse(recipe + f"cache: {{dir: {tmp_path / 'kept'}, size: 1GB}}\n").plan()
+    found, requests = asked_in(server, lambda: content(fm.Loader(plan, 32, workers=workers)))
+    assert found == expected and "worker processes" not in caplog.text
+    assert sum(end - begin for begin, end in requests) <= total(folder)
+    assert content(fm.Loader(fm.Recipe.parse(recipe).plan(), 32, workers=workers)) == expected
+    assert "worker processes do not read remote data ahead" in caplog.text
+
+
+def test_a_recipe_names_the_cache(recipe, server, folder, tmp_path):
     (tmp_path / "plain.yaml").write_text(recipe)
     (tmp_path / "cached.yaml").write_text(recipe + "cache: {dir: kept, size: 1GB, unit: shard}\n")
     (tmp_path / "short.yaml").write_text(recipe + "cache: 1GB\n")

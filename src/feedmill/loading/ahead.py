@@ -8,6 +8,7 @@ budget of memory, so that the next one is fetched while it is used up.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections import deque
@@ -21,7 +22,7 @@ from feedmill.formats.extents import Extents
 from feedmill.planning.dealing.grid import Step
 from feedmill.planning.nodes.base import Located
 from feedmill.planning.nodes.shuffle import DEFAULT_BLOCK, DEFAULT_WINDOW
-from feedmill.storage.ahead import ReadAhead, budget_from_environment
+from feedmill.storage.ahead import BUDGET, ReadAhead, budget_from_environment
 from feedmill.storage.datacache import DataCache
 from feedmill.storage.remote import RemoteStore
 
@@ -145,6 +146,46 @@ class Walk(Iterator[Step]):
             low = high
 
 
+class StepReader:
+    """Reads one step at a time through the cache on disk, in a worker process; `Walk` fills it in the parent.
+
+    What the parent is fetching is waited for, and what it has not begun is requested here.
+
+    Args:
+        cache: the settings of the cache.
+    """
+
+    def __init__(self, cache: DataCache) -> None:
+        self.cache = cache
+        self._reader: ReadAhead | None = None
+        self._number = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_reader": None, "_number": 0}
+
+    @contextlib.contextmanager
+    def reading(self, plan: Any, step: Step) -> Iterator[None]:
+        """Have the bytes of a step at hand while a block reads them."""
+        if self._reader is None:
+            self._reader = ReadAhead(BUDGET, self.cache.paging())
+        number, self._number = self._number, self._number + 1
+        try:
+            for extents in plan.extents(step.positions, _joined([step.located])):
+                if isinstance(extents.store, RemoteStore):
+                    ranges = extents.file, extents.begins, extents.ends, np.full(len(extents.file), number)
+                    self._reader.want(extents.store, extents.paths, *ranges, _ALWAYS)
+        except (FeedmillError, OSError) as error:  # reading raises it, if it matters
+            logger.debug("reading ahead: %s", error)
+        try:
+            yield
+        finally:
+            self._reader.done(number)
+
+
+_ALWAYS = threading.Event()
+_ALWAYS.set()
+
+
 def _joined(located: Sequence[Any]) -> Located | None:
     """Return the locations of several steps as one; None if they are not known, or of another kind."""
     if not all(isinstance(each, Located) for each in located):
@@ -153,8 +194,11 @@ def _joined(located: Sequence[Any]) -> Located | None:
     return Located(*map(np.concatenate, zip(*columns, strict=True)))
 
 
-def walk(steps: Iterator[Step], plan: Any, world_size: int) -> Walk | None:
+def walk(steps: Iterator[Step], plan: Any, world_size: int, *, processes: bool = False) -> Walk | None:
     """Return a walk over the steps of a plan; None if it reads nothing from remote stores, or reading ahead is off.
+
+    Args:
+        processes: batches are made in other processes, which share only a cache on disk.
 
     Raises:
         ConfigError: a setting of the environment is invalid.
@@ -164,9 +208,27 @@ def walk(steps: Iterator[Step], plan: Any, world_size: int) -> Walk | None:
     budget = budget_from_environment()
     if not budget:
         return None
-    paging = (getattr(plan, "cache", None) or DataCache.of()).paging()
+    paging = _settings(plan).paging()
+    if paging is None and processes:
+        logger.warning(
+            "worker processes do not read remote data ahead without a cache on disk: set FEEDMILL_CACHE_SIZE, give the"
+            " recipe a 'cache', or use threads"
+        )
+        return None
     if paging is not None:
         budget = max(budget, min(paging.cache.size // 4, _MOST_ON_DISK))
     remote = sum(source.is_remote for source in getattr(plan, "sources", ()))
     positions = WINDOW * max(1, min(remote, _MOST_SOURCES)) * world_size
     return Walk(steps, plan, positions, ReadAhead(budget, paging))
+
+
+def step_reader(plan: Any) -> StepReader | None:
+    """Return what worker processes read a plan with; None without remote data, without a cache, or if it is off."""
+    if not getattr(plan, "is_remote", False) or not budget_from_environment():
+        return None
+    settings = _settings(plan)
+    return StepReader(settings) if settings.size else None
+
+
+def _settings(plan: Any) -> DataCache:
+    return getattr(plan, "cache", None) or DataCache.of()

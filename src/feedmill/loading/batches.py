@@ -16,6 +16,7 @@ import numpy as np
 
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.formats.batches import Batch, Fields, Parts, Want
+from feedmill.loading.ahead import StepReader
 from feedmill.loading.collate import collate as default_collate
 from feedmill.loading.collate import collate_parts
 from feedmill.loading.failures import MISTAKES, TRIES, Failure, SkipSample, Unusable, candidates, source_of, told
@@ -101,6 +102,7 @@ class BatchMaker:
         plain = transform is None and collate is None and not lists
         self._want: Want | None = "parts" if plain else "fields" if of_fields else None
         self._of_fields = of_fields
+        self.step_reader: StepReader | None = None
         self._watchdog = None if stall is None else Watchdog(stall, rank, self._where)
 
     @property
@@ -125,7 +127,8 @@ class BatchMaker:
         """
         made = Made(None, step)
         activity = Activity(step.number, step.first, step.stop)
-        with nullcontext() if self._watchdog is None else self._watchdog.watch(activity):
+        watched = nullcontext() if self._watchdog is None else self._watchdog.watch(activity)
+        with watched, nullcontext() if self.step_reader is None else self.step_reader.reading(self._plan, step):
             self._fill(made, activity)
         if self._mask:
             self._add_mask(made)

@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from feedmill.errors import ConfigError
+from feedmill.loading.ahead import step_reader
 from feedmill.loading.batches import BatchMaker
 from feedmill.loading.collate import to_torch
 from feedmill.loading.encoder import Prepared, TaskEncoder
@@ -197,6 +198,8 @@ class Loader:
         if task_encoder is not None and windows:
             make = GroupMaker(maker, task_encoder, layout.size, drop=remainder == "drop")
         self.workers = chosen(workers, make)
+        if self.workers.processes:
+            maker.step_reader = step_reader(plan)
         labeled = Labeled(reading, tensors=tensors, copied=self.workers.processes) if labels else None
         self._progress = Progress.at_start(plan, layout, self.seed)
         self._pipeline = Pipeline(make, self.workers, prefetch, transfer)

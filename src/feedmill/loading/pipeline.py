@@ -44,7 +44,7 @@ class Pipeline:
 
     def _made(self, steps: Iterator[Step], progress: Progress) -> Generator[Made, None, None]:
         """Make the batches of steps in order; what they need of remote stores is read ahead."""
-        walked = None if self.workers.processes else walk(steps, progress.plan, progress.grid.world_size)
+        walked = walk(steps, progress.plan, progress.grid.world_size, processes=self.workers.processes)
         made_ahead = make_ahead(self.make, walked or steps, self.workers, self.prefetch)
         with closing(walked) if walked else nullcontext(), closing(made_ahead) as ahead:
             for made in ahead:
