@@ -32,6 +32,9 @@ _WRONG_RANGES = 3
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 _HEDGE_AFTER, _HEDGE_TIMES, _HEDGE_SHARE = 1.0, 4.0, 0.05
 
+WHOLE = -1
+"""End of a range that is a whole object, whatever its size."""
+
 T = TypeVar("T")
 
 Request = tuple[str, int, int]
@@ -126,7 +129,7 @@ class Fetcher:
     def request(
         self, store: RemoteStore, key: str, begin: int, end: int, wanted: Callable[[], bool] | None = None
     ) -> Bytes:
-        """Request a range until it is answered, or until trying again is of no use.
+        """Request a range, or a whole object, until it is answered, or until trying again is of no use.
 
         Args:
             wanted: whether the answer is still wanted, asked before each further try; always if None.
@@ -142,8 +145,7 @@ class Fetcher:
             try:
                 with lane.slot() as sent:
                     data = self._try(store, key, begin, end)
-                seconds = time.monotonic() - sent
-                self._measure(lane, len(data), seconds)
+                self._measure(lane, len(data), time.monotonic() - sent, whole=end == WHOLE)
                 return data
             except FeedmillError:
                 raise
@@ -180,13 +182,17 @@ class Fetcher:
     def _try(self, store: RemoteStore, key: str, begin: int, end: int) -> Bytes:
         import obstore
 
-        found = obstore.get(store.reader, key, options={"range": (begin, end)})
-        store.check_version(key, found.meta)
+        found = obstore.get(store.reader, key, options={} if end == WHOLE else {"range": (begin, end)})
+        store.answered()
+        if end != WHOLE:
+            store.check_version(key, found.meta)
         return found.bytes()
 
-    def _measure(self, lane: Lane, size: int, seconds: float) -> None:
+    def _measure(self, lane: Lane, size: int, seconds: float, *, whole: bool = False) -> None:
         self.requests += 1
         self.bytes += size
+        if whole:  # of any size: says nothing about others
+            return
         lane.answered(size, seconds)
         if size < SMALL:
             self._latency += _SMOOTHING * (seconds - self._latency)

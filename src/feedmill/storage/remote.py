@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.storage.answers import AGAIN, CHECK, status_of, translate
 from feedmill.storage.base import Entry, Ranges, Store, refuse_nul, too_short
-from feedmill.storage.fetch import Failed, fetcher, replaced
+from feedmill.storage.fetch import WHOLE, Failed, fetcher, replaced
 from feedmill.storage.local import is_disk_trouble, storage_error
 from feedmill.storage.options import Patience, connect, connect_for_ranges, patience_of
 from feedmill.storage.paged import OnDisk, on_disk
@@ -113,9 +113,18 @@ class RemoteStore(Store):
         if self._versions is None:
             self._versions = {}
 
-    def check_version(self, key: str, meta: ObjectMeta) -> None:
-        """Note that a server answered; raise `DataError` if a pinned object has another version than before."""
+    def answered(self) -> None:
+        """Note that the server answered."""
         _answered.add(self.host)
+
+    def forget(self, key: str) -> None:
+        """Forget the version of an object that this store writes or deletes."""
+        self._entries.pop(key, None)
+        if self._versions is not None:
+            self._versions.pop(key, None)
+
+    def check_version(self, key: str, meta: ObjectMeta) -> None:
+        """Raise `DataError` if a pinned object has another version than before."""
         if self._versions is not None:
             version = _entry(key, meta).version
             if self._versions.setdefault(key, version) != version:
@@ -209,7 +218,7 @@ class RemoteStore(Store):
         key = self.key(path)
         with self._asking(path):
             if not offset:
-                return obstore.get(self.client, key).bytes().to_bytes()
+                return fetcher().request(self, key, 0, WHOLE).to_bytes()
             try:
                 return obstore.get(self.client, key, options={"range": {"offset": offset}}).bytes().to_bytes()
             except Exception as error:
@@ -348,6 +357,7 @@ class RemoteStore(Store):
         import obstore
 
         part = max(_PART, -(-size // _MOST_PARTS))
+        self.forget(key)
         with self._asking(path):
             obstore.put(
                 self.client,
@@ -377,6 +387,7 @@ class RemoteStore(Store):
         import obstore
 
         key = self.key(path)
+        self.forget(key)
         with contextlib.suppress(NotFound), self._asking(path):
             obstore.delete(self.client, key)
 
