@@ -11,28 +11,22 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.storage.answers import AGAIN, CHECK, status_of, translate
-from feedmill.storage.base import Entry, Ranges, Store, refuse_nul, too_short
+from feedmill.storage.base import Entry, Ranges, refuse_nul, too_short
 from feedmill.storage.fetch import WHOLE, Failed, fetcher, replaced
-from feedmill.storage.local import is_disk_trouble, storage_error
 from feedmill.storage.options import Patience, connect, connect_for_ranges, patience_of
 from feedmill.storage.paged import OnDisk, on_disk
 from feedmill.storage.ranges import OFFSET_BITS, merged
+from feedmill.storage.remote_files import RemoteFiles, entry_of
 from feedmill.storage.segments import Held, Segment
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
     from obstore.store import ObjectStore
-
-_PART = 8 << 20  # of a multipart upload
-_MOST_PARTS = 10_000  # S3 takes no more
 
 _EMPTY = memoryview(b"")
 _FEW = 4
@@ -43,7 +37,7 @@ _answered: set[str] = set()
 """Buckets and servers that have answered this process."""
 
 
-class RemoteStore(Store):
+class RemoteStore(RemoteFiles):
     """A bucket, a prefix of one, or a folder of a web server.
 
     Args:
@@ -126,12 +120,12 @@ class RemoteStore(Store):
     def check_version(self, key: str, meta: ObjectMeta) -> None:
         """Raise `DataError` if a pinned object has another version than before."""
         if self._versions is not None:
-            version = _entry(key, meta).version
+            version = entry_of(key, meta).version
             if self._versions.setdefault(key, version) != version:
                 raise replaced(f"{self.url}/{key}")
 
     @contextlib.contextmanager
-    def _asking(self, path: str) -> Iterator[None]:
+    def asking(self, path: str) -> Iterator[None]:
         """Convert the errors of a request; every request runs inside this block."""
         _guard_against_fork(self.url)
         try:
@@ -151,10 +145,10 @@ class RemoteStore(Store):
         folder = "/".join(part for part in self.check_path(prefix).split("/") if part not in ("", "."))
         skip, wanted, empty = len(folder) + 1 if folder else 0, tuple(suffixes), True
         found: list[Entry] = []
-        with self._asking(prefix):
+        with self.asking(prefix):
             for page in obstore.list(self.client, prefix=folder or None, chunk_size=1000):
                 empty = False
-                found.extend(_entry(meta["path"], meta) for meta in page if _listed(meta["path"][skip:], wanted))
+                found.extend(entry_of(meta["path"], meta) for meta in page if _listed(meta["path"][skip:], wanted))
         if empty:
             raise NotFound("there is no such folder", file=self.locate(folder), fix="Check the URL.")
         # A store lists its folder markers ("a/") as empty files of the folder's name.
@@ -167,8 +161,8 @@ class RemoteStore(Store):
         import obstore
 
         key = self.key(path)
-        with self._asking(path):
-            return _entry(path, obstore.head(self.client, key))
+        with self.asking(path):
+            return entry_of(path, obstore.head(self.client, key))
 
     def entries(self, paths: Sequence[str]) -> list[Entry | None]:
         self.pin_files()
@@ -188,9 +182,9 @@ class RemoteStore(Store):
 
         folder = os.path.commonpath(keys) if len(keys) > 1 else keys[0].rpartition("/")[0]
         wanted = set(keys)
-        with self._asking(folder):
+        with self.asking(folder):
             for page in obstore.list(self.client, prefix=folder or None, chunk_size=1000):
-                found = [_entry(meta["path"], meta) for meta in page if meta["path"] in wanted]
+                found = [entry_of(meta["path"], meta) for meta in page if meta["path"] in wanted]
                 self._entries.update((entry.path, entry) for entry in found)
                 wanted.difference_update(entry.path for entry in found)
                 if len(found) <= _FEW or not wanted:
@@ -216,7 +210,7 @@ class RemoteStore(Store):
         if length is not None:
             return self.read_ranges(path, [offset], [length])[0]
         key = self.key(path)
-        with self._asking(path):
+        with self.asking(path):
             if not offset:
                 return fetcher().request(self, key, 0, WHOLE).to_bytes()
             try:
@@ -304,13 +298,13 @@ class RemoteStore(Store):
         """Return the bytes of requests; `files` are the ranges that they are for."""
         if not requests:
             return []
-        with self._asking(requests[0][0]):
+        with self.asking(requests[0][0]):
             try:
                 blocks = fetcher().fetch(self, [(self.key(path), begin, end) for path, begin, end in requests])
                 return [memoryview(block) for block in blocks]
             except Failed as failed:
                 beyond = requests[failed.number][0]
-                with self._asking(beyond):  # which names this file
+                with self.asking(beyond):  # which names this file
                     if status_of(failed.error) != "416":
                         raise failed.error from None
         raise self._beyond_end(*next(ranges for ranges in files if ranges[0] == beyond))
@@ -322,117 +316,9 @@ class RemoteStore(Store):
                 return too_short(self.locate(path), int(offset), int(length), max(0, int(size - offset)))
         return StorageError("the server refused a range that the file has", file=self.locate(path), fix=AGAIN)
 
-    @contextlib.contextmanager
-    def write(self, path: str) -> Iterator[BinaryIO]:
-        key = self.key(path)
-        try:
-            spool = tempfile.TemporaryFile(prefix="feedmill-")  # noqa: SIM115 - closed below, on every way out
-        except OSError as error:
-            raise _spool_error(error) from None
-        try:
-            with spool:
-                yield spool
-                size = spool.seek(0, os.SEEK_END)
-                spool.seek(0)
-                self._put(path, key, spool, size)
-        except OSError as error:
-            if is_disk_trouble(error):
-                raise _spool_error(error) from None
-            raise  # the error comes from the caller's own code
-
-    @contextlib.contextmanager
-    def build(self, path: str) -> Iterator[Path]:
-        key = self.key(path)
-        folder = tempfile.mkdtemp(prefix="feedmill-")
-        file = Path(folder, key.rpartition("/")[2])
-        try:
-            file.touch()
-            yield file
-            with file.open("rb") as spool:
-                self._put(path, key, spool, file.stat().st_size)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
-    def _put(self, path: str, key: str, spool: BinaryIO, size: int) -> None:
-        import obstore
-
-        part = max(_PART, -(-size // _MOST_PARTS))
-        self.forget(key)
-        with self._asking(path):
-            obstore.put(
-                self.client,
-                key,
-                spool,
-                chunk_size=part,
-                use_multipart=size > part and not self.url.startswith("http"),
-                max_concurrency=4,
-            )
-
-    def put_new(self, path: str, data: bytes) -> bool:
-        """Write one small file unless it exists, in one atomic request; return whether it was written.
-
-        Raises `StorageError` of kind ``not-supported`` if the server has no conditional writes."""
-        import obstore
-        from obstore.exceptions import AlreadyExistsError
-
-        key = self.key(path)
-        with self._asking(path):
-            try:
-                obstore.put(self.client, key, data, mode="create", use_multipart=False)
-            except AlreadyExistsError:
-                return False
-        return True
-
-    def delete(self, path: str) -> None:
-        import obstore
-
-        key = self.key(path)
-        self.forget(key)
-        with contextlib.suppress(NotFound), self._asking(path):
-            obstore.delete(self.client, key)
-
-    @contextlib.contextmanager
-    def local_copy(self, path: str) -> Iterator[Path]:
-        name = self.key(path).rpartition("/")[2]
-        try:
-            folder = tempfile.TemporaryDirectory(prefix="feedmill-", ignore_cleanup_errors=True)
-        except OSError as error:
-            raise _spool_error(error) from None
-        with folder:
-            copy = Path(folder.name, name)
-            try:
-                with copy.open("wb") as f:
-                    self.download(path, f)
-            except OSError as error:
-                raise _spool_error(error) from None
-            yield copy
-
-    def download(self, path: str, file: BinaryIO) -> Entry:
-        """Stream one whole file, of one version, into an open file; return the entry of that version."""
-        import obstore
-
-        key = self.key(path)
-        written = 0
-        with self._asking(path):
-            result = obstore.get(self.client, key)
-            for piece in result.stream(min_chunk_size=_PART):
-                try:
-                    written += file.write(piece)
-                except OSError as error:
-                    raise _spool_error(error) from None
-        entry = _entry(path, result.meta)
-        if written != entry.size:
-            raise too_short(self.locate(path), 0, entry.size, written)
-        return entry
-
 
 def _rebuild(url: str, options: dict[str, Any]) -> RemoteStore:
     return RemoteStore(url, **options)
-
-
-def _entry(path: str, meta: ObjectMeta) -> Entry:
-    version = (meta["e_tag"] or "").strip('"')
-    return Entry(path, meta["size"], version or f"{meta['last_modified'].timestamp():.6f}-{meta['size']:x}")
 
 
 def _listed(below: str, suffixes: tuple[str, ...]) -> bool:
@@ -459,11 +345,3 @@ def _guard_against_fork(url: str) -> None:
     if not _process["requested"]:
         _process["requested"] = True
         os.register_at_fork(after_in_child=lambda: _process.update(forked=True))
-
-
-def _spool_error(error: OSError) -> FeedmillError:
-    """Return the error for a failure of the local disk rather than the store."""
-    translated = storage_error(error, tempfile.gettempdir())
-    if translated.kind in ("enospc", "edquot"):
-        translated.fix = "Free some space there, or set TMPDIR to a folder on a larger disk."
-    return translated
