@@ -18,7 +18,7 @@ import boto3
 import pytest
 
 from feedmill.errors import ConfigError, DataError, NotFound, StorageError
-from feedmill.storage import open_store, remote
+from feedmill.storage import open_store, remote_files
 from feedmill.storage.remote import RemoteStore
 
 QUICK = {"retry_config": {"max_retries": 0, "retry_timeout": timedelta(seconds=2)}}
@@ -118,7 +118,7 @@ def test_a_full_temporary_folder_is_an_error_and_nothing_is_sent(s3_bucket, monk
     def full(*args, **kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(remote.tempfile, "TemporaryFile", full)
+    monkeypatch.setattr(remote_files.tempfile, "TemporaryFile", full)
     error = refused(lambda: store.write_bytes("a", b"new"))
     assert error.kind == "enospc" and "TMPDIR" in str(error)
     assert store.read("a") == b"old"
