@@ -75,6 +75,14 @@ def _print(plan: Any, data: dict[str, Any]) -> None:
     if data["bytes"] is not None:
         parts.append(f"about {human_size(data['bytes'])} to read")
     typer.echo(", ".join(parts))
+    if data["remote"] is not None:
+        reads = data["remote"]
+        typer.echo(
+            f"remote reads: about {reads['requests']:,} requests and {human_size(reads['bytes'])} for"
+            f" {reads['samples']:,} samples, at least {reads['seconds']:,.1f} s (one rank, 20 ms, 200 MB/s)"
+        )
+        if reads["advice"]:
+            typer.echo(f"  {reads['advice']}")
     if packing is not None and packing["fill"] is not None:
         padding = packing["slots"] - packing["tokens"]
         typer.echo(

@@ -112,6 +112,7 @@ def _ranks(plan: Any, world: int | None, batch: int | None, budget: int | None) 
 def _facts(plan: Any, budget: int | None) -> dict[str, Any]:
     from feedmill.planning import bounds
     from feedmill.planning.forecast import documents, needs
+    from feedmill.planning.remote_reads import remote_reads
 
     found = plan.report(budget)
     report = found.as_dict()
@@ -128,6 +129,7 @@ def _facts(plan: Any, budget: int | None) -> dict[str, Any]:
         "skipped": 0 if plan.skip is None else plan.skip.count,
         "sources": rows,
         "packing": report.get("packing"),
+        "remote": remote_reads(plan, budget),
         "max_repeats": [dict(zip(keys, proof, strict=True)) for proof in proofs],
     }
 

@@ -1,0 +1,74 @@
+"""What `feedmill plan` says of reading remote data is near what a loader does."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.helpers.range_server import range_server
+from tests.loading.test_ahead import content, data_requests, local, remote, shards
+from typer.testing import CliRunner
+
+import feedmill as fm
+from feedmill.cli.app import app
+from feedmill.planning.remote_reads import remote_reads
+from feedmill.storage.datacache import DataCache
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return shards(tmp_path_factory.mktemp("reads") / "data", [900, 900, 900], size=4000)
+
+
+@pytest.fixture
+def server(folder):
+    with range_server() as running:
+        for path in folder.rglob("*"):
+            if path.is_file():
+                running.objects[f"data/{path.relative_to(folder)}"] = path.read_bytes()
+        yield running
+
+
+@pytest.mark.parametrize("shuffle", ["block", "none"])
+def test_the_estimate_is_near_what_a_loader_requests(server, folder, shuffle):
+    plan = remote(server, shuffle=shuffle)
+    reads = remote_reads(plan, len(plan))
+    assert reads is not None and reads["advice"] is None and reads["samples"] == 2700
+    server.asked.clear()
+    server.keys.clear()
+    content(fm.Loader(plan, 8))
+    asked = data_requests(server)
+    assert reads["requests"] - 2 <= len(asked) <= reads["requests"] + 8 + 2  # the first batch is requested alone
+    assert abs(sum(end - begin for begin, end in asked) - reads["bytes"]) <= 0.05 * reads["bytes"]
+    assert reads["seconds"] > 0
+
+
+def test_scattered_small_samples_get_advice(server, tmp_path):
+    plan = remote(server, shuffle="global")
+    reads = remote_reads(plan, 300)
+    assert reads is not None and "'shuffle: block'" in reads["advice"]
+    plan.cache = DataCache(1 << 30, tmp_path)
+    reads = remote_reads(plan, 300)
+    assert reads is not None and "the cache fetches whole shards" in reads["advice"]
+    endless = remote_reads(remote(server, epochs=None), None)
+    assert endless is not None and endless["samples"] == 4096
+
+
+def test_local_plans_have_none(folder):
+    assert remote_reads(local(folder), 100) is None
+
+
+def test_the_verb_shows_it(server, tmp_path, monkeypatch):
+    for name, value in {
+        "AWS_ENDPOINT_URL": server.options["endpoint"],
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_SKIP_SIGNATURE": "true",
+        "AWS_REGION": "us-east-1",
+        "FEEDMILL_CACHE_DIR": str(tmp_path),
+    }.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "recipe.yaml").write_text("source: s3://bkt/data\nepochs: 1\nseed: 3\n")
+    shown = CliRunner().invoke(app, ["plan", str(tmp_path / "recipe.yaml")]).output
+    assert "remote reads: about" in shown and "for 2,700 samples" in shown
+    found = json.loads(CliRunner().invoke(app, ["plan", str(tmp_path / "recipe.yaml"), "--json"]).output)
+    assert found["remote"]["requests"] > 0 and found["remote"]["advice"] is None
