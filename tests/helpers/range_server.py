@@ -28,6 +28,8 @@ class RangeServer(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    lists = True
+    """Whether objects may be listed."""
     request_queue_size = 256
 
     def __init__(self) -> None:
@@ -99,6 +101,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, body: bool) -> None:
         url = urlsplit(self.path)
+        if "list-type" in url.query and not self.server.lists:
+            return self._refuse(403, "AccessDenied")
         if "list-type" in url.query:
             return self._list(dict(parse_qsl(url.query)).get("prefix", ""))
         key = unquote(url.path).removeprefix("/bkt/")

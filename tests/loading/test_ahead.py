@@ -195,6 +195,20 @@ def test_the_first_batch_waits_for_one_request_of_its_own_samples(server):
     assert server.peak > 4
 
 
+def test_a_plan_whose_extents_fail_is_read_without_them(server, folder, monkeypatch, caplog):
+    plan = remote(server)
+    monkeypatch.setattr(plan, "extents", lambda *_: 1 / 0, raising=False)
+    assert content(fm.Loader(plan, 32)) == content(fm.Loader(local(folder), 32))
+    assert "not read ahead: ZeroDivisionError" in caplog.text
+
+
+def test_a_bucket_that_may_not_be_listed_is_read(server, folder, monkeypatch):
+    store = RemoteStore("s3://bkt/data", **server.options)
+    monkeypatch.setattr(type(server), "lists", False, raising=False)
+    found = store.entries([f"shard_{number}.tar" for number in (0, 1, 2, 3)] + ["none.tar", "shard_1.tar.idx"])
+    assert [entry and entry.path for entry in found][:5] == [*(f"shard_{number}.tar" for number in range(4)), None]
+
+
 PROGRAM = """
 import sys
 import feedmill as fm

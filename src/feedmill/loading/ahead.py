@@ -87,13 +87,16 @@ class Walk(Iterator[Step]):
         try:
             while not self._closed and (window := self._next_window()):
                 self._request(window)
-            self._hand_out([None])
+            with self._lock:
+                self._ready.append(None)
+                self._lock.notify_all()
         except BaseException as error:  # raised where the steps are used
             with self._lock:
                 self._error = error
                 self._lock.notify_all()
 
-    def _hand_out(self, steps: list[Step] | list[None]) -> None:
+    def _hand_out(self, steps: list[Step]) -> None:
+        self._handed += len(steps)
         with self._lock:
             self._ready.extend(steps)
             self._hungry.clear()
@@ -111,18 +114,17 @@ class Walk(Iterator[Step]):
         return window
 
     def _request(self, window: list[Step]) -> None:
-        """Request what the steps of a window need, and hand them out."""
+        """Request what the steps of a window need, and hand them out; without requests if that fails."""
         number = self._handed
-        self._handed += len(window)
         try:
             positions = np.concatenate([step.positions for step in window])
             extents = self._plan.extents(positions, _joined([step.located for step in window]))
-        except (FeedmillError, OSError) as error:  # reading raises it, if it matters
-            logger.debug("reading ahead: %s", error)
-            self._hand_out(window)
-            return
-        steps = np.repeat(np.arange(number, number + len(window)), [len(step.slots) for step in window])
-        self._within_budget(extents, steps, number, window)
+            steps = np.repeat(np.arange(number, number + len(window)), [len(step.slots) for step in window])
+            self._within_budget(extents, steps, number, window)
+        except Exception as error:  # reading raises it, if it matters
+            level = logging.DEBUG if isinstance(error, FeedmillError | OSError) else logging.WARNING
+            logger.log(level, "samples are not read ahead: %s: %s", type(error).__name__, error)
+        self._hand_out(window[self._handed - number :])
 
     def _within_budget(self, extents: list[Extents], steps: Any, first: int, window: list[Step]) -> None:
         """Request a window, in parts of at most half of the budget; each part is handed out once it was requested."""
