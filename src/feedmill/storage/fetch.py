@@ -106,15 +106,28 @@ class Fetcher:
         """Run a task that requests `size` bytes in a thread of the fetcher."""
         return (self._small if size < SMALL else self._large).submit(task, *arguments)
 
-    def answer(self, future: Future[T], store: RemoteStore, key: str, begin: int, end: int) -> T | Bytes:
-        """Wait for the answer to a request, and make it a second time if it takes far longer than usual."""
+    def answer(
+        self,
+        future: Future[T],
+        store: RemoteStore,
+        key: str,
+        begin: int,
+        end: int,
+        sent: Callable[[], bool] = lambda: True,
+    ) -> T | Bytes:
+        """Wait for the answer to a request, and make it a second time if it takes far longer than usual.
+
+        Args:
+            sent: whether a request of this process is in flight for it.
+        """
         lane = self.lane(store, end - begin)
         while self._hedging and not future.done():
             patience = max(_HEDGE_AFTER, _HEDGE_TIMES * lane.usual(0.95))
             if not wait([future], patience).not_done:
                 break
             # While everything takes long, a second request would make it worse; one that is queued has not been slow.
-            if future.running() and patience < 60 and self.hedges + 1 <= max(1.0, _HEDGE_SHARE * self.requests):
+            allowed = self.hedges + 1 <= max(1.0, _HEDGE_SHARE * self.requests) and not lane.all_slow
+            if future.running() and sent() and allowed:
                 self.hedges += 1
                 second: Future[Any] = self.submit(store, key, begin, end)
                 done, other = wait([future, second], return_when=FIRST_COMPLETED)

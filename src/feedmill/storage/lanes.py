@@ -18,7 +18,7 @@ _SMALL_AT_ONCE, _LARGE_AT_ONCE, _MOST = 64, 16, 64
 _LEAST = 4
 _STEP, _STEP_SECONDS, _SETTLED_SECONDS = 8, 0.25, 30.0
 _GAIN = 1.05
-_KEPT = 256
+_KEPT, _LAST = 256, 8
 
 
 class Lane:
@@ -97,10 +97,20 @@ class Lane:
             self.limit = max(_LARGE_AT_ONCE, self.limit - _STEP)
         self._usual = self.limit
 
+    @property
+    def all_slow(self) -> bool:
+        """Return whether the last requests took twice as long as usual: then one that takes long is no exception."""
+        times = list(self._times)
+        return len(times) > 2 * _LAST and _middle(times[-_LAST:]) > 2 * _middle(times)
+
     def usual(self, share: float) -> float:
         """Return the seconds that this share of the last requests took at most; 0 if there were none."""
         times = sorted(self._times)
         return times[min(len(times) - 1, int(share * len(times)))] if times else 0.0
+
+
+def _middle(times: list[float]) -> float:
+    return sorted(times)[len(times) // 2]
 
 
 class Lanes:

@@ -45,7 +45,7 @@ class PagedSegment(Segment):
 
     paged = True
 
-    __slots__ = ("pages", "paging", "seen")
+    __slots__ = ("_asking", "pages", "paging", "seen")
 
     def __init__(
         self,
@@ -61,6 +61,7 @@ class PagedSegment(Segment):
         super().__init__(owner, store, key, begin, end, last)
         self.pages, self.paging = pages, paging
         self.seen = -1
+        self._asking = False
 
     def _submit(self) -> Future[Any]:
         seen = self.pages.evictions
@@ -81,7 +82,9 @@ class PagedSegment(Segment):
                 return None
             with self.pages.claim(self.begin, self.end) as claim:
                 for begin, end in claim.mine:
+                    self._asking = True
                     data = fetcher().request(self.store, self.key, begin, end, self._wanted)
+                    self._asking = False
                     kept = self.pages.put(begin, memoryview(data))
                     self.paging.count(end - begin, kept=kept)
                     if not kept:
@@ -89,6 +92,9 @@ class PagedSegment(Segment):
             for begin, end in claim.others:
                 self.pages.wait(begin, end, _WAIT)
         return self._in_memory()
+
+    def _sent(self) -> bool:
+        return self._asking  # else another process is fetching the pages
 
     def _in_memory(self) -> Bytes:
         return fetcher().request(self.store, self.key, self.begin, self.end, self._wanted)

@@ -56,6 +56,9 @@ class Segment:
         self.owner.sent(self, self._future)
         return True
 
+    def _sent(self) -> bool:
+        return True
+
     def _wanted(self) -> bool:
         return not self._dropped
 
@@ -67,7 +70,7 @@ class Segment:
         self.start()
         assert self._future is not None
         try:
-            return fetcher().answer(self._future, self.store, self.key, self.begin, self.end)
+            return fetcher().answer(self._future, self.store, self.key, self.begin, self.end, self._sent)
         except (Exception, CancelledError) as error:  # the reader asks again by itself, and reports what comes of it
             return error if isinstance(error, Exception) else RuntimeError("cancelled")
 
