@@ -103,7 +103,7 @@ def test_requests_are_sent_in_the_order_of_need_and_some_at_once(server):
     rows = [("ab"[step % 2], step // 2 * 40_000, step // 2 * 40_000 + 10, step) for step in range(49, -1, -1)]
     wanted(reader, store, rows)
     assert store.read("b", 24 * 40_000, 10) == server.objects["b"][960_000:960_010]
-    assert 8 < server.peak <= 66 and len(server.asked) > 10
+    assert 4 < server.peak <= 66 and len(server.asked) > 10
     assert {begin for begin, _ in server.asked[:10]} <= {step * 40_000 for step in range(12)}
     reader.close()
 

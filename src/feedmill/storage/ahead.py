@@ -109,25 +109,26 @@ class ReadAhead:
     ) -> list[tuple[Requests, Int64s]]:
         """Return requests for ranges that go to the page cache, and then those for the rest of whole objects."""
         assert self._paging is not None
-        there: list[tuple[int, int, int]] = []
-        whole: list[tuple[int, int, int]] = []
+        parts: list[Parts] = []
         asked = np.ones(len(low), np.bool_)
         numbers, firsts = np.unique(low >> OFFSET_BITS, return_index=True)
         for number, a, b in zip(numbers.tolist(), firsts.tolist(), [*firsts[1:].tolist(), len(low)], strict=True):
-            found, base, last = pages[number], number << OFFSET_BITS, int(steps[a:b].max())
+            found, base = pages[number], number << OFFSET_BITS
             if found is None or not found.size:
                 continue
-            begins, ends = low[a:b] - base, high[a:b] - base
+            begins, ends, need = low[a:b] - base, high[a:b] - base, steps[a:b]
             first, end = int(begins[0]), min(int(ends.max()), found.size)
             if found.trusted(first, end):
-                there.append((base + first, base + end, last))
-                asked[a:b] = ends > end
+                parts.append((base + first, base + end, int(need.min()), int(need.max())))
             elif self._paging.whole(begins, ends, len(low)):
-                whole += [(base + x, base + min(x + TARGET, found.size), last) for x in range(0, found.size, TARGET)]
-        rounds = [_alone(there)] if there else []
+                parts += [(base + x, base + y, *rest) for x, y, *rest in _cells(begins, ends, need, found.size)]
+            else:
+                continue
+            asked[a:b] = ends > found.size
+        rounds = [_alone(parts)] if parts else []
         if asked.any():
             rounds.append((requests_for(low[asked], high[asked], fetcher().gap()), steps[asked]))
-        return [*rounds, _alone(whole)] if whole else rounds
+        return rounds
 
     def _extend(
         self, store: RemoteStore, keys: Sequence[str], low: Int64s, high: Int64s, steps: Int64s
@@ -277,10 +278,34 @@ class ReadAhead:
         _drop(segments)
 
 
-def _alone(ranges: Sequence[tuple[int, int, int]]) -> tuple[Requests, Int64s]:
-    """Return a request for each (begin, end, step)."""
-    begins, ends, steps = np.asarray(ranges, np.int64).T
-    return Requests(begins, ends, np.arange(len(ranges))), steps
+Parts = tuple[int, int, int, int]
+"""Begin and end of a request, and the first and the last step that needs it."""
+
+
+def _cells(begins: Int64s, ends: Int64s, steps: Int64s, size: int) -> list[Parts]:
+    """Cut an object into parts of `TARGET` bytes; each range lies in the part in which it begins, which is longer then.
+
+    Args:
+        begins, ends, steps: int64[n], ranges of the object by begin, and when each is needed.
+        size: bytes of the object.
+    """
+    last = int(steps.max())
+    cells = {at: (at, min(at + TARGET, size), last, last) for at in range(0, size, TARGET)}
+    cell, first = np.unique(begins // TARGET, return_index=True)
+    found = [
+        find.reduceat(of, first).tolist() for find, of in ((np.maximum, ends), (np.minimum, steps), (np.maximum, steps))
+    ]
+    for number, reach, soonest, latest in zip(cell.tolist(), *found, strict=True):
+        at = number * TARGET
+        if at < size:
+            cells[at] = (at, min(max(cells[at][1], reach), size), soonest, latest)
+    return list(cells.values())
+
+
+def _alone(parts: Sequence[Parts]) -> tuple[Requests, Int64s]:
+    """Return a request for each part, with the steps of its two "ranges": the first and the last one."""
+    columns = np.asarray(parts, np.int64)
+    return Requests(columns[:, 0], columns[:, 1], 2 * np.arange(len(parts))), columns[:, 2:].reshape(-1)
 
 
 def _drop(segments: Sequence[Segment]) -> None:
