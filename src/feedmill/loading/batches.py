@@ -1,4 +1,4 @@
-"""One batch from its positions: read in bulk, transform, collate; failures name the sample they came from."""
+"""Make one batch from its positions: read in bulk, transform, collate. Failures name the sample that caused them."""
 
 from __future__ import annotations
 
@@ -28,23 +28,24 @@ from feedmill.planning.dealing.grid import Step
 
 MASK = "__mask__"
 now = threading.local()
-"""What this thread makes: `step`, the number of the batch; `position`, of the sample in the transform, of the batch's
-first sample when they are put together; `rng`, the generator for code that is not given one, or None."""
+"""What this thread is working on: `step`, the number of the batch; `position`, that of the sample in the transform, or
+of the batch's first sample while it is collated; `rng`, the generator for code that takes none as an argument, or
+None."""
 _UNWANTED = object()
 
 
 @dataclass(slots=True)
 class Made:
-    """A batch, and what became of its samples on the way.
+    """A batch, and what happened to its samples.
 
     Attributes:
-        batch: as the loader gives it, but with numpy arrays.
+        batch: as the loader yields it, but with numpy arrays.
         step: which batch it is.
         troubles: samples that failed and were replaced, each with the error that a strict loader would raise.
-        skipped: samples that the transform did not want.
-        seconds: what reading, transforming and collating took.
-        labels: of the batch, where they are asked for; `item_labels`: of each pack or group, where it is a window.
-        substitutes: positions at which another sample stands in -> the position of that sample.
+        skipped: number of samples that the transform skipped.
+        seconds: duration of each stage: reading, transforming, collating.
+        labels: labels of the batch, if requested; `item_labels`: those of each pack or group, if this is a window.
+        substitutes: position of a replaced sample -> position of its substitute.
     """
 
     batch: Any
@@ -58,20 +59,20 @@ class Made:
 
 
 class BatchMaker:
-    """Makes batches of one plan. Keeps nothing between calls, so that any thread or process may make any batch.
+    """Makes the batches of a plan. Stateless, so that any thread or process can make any batch.
 
     Args:
         transform: ``transform(sample)`` or ``transform(sample, rng)``, or None.
         collate: list of samples -> batch, or None for the default.
-        lists: give the plain lists of samples.
-        seed: seed of the generators that the transform gets.
-        rank: for the record of failures.
-        substitute: put a substitute where a sample fails; else the failure is raised.
-        stall: seconds after which a batch in the making is remarked on; None for never.
-        of_fields: makes a batch of the type, the fields and the positions of samples, where the plan has such: the same
-            batch as `transform` and `collate` make, in a shorter way.
-        mask: add the field ``__mask__``, bool[n]: which samples are the plan's, and not there to fill up.
-        labels: say where the samples come from.
+        lists: return plain lists of samples.
+        seed: seed of the generators for the transform.
+        rank: rank for records of failures.
+        substitute: replace a sample that fails; otherwise the failure is raised.
+        stall: seconds after which a batch in progress is reported in the log; None for never.
+        of_fields: makes a batch from the type, the fields and the positions of samples, if the plan can read these: the
+            same batch as that of `transform` and `collate`, without building samples.
+        mask: add the field ``__mask__``, bool[n]: which samples belong to the plan and are not padding.
+        labels: report where the samples come from.
     """
 
     def __init__(
@@ -111,12 +112,15 @@ class BatchMaker:
         return self._transform is not None or self._collate is not default_collate
 
     def generator(self, position: int, stage: int) -> np.random.Generator:
-        """The random generator of a stage at a position: 0 the transform, 1 the rest of a packed sample, 2 a batch or
-        window of samples, 3 what a window gives, 4 a batch of packs."""
+        """Return the random generator of a stage at a position.
+
+        Stages: 0 the transform, 1 the rest of a packed sample, 2 a batch or window of samples, 3 an item of a window, 4
+        a batch of packs.
+        """
         return generator(self._seed, position, stage)
 
     def put_together(self, step: Step, stage: int, place: int = 0) -> None:
-        """Say that this thread now makes a batch or window of samples, in one of the stages behind the transform."""
+        """Record that this thread collates a batch or window of samples, in one of the stages after the transform."""
         now.step, now.position, now.rng = step.number, step.first, self.generator(step.first + place, stage)
 
     def __call__(self, step: Step) -> Made:
@@ -135,7 +139,7 @@ class BatchMaker:
         return made
 
     def again(self, positions: Sequence[int]) -> Made:
-        """Return the batch of any positions, as they were made in their own batches. Raises as a call does."""
+        """Return the batch of any positions; each sample is what it was in its own batch. Raises as a call does."""
         first, stop = min(positions), max(positions) + 1
         made = Made(None, Step(first, stop, stop, dealt=np.array(positions, np.int64)))
         self._fill(made, Activity(0, first, stop))
@@ -174,7 +178,7 @@ class BatchMaker:
         made.seconds = dict(zip(STAGES, np.diff(clock).tolist(), strict=False))
 
     def _in_one(self, made: Made, activity: Activity, positions: list[int], located: Any, clock: list[float]) -> bool:
-        """Return whether the plan has a shorter way to the batch than through its samples; then it was made."""
+        """Make the batch without building samples, if the plan can; return whether it was made."""
         if self._want is None:
             return False
         read = self._plan.read_batch(np.asarray(positions, np.int64), self._want, located)
@@ -220,7 +224,7 @@ class BatchMaker:
         return self._transform(sample, rng=now.rng) if self._named else self._transform(sample, now.rng)
 
     def _wanted(self, sample: Any, position: int, activity: Activity) -> Any:
-        """Return the sample transformed; `_UNWANTED` where the transform does not want it."""
+        """Return the transformed sample; `_UNWANTED` if the transform skips it."""
         activity.position = position
         try:
             return self._transformed(sample, position)
@@ -228,7 +232,7 @@ class BatchMaker:
             return _UNWANTED
 
     def _one_by_one(self, positions: list[int], made: Made, error: Exception) -> Any:
-        """A batch that failed, sample by sample: bad ones are found, reported, and replaced where that is allowed."""
+        """Return a batch that failed, made sample by sample: bad ones are found, reported, and replaced if allowed."""
         samples = [self._usable(position, made) for position in positions]
         self.put_together(made.step, 2)
         try:
@@ -324,18 +328,18 @@ class BatchMaker:
 
 
 def generator(seed: int, position: int, stage: int = 0) -> np.random.Generator:
-    """Return the random generator of one position: Philox with the key (seed, position), which takes some 6 us to make.
+    """Return the random generator of a position: Philox with the key (seed, position). Creating one takes about 6 us.
 
-    Stages of one position draw from parts of its stream that lie 2^192 apart.
+    The stages of a position draw from parts of its stream that are 2^192 apart.
 
     Counter-based generators with different keys are independent streams (Salmon et al., "Parallel random numbers: as
-    easy as 1, 2, 3", 2011), so what a transform draws depends on the sample's position alone.
+    easy as 1, 2, 3", 2011), so the draws of a transform depend only on the position of its sample.
     """
     return np.random.Generator(np.random.Philox(key=(seed % (1 << 64) << 64) | position, counter=stage << 192))
 
 
 def takes_rng(transform: Callable[..., Any]) -> bool:
-    """Whether the transform wants a generator: it has a parameter ``rng``, or a second one that it can't do without."""
+    """Return whether the transform takes a generator: a parameter ``rng``, or a second one without a default."""
     try:
         parameters = list(inspect.signature(transform).parameters.values())
     except (TypeError, ValueError):  # built-in functions may have no signature
@@ -345,7 +349,7 @@ def takes_rng(transform: Callable[..., Any]) -> bool:
 
 
 def named_rng(transform: Callable[..., Any]) -> bool:
-    """Return whether it takes a generator, and only by the name ``rng``."""
+    """Return whether the transform takes a generator only as the keyword ``rng``."""
     try:
         found = inspect.signature(transform).parameters.get("rng")
     except (TypeError, ValueError):
