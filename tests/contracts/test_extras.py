@@ -71,6 +71,7 @@ CASES: list[tuple[str, str]] = [
     ("plan recipe.yaml --samples 8 --plot plan.png", "media"),
     ("trace recipe.yaml --step 1 --global-batch 2", ""),
     ("bench recipe.yaml --seconds 0.1 --workers 0", ""),
+    ("cache list", ""),
     ("bench recipe.yaml --output torch", "torch"),
     ("index lines.jsonl", ""),
     ("merge books.pbin news.pbin all.pbin", ""),
