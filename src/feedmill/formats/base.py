@@ -309,6 +309,9 @@ class Dataset(ABC):
         store = getattr(self, "store", None)
         return store is not None and not store.is_local
 
+    def warm(self) -> None:  # noqa: B027 - most formats need nothing
+        """Load what reading needs, such as compiled code, so that the first batch does not wait for it."""
+
     def extents(self, indices: Indices) -> Sequence[Extents]:  # noqa: ARG002
         """Return the byte ranges that reading samples will ask remote stores for; a hint for reading ahead.
 

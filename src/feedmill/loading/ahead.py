@@ -24,6 +24,7 @@ from feedmill.planning.nodes.base import Located
 from feedmill.planning.nodes.shuffle import DEFAULT_BLOCK, DEFAULT_WINDOW
 from feedmill.storage.ahead import BUDGET, ReadAhead, budget_from_environment
 from feedmill.storage.datacache import DataCache
+from feedmill.storage.fetch import fetcher
 from feedmill.storage.remote import RemoteStore
 
 logger = logging.getLogger("feedmill")
@@ -221,7 +222,13 @@ def walk(steps: Iterator[Step], plan: Any, world_size: int, *, processes: bool =
         budget = max(budget, min(paging.cache.size // 4, _MOST_ON_DISK))
     remote = sum(source.is_remote for source in getattr(plan, "sources", ()))
     positions = WINDOW * max(1, min(remote, _MOST_SOURCES)) * world_size
+    fetcher().run(0, _warm, plan)  # while the first requests are on their way
     return Walk(steps, plan, positions, ReadAhead(budget, paging))
+
+
+def _warm(plan: Any) -> None:
+    for source in getattr(plan, "sources", ()):
+        source.warm()
 
 
 def step_reader(plan: Any) -> StepReader | None:

@@ -26,7 +26,16 @@ from feedmill.formats.content import content_of_files
 from feedmill.formats.costs import bad_cost
 from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import Int64s, fingerprint_of_starts, hash_words, read_scattered
-from feedmill.formats.tar.samples import REINDEX, Parsed, parse_alike, parse_any, parse_plain, read_piece, read_together
+from feedmill.formats.tar.samples import (
+    REINDEX,
+    Parsed,
+    load_kernels,
+    parse_alike,
+    parse_any,
+    parse_plain,
+    read_piece,
+    read_together,
+)
 from feedmill.formats.tar.scan import in_file, scan_shard
 from feedmill.jobs.threads import ordered_map
 from feedmill.kernels.files import tar
@@ -279,6 +288,9 @@ class TarDataset(Dataset):
         for place, number, shard, begin, (parsed, block) in rows:
             out[place] = self._sample(paths[shard], number, begin, block, parsed)
         return out
+
+    def warm(self) -> None:
+        load_kernels()
 
     def extents(self, indices: Indices) -> Sequence[Extents]:
         if self.store.is_local:

@@ -197,6 +197,11 @@ def _scanned(buffer: npt.NDArray[np.uint8], ends: Int64s) -> tuple[Int64s, Int64
     return members[: firsts[-1]], firsts, keys, alike
 
 
+def load_kernels() -> None:
+    """Load the compiled code that parses samples."""
+    _scanned(np.zeros(0, np.uint8), np.zeros(0, np.int64))
+
+
 def _parsed(
     buffer: npt.NDArray[np.uint8], ends: Int64s, known: dict[bytes, str]
 ) -> Iterator[tuple[Parsed | None, bytes]]:
