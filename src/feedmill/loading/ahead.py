@@ -123,7 +123,10 @@ class Walk(Iterator[Step]):
             steps = np.repeat(np.arange(number, number + len(window)), [len(step.slots) for step in window])
             self._within_budget(extents, steps, number, window)
         except Exception as error:  # reading raises it, if it matters
-            level = logging.DEBUG if isinstance(error, FeedmillError | OSError) else logging.WARNING
+            # Threads take no more work while the interpreter exits.
+            exiting = isinstance(error, RuntimeError) and "shutdown" in str(error)
+            expected = exiting or isinstance(error, FeedmillError | OSError)
+            level = logging.DEBUG if expected else logging.WARNING
             logger.log(level, "samples are not read ahead: %s: %s", type(error).__name__, error)
         self._hand_out(window[self._handed - number :])
 
