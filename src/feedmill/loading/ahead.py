@@ -24,7 +24,7 @@ from feedmill.planning.nodes.base import Located
 from feedmill.planning.nodes.shuffle import DEFAULT_BLOCK, DEFAULT_WINDOW
 from feedmill.storage.ahead import BUDGET, ReadAhead, budget_from_environment
 from feedmill.storage.datacache import DataCache
-from feedmill.storage.fetch import fetcher
+from feedmill.storage.fetch import ending, fetcher
 from feedmill.storage.remote import RemoteStore
 
 logger = logging.getLogger("feedmill")
@@ -54,7 +54,9 @@ class Walk(Iterator[Step]):
         self._hungry = threading.Event()
         self._handed = self._done = 0
         self._closed = False
-        self._thread = threading.Thread(target=self._walk, name="feedmill-walk", daemon=True)
+        self._thread = threading.Thread(
+            target=self._walk, name="feedmill-walk"
+        )  # a daemon in C++ code would abort the exit
         self._thread.start()
 
     def __next__(self) -> Step:
@@ -86,7 +88,7 @@ class Walk(Iterator[Step]):
 
     def _walk(self) -> None:
         try:
-            while not self._closed and (window := self._next_window()):
+            while not (self._closed or ending()) and (window := self._next_window()):
                 self._request(window)
             with self._lock:
                 self._ready.append(None)

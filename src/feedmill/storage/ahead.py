@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from feedmill.errors import FeedmillError
 from feedmill.storage.answers import translate
-from feedmill.storage.fetch import fetcher
+from feedmill.storage.fetch import ending, fetcher
 from feedmill.storage.limits import parse_size
 from feedmill.storage.paged import PagedSegment, Paging
 from feedmill.storage.pages import Pages
@@ -36,6 +36,8 @@ Int64s = npt.NDArray[np.int64]
 BUDGET = 256 << 20
 """Default memory in bytes for what is requested and not yet used up."""
 _MOST_AT_ONCE = 64
+_LOOK = 0.1
+"""Seconds after which a thread that waits looks whether the interpreter exits."""
 
 
 def budget_from_environment() -> int:
@@ -229,7 +231,9 @@ class ReadAhead:
         """
         with self._room:
             while not (self._closed or hungry.is_set() or not self._held or self._held + size <= self.budget):
-                self._room.wait()
+                self._room.wait(_LOOK)
+                if ending():
+                    return False
             return not self._closed
 
     def wake(self) -> None:

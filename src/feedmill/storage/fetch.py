@@ -179,7 +179,7 @@ class Fetcher:
                     self._pause(store, tries, time.monotonic() - began, error)
                 else:
                     raise
-                if _ending() or not (wanted is None or wanted()):
+                if ending() or not (wanted is None or wanted()):
                     raise
                 self.retries += 1
 
@@ -213,9 +213,9 @@ class Fetcher:
             self._rate += _SMOOTHING * (size / (seconds - self._latency) - self._rate)
 
 
-def _ending() -> bool:
-    """Return whether the interpreter is about to exit: it waits for the threads of pools."""
-    return bool(getattr(threading, "_SHUTTING_DOWN", False))
+def ending() -> bool:
+    """Return whether the interpreter is about to exit: it waits for threads, which should end then."""
+    return bool(getattr(threading, "_SHUTTING_DOWN", False)) or not threading.main_thread().is_alive()
 
 
 def replaced(file: str) -> DataError:
