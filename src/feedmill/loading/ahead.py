@@ -54,9 +54,8 @@ class Walk(Iterator[Step]):
         self._hungry = threading.Event()
         self._handed = self._done = 0
         self._closed = False
-        self._thread = threading.Thread(
-            target=self._walk, name="feedmill-walk"
-        )  # a daemon in C++ code would abort the exit
+        # No daemon: one that is in C++ code when the interpreter exits aborts the process.
+        self._thread = threading.Thread(target=self._walk, name="feedmill-walk")
         self._thread.start()
 
     def __next__(self) -> Step:
