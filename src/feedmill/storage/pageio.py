@@ -56,8 +56,8 @@ class Owner(Protocol):
     holes: bool
     corrupt: int
 
-    def make_room(self, size: int) -> bool:
-        """Evict pages until `size` bytes fit; return whether they do."""
+    def reserve(self, size: int) -> bool:
+        """Reserve `size` bytes by `Usage.reserve`, evicting pages until they fit; return whether they do."""
 
     def disable(self, error: OSError) -> None:
         """Stop writing."""
@@ -192,41 +192,45 @@ class Pages:
         if begin % PAGE or (end % PAGE and end != self.size):
             raise ValueError(f"{begin}-{end} is not a range of whole pages of {PAGE} bytes")
         owner = self._owner
-        if owner.disabled:
+        usage = owner.usage
+        if owner.disabled or usage is None:
             return False
         wanted = self._records["state"][first:last] != PRESENT
         if not wanted.any():
             return True
+        unused = int(page_sizes(self.header, first + np.flatnonzero(wanted)).sum())
+        if not owner.reserve(unused):
+            return False
         try:
-            if not owner.make_room(int(page_sizes(self.header, first + np.flatnonzero(wanted)).sum())):
-                return False
             with RangeLock(self._files.map) as lock:
                 for low, high in runs(wanted):
                     # In ascending order, so that two writers never wait for each other.
                     lock.take(fcntl.F_WRLCK, WRITE + first + low, high - low, wait=True)
                     absent = self._records["state"][first + low : first + high] != PRESENT
                     for a, b in ((first + low + a, first + low + b) for a, b in runs(absent)):
-                        self._write(a, b, view[a * PAGE - begin : min(b * PAGE, self.size) - begin])
+                        part = view[a * PAGE - begin : min(b * PAGE, self.size) - begin]
+                        self._write(a, b, part, usage)
+                        unused -= len(part)
         except OSError as error:
             owner.disable(error)
             return False
+        finally:
+            usage.release(unused)
         return True
 
-    def _write(self, first: int, last: int, view: memoryview) -> None:
+    def _write(self, first: int, last: int, view: memoryview, usage: Usage) -> None:
         """Write missing pages; the caller has their write locks."""
         done = 0
         while done < len(view):
             done += os.pwrite(self.fd, view[done:], first * PAGE + done)
         records = self._records[first:last]
-        # Counted before the state is set: a process killed in between leaves a count that is too high, which the next
-        # eviction corrects; one that is too low would let the cache grow.
-        self._count(len(view))
         starts = range(0, len(view), PAGE)
         records["digest"] = [xxhash.xxh3_64_intdigest(view[at : at + PAGE]) for at in starts]
         records["generation"] += 1
         records["session"] = self._mapped.session
         records["last_use"] = time.time_ns()
-        records["state"] = PRESENT
+        with usage.storing(len(view)):
+            records["state"] = PRESENT
 
     def read(self, begin: int, end: int, into: bytearray | memoryview | None = None) -> bytes | memoryview | None:
         """Read a byte range from the cache.
@@ -290,11 +294,14 @@ class Pages:
             bad = records["state"] == PRESENT
             if generation is not None:
                 bad &= records["generation"] == generation
-            records["generation"][bad] += 1
-            records["state"][bad] = 0
-        pages = first + np.flatnonzero(bad)
+            pages = first + np.flatnonzero(bad)
+            size = int(page_sizes(self.header, pages).sum())
+            with self._freeing() as freed:
+                records["generation"][bad] += 1
+                records["state"][bad] = 0
+                freed.append(size)
+            self._release(size)
         if len(pages):
-            self._count(-int(page_sizes(self.header, pages).sum()))
             owner = self._owner
             if not owner.corrupt:
                 logger.warning("page cache: page %d of %s is %s; it is fetched again", pages[0], self.header.url, what)
@@ -362,9 +369,13 @@ class Pages:
                 with RangeLock(self._files.map) as lock:
                     for a, b in lock.take_parts(fcntl.F_WRLCK, WRITE, low, min(low + _AT_ONCE, last)):
                         for c, d in lock.take_parts(fcntl.F_WRLCK, PIN, a, b):
-                            freed += self._forget(c, d)
-                            if not punch_hole(self.fd, c * PAGE, (d - c) * PAGE):
-                                self._owner.holes = False
+                            size = self._forget(c, d)
+                            try:
+                                if not punch_hole(self.fd, c * PAGE, (d - c) * PAGE):
+                                    self._owner.holes = False
+                            finally:
+                                self._release(size)
+                            freed += size
                 if not self._owner.holes:
                     return freed + self._empty()
         return freed
@@ -389,19 +400,35 @@ class Pages:
             if not (lock.take(fcntl.F_WRLCK, WRITE, pages) and lock.take(fcntl.F_WRLCK, PIN, pages)):
                 return 0
             freed = self._forget(0, pages)
-            os.ftruncate(self.fd, 0)
-            os.ftruncate(self.fd, self.size)
+            try:
+                os.ftruncate(self.fd, 0)
+                os.ftruncate(self.fd, self.size)
+            finally:
+                self._release(freed)
         return freed
 
     def _forget(self, first: int, last: int) -> int:
-        """Set pages to missing before their bytes go, so that readers see another generation; return their bytes."""
+        """Set pages to missing before their bytes go, so that readers see another generation.
+
+        Returns:
+            Their bytes, which stay reserved until `_release`.
+        """
         records = self._records[first:last]
-        present = records["state"] == PRESENT
-        records["generation"] += 1
-        records["state"] = 0
-        freed = int(page_sizes(self.header, first + np.flatnonzero(present)).sum())
-        self._count(-freed)
-        return freed
+        size = int(page_sizes(self.header, first + np.flatnonzero(records["state"] == PRESENT)).sum())
+        with self._freeing() as freed:
+            records["generation"] += 1
+            records["state"] = 0
+            freed.append(size)
+        return size
+
+    def _freeing(self) -> contextlib.AbstractContextManager[list[int]]:
+        usage = self._owner.usage
+        return contextlib.nullcontext([]) if usage is None else usage.freeing()
+
+    def _release(self, size: int) -> None:
+        usage = self._owner.usage
+        if usage is not None:
+            usage.release(size)
 
     def _announce(self) -> None:
         usage = self._owner.usage
@@ -415,11 +442,6 @@ class Pages:
     def close(self) -> None:
         """Close the object; no method may be called afterwards. A second call does nothing."""
         self._close()
-
-    def _count(self, change: int) -> None:
-        usage = self._owner.usage
-        if usage is not None:
-            usage.add(change)
 
     def _span(self, begin: int, end: int) -> Range:
         """Return the first page and the end of the pages of a byte range."""

@@ -14,6 +14,7 @@ import logging
 import os
 import re
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,7 +51,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _KEEP = 0.95
 _SLACK = 1 << 20
-_TRIES = 3
+_TRIES, _IDLE_TRIES = 100, 3
 _RECOUNT = 1 << 28  # bytes put after which the counter is compared with the maps; or a 20th of the size
 
 
@@ -118,7 +119,7 @@ class PageCache:
             flags = os.O_RDWR | os.O_CREAT | _FILE
             self.usage = Usage(os.open("usage", flags, 0o600, dir_fd=self._fd))
             if self.usage.fresh:
-                self._recount(list(self._objects()), 0)
+                self._recount()
         except OSError as error:
             self.disable(error)
 
@@ -174,8 +175,8 @@ class PageCache:
             place = "memory" if self.folder is None else self.folder
             logger.warning("page cache in %s is disabled, data is read without it: %s", place, error.strerror or error)
 
-    def make_room(self, size: int) -> bool:
-        """Evict pages until `size` more bytes fit; if any must go, down to 95 % of the cache's size.
+    def reserve(self, size: int) -> bool:
+        """Reserve bytes by `Usage.reserve`; if pages must go for them, down to 95 % of the cache's size.
 
         Pages of no running plan go first, least recently used before others; then those with the farthest next use.
         Pinned pages stay.
@@ -186,52 +187,56 @@ class PageCache:
         usage = self.usage
         if usage is None or size > self.size:
             return False
-        self._uncounted += size
-        if usage.bytes + size <= self.size and self._uncounted < max(_RECOUNT, self.size // 20):
-            return True
         try:
+            self._uncounted += size
+            if self._uncounted < max(_RECOUNT, self.size // 20) and usage.reserve(size, self.size):
+                return True
+            idle = 0
             with self._evicting:
                 for _ in range(_TRIES):  # other processes may fill the room that one of them makes
-                    seen = usage.bytes
-                    if seen + size <= self.size and self._uncounted < max(_RECOUNT, self.size // 20):
-                        break
                     self._uncounted = 0
-                    objects = list(self._objects(sweep=True))
-                    self._recount(objects, seen)
-                    if usage.bytes + size > self.size:
-                        self._evict(objects, usage, max(0, min(int(_KEEP * self.size), self.size - size)))
+                    objects = self._recount()
+                    if usage.reserve(size, self.size):
+                        return True
+                    target = max(0, min(int(_KEEP * self.size), self.size - size))
+                    if not self._evict(objects, usage, target) and (idle := idle + 1) == _IDLE_TRIES:
+                        break
+                    time.sleep(0.001 * idle)  # another process has them in hand, or they are pinned
+            return usage.reserve(size, self.size)
         except OSError as error:
             self.disable(error)
-        return usage.bytes + size <= self.size
+            return False
 
-    def _evict(self, objects: list[_Object], usage: Usage, target: int) -> None:
+    def _evict(self, objects: list[_Object], usage: Usage, target: int) -> int:
         where = [np.flatnonzero(o.records["state"] == PRESENT) for o in objects]
         if not sum(map(len, where)):
-            return
+            return 0
         number = np.repeat(np.arange(len(objects)), [len(w) for w in where])
         page = np.concatenate(where)
         sizes = np.concatenate([page_sizes(o.header, w) for o, w in zip(objects, where, strict=True)])
         records = np.concatenate([o.records[w] for o, w in zip(objects, where, strict=True)])
         planned = (records["run"] != 0) & np.isin(records["run"], usage.live())
         order = np.lexsort((page, np.where(planned, -records["next_use"], records["last_use"]), planned))
-        at = 0
-        while at < len(order) and (excess := usage.bytes - target) > 0:  # pinned pages free nothing: take more
+        at = freed = 0
+        while at < len(order) and (excess := usage.taken - target) > 0:  # pinned pages free nothing: take more
             stop = at + int(np.searchsorted(np.cumsum(sizes[order[at:]]), excess)) + 1
             chosen = np.sort(order[at:stop])
             at = stop
             for which in np.unique(number[chosen]).tolist():
-                self._evict_from(objects[which], page[chosen[number[chosen] == which]])
+                freed += self._evict_from(objects[which], page[chosen[number[chosen] == which]])
+        return freed
 
-    def _evict_from(self, item: _Object, pages: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
+    def _evict_from(self, item: _Object, pages: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:
         known = self._existing(item)
         if known is None:
-            return
-        known.evict(pages)
+            return 0
+        freed = known.evict(pages)
         unused = item.group and not (known.snapshot()["state"] == PRESENT).any()
         del known
         if unused and (item.group, item.header.name) not in self._open:
             with self._group(item.group) as fd:
                 remove_unused(fd, item.header)
+        return freed
 
     def _existing(self, item: _Object) -> Pages | None:
         with self._lock:
@@ -245,20 +250,22 @@ class PageCache:
                     self._open[item.group, item.header.name] = pages
             return pages
 
-    def _recount(self, objects: list[_Object], seen: int) -> None:
-        """Correct the shared counter, and free what processes wrote that were killed before they said so."""
-        if self.usage is None:
-            return
-        total = 0
-        for item in objects:
-            present = np.flatnonzero(item.records["state"] == PRESENT)
-            size = int(page_sizes(item.header, present).sum())
-            total += size
-            if item.allocated > size + len(present) * 4096 + _SLACK and self.holes:
+    def _recount(self) -> list[_Object]:
+        """Correct the shared counter, and free what processes wrote that were killed before they said so.
+
+        Returns:
+            The objects of the cache.
+        """
+        assert self.usage is not None
+        with self.usage.counting() as sizes:
+            objects = list(self._objects(sweep=True))
+            sizes.extend(map(_present, objects))
+        for item, size in zip(objects, sizes, strict=True):
+            if item.allocated > size + -(-size // PAGE) * 4096 + _SLACK and self.holes:
                 pages = self._existing(item)
                 if pages is not None:
                     pages.sweep()
-        self.usage.correct(total, seen)
+        return objects
 
     def _objects(self, *, sweep: bool = False) -> Iterator[_Object]:
         """Yield what the cache has, and with `sweep` delete objects that are damaged and in no use."""
@@ -323,7 +330,7 @@ class _Nowhere:
     holes = True
     corrupt = 0
 
-    def make_room(self, size: int) -> bool:  # noqa: ARG002
+    def reserve(self, size: int) -> bool:  # noqa: ARG002
         return False
 
     def disable(self, error: OSError) -> None:
@@ -351,8 +358,11 @@ def _peek(folder: int, group: str, name: str) -> _Object | None:
         return None
 
 
+def _present(item: _Object) -> int:
+    return int(page_sizes(item.header, np.flatnonzero(item.records["state"] == PRESENT)).sum())
+
+
 def _cached(item: _Object) -> Cached:
     here = np.flatnonzero(item.records["state"] == PRESENT)
-    size = int(page_sizes(item.header, here).sum())
     used = item.records["last_use"][here].max() / 1e9 if len(here) else 0.0
-    return Cached(item.header.url, item.header.version, size, item.header.size, float(used))
+    return Cached(item.header.url, item.header.version, _present(item), item.header.size, float(used))

@@ -1,17 +1,20 @@
 """What the processes on one page cache share: the bytes in use, and which runs are alive.
 
-The file has a header, a counter of bytes, and a table of tokens. A process that plans its reads takes a slot of the
-table, writes a random token into it and keeps its byte locked. The token is in the page records that it plans. Once the
-process is dead, its slot is not locked, and its plans no longer count.
+The file has a header, a counter of bytes, and a table of processes. A process takes a slot of the table, writes a
+random token into it and keeps its byte locked. The token is in the records of the pages that it plans to read; beside
+it are the bytes that it has *reserved*: room for what it is writing, and what it evicts until the file system has it
+back. Once the process is dead, its slot is not locked, and neither its plans nor what it had reserved counts.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import mmap
 import os
 import secrets
 import threading
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +22,9 @@ import numpy.typing as npt
 from feedmill.storage.pagelocks import is_locked, locked, set_lock
 
 SLOTS = 1024
-_MAGIC = b"FMUSAGE\2"
-_LENGTH = 8192
-_COUNTER_AT, _EVICTIONS_AT, _TABLE_AT = 16, 24, 4096
+_MAGIC = b"FMUSAGE\3"
+_LENGTH = 16384
+_COUNTER_AT, _EVICTIONS_AT, _TABLE_AT, _RESERVED_AT = 16, 24, 4096, 8192
 _COUNT_LOCK, _SLOT_LOCKS = 1 << 40, 2 << 40
 
 
@@ -48,18 +51,71 @@ class Usage:
         self._counter: npt.NDArray[np.int64] = np.frombuffer(self._mmap, np.int64, 1, _COUNTER_AT)
         self._evictions: npt.NDArray[np.int64] = np.frombuffer(self._mmap, np.int64, 1, _EVICTIONS_AT)
         self._tokens: npt.NDArray[np.uint32] = np.frombuffer(self._mmap, np.uint32, SLOTS, _TABLE_AT)
-        self._token = 0
+        self._reserved: npt.NDArray[np.int64] = np.frombuffer(self._mmap, np.int64, SLOTS, _RESERVED_AT)
+        self._slot: int | None = None
 
     @property
     def bytes(self) -> int:
-        """Bytes in use by all objects of the cache."""
+        """Bytes of the pages that are present."""
         return max(0, int(self._counter[0]))
 
-    def add(self, change: int) -> None:
-        """Change the number of bytes in use."""
-        if change:
+    @property
+    def taken(self) -> int:
+        """Bytes of the pages that are present, and what living processes have reserved."""
+        slots = np.flatnonzero(self._reserved.copy()).tolist()  # others change it
+        return self.bytes + sum(int(self._reserved[slot]) for slot in slots if self._is_alive(slot))
+
+    def reserve(self, size: int, limit: int) -> bool:
+        """Reserve bytes if no more than `limit` are then taken; return whether they are reserved."""
+        slot = self._own_slot()
+        if slot is None:
+            return False
+        with locked(self._fd, _COUNT_LOCK):
+            fits = self.taken + size <= limit
+            if fits:
+                self._reserved[slot] += size
+        return fits
+
+    def release(self, size: int) -> None:
+        """Give back reserved bytes that were not stored, or that the file system has back."""
+        if size and self._slot is not None:
             with locked(self._fd, _COUNT_LOCK):
-                self._counter[0] += change
+                self._reserved[self._slot] -= size
+
+    @contextlib.contextmanager
+    def storing(self, size: int) -> Iterator[None]:
+        """Count reserved bytes as present; the block sets their pages to present.
+
+        A process that is killed in the block leaves a count that is too high, which `counting` corrects; one that is
+        too low would let the cache grow.
+        """
+        with locked(self._fd, _COUNT_LOCK):
+            self._counter[0] += size
+            yield
+            self._reserved[self._slot] -= size
+
+    @contextlib.contextmanager
+    def freeing(self) -> Iterator[list[int]]:
+        """Count bytes as no longer present, but as reserved until `release`; the block sets their pages to missing.
+
+        The block puts the bytes into the list that it gets.
+        """
+        sizes: list[int] = []
+        slot = self._own_slot()
+        with locked(self._fd, _COUNT_LOCK):
+            yield sizes
+            if slot is not None:
+                self._reserved[slot] += sum(sizes)
+            self._counter[0] -= sum(sizes)
+
+    @contextlib.contextmanager
+    def counting(self) -> Iterator[list[int]]:
+        """Keep pages from being set to present or missing in a block, which puts the bytes of all pages that are
+        present into the list that it gets."""
+        sizes: list[int] = []
+        with locked(self._fd, _COUNT_LOCK):
+            yield sizes
+            self._counter[0] = sum(sizes)
 
     @property
     def evictions(self) -> int:
@@ -74,26 +130,30 @@ class Usage:
         with locked(self._fd, _COUNT_LOCK):
             self._evictions[0] += 1
 
-    def correct(self, value: int, seen: int) -> None:
-        """Set the number of bytes in use to a count that began when the number was `seen`."""
-        with locked(self._fd, _COUNT_LOCK):
-            self._counter[0] += value - seen
-
     def token(self) -> int:
         """Return the token of this process; 0 if all slots are taken."""
+        slot = self._own_slot()
+        return 0 if slot is None else int(self._tokens[slot])
+
+    def _own_slot(self) -> int | None:
+        if self._slot is not None:
+            return self._slot
         with self._thread_lock:
-            if not self._token:
+            if self._slot is None:
                 for slot in range(SLOTS):
                     if set_lock(self._fd, fcntl.F_WRLCK, _SLOT_LOCKS + slot, 1):
-                        self._token = secrets.randbelow((1 << 32) - 1) + 1
-                        self._tokens[slot] = self._token
+                        self._reserved[slot] = 0  # of a dead process
+                        self._tokens[slot] = secrets.randbelow((1 << 32) - 1) + 1
+                        self._slot = slot
                         break
-            return self._token
+            return self._slot
 
     def live(self) -> npt.NDArray[np.uint32]:
         """Return the tokens of the processes that are alive."""
-        alive = [s for s in np.flatnonzero(self._tokens).tolist() if is_locked(self._fd, _SLOT_LOCKS + s, 1)]
-        return np.append(self._tokens[alive], np.uint32(self._token or 0)).astype(np.uint32)
+        return self._tokens[[slot for slot in np.flatnonzero(self._tokens.copy()).tolist() if self._is_alive(slot)]]
+
+    def _is_alive(self, slot: int) -> bool:
+        return slot == self._slot or is_locked(self._fd, _SLOT_LOCKS + slot, 1)
 
     def close(self) -> None:
         """Close the file; this process no longer has plans."""
