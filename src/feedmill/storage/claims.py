@@ -30,6 +30,7 @@ import orjson
 from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.storage.base import Store
 from feedmill.storage.locks import FileLock
+from feedmill.storage.upload import abort_abandoned, look_again
 
 if TYPE_CHECKING:
     from feedmill.storage.local import LocalStore
@@ -86,6 +87,8 @@ class Claim:
                 _held[where] = _Held(local)
             _held[where].times += 1
         self._store = store
+        look_again(store)
+        abort_abandoned(store)
 
     def close(self) -> None:
         """Release the lock."""

@@ -1,7 +1,7 @@
 """Object stores and web servers as a `Store`, through `obstore` (``s3://``, ``gs://``, ``az://``, ``http(s)://``).
 
-An object appears whole or not at all: data is spooled to this machine's temporary folder and put in one request (or
-one multipart upload) when the block ends. An object store has no folders; a folder exists while it has objects.
+An object appears whole or not at all, when the block that writes it ends (see `feedmill.storage.upload`). An object
+store has no folders; a folder exists while it has objects.
 
 The event loop of `obstore` does not survive `fork`: a child would hang and its parent with it, so requests in a forked
 child raise an error. Processes started by "spawn" or "forkserver" (as `feedmill.jobs` does) are not affected.
@@ -53,7 +53,7 @@ class RemoteStore(RemoteFiles):
     def __init__(self, url: str, **options: Any) -> None:
         refuse_nul(url)
         self.url = url.rstrip("/")
-        self._options = options
+        self.options = options
         self.host = "/".join(self.url.split("/")[:3])
         self._hasty = connect(self.url, options, patient=False)
         self._patient: ObjectStore | None = None
@@ -63,10 +63,10 @@ class RemoteStore(RemoteFiles):
         self.held = Held()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.url, self._options)
+        return _rebuild, (self.url, self.options)
 
     def below(self, folder: str) -> RemoteStore:
-        return RemoteStore(f"{self.url}/{self.check_path(folder)}", **self._options)
+        return RemoteStore(f"{self.url}/{self.check_path(folder)}", **self.options)
 
     def __repr__(self) -> str:
         return f"RemoteStore({self.url!r})"  # options may hold secrets
@@ -84,24 +84,24 @@ class RemoteStore(RemoteFiles):
         if self.host not in _answered:
             return self._hasty
         if self._patient is None:
-            self._patient = connect(self.url, self._options, patient=True)
+            self._patient = connect(self.url, self.options, patient=True)
         return self._patient
 
     @property
     def reader(self) -> ObjectStore:
         """Return the client for ranges, each of whose requests is one try; see `feedmill.storage.fetch`."""
         if self._reader is None:
-            self._reader = connect_for_ranges(self.url, self._options)
+            self._reader = connect_for_ranges(self.url, self.options)
         return self._reader
 
     def renew(self) -> None:
         """Connect again, so that credentials are read and requested again."""
         self._reader = self._patient = None
-        self._hasty = connect(self.url, self._options, patient=False)
+        self._hasty = connect(self.url, self.options, patient=False)
 
     def patience(self) -> Patience:
         """Return how often and how long a failed request for a range is tried again."""
-        return patience_of(self._options, patient=self.host in _answered)
+        return patience_of(self.options, patient=self.host in _answered)
 
     def pin_files(self) -> None:
         if self._versions is None:

@@ -1,35 +1,42 @@
-"""Whole files of remote stores: spooled and uploaded, downloaded, deleted.
+"""Whole files of remote stores: uploaded, downloaded, deleted.
 
-Data is spooled to this machine's temporary folder and put in one request, or one multipart upload, when the block of
-its writer ends.
+What is written in order is uploaded while it is written (`feedmill.storage.upload`). What a library builds in place,
+and what is put to a web server, is spooled to this machine's temporary folder first.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import tempfile
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from feedmill.errors import FeedmillError, NotFound
 from feedmill.storage.base import Entry, Store, too_short
 from feedmill.storage.local import is_disk_trouble, storage_error
+from feedmill.storage.upload import upload
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
     from obstore.store import ObjectStore
 
-_PART = 8 << 20  # of a multipart upload
-_MOST_PARTS = 10_000  # S3 takes no more
+_STEP = 8 << 20
 
 
 class RemoteFiles(Store):
-    """The part of a remote store that writes, downloads and deletes files."""
+    """The part of a remote store that writes, downloads and deletes files.
+
+    Attributes:
+        options: settings of `obstore`, as given; they may hold secrets.
+        host: scheme and bucket, or scheme and server.
+    """
+
+    options: dict[str, Any]
+    host: str
 
     @property
     @abstractmethod
@@ -50,7 +57,10 @@ class RemoteFiles(Store):
 
     @contextlib.contextmanager
     def write(self, path: str) -> Iterator[BinaryIO]:
-        key = self.key(path)
+        if not self.url.startswith("http"):
+            with upload(self, path) as file:
+                yield file
+            return
         try:
             spool = tempfile.TemporaryFile(prefix="feedmill-")  # noqa: SIM115 - closed below, on every way out
         except OSError as error:
@@ -58,9 +68,8 @@ class RemoteFiles(Store):
         try:
             with spool:
                 yield spool
-                size = spool.seek(0, os.SEEK_END)
                 spool.seek(0)
-                self._put(path, key, spool, size)
+                self._put(path, spool)
         except OSError as error:
             if is_disk_trouble(error):
                 raise _spool_error(error) from None
@@ -69,30 +78,29 @@ class RemoteFiles(Store):
     @contextlib.contextmanager
     def build(self, path: str) -> Iterator[Path]:
         key = self.key(path)
-        folder = tempfile.mkdtemp(prefix="feedmill-")
+        try:
+            folder = tempfile.mkdtemp(prefix="feedmill-")
+        except OSError as error:
+            raise _spool_error(error) from None
         file = Path(folder, key.rpartition("/")[2])
         try:
             file.touch()
             yield file
-            with file.open("rb") as spool:
-                self._put(path, key, spool, file.stat().st_size)
+            if self.url.startswith("http"):
+                with file.open("rb") as spool:
+                    self._put(path, spool)
+                return
+            with file.open("rb", buffering=0) as spool, upload(self, path, size=file.stat().st_size) as out:
+                shutil.copyfileobj(spool, out, _STEP)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _put(self, path: str, key: str, spool: BinaryIO, size: int) -> None:
+    def _put(self, path: str, spool: BinaryIO) -> None:
+        """Put a file in one request."""
         import obstore
 
-        part = max(_PART, -(-size // _MOST_PARTS))
-        self.forget(key)
         with self.asking(path):
-            obstore.put(
-                self.client,
-                key,
-                spool,
-                chunk_size=part,
-                use_multipart=size > part and not self.url.startswith("http"),
-                max_concurrency=4,
-            )
+            obstore.put(self.client, self.key(path), spool, use_multipart=False)
 
     def put_new(self, path: str, data: bytes) -> bool:
         """Write one small file unless it exists, in one atomic request; return whether it was written.
@@ -141,7 +149,7 @@ class RemoteFiles(Store):
         written = 0
         with self.asking(path):
             result = obstore.get(self.client, key)
-            for piece in result.stream(min_chunk_size=_PART):
+            for piece in result.stream(min_chunk_size=_STEP):
                 try:
                     written += file.write(piece)
                 except OSError as error:

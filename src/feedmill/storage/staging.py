@@ -110,7 +110,7 @@ def staged(final: str) -> Iterator[str]:
     """Create a staged file beside `final`; it is removed at the end of the block unless it was renamed. Raises
     `OSError`."""
     sweep(os.path.dirname(final))
-    temporary, lock = _new(final)
+    temporary, lock = new_staged(final)
     try:
         yield temporary
     finally:
@@ -119,7 +119,9 @@ def staged(final: str) -> Iterator[str]:
         lock.close()
 
 
-def _new(final: str) -> tuple[str, FileLock]:
+def new_staged(final: str) -> tuple[str, FileLock]:
+    """Create a staged file beside `final`; return its path and the lock that says that its process is alive. Raises
+    `OSError`."""
     while True:
         temporary = temporary_beside(final)
         descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | _PLAIN, 0o666)
@@ -155,15 +157,25 @@ def sweep(folder: str) -> None:
 
 
 def _remove_dead(path: str) -> None:
+    with contextlib.suppress(OSError), dead(path) as file:
+        if file is not None:
+            os.unlink(path)
+
+
+@contextlib.contextmanager
+def dead(path: str) -> Iterator[int | None]:
+    """Open and lock a staged file in a block; None if its process is alive, it is gone, or there are no locks here."""
     try:
         descriptor = os.open(path, os.O_RDWR | _PLAIN)
     except OSError:  # removed meanwhile, of another user, or a link
+        yield None
         return
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.unlink(path)
-    except OSError:  # somebody is writing it, or there are no locks here
-        pass
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            found = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        except OSError:
+            found = False
+        yield descriptor if found else None
     finally:
         os.close(descriptor)
