@@ -151,6 +151,13 @@ def text(folder: Path) -> None:
         archive.writestr("a.npy", "no array")
 
 
+def unended(folder: Path) -> None:
+    """Whose header NumPy reads again with Python's tokenizer, as one of Python 2."""
+    header = b"{'descr': '<i8', 'fortran_order': False, 'shape': (4L, }".ljust(117) + b"\n"
+    with zipfile.ZipFile(folder / "0.npz", "w") as archive:
+        archive.writestr("a.npy", b"\x93NUMPY\x01\x00v\x00" + header)
+
+
 def cut(folder: Path) -> None:
     path = written(folder) / "0.npz"
     path.write_bytes(path.read_bytes()[:-30])
@@ -181,6 +188,7 @@ BAD: dict[Any, tuple[type[FeedmillError], str]] = {
     scalars: (DataError, "no array has an axis of samples"),
     moments: (DataError, "are not supported"),
     text: (DataError, "not an .npy file"),
+    unended: (DataError, "not an .npy file"),
     cut: (DataError, "cannot be read"),
     offsets: (DataError, "offsets are missing"),
     listed: (DataError, "it is missing"),

@@ -167,6 +167,14 @@ def test_parquet_with_a_corrupt_page(tmp_path: Path) -> None:
     assert found.exit_code == 1 and "row group 1" in found.output
 
 
+def test_parquet_with_keys_that_are_not_utf8(tmp_path: Path) -> None:
+    keys = pa.array([b"a", b"\xff"]).view(pa.string())
+    pq.write_table(pa.table({"__key__": keys, "n": [1, 2]}), tmp_path / "0.parquet")
+    dataset = open_dataset(tmp_path / "0.parquet")
+    with pytest.raises(DataError, match=r"0.parquet \"column '__key__'\" at byte \d+: the file cannot be read"):
+        dataset.find("a")
+
+
 def test_parquet_that_was_cut(tmp_path: Path) -> None:
     sourcedata.parquet(tmp_path, COUNTS)
     cut(tmp_path / "1.parquet", 300)

@@ -14,6 +14,7 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
+from tokenize import TokenError
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -207,7 +208,7 @@ class Archive:
             version = np.lib.format.read_magic(data)
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             shape, fortran, dtype = read(data, max_header_size=_HEAD)
-        except (ValueError, SyntaxError, TypeError) as error:
+        except (ValueError, SyntaxError, TypeError, TokenError) as error:
             raise self.damaged(f"it is not an .npy file ({error})", name) from None
         return dtype, tuple(shape), fortran and len(shape) > 1, data.tell()
 

@@ -181,11 +181,13 @@ class TableDataset(RowsDataset):
     def _keys_of(self, file: int) -> list[str]:
         assert self.key_column is not None
         columns = self._columns[file]
-        found = [
-            str(key)
-            for block in range(len(columns.ends))
-            for key in values(columns.read(block, [self.key_column])[0].column(0))
-        ]
+        found: list[str] = []
+        for block in range(len(columns.ends)):
+            try:
+                found.extend(map(str, values(columns.read(block, [self.key_column])[0].column(0))))
+            except ValueError as error:  # text that is not UTF-8
+                where, record = self.store.locate(self.files[file]), f"column {self.key_column!r}"
+                raise damaged(where, error, offset=int(columns.extents[block, 0]), record=record) from None
         stored = self._stored(file, np.arange(int(self.counts[file])))
         return found if len(stored) == len(found) else [found[at] for at in stored.tolist()]
 
