@@ -90,7 +90,8 @@ class Dumps:
         return found
 
     def forget_work(self, keep: frozenset[str] = frozenset()) -> None:
-        """Remove files that belong to no dump, and without `keep` also the markers of finished attribute files.
+        """Remove files that belong to no dump, markers of files whose dump is recorded, and without `keep` also the
+        markers of finished attribute files.
 
         Args:
             keep: Fingerprints of files and dumps whose work is kept.
@@ -98,7 +99,9 @@ class Dumps:
         prints = {file["print"] for record in self.records for file in record["files"]} | keep
         folders = {os.path.basename(record["folder"]) for record in self.records} | keep
         for name in _names(self.store.root, "segments"):
-            if name.endswith(TEMPORARY_SUFFIX) or name.partition("-")[0].removesuffix(".json") not in prints:
+            of = name.partition("-")[0].removesuffix(".json")
+            done = name.endswith(".json") and of not in keep  # the dump's record says the same, and is synced
+            if name.endswith(TEMPORARY_SUFFIX) or of not in prints or done:
                 self._remove(f"segments/{name}")
         for name in _names(self.store.root, "dumps"):
             if name not in folders:
