@@ -255,7 +255,7 @@ class _Held:
         if not self._lock.held:
             return
         try:
-            unfinished = self._claim is not None and self._place.exists(JOB)
+            unfinished = self._claim is not None and self._is_unfinished()
         except FeedmillError:
             unfinished = True  # an object store that does not answer
         if self._claim is not None:
@@ -267,6 +267,18 @@ class _Held:
                 with contextlib.suppress(OSError):
                     os.rmdir(self._above)  # where nothing was written
         self._lock.close()
+
+    def _is_unfinished(self) -> bool:
+        """Return whether there is an unfinished job. Without one, what a killed process did not remove of the job that
+        it had done is removed from an object store; on a disk it is in the folder that is removed."""
+        if self._place.is_local:
+            return self._place.exists(JOB)
+        paths = [entry.path for entry in _entries(self._place)]
+        if JOB not in paths:
+            for path in paths:
+                if not path.endswith(KEPT):
+                    self._place.delete(path)
+        return JOB in paths
 
 
 @contextlib.contextmanager

@@ -1,0 +1,291 @@
+"""Verbs that write to an object store: the same bytes as on a disk, and whole after any number of kills."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import boto3
+import pytest
+from typer.testing import CliRunner
+
+import feedmill as fm
+from feedmill.cli.app import app
+from feedmill.storage import open_store
+from helpers.tokenizer_data import tokenizer_file
+
+TAGGER = "char_length_v1"
+
+
+class Verb(NamedTuple):
+    """A command that writes.
+
+    Attributes:
+        words: with ``{src}`` for the folder of inputs, and ``{out}`` for the place that is written to.
+        needs: inputs that are in that place before.
+    """
+
+    words: str
+    needs: tuple[str, ...] = ()
+
+
+VERBS = {
+    "reshard": Verb("reshard {src}/tars {out}/wds --samples 7"),
+    "wds": Verb("convert {src}/x.jsonl {out}/wds --to wds"),
+    "jsonl": Verb("convert {src}/tars {out}/c.jsonl --to jsonl --allow-loss"),
+    "mds": Verb("convert {src}/tars {out}/mds --to mds"),
+    "parquet": Verb("convert {src}/x.jsonl {out}/c.parquet --to parquet"),
+    "vla": Verb("convert {src}/tars {out}/vla --to vla"),
+    "npz": Verb("convert {src}/x.jsonl {out}/npz --to npz"),
+    "prepare": Verb("prepare {out}/plain --split-ratio 8,2,0", ("plain",)),
+    "prepare-media": Verb("prepare-media {out}/tars --media-by-extension", ("tars",)),
+    "append": Verb("append {out}/tars {src}/more", ("tars",)),
+    "repair": Verb("repair {out}/plain", ("plain",)),
+    "tag": Verb(f"tag {{out}}/documents -t {TAGGER} -n a --workers 1", ("documents",)),
+    "tag elsewhere": Verb(f"tag {{src}}/documents -t {TAGGER} -n a --out {{out}}/attributes/a --workers 1"),
+    "dedupe": Verb("dedupe {out}/documents", ("documents",)),
+    "neardedupe": Verb("neardedupe {out}/documents", ("documents",)),
+    "filter": Verb("filter {src}/x.jsonl {out}/f.jsonl --min-length 10"),
+    "tokenize": Verb("tokenize {src}/x.jsonl -o {out}/t -t {tok} --to pbin,megatron,ds,dolma"),
+    "tokenize vla": Verb("tokenize {src}/x.jsonl -o {out}/t -t {tok} --to vla-text --seq-len 32"),
+    "index": Verb("index {out}/x.jsonl", ("x.jsonl",)),
+    "merge": Verb("merge {src}/t.pbin {src}/t.pbin {out}/m.pbin"),
+    "merge jsonl": Verb("merge {src}/x.jsonl {src}/x.jsonl {out}/m.jsonl"),
+    "shuffle": Verb("shuffle {src}/t.ds {out}/s.ds --seed 1"),
+    "shuffle megatron": Verb("shuffle {src}/t.bin {out}/s.bin --seed 1"),
+    "split": Verb("split {src}/x.jsonl {out}/x.{{part}}.jsonl --ratio 8,2 --seed 3"),
+}
+RECORDS = ("feedmill.shards.json", ".feedmill.json", "/.feedmill/")
+"""Parts of the names of records with versions of files, which a store gives."""
+RANDOM = ("feedmill.members", "index.uuid")
+"""With a number that each index gets anew."""
+TIME = b"media_filters"
+"""In a database with the time at which it was made."""
+
+
+def make(folder: Path, size: int) -> None:
+    """Inputs of all verbs, of some `size` bytes a sample."""
+    order = random.Random(0)
+    words = [f"w{number}" for number in range(2000)]
+
+    def text(characters: int) -> str:
+        return " ".join(order.choices(words, k=max(12, characters // 5)))
+
+    for name, count in (("tars", 40), ("more", 10)):
+        samples = [
+            {"__key__": f"{name}{i:03}", "json": {"text": f"t {i}"}, "bin": order.randbytes(size)} for i in range(count)
+        ]
+        fm.write(str(folder / name), samples, progress=False)
+    (folder / "plain").mkdir()
+    for shard in (folder / "tars").rglob("*.tar"):
+        (folder / "plain" / shard.name).write_bytes(shard.read_bytes())
+    (folder / "documents").mkdir()
+    for number in range(3):
+        with gzip.GzipFile(folder / f"documents/d{number}.jsonl.gz", "wb", mtime=0) as file:
+            for i in range(30):
+                row = {"id": f"{number}-{i}", "text": text(size) if i % 5 else "the same text " * 9, "source": "x"}
+                file.write(json.dumps(row).encode() + b"\n")
+    rows = [json.dumps({"id": str(i), "text": text(size)}) for i in range(60)]
+    (folder / "x.jsonl").write_text("\n".join(rows) + "\n")
+    words = ["tokenize", f"{folder}/x.jsonl", "-o", f"{folder}/t", "-t", str(tokenizer_file("tok1k"))]
+    done = CliRunner().invoke(app, [*words, "--to", "pbin,megatron,ds"])
+    assert done.exit_code == 0, done.output
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("source")
+    make(folder, 300)
+    return folder
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("FEEDMILL_UPLOAD_PART_MIB", "5")
+    return tmp_path / "cache"
+
+
+def words_of(verb: Verb, source: Path, place: str) -> list[str]:
+    tokenizer = str(tokenizer_file("tok1k"))
+    return [word.format(src=source, out=place, tok=tokenizer) for word in verb.words.split()]
+
+
+def put(place: str, source: Path, needs: tuple[str, ...]) -> None:
+    store = open_store(place)
+    for name in needs:
+        path = source / name
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if file.is_file():
+                store.write_bytes(str(file.relative_to(source)), file.read_bytes())
+
+
+def objects(url: str) -> Iterator[str]:
+    """The keys of all objects below a URL, hidden ones too."""
+    bucket, _, prefix = url.removeprefix("s3://").partition("/")
+    for page in boto3.client("s3").get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix + "/"):
+        yield from (entry["Key"].removeprefix(prefix + "/") for entry in page.get("Contents", []))
+
+
+def remote_tree(url: str) -> dict[str, bytes]:
+    store = open_store(url)
+    return {path: store.read(path) for path in objects(url)}
+
+
+def local_tree(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def compare(found: dict[str, bytes], expected: dict[str, bytes], place: str, folder: str) -> None:
+    assert sorted(found) == sorted(expected)
+    for name, data in expected.items():
+        if TIME in data:
+            assert media(found[name]) == media(data)
+        elif not any(part in f"/{name}" for part in (*RECORDS, *RANDOM)):
+            assert found[name] == data, name
+        elif name.endswith(".json"):
+            assert without_versions(found[name], place) == without_versions(data, folder), name
+
+
+def media(database: bytes) -> list[str]:
+    """What a database says of media, and its other tables."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.deserialize(database)
+        connection.execute("UPDATE media_filters SET created_at_utc = ''")
+        return list(connection.iterdump())
+
+
+def without_versions(record: bytes, place: str) -> object:
+    """A record of work but for what the store or the clock decides."""
+    return json.loads(
+        record.replace(place.encode(), b"PLACE"),
+        object_hook=lambda row: {
+            name: value for name, value in row.items() if name not in ("version", "job", "uuid", "run", "fingerprint")
+        },
+    )
+
+
+def unfinished(bucket: str) -> list[str]:
+    found = boto3.client("s3").list_multipart_uploads(Bucket=bucket.removeprefix("s3://"))
+    return [upload["Key"] for upload in found.get("Uploads", [])]
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_the_bytes_are_those_of_a_disk(name: str, source: Path, tmp_path: Path, s3_bucket: str, cache: Path) -> None:
+    verb, folder, url = VERBS[name], tmp_path / "out", f"{s3_bucket}/deep/out"
+    for place in (str(folder), url):
+        put(place, source, verb.needs)
+    before = local_tree(folder)
+    for place in (str(folder), url):
+        done = CliRunner().invoke(app, words_of(verb, source, place))
+        assert done.exit_code == 0, done.output
+    assert local_tree(folder).keys() - before.keys() or local_tree(folder) != before
+    compare(remote_tree(url), local_tree(folder), url, str(folder))
+
+
+@pytest.mark.parametrize("words", ["delete {out}/tars tars003", "add-parts {out}/tars {src}/more"])
+def test_what_changes_shards_in_place_is_refused(words: str, source: Path, s3_bucket: str, cache: Path) -> None:
+    put(s3_bucket, source, ("tars",))
+    before = remote_tree(s3_bucket + "/tars")
+    done = CliRunner().invoke(app, words_of(Verb(words), source, s3_bucket))
+    assert done.exit_code == 1 and "not supported in an object store" in " ".join(done.output.split())
+    assert remote_tree(s3_bucket + "/tars") == before
+
+
+_CHILD = """
+import os, signal, sys
+import obstore
+left = int(sys.argv[1])
+
+def dying(function):
+    def call(*arguments, **options):
+        global left
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*arguments, **options)
+    return call
+
+class Dying:
+    def __init__(self, writer):
+        self._writer = writer
+        self.write, self.close = dying(writer.write), dying(writer.close)
+
+    def __getattr__(self, name):
+        return getattr(self._writer, name)
+
+open_writer = obstore.open_writer
+obstore.open_writer = lambda *arguments, **options: Dying(open_writer(*arguments, **options))
+obstore.put, obstore.delete = dying(obstore.put), dying(obstore.delete)
+from feedmill.cli.app import main
+sys.argv = ["feedmill", *sys.argv[2:]]
+if __name__ == "__main__":
+    main()
+"""
+FEW = ["reshard", "tokenize"]
+THERE = ("it exists already", "a dataset already exists", "the key also occurs in an earlier shard")
+CUT = ("mds", "tokenize", "merge jsonl")
+"""Whose files are sent in parts: some of the kills are in the middle of an upload."""
+
+
+def kill_and_finish(name: str, source: Path, bucket: str, cache: Path, tmp_path: Path, kills: int) -> int:
+    """Run a verb until it was killed so often, before any of its requests that write; return how often it was killed in
+    the middle of an upload."""
+    verb, folder, order = VERBS[name], tmp_path / name, random.Random(name)
+    put(str(folder), source, verb.needs)
+    done = CliRunner().invoke(app, words_of(verb, source, str(folder)))
+    assert done.exit_code == 0, done.output
+    expected = local_tree(folder)
+    script = tmp_path / "child.py"
+    script.write_text(_CHILD)
+    killed = cut = 0
+    while killed < kills:
+        url = f"{bucket}/{killed}"
+        put(url, source, verb.needs)
+        at, code = order.randint(0, 3), -signal.SIGKILL
+        while code:
+            command = [sys.executable, str(script), str(at), *words_of(verb, source, url)]
+            child = subprocess.run(command, capture_output=True, text=True, timeout=120)
+            code = child.returncode
+            if code == 1 and any(words in child.stderr for words in THERE):
+                code = 0  # it was killed when all was done, and the lock was about to be removed
+            assert code in (0, -signal.SIGKILL), child.stderr
+            killed, at = killed + (code != 0), at + at // 8 + order.randint(0, 3)
+            cut += code != 0 and bool(unfinished(bucket))
+        compare(remote_tree(url), expected, url, str(folder))
+        assert not unfinished(bucket)
+        assert not list(cache.glob("uploads/*"))
+        assert not [path for path in cache.glob("work-*/**/*") if path.is_file()]
+    return cut
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_killed_it_is_finished_by_the_same_command(
+    name: str, source: Path, s3_bucket: str, cache: Path, tmp_path: Path
+) -> None:
+    kill_and_finish(name, source, s3_bucket, cache, tmp_path, 3)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Inputs whose outputs are uploaded in parts."""
+    folder = tmp_path_factory.mktemp("large")
+    make(folder, 300_000)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", VERBS)
+def test_killed_twenty_times(name: str, large: Path, s3_bucket: str, cache: Path, tmp_path: Path) -> None:
+    cut = kill_and_finish(name, large, s3_bucket, cache, tmp_path, 20)
+    print(f"{name}: killed {cut} times in the middle of an upload")
+    assert cut or name not in CUT
