@@ -9,7 +9,8 @@ import pytest
 
 from feedmill.errors import NotFound, StorageError
 from feedmill.storage import cache, open_store
-from feedmill.storage.cache import cache_folder, cached_copy
+from feedmill.storage.cache import cached_copy
+from feedmill.storage.folders import cache_folder
 from feedmill.storage.remote import RemoteStore
 
 
@@ -102,7 +103,7 @@ def test_where_no_home_can_be_written_to(home, monkeypatch, tmp_path, caplog):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FEEDMILL_CACHE_DIR", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr("feedmill.storage.cache._can_be_written", lambda _: False)
+    monkeypatch.setattr("feedmill.storage.folders._can_be_written", lambda _: False)
     if home == "none":
         monkeypatch.delenv("HOME")
         monkeypatch.setattr(os, "getuid", lambda: 2**31 - 2)

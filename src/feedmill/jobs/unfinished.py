@@ -13,7 +13,7 @@ import xxhash
 
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.storage import LocalStore, Store
-from feedmill.storage.cache import cache_folder
+from feedmill.storage.folders import cache_folder
 from feedmill.storage.staging import sync
 
 FOLDER = ".feedmill-work"

@@ -21,8 +21,8 @@ from feedmill.planning.overview import bound_plan
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.storage.ahead import BUDGET, ReadAhead
-from feedmill.storage.cache import cache_folder
 from feedmill.storage.datacache import SIZE, DataCache
+from feedmill.storage.folders import cache_folder
 from feedmill.storage.paged import Paging
 from feedmill.storage.pages import Cached
 from feedmill.storage.remote import RemoteStore

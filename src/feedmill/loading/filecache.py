@@ -23,7 +23,7 @@ from typing import Any
 from feedmill.errors import ConfigError
 from feedmill.loading.cachepool import CachePool, DirectLazy, HeldLazy, Lazy, noted
 from feedmill.samples.stores import FileStore
-from feedmill.storage.cache import temporary_folder
+from feedmill.storage.folders import temporary_folder
 from feedmill.storage.local import storage_error
 
 METHODS = ("raw", "pickle")

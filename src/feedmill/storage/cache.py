@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import logging
 import os
-import stat
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from feedmill.storage.base import Entry, Store
+from feedmill.storage.folders import cache_folder
 from feedmill.storage.hashed import hash_file
 from feedmill.storage.local import LocalStore, publish, storage_error
 from feedmill.storage.locks import FileLock
@@ -26,47 +24,6 @@ logger = logging.getLogger("feedmill")
 
 _HASHED = 16 << 20
 """Bytes up to which a copy is hashed whenever it is asked for: some milliseconds."""
-
-
-def cache_folder() -> Path:
-    """Return ``$FEEDMILL_CACHE_DIR``, or ``~/.cache/feedmill``, or `temporary_folder` if no home is writable."""
-    asked = os.environ.get("FEEDMILL_CACHE_DIR")
-    try:
-        folder = Path(asked or "~/.cache/feedmill").expanduser()
-    except RuntimeError:  # a user without a home, as in containers
-        folder = Path("/nonexistent/.cache/feedmill")
-    if asked or _can_be_written(folder):
-        return folder
-    private = temporary_folder()
-    if private is None:
-        return folder  # what needs it will report it
-    _warn_once(str(folder), str(private))
-    return private / "cache"
-
-
-def temporary_folder() -> Path | None:
-    """Return a folder of this user below the system's temporary folder, the same in every process; None if another user
-    owns that name. Raises `OSError`."""
-    folder = Path(tempfile.gettempdir()) / f"feedmill-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    status = folder.lstat()
-    return folder if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() else None
-
-
-def _can_be_written(folder: Path) -> bool:
-    while not os.path.lexists(folder) and folder != folder.parent:
-        folder = folder.parent
-    return os.access(folder, os.W_OK | os.X_OK)
-
-
-@functools.cache
-def _warn_once(folder: str, instead: str) -> None:
-    logger.warning(
-        "%s is not writable: caches and journals of unfinished work are stored in %s, where another machine, or this"
-        " one after a reboot, cannot find them. Set FEEDMILL_CACHE_DIR to a persistent folder.",
-        folder,
-        instead,
-    )
 
 
 def cached_copy(store: Store, path: str) -> Path:

@@ -159,7 +159,7 @@ def _lock_here(store: RemoteStore, where: str, name: str) -> FileLock:
 
 
 def _place() -> LocalStore:
-    from feedmill.storage.cache import cache_folder
+    from feedmill.storage.folders import cache_folder
     from feedmill.storage.local import LocalStore
 
     return LocalStore(cache_folder())

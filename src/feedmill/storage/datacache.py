@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from feedmill.errors import ConfigError
-from feedmill.storage.cache import cache_folder
+from feedmill.storage.folders import cache_folder
 from feedmill.storage.limits import parse_size
 from feedmill.storage.paged import Paging, Unit
 from feedmill.storage.pages import PAGE, PageCache

@@ -19,7 +19,7 @@ from feedmill.formats.energon.sidecar import ShardRecord
 from feedmill.formats.offsets import Int64s
 from feedmill.kernels.files import tar
 from feedmill.storage import Store
-from feedmill.storage.cache import cache_folder
+from feedmill.storage.folders import cache_folder
 
 FIX = (
     "Restore the shard that was indexed; or, if you want to use this one, run 'feedmill prepare' again."

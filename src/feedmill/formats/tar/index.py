@@ -39,7 +39,7 @@ from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ordered_map
 from feedmill.kernels.files.tar import COMPILED_FROM
 from feedmill.storage import Entry, LocalStore, Store
-from feedmill.storage.cache import cache_folder
+from feedmill.storage.folders import cache_folder
 
 logger = logging.getLogger("feedmill")
 

@@ -28,7 +28,7 @@ from feedmill.planning.plan import Plan
 from feedmill.planning.report import PackedReport
 from feedmill.planning.skip_ranges import Gaps
 from feedmill.planning.tree import render
-from feedmill.storage.cache import cache_folder
+from feedmill.storage.folders import cache_folder
 
 METHODS = ("best_fit", "concat")
 LAST = ("drop", "keep", "pad")
@@ -113,8 +113,8 @@ class PackedPlan(Plan):
     Args:
         documents: the plan of documents; the indexes of its datasets must have lengths in tokens.
         packing: how documents become rows.
-        cache: folder of the sidecar; `storage.cache.cache_folder()` by default. Needs 8 bytes per row and about 12 per
-            document for best_fit, almost nothing for concat.
+        cache: folder of the sidecar; `storage.folders.cache_folder()` by default. Needs 8 bytes per row and about 12
+            per document for best_fit, almost nothing for concat.
         where: ``file:line`` for error messages about the packing.
         skip: rows that are skipped.
 

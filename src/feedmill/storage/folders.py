@@ -1,0 +1,53 @@
+"""Folders of this machine: where caches and journals lie, and a private one below the temporary folder."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+logger = logging.getLogger("feedmill")
+
+
+def cache_folder() -> Path:
+    """Return ``$FEEDMILL_CACHE_DIR``, or ``~/.cache/feedmill``, or `temporary_folder` if no home is writable."""
+    asked = os.environ.get("FEEDMILL_CACHE_DIR")
+    try:
+        folder = Path(asked or "~/.cache/feedmill").expanduser()
+    except RuntimeError:  # a user without a home, as in containers
+        folder = Path("/nonexistent/.cache/feedmill")
+    if asked or _can_be_written(folder):
+        return folder
+    private = temporary_folder()
+    if private is None:
+        return folder  # what needs it will report it
+    _warn_once(str(folder), str(private))
+    return private / "cache"
+
+
+def temporary_folder() -> Path | None:
+    """Return a folder of this user below the system's temporary folder, the same in every process; None if another user
+    owns that name. Raises `OSError`."""
+    folder = Path(tempfile.gettempdir()) / f"feedmill-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    return folder if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() else None
+
+
+def _can_be_written(folder: Path) -> bool:
+    while not os.path.lexists(folder) and folder != folder.parent:
+        folder = folder.parent
+    return os.access(folder, os.W_OK | os.X_OK)
+
+
+@functools.cache
+def _warn_once(folder: str, instead: str) -> None:
+    logger.warning(
+        "%s is not writable: caches and journals of unfinished work are stored in %s, where another machine, or this"
+        " one after a reboot, cannot find them. Set FEEDMILL_CACHE_DIR to a persistent folder.",
+        folder,
+        instead,
+    )
