@@ -27,9 +27,10 @@ def open_store(url: str | os.PathLike[str]) -> Store:
     text = _plain(os.fspath(url))
     if "://" not in text:
         return LocalStore(text)
+    from feedmill.storage.options import options_for
     from feedmill.storage.remote import RemoteStore
 
-    return RemoteStore(text)
+    return RemoteStore(text, **options_for(text))
 
 
 def is_local_folder(url: str) -> bool:

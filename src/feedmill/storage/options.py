@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Mapping
 from configparser import ConfigParser, Error
+from contextvars import ContextVar
 from datetime import timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
@@ -21,10 +25,47 @@ _CLIENT = {"connect_timeout": "10s", "read_timeout": "60s", "timeout": "6h"}
 _READING = {"connect_timeout": "5s", "read_timeout": "10s", "timeout": "10m", "http1_only": True}
 """For ranges. A request in flight needs a connection of its own: HTTP/2 would share one, at half the rate."""
 
+_TIMES = ("connect_timeout", "read_timeout", "timeout")
+
 _PATIENCE = {"max_retries": 10_000, "retry_timeout": timedelta(minutes=3)}
 """The time decides, not the number: ten tries are over within ten seconds."""
 _HASTE = {"max_retries": 10, "retry_timeout": timedelta(minutes=3)}
 """Until something answered: a wrong address or missing credentials should be reported soon."""
+
+
+_SECRET = re.compile(r"key|secret|token|password|credential|sas|signature_|authorization", re.IGNORECASE)
+_given: ContextVar[Mapping[str, Mapping[str, Any]]] = ContextVar("storage options", default=MappingProxyType({}))
+
+
+def is_secret(name: str) -> bool:
+    """Return whether an option of this name may hold a secret."""
+    return _SECRET.search(name) is not None
+
+
+@contextlib.contextmanager
+def storage_options(given: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
+    """Open stores with options in a block, see `options_for`; an outer block's options stay, unless replaced."""
+    token = _given.set({**_given.get(), **given})
+    try:
+        yield
+    finally:
+        _given.reset(token)
+
+
+def options_for(url: str) -> dict[str, Any]:
+    """Return the options that `storage_options` gives for the longest beginning of a URL; none without a block."""
+    given = _given.get()
+    found = [above for above in given if f"{url.rstrip('/')}/".startswith(f"{above.rstrip('/')}/")]
+    return dict(given[max(found, key=len)]) if found else {}
+
+
+def options_of(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of `connect` for the words of a recipe, whose times are in seconds."""
+    options = dict(said)
+    client = {name: f"{options.pop(name):.3f}s" for name in _TIMES if name in options}
+    if "retry_timeout" in options:
+        options["retry_config"] = {"retry_timeout": timedelta(seconds=options.pop("retry_timeout"))}
+    return {**options, **({"client_options": client} if client else {})}
 
 
 class Patience(NamedTuple):
@@ -74,8 +115,9 @@ def connect(url: str, options: dict[str, Any], *, patient: bool) -> ObjectStore:
     from_url: Callable[..., ObjectStore] = obstore.store.from_url  # its overloads name every option of every cloud
     scheme = url.partition("://")[0]
     settings = dict(options)
+    profile = settings.pop("profile", None)
     if scheme in ("s3", "s3a"):
-        settings = {**_shared_aws_settings(settings), **settings}
+        settings = {**_shared_aws_settings(settings, profile), **settings}
     settings["retry_config"] = {**(_PATIENCE if patient else _HASTE), **settings.pop("retry_config", {})}
     client = {**_CLIENT, **settings.pop("client_options", {})}
     if _is_plain_http(url, settings):
@@ -101,27 +143,53 @@ def _is_plain_http(url: str, settings: dict[str, Any]) -> bool:
     return url.startswith("http://") or str(endpoint).startswith("http://")
 
 
-def _shared_aws_settings(given: dict[str, Any]) -> dict[str, str]:
-    """Return keys, region and endpoint of the profile in ``~/.aws`` that neither `given` nor the environment sets.
+def _shared_aws_settings(given: dict[str, Any], profile: str | None) -> dict[str, Any]:
+    """Return keys, region and endpoint of a profile in ``~/.aws`` that neither `given` nor the environment sets.
 
-    Only keys stored in the files are used; for single sign-on and roles, export them first with
-    ``aws configure export-credentials --format env``.
+    For a profile of single sign-on, a role or a program, boto3 is asked for keys, and again before they expire.
+
+    Args:
+        profile: its name, which overrides keys in the environment; None for that of ``AWS_PROFILE``.
     """
     environment = os.environ
-    profile = environment.get("AWS_PROFILE", "default")
+    named, profile = profile is not None, profile or environment.get("AWS_PROFILE", "default")
     home = Path(os.path.expanduser("~")) / ".aws"  # which gives "~" itself to a user without a home, as in containers
     section = profile if profile == "default" else f"profile {profile}"
     config = _section(environment.get("AWS_CONFIG_FILE", home / "config"), section)
     keys = {**config, **_section(environment.get("AWS_SHARED_CREDENTIALS_FILE", home / "credentials"), profile)}
-    found: dict[str, str] = {}
-    if not {"access_key_id", "skip_signature"} & set(given) and "AWS_ACCESS_KEY_ID" not in environment:
+    if named and not keys:
+        raise ConfigError(f"there is no profile {profile!r} in ~/.aws", kind="no-profile", fix="Check its name.")
+    found: dict[str, Any] = {}
+    if not {"access_key_id", "skip_signature"} & set(given) and (named or "AWS_ACCESS_KEY_ID" not in environment):
         names = ("access_key_id", "secret_access_key", "session_token")
         found = {name: keys[f"aws_{name}"] for name in names if f"aws_{name}" in keys}
-    if "region" in config and not {"AWS_REGION", "AWS_DEFAULT_REGION"} & set(environment):
+        if "access_key_id" not in found and _PROVIDERS & keys.keys():
+            found = {"credential_provider": _provider(profile)}
+    if "region" in config and (named or not {"AWS_REGION", "AWS_DEFAULT_REGION"} & set(environment)):
         found["region"] = config["region"]
-    if "endpoint_url" in config and not {"AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3"} & set(environment):
+    endpoints = {"AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3"}
+    if "endpoint_url" in config and (named or not endpoints & set(environment)):
         found["endpoint"] = config["endpoint_url"]
     return found
+
+
+_PROVIDERS = {"sso_session", "sso_start_url", "role_arn", "credential_process", "web_identity_token_file"}
+"""Words of a profile whose keys are not in a file."""
+_LIFE = timedelta(minutes=10)
+"""After which boto3 is asked again; it renews keys when they have less than that left."""
+
+
+def _provider(profile: str) -> Any:
+    try:
+        import boto3
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError:
+        raise ConfigError(
+            f"the keys of the profile {profile!r} are given by single sign-on, a role or a program: boto3 is needed",
+            kind="missing-package",
+            fix="pip install 'feedmill[s3]', or export keys: aws configure export-credentials --format env",
+        ) from None
+    return Boto3CredentialProvider(boto3.Session(profile_name=profile), ttl=_LIFE)
 
 
 def _section(path: str | Path, name: str) -> dict[str, str]:

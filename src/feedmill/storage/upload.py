@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from feedmill.errors import ConfigError, FeedmillError, StorageError
-from feedmill.storage.cache import cache_folder
+from feedmill.storage.folders import cache_folder
 from feedmill.storage.locks import FileLock
 from feedmill.storage.staging import dead, make_folder, new_staged
 
@@ -207,7 +207,7 @@ def _boto_client(store: RemoteFiles) -> Any:
         raise ConfigError("boto3 is not installed", kind="missing-package", fix="pip install 'feedmill[s3]'") from None
     options = store.options
     settings = {"signature_version": UNSIGNED} if options.get("skip_signature") else {}
-    return boto3.client(
+    return boto3.Session(profile_name=options.get("profile")).client(
         "s3",
         endpoint_url=options.get("endpoint") or os.environ.get("AWS_ENDPOINT"),  # boto3 knows the other variables
         region_name=options.get("region") or os.environ.get("AWS_REGION"),

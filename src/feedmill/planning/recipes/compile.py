@@ -33,6 +33,7 @@ from feedmill.planning.recipes.staging import check_names, stage_length
 from feedmill.planning.recipes.tokenizers import check_tokenizers
 from feedmill.planning.tokens import Tokens, per_sample
 from feedmill.storage import join_url, open_store
+from feedmill.storage.options import storage_options
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
@@ -116,6 +117,10 @@ class _Compiler:
 
     def recipe(self, recipe: Recipe, seed: int, prefix: str) -> Node:
         """Return the node of a whole recipe, cut to its own length; `prefix` is prepended to its sources' names."""
+        with storage_options(recipe.storage()):
+            return self._recipe(recipe, seed, prefix)
+
+    def _recipe(self, recipe: Recipe, seed: int, prefix: str) -> Node:
         model = recipe.model
         walk = Walk(self, recipe, seed)
         if model.order is not None:

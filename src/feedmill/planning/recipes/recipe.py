@@ -108,7 +108,7 @@ class Recipe:
 
         Comments, the order of keys, and keys that repeat a default do not affect it.
         """
-        said = _plain(self.model.model_dump(exclude_defaults=True, exclude={"cache"}))
+        said = _plain(self.model.model_dump(exclude_defaults=True, exclude={"cache", "storage"}))
         inner = {repr(place): recipe.fingerprint for place, recipe in self.nested.items()}
         text = json.dumps([said, inner], sort_keys=True, ensure_ascii=False)
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
@@ -135,6 +135,13 @@ class Recipe:
         plan = compile_recipe(self, open, trust=trust)
         plan.again, plan.cache = again, self._cache()
         return plan
+
+    def storage(self) -> dict[str, dict[str, Any]]:
+        """Return the options of object stores, by the beginnings of URLs; see `feedmill.storage.options`."""
+        from feedmill.storage.options import options_of
+
+        said = self.model.storage or {}
+        return {url: options_of(options.model_dump(exclude_none=True)) for url, options in said.items()}
 
     def _cache(self) -> DataCache | None:
         """Return the settings of `cache`, or None. Raises `ConfigError`."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -46,6 +47,7 @@ from feedmill.planning.recipes.fields import (
     short,
     skip_short,
 )
+from feedmill.storage.options import is_secret
 
 _OF_A_PATH = ("split", "decode", "dataset_config", "split_config", "windows", "aux", "subset", "subflavors")
 
@@ -193,6 +195,44 @@ class CacheModel(Strict):
     )
 
 
+Seconds = Annotated[StrictInt | StrictFloat, Field(gt=0, le=86_400)]
+
+
+class StorageModel(Strict):
+    """Options of an object store. Keys and tokens are not among them: they are for the environment, or a profile."""
+
+    endpoint: str | None = Field(None, pattern="^https?://[^@]+$", description="address of the server")
+    region: str | None = Field(None, min_length=1, description="region of the bucket")
+    profile: str | None = Field(None, min_length=1, description="profile in ~/.aws with keys, a role or single sign-on")
+    skip_signature: StrictBool | None = Field(None, description="read without keys: public buckets")
+    virtual_hosted_style_request: StrictBool | None = Field(None, description="bucket in the host name, not the path")
+    request_payer: StrictBool | None = Field(None, description="requests are paid by the requester")
+    account_name: str | None = Field(None, min_length=1, description="account of Azure Blob Storage")
+    connect_timeout: Seconds | None = Field(None, description="seconds to connect")
+    read_timeout: Seconds | None = Field(None, description="seconds of silence after which a request is given up")
+    timeout: Seconds | None = Field(None, description="seconds for a whole request")
+    retry_timeout: Seconds | None = Field(None, description="seconds during which a failed request is tried again")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_secrets(cls, said: Any) -> Any:
+        for name in said if isinstance(said, dict) else ():
+            if name not in cls.model_fields and is_secret(str(name)):
+                raise ValueError(
+                    f"{name!r} is a secret, which a recipe must not have: set it in the environment, or in a profile"
+                )
+        return said
+
+
+def _check_storage(storage: dict[str, StorageModel]) -> dict[str, StorageModel]:
+    for url in storage:
+        if urlsplit(url).scheme not in ("s3", "s3a", "gs", "az", "http", "https") or "@" in url:
+            raise ValueError(
+                f"{url!r} is not the URL of a bucket, or a folder in one: expected s3://bucket or the like"
+            )
+    return storage
+
+
 class RecipeModel(Strict):
     """A recipe: sources, how they are mixed, and the order."""
 
@@ -244,6 +284,9 @@ class RecipeModel(Strict):
 
     cache: Annotated[CacheModel, BeforeValidator(short("size"), json_schema_input_type=CacheModel | str)] | None = (
         Field(None, description="cache of remote data on the local disk: see docs/storage.md")
+    )
+    storage: Annotated[dict[str, StorageModel], AfterValidator(_check_storage)] | None = Field(
+        default=None, description="options of object stores by the beginning of URLs: see docs/storage.md"
     )
 
     @model_validator(mode="after")
