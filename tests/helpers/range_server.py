@@ -122,7 +122,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.server.keys.append(key)
             fault = self.server.fault(number, begin, end)
             time.sleep(self.server.delay + (fault == "late"))
-        if begin >= len(data):
+        if asked and begin >= len(data):
             return self._refuse(416, "InvalidRange")
         if fault in ("503", "403"):
             return self._refuse(int(fault), {"503": "SlowDown", "403": "AccessDenied"}[fault])

@@ -15,11 +15,14 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import boto3
+import obstore
 import pytest
 
+import feedmill as fm
 from feedmill.errors import ConfigError, DataError, NotFound, StorageError
 from feedmill.storage import open_store, remote_files
 from feedmill.storage.remote import RemoteStore
+from helpers.range_server import range_server
 
 QUICK = {"retry_config": {"max_retries": 0, "retry_timeout": timedelta(seconds=2)}}
 
@@ -293,3 +296,62 @@ def test_a_silent_server_is_given_up(troubled):
     Troubled.silent.set()
     assert refused(lambda: store.read("a.txt", 0, 4)).kind == "timeout"
     assert Troubled.tries == 2
+
+
+def test_small_files_are_read_at_once_before_they_are_looked_at():
+    with range_server() as server:
+        server.objects = {"d/a": b"some bytes", "d/b": b"", "d/large": bytes(300_000)}
+        store = RemoteStore("s3://bkt/d", **server.options)
+        server.delay = 0.2
+        store.preload(["a", "b", "large", *(f"absent-{number}" for number in range(12))])
+        assert server.peak >= 3  # those that exist take a moment
+        server.delay = 0.0
+        requests = len(server.asked)
+        assert store.exists("a") and store.stat("a").size == 10 and store.read("a") == b"some bytes"
+        assert store.stat("a") == RemoteStore("s3://bkt/d", **server.options).stat("a")
+        assert not any(store.exists(f"absent-{number}") for number in range(12)) and store.stat("large").size == 300_000
+        with pytest.raises(NotFound, match="no such file"):
+            store.read("absent-1")
+        assert len(server.asked) == requests
+        assert store.read("b") == b"" and store.read("large") == bytes(300_000) and store.read("a", 5) == b"bytes"
+        server.objects["d/a"] = b"other"
+        assert store.read("a") == b"some bytes"
+        store.preload(())
+        assert store.read("a") == b"other"
+
+
+def test_what_could_not_be_read_before_is_requested_when_it_is_looked_at():
+    with range_server() as server:
+        server.objects = {"a": b"some bytes"}
+        server.fault = lambda number, begin, end: "503" if not number else None
+        store = RemoteStore("s3://bkt", **server.options)
+        store.preload(["a"])
+        assert len(server.asked) == 1 and store.read("a") == b"some bytes" and len(server.asked) == 2
+
+
+def test_what_is_written_is_not_answered_from_before(s3_bucket):
+    store = open_store(s3_bucket)
+    store.preload(["a"])
+    store.write_bytes("a", b"new")
+    assert store.read("a") == b"new" and store.exists("a")
+    store.preload(["a"])
+    store.delete("a")
+    assert not store.exists("a")
+
+
+def test_a_prepared_dataset_is_opened_in_few_round_trips(tmp_path, monkeypatch):
+    fm.write(str(tmp_path / "d"), [{"__key__": f"k{i}", "txt": f"{i}"} for i in range(20)], progress=False)
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
+    with range_server() as server:
+        server.objects = {
+            str(path.relative_to(tmp_path)): path.read_bytes() for path in tmp_path.rglob("d/**/*") if path.is_file()
+        }
+        for name, value in server.options.items():
+            monkeypatch.setenv(f"AWS_{name.upper()}", str(value).lower())
+        server.delay = 0.2
+        rounds = []
+        with monkeypatch.context() as patch:
+            patch.setattr(obstore, "head", lambda *_: rounds.append("a request of its own"))
+            dataset = fm.open("s3://bkt/d")
+        assert not rounds and server.peak >= len(server.asked) == 4
+        assert [sample["txt"] for sample in dataset.read(range(20))] == [str(i) for i in range(20)]

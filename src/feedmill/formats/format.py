@@ -103,6 +103,7 @@ class Format:
         marks: paths of files; each folder of the format contains one of them.
         is_folder: ``(store) -> str | None``, the name in the folder to open ("" for the folder), if the marks are not
             sufficient.
+        small: paths of small files that are read when such a folder is opened.
         folders: file suffixes that identify a folder without marks of any format.
         listed: suffixes of files that can be opened together.
         splits: whether `open` accepts a split.
@@ -125,6 +126,7 @@ class Format:
     is_file: str = ""
     marks: tuple[str, ...] = ()
     is_folder: str = ""
+    small: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     listed: tuple[str, ...] = ()
     splits: bool = False

@@ -62,6 +62,7 @@ def sniff(url: str) -> Found:
             else _way([url]) or _KNOWN,
         )
     settle(store)
+    store.preload([path for format in formats() for path in (*format.marks, *format.small)])
     for format in formats():
         if not (format.marks or format.is_folder) or (format.marks and not any(map(store.exists, format.marks))):
             continue
@@ -185,7 +186,10 @@ def open_found(
     if split is not None and not found.format.splits:
         raise _no_split(found, url, split)
     wanted = Wanted(found.store, found.name, url, found.names, split, split_config, files, token_size, found.remarks)
-    dataset: Dataset = named(found.format.open)(wanted)
+    try:
+        dataset: Dataset = named(found.format.open)(wanted)
+    finally:
+        found.store.preload(())
     return dataset
 
 

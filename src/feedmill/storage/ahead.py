@@ -61,6 +61,7 @@ class ReadAhead:
         self._queue: deque[Segment] = deque()
         self._by_last: dict[int, list[Segment]] = {}
         self._held = self._flying = self._flying_bytes = 0
+        self._awaited: int | None = None
         self._done, self._closed = -1, False
 
     def want(
@@ -230,11 +231,17 @@ class ReadAhead:
             Whether the reader is still open.
         """
         with self._room:
-            while not (self._closed or hungry.is_set() or not self._held or self._held + size <= self.budget):
+            self._awaited = size
+            while not (self._closed or hungry.is_set() or self._has_room()):
                 self._room.wait(_LOOK)
                 if ending():
                     return False
+            self._awaited = None
             return not self._closed
+
+    def _has_room(self) -> bool:
+        """Return whether the bytes that `want` waits for fit into the budget."""
+        return self._awaited is not None and (not self._held or self._held + self._awaited <= self.budget)
 
     def wake(self) -> None:
         """Let a `want` that waits for room look again, because the reader is hungry."""
@@ -267,7 +274,8 @@ class ReadAhead:
                         freed.append(segment)
             self._done = step
             self._held -= sum(segment.size for segment in freed)
-            self._room.notify_all()
+            if self._has_room():  # waking a thread for nothing at every step took 15 % of the time
+                self._room.notify_all()
         _drop(freed)
 
     def close(self) -> None:

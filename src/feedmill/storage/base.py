@@ -80,6 +80,13 @@ class Store(ABC):
                 found.append(None)
         return found
 
+    def preload(self, paths: Sequence[str]) -> None:  # noqa: B027
+        """Read small files that are about to be looked at, or found absent, in one round trip instead of one each.
+
+        A remote store answers `stat`, `exists` and `read` of them from memory until the next call; ``preload(())``
+        ends that. It raises nothing: what could not be read is requested again when it is looked at.
+        """
+
     @abstractmethod
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """Return `length` bytes from `offset`, or up to the end. Raises `NotFound`, and `DataError` if the file is too

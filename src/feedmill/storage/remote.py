@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
@@ -20,6 +21,7 @@ from feedmill.storage.base import Entry, Ranges, refuse_nul, too_short
 from feedmill.storage.fetch import WHOLE, Failed, fetcher, replaced
 from feedmill.storage.options import Patience, connect, connect_for_ranges, patience_of
 from feedmill.storage.paged import OnDisk, on_disk
+from feedmill.storage.preload import Small, preload
 from feedmill.storage.ranges import OFFSET_BITS, merged
 from feedmill.storage.remote_files import RemoteFiles, entry_of
 from feedmill.storage.segments import Held, Segment
@@ -60,6 +62,7 @@ class RemoteStore(RemoteFiles):
         self._reader: ObjectStore | None = None
         self._versions: dict[str, str] | None = None
         self._entries: dict[str, Entry | None] = {}
+        self._preloaded: dict[str, Small] = {}
         self.held = Held()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -114,6 +117,7 @@ class RemoteStore(RemoteFiles):
     def forget(self, key: str) -> None:
         """Forget the version of an object that this store writes or deletes."""
         self._entries.pop(key, None)
+        self._preloaded.pop(key, None)
         if self._versions is not None:
             self._versions.pop(key, None)
 
@@ -162,7 +166,17 @@ class RemoteStore(RemoteFiles):
 
         key = self.key(path)
         with self.asking(path):
-            return entry_of(path, obstore.head(self.client, key))
+            small = self._preloaded.get(key)
+            if small is None:
+                return entry_of(path, obstore.head(self.client, key))
+            if small.entry is None:
+                raise FileNotFoundError(key)
+            return replace(small.entry, path=path)
+
+    def preload(self, paths: Sequence[str]) -> None:
+        keys = [self.key(path) for path in paths]
+        _guard_against_fork(self.url)
+        self._preloaded = preload(self, keys) if keys else {}
 
     def entries(self, paths: Sequence[str]) -> list[Entry | None]:
         self.pin_files()
@@ -210,6 +224,9 @@ class RemoteStore(RemoteFiles):
         if length is not None:
             return self.read_ranges(path, [offset], [length])[0]
         key = self.key(path)
+        small = self._preloaded.get(key)
+        if small is not None and small.data is not None:
+            return small.data[offset:]
         with self.asking(path):
             if not offset:
                 return fetcher().request(self, key, 0, WHOLE).to_bytes()

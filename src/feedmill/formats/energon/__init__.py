@@ -13,6 +13,7 @@ ENERGON = Format(
     "samples",
     open="feedmill.formats.energon.prepared:open_found",
     marks=(".nv-meta/.info.json", ".nv-meta/.info.yaml"),
+    small=(".nv-meta/dataset.yaml", ".nv-meta/split.yaml", ".nv-meta/feedmill.shards.json", ".nv-meta/index.uuid"),
     splits=True,
     check="tars",
     repair="tars",
