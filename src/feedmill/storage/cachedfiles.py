@@ -61,14 +61,21 @@ def read_note(copy: Path) -> Note | None:
         return None
 
 
-def scan(folder: Path) -> tuple[list[Item], int]:
+def count(folder: Path) -> int:
+    """Return the bytes that the files of a cache folder take, staged ones included. Reads no notes: it is called for
+    each download."""
+    items, staged = scan(folder, notes=False)
+    return staged + sum(item.taken for item in items)
+
+
+def scan(folder: Path, *, notes: bool = True) -> tuple[list[Item], int]:
     """Return the files of a cache folder, and the bytes of staged ones; those of dead processes are removed."""
     here, staged = _files(folder)
     items = []
     for name, status in here.items():
         if not _COPY.fullmatch(name) or (name.endswith(NOTE) and name.removesuffix(NOTE) in here):
             continue
-        note, size = read_note(folder / name), status.st_size
+        note, size = read_note(folder / name) if notes else None, status.st_size
         beside = here.get(name + NOTE, _Status(0, 0))
         taken = size + beside.st_size
         if note is None:  # the rest of a killed process, or of an earlier release

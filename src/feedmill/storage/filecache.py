@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from feedmill.errors import StorageError
-from feedmill.storage.cachedfiles import NOTE, Item, by_use, existing_parent, free_bytes, scan
+from feedmill.storage.cachedfiles import NOTE, Item, by_use, count, existing_parent, free_bytes, scan
 from feedmill.storage.limits import parse_size
 from feedmill.storage.pagelocks import RangeLock
 from feedmill.storage.pages import Cached
@@ -157,11 +157,10 @@ class FileCache:
             OSError: the disk has less room than that (ENOSPC), or the folder cannot be used.
         """
         with self._locked(_ROOM) as locks:
-            items, staged = scan(self.folder)
-            total = staged + sum(item.taken for item in items)
+            total = count(self.folder)
             limit, free = self.most(), free_bytes(self.folder)
             bound = limit if free is None else min(limit, total + free)
-            for item in by_use(items) if locks else ():
+            for item in by_use(scan(self.folder)[0]) if locks and total + size > bound else ():
                 if total + size <= bound:
                     break
                 if self._evict(item):
@@ -211,8 +210,7 @@ class FileCache:
             for item in scan(self.folder)[0]:
                 if (prefix is None or self._shown(item).url.startswith(prefix)) and self._evict(item):
                     freed += item.size
-            items, staged = scan(self.folder)
-            self._set_total(staged + sum(item.taken for item in items))
+            self._set_total(count(self.folder))
         return freed
 
     def most(self) -> int:
