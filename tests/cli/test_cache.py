@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import feedmill as fm
 from feedmill.cli.app import app
-from feedmill.storage import datacache
+from feedmill.storage import datacache, filecache
 
 
 @pytest.fixture
@@ -36,6 +36,11 @@ def recipe(tmp_path, monkeypatch):
         for cache in datacache._caches.values():
             cache.close()
         datacache._caches.clear()
+        for files in filecache._caches.values():
+            files.close()
+
+
+INDICES = ["data/.nv-meta/feedmill.members", "data/.nv-meta/index.sqlite"]
 
 
 def run(*words, ok=True):
@@ -48,13 +53,17 @@ def test_a_warmed_cache_serves_a_run_without_requests_for_data(recipe, monkeypat
     path, server = recipe
     report = json.loads(run("warm", path, "--size", "1GB", "--json"))
     sizes = {key: len(data) for key, data in server.objects.items() if key.endswith(".tar")}
-    assert report["fetched"] == report["present"] == sum(sizes.values())
-    assert {one["url"]: one["size"] for one in report["objects"]} == {f"s3://bkt/{key}": n for key, n in sizes.items()}
+    sizes |= {key: len(server.objects[key]) for key in INDICES}
+    assert report["fetched"] == sum(sizes.values())
+    found = {one["url"]: one["size"] for one in report["objects"] if one["kind"] != "derived"}
+    assert found == {f"s3://bkt/{key}": n for key, n in sizes.items()}
+    assert {one["url"] for one in report["objects"] if one["kind"] == "index"} == {f"s3://bkt/{key}" for key in INDICES}
     monkeypatch.setenv("FEEDMILL_CACHE_SIZE", "1GB")
     server.asked.clear()
     server.keys.clear()
     assert sum(map(len, content(fm.Loader(fm.Recipe.load(path).plan(), 32)))) == 700
     assert not data_requests(server)
+    assert fm.open("s3://bkt/data").find("000301") == 301 and not set(INDICES) & set(server.keys)
     again = fm.cache("warm", [path], size="1GB")
     assert again.fetched == 0 and again.present == report["present"]
 
@@ -67,16 +76,30 @@ def test_listing_and_clearing_by_the_beginning_of_urls(recipe):
     assert [one["url"] for one in listed["objects"]] == ["s3://bkt/data/shard_1.tar"]
     cleared = json.loads(run("clear", "s3://bkt/data/shard_1", "--json"))
     assert cleared["freed"] == listed["present"] and cleared["objects"] == []
-    assert [one.url for one in fm.cache("list").objects] == ["s3://bkt/data/shard_0.tar"]
+    assert [one.url for one in fm.cache("list").of_kind("data")] == ["s3://bkt/data/shard_0.tar"]
+    assert [one.url.removeprefix("s3://bkt/") for one in fm.cache("list").of_kind("index")] == INDICES
+    index = fm.cache("list", ["s3://bkt/data/.nv-meta/index"])
+    assert index.present > 0 and fm.cache("clear", ["s3://bkt/data/.nv-meta/index"]).freed == index.present
+    assert [one.url.removeprefix("s3://bkt/") for one in fm.cache("list").of_kind("index")] == INDICES[:1]
+    assert " index " in run("list") and " derived " in run("list")
     run("clear")
     assert not fm.cache("list").objects
+
+
+def test_indices_that_are_in_use_are_not_cleared(recipe):
+    dataset = fm.open("s3://bkt/data")
+    assert dataset.find("000007") == 7
+    for targets in [(), ["s3://bkt/"]]:
+        assert [one.url for one in fm.cache("clear", targets).objects] == ["s3://bkt/data/.nv-meta/index.sqlite"]
+    assert dataset.find("000008") == 8
 
 
 def test_only_the_first_samples_are_fetched(recipe):
     path, _ = recipe
     part = fm.cache("warm", [path], size="1GB", samples=5)
     whole = fm.cache("warm", [path], size="1GB")
-    assert 0 < part.fetched < part.fetched + whole.fetched == whole.present
+    data = sum(one.present for kind in ("data", "index") for one in whole.of_kind(kind))
+    assert 0 < part.fetched < part.fetched + whole.fetched == data
 
 
 def test_what_cannot_be_warmed_is_an_error(recipe, tmp_path, monkeypatch):

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import errno
+import io
 import os
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 import pytest
 
-from feedmill.errors import NotFound, StorageError
-from feedmill.storage import cache, open_store
+from feedmill.errors import FeedmillError, NotFound, StorageError
+from feedmill.storage import cache, filecache, folders, open_store
 from feedmill.storage.cache import cached_copy
 from feedmill.storage.folders import cache_folder
 from feedmill.storage.remote import RemoteStore
@@ -21,7 +24,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def copies(folder) -> list[str]:
-    return sorted(path.name for path in folder.iterdir() if path.suffix not in (".lock", ".hash"))
+    return sorted(path.name for path in folder.iterdir() if path.name != "in-use" and path.suffix != ".hash")
 
 
 def test_a_local_file_is_its_own_copy(folder, tmp_path):
@@ -89,13 +92,121 @@ def test_a_failed_download_leaves_nothing(folder, s3_bucket, monkeypatch):
     assert copies(folder) == []
 
 
-def test_an_unusable_cache_folder_names_its_setting(s3_bucket, tmp_path, monkeypatch):
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    """The system's temporary folder; private copies in it are removed after the test."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setattr(folders, "_private", {})
+    cache._warn_once.cache_clear()
+    return tmp_path / "tmp"
+
+
+def test_an_unusable_cache_folder_is_done_without_with_one_warning(s3_bucket, tmp_path, temporary, monkeypatch, caplog):
     (tmp_path / "file").write_bytes(b"")
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "file" / "below"))
     store = open_store(s3_bucket)
-    store.write_bytes("a.sqlite", b"one")
-    with pytest.raises((StorageError, NotFound), match="FEEDMILL_CACHE_DIR"):
+    fetched = []
+    plain = RemoteStore.download
+    monkeypatch.setattr(RemoteStore, "download", lambda self, path, f: fetched.append(path) or plain(self, path, f))
+    for name in ["a.sqlite", "b.sqlite", "a.sqlite"]:
+        store.write_bytes(name, name.encode())
+        copy = cached_copy(store, name)
+        assert copy.read_bytes() == name.encode() and temporary in copy.parents
+    assert fetched == ["a.sqlite", "b.sqlite"]
+    assert len(caplog.records) == 1 and "Set FEEDMILL_CACHE_DIR" in caplog.text
+    with pytest.raises(NotFound):
+        cached_copy(store, "none.sqlite")
+    monkeypatch.setattr(cache, "private_folder", lambda name: Path("/proc/none"))
+    with pytest.raises(FeedmillError, match="FEEDMILL_CACHE_DIR or TMPDIR"):
         cached_copy(store, "a.sqlite")
+
+
+@pytest.mark.parametrize("call", ["statvfs", "write", "publish"])
+def test_a_full_disk_is_done_without_with_one_warning(folder, s3_bucket, temporary, monkeypatch, caplog, call):
+    store = open_store(s3_bucket)
+    store.write_bytes("kept.sqlite", b"kept")
+    kept = cached_copy(store, "kept.sqlite")
+    here = str(folder)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    if call == "statvfs":
+        plain = filecache.free_bytes
+        monkeypatch.setattr(filecache, "free_bytes", lambda path: 2 if str(path) == here else plain(path))
+    elif call == "write":
+        plain_open = open
+        monkeypatch.setattr(
+            cache,
+            "open",
+            lambda name, mode: _Full() if str(name).startswith(here) else plain_open(name, mode),
+            raising=False,
+        )
+    else:
+        publish = cache.publish
+        monkeypatch.setattr(cache, "publish", lambda old, new: full() if new.startswith(here) else publish(old, new))
+    for name in ["a.sqlite", "b.sqlite", "a.sqlite"]:
+        store.write_bytes(name, name.encode())
+        copy = cached_copy(store, name)
+        assert copy.read_bytes() == name.encode() and temporary in copy.parents
+    assert cached_copy(store, "kept.sqlite") == kept and copies(folder) == [kept.name]
+    assert len(caplog.records) == 1 and "the disk is full" in caplog.text
+
+
+class _Full(io.BytesIO):
+    def write(self, data) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+def test_a_small_file_system_fills_up_and_copies_go_to_the_temporary_folder(
+    s3_bucket, tmp_path, temporary, monkeypatch, caplog
+):
+    place = tmp_path / "small"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place], capture_output=True).returncode:
+        pytest.skip("this machine does not mount")
+    try:
+        monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(place / "cache"))
+        filecache.file_cache(place / "cache").limit = 1 << 30
+        store = open_store(s3_bucket)
+        data = {f"{n}.sqlite": os.urandom(300_000) for n in range(6)}
+        found = []
+        for name, content in data.items():
+            store.write_bytes(name, content)
+            found.append(cached_copy(store, name))
+            assert found[-1].read_bytes() == content
+        assert [place in copy.parents for copy in found] == [True] * 3 + [False] * 3
+        assert "the disk is full" in caplog.text and len(caplog.records) == 1
+        assert [path.read_bytes() for path in found] == list(data.values())
+        filecache.file_cache(place / "cache").close()
+        cached_copy(store, "3.sqlite")  # nothing is in use any more: room is made
+        assert len(list((place / "cache").glob("*.sqlite"))) == 3
+        filecache.file_cache(place / "cache").close()
+        subprocess.run(["mount", "-o", "remount,ro", place], check=True)
+        assert place in cached_copy(store, "3.sqlite").parents  # present copies are read
+        assert place not in cached_copy(store, "0.sqlite").parents
+    finally:
+        filecache.file_cache(place / "cache").close()
+        subprocess.run(["umount", "-l", place], check=False)
+
+
+def test_private_copies_end_with_their_process_and_those_of_killed_ones_with_the_next(s3_bucket, tmp_path):
+    open_store(s3_bucket).write_bytes("a.sqlite", b"one")
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "file").write_bytes(b"")
+    variables = {"FEEDMILL_CACHE_DIR": str(tmp_path / "file" / "below"), "TMPDIR": str(tmp_path / "tmp")}
+    code = (
+        "import os, sys; from feedmill.storage import open_store; from feedmill.storage.cache import cached_copy\n"
+        "print(cached_copy(open_store(sys.argv[1]), 'a.sqlite').read_bytes())\n"
+        "if sys.argv[2] == 'kill': os.kill(os.getpid(), 9)"
+    )
+    for how, count in [("kill", 1), ("kill", 1), ("end", 0)]:
+        command = [sys.executable, "-c", code, s3_bucket, how]
+        done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
+        assert done.stdout in ("b'one'\n", "") and done.returncode == (-9 if how == "kill" else 0)
+        assert len(list((tmp_path / "tmp").rglob("*-a.sqlite"))) == count
 
 
 @pytest.mark.parametrize("home", ["none", "read-only", "taken"])

@@ -20,7 +20,7 @@ def cache(
         list[str] | None,
         typer.Argument(
             metavar="[TARGET...]",
-            help="For warm: recipes, paths or URLs. For list and clear: beginnings of URLs; default: all data.",
+            help="For warm: recipes, paths or URLs. For list and clear: beginnings of URLs; default: everything.",
         ),
     ] = None,
     dir: Annotated[
@@ -38,7 +38,8 @@ def cache(
 ) -> None:
     """List what the cache of remote data holds, fetch the data of recipes before a run, or delete it.
 
-    A loader keeps remote data on this machine's disk if FEEDMILL_CACHE_SIZE is set, or 'cache' in its recipe.
+    A loader keeps remote data on this machine's disk if FEEDMILL_CACHE_SIZE is set, or 'cache' in its recipe. Copies of
+    remote indices are always kept.
     """
     from feedmill.loading.caching import cache as run
 
@@ -46,20 +47,21 @@ def cache(
     emit(report.as_dict(), json, lambda: _show(report))
 
 
+_KINDS = ("data", "index", "derived")
+
+
 def _show(report: CacheReport) -> None:
     if report.objects and report.action == "list":
         rows = [
-            (one.url, human_size(one.present), f"{one.present / max(one.size, 1):.0%}", _time(one.last_use))
+            (one.url, one.kind, human_size(one.present), f"{one.present / max(one.size, 1):.0%}", _time(one.last_use))
             for one in report.objects
         ]
-        table(("object", "cached", "of it", "last used"), rows)
-    copies = f"{report.index_files:,} files, {human_size(report.index_bytes)}"
+        table(("object", "kind", "cached", "of it", "last used"), rows)
     facts(
         [
             ("folder", report.dir),
             ("objects", len(report.objects)),
-            ("data", human_size(report.present)),
-            ("copies of indices", copies if report.index_files else None),
+            *((kind, human_size(sum(one.present for one in report.of_kind(kind)))) for kind in _KINDS),
             ("fetched", human_size(report.fetched) if report.action == "warm" else None),
             ("freed", human_size(report.freed) if report.action == "clear" else None),
             ("seconds", f"{report.seconds:.1f}" if report.action == "warm" else None),

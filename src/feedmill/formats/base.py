@@ -312,6 +312,10 @@ class Dataset(ABC):
     def warm(self) -> None:  # noqa: B027 - most formats need nothing
         """Load what reading needs, such as compiled code, so that the first batch does not wait for it."""
 
+    def copy_indices(self) -> None:  # noqa: B027 - most formats have none that are opened by path
+        """Copy the remote indices that look-ups open by path to this machine's cache; `find` then need not wait for
+        them. Raises as `find` does."""
+
     def extents(self, indices: Indices) -> Sequence[Extents]:  # noqa: ARG002
         """Return the byte ranges that reading samples will ask remote stores for; a hint for reading ahead.
 

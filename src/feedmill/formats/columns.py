@@ -20,7 +20,7 @@ from feedmill.formats.offsets import Int64s
 from feedmill.formats.rows import ANY, Lazy
 from feedmill.formats.tables import footer as parquet_footer
 from feedmill.storage import Store
-from feedmill.storage.cache import cached_copy
+from feedmill.storage.cache import held_copy
 from feedmill.storage.window import Window
 
 _ARROW_MAGIC = b"ARROW1"
@@ -209,7 +209,8 @@ class ArrowFile(ColumnFile):
     def __init__(self, store: Store, path: str) -> None:
         self._where = store.locate(path)
         pyarrow = load_pyarrow()
-        local = cached_copy(store, path)
+        self._file = held_copy(store, path)
+        local = self._file.path
         if not local.stat().st_size:
             raise DataError("the file is empty (0 bytes)", file=self._where, kind="empty-file", fix="Copy it again.")
         self._data = pyarrow.py_buffer(np.memmap(local, np.uint8, "r"))

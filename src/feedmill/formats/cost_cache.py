@@ -6,7 +6,8 @@ source file, that file's version and size, and the kind of costs:
     costs    int64[samples]
     digest   uint8[16]       xxh3-128 of them
 
-It may be deleted at any time; a corrupt file is computed again. A changed source file has another version, so its costs
+It may be deleted at any time, and counts into the size of the cache folder (`FileCache`); a corrupt file is computed
+again. A changed source file has another version, so its costs
 get another name.
 """
 
@@ -23,6 +24,7 @@ from feedmill.errors import FeedmillError
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.formats.signatures import read_arrays, write_arrays
 from feedmill.storage import LocalStore, Store
+from feedmill.storage.filecache import file_cache
 from feedmill.storage.folders import cache_folder
 
 logger = logging.getLogger("feedmill")
@@ -53,12 +55,15 @@ def kept_costs(
     state = store.stat(path)
     words = f"{store.locate(path)}\n{state.version} {state.size}\n{what}\n{_VERSION}"
     name = hashlib.sha256(words.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-    cache = LocalStore(cache_folder() / "costs")
+    cache, files = LocalStore(cache_folder() / "costs"), file_cache(cache_folder())
+    if cache.exists(name):
+        files.hold_derived(f"costs/{name}")
     costs = _read(cache, name, count)
     if costs is None:
         costs = find()
         if costs is not None:
             _write(cache, name, costs)
+            files.hold_derived(f"costs/{name}", written=True)
     return costs
 
 

@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from feedmill.errors import DataError, FeedmillError, MissingExtra
 from feedmill.storage import Store
-from feedmill.storage.cache import cached_copy
+from feedmill.storage.cache import held_copy
+from feedmill.storage.filecache import HeldFile
 
 OPEN_VIDEOS = 8
 """Number of decoders that a thread keeps open."""
@@ -66,7 +67,7 @@ class Frames:
         if path in known:
             known.move_to_end(path)
             return known[path]
-        video = _Video(str(cached_copy(self.store, path)), self.store.locate(path))
+        video = _Video(held_copy(self.store, path), self.store.locate(path))
         known[path] = video
         while len(known) > OPEN_VIDEOS:
             known.popitem(last=False)[1].close()
@@ -79,9 +80,10 @@ class Frames:
 
 
 class _Video:
-    def __init__(self, local: str, where: str) -> None:
+    def __init__(self, file: HeldFile, where: str) -> None:
         av = _load_av()
-        self._container = av.open(local, options={"format_whitelist": _CONTAINERS})
+        self._file = file
+        self._container = av.open(str(file.path), options={"format_whitelist": _CONTAINERS})
         self._where = where
         if not self._container.streams.video:
             raise DataError("the file contains no video", file=where, kind="bad-video", fix="Copy it again.")
@@ -93,6 +95,7 @@ class _Video:
 
     def close(self) -> None:
         self._container.close()
+        self._file.close()
 
     def at(self, time: float, tolerance: float) -> Pixels:
         last = self._last

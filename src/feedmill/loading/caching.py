@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,14 +19,15 @@ from feedmill.planning.overview import bound_plan
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.storage.ahead import BUDGET, ReadAhead
-from feedmill.storage.datacache import SIZE, DataCache
+from feedmill.storage.datacache import DataCache
+from feedmill.storage.filecache import SIZE, FileCache, file_cache
 from feedmill.storage.folders import cache_folder
+from feedmill.storage.local import storage_error
 from feedmill.storage.paged import Paging
-from feedmill.storage.pages import Cached
+from feedmill.storage.pages import Cached, PageCache
 from feedmill.storage.remote import RemoteStore
 
 ACTIONS = ("list", "warm", "clear")
-_COPY = re.compile(r"[0-9a-f]{32}-.+")
 _LARGE = 1 << 60
 """Size in bytes with which the cache is opened to look at it: nothing is evicted."""
 
@@ -40,8 +39,9 @@ class CacheReport:
     Attributes:
         action: ``list``, ``warm`` or ``clear``.
         dir: folder of the data.
-        objects: the objects, by URL; after `warm` and `clear` those that are in the cache now.
-        index_files, index_bytes: number and size of the local copies of remote indices, which are beside the data.
+        objects: the objects, by URL; after `warm` and `clear` those that are in the cache now. Their kind is ``data``;
+            ``index`` for copies of remote indices; ``derived`` for files that were computed, with their paths. The
+            last two lie in the cache folder, and are reported unless another folder is given.
         fetched: bytes that `warm` requested.
         freed: bytes that `clear` freed.
         seconds: duration.
@@ -50,8 +50,6 @@ class CacheReport:
     action: str
     dir: str
     objects: list[Cached] = field(default_factory=list)
-    index_files: int = 0
-    index_bytes: int = 0
     fetched: int = 0
     freed: int = 0
     seconds: float = 0.0
@@ -60,6 +58,10 @@ class CacheReport:
     def present(self) -> int:
         """Return the bytes of all objects that are in the cache."""
         return sum(one.present for one in self.objects)
+
+    def of_kind(self, kind: str) -> list[Cached]:
+        """Return the objects of one kind."""
+        return [one for one in self.objects if one.kind == kind]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data for JSON."""
@@ -80,13 +82,12 @@ def cache(
     """List, fill or empty the cache of remote data.
 
     Args:
-        action: ``list``; ``warm``: fetch the data of recipes or plans, so that no run has to wait for it; ``clear``:
-            delete what is cached.
+        action: ``list``; ``warm``: fetch the data and the indices of recipes or plans, so that no run has to wait for
+            them; ``clear``: delete what is cached and in no use.
         targets: for ``warm``, recipes (paths, URLs, `Recipe` or `Plan`); for ``list`` and ``clear``, beginnings of
-            URLs; all data if there are none.
+            URLs (or of the paths of derived files); everything if there are none.
         dir: folder of the cache; by default that of the recipe, or ``data`` in ``$FEEDMILL_CACHE_DIR``.
-        size: for ``warm``: bytes of data that the cache may hold; by default as in the recipe, or
-            ``$FEEDMILL_CACHE_SIZE``.
+        size: for ``warm``: bytes that the cache may hold; by default as in the recipe, or ``$FEEDMILL_CACHE_SIZE``.
         samples: for ``warm``: only the first samples of each plan. Required for endless plans.
         trust: for ``warm``: allow recipes to run code.
         progress: draw a progress bar on a terminal.
@@ -112,29 +113,20 @@ def _looked(action: str, prefixes: Sequence[str], dir: str | None) -> CacheRepor
     """List or clear."""
     settings = DataCache.of(_LARGE, dir, "auto")
     report = CacheReport(action, str(settings.dir))
-    copies = _copies() if dir is None and not prefixes else []
-    if action == "clear":
-        for copy in copies:
-            report.freed += copy.stat().st_size
-            copy.unlink()
-        copies = []
-    if settings.dir.is_dir():
-        paging = settings.paging()
-        assert paging is not None
-        if action == "clear":
-            everything: list[str | None] = [None]
-            report.freed += sum([paging.cache.clear(prefix) for prefix in prefixes or everything])
-        report.objects = [one for one in paging.cache.list() if not prefixes or any(map(one.url.startswith, prefixes))]
-    report.index_files, report.index_bytes = len(copies), sum(copy.stat().st_size for copy in copies)
+    with ExitStack() as stack:
+        caches: list[PageCache | FileCache] = [file_cache(cache_folder())] if dir is None else []
+        if settings.dir.is_dir():
+            caches.append(stack.enter_context(closing(PageCache(settings.dir, _LARGE))))
+        everything: list[str | None] = [None]
+        for cache in caches:
+            if action == "clear":
+                try:
+                    report.freed += sum([cache.clear(prefix) for prefix in prefixes or everything])
+                except OSError as error:
+                    raise storage_error(error, str(cache.folder)) from None
+            report.objects += [one for one in cache.list() if not prefixes or any(map(one.url.startswith, prefixes))]
+    report.objects.sort()
     return report
-
-
-def _copies() -> list[Path]:
-    """Return the local copies of remote indices; see `feedmill.storage.cache`."""
-    folder = cache_folder()
-    if not folder.is_dir():
-        return []
-    return sorted(path for path in folder.iterdir() if _COPY.fullmatch(path.name) and path.is_file())
 
 
 def _warm(
@@ -165,13 +157,23 @@ def _warm(
             raise ConfigError(
                 "the plan has no remote data", file=path, kind="not-remote", fix="Local data needs no cache."
             )
+        report.fetched += _copy_indices(plan)
         count = plan.length if samples is None else samples if plan.length is None else min(samples, plan.length)
         if count is None:
             raise ConfigError("the plan never ends", file=path, kind="endless", fix="Give the number of --samples.")
         _fill(plan, count, paging, report, progress)
         report.dir = str(settings.dir)
-        report.objects = paging.cache.list()
+        report.objects = sorted([*file_cache(cache_folder()).list(), *paging.cache.list()])
     return report
+
+
+def _copy_indices(plan: Plan) -> int:
+    """Copy the indices of a plan's remote sources to this machine; return the bytes that were fetched."""
+    cache = file_cache(cache_folder())
+    before = {(one.url, one.version) for one in cache.list()}
+    for source in plan.sources:
+        source.copy_indices()
+    return sum(one.present for one in cache.list() if (one.url, one.version) not in before)
 
 
 def _fill(plan: Plan, count: int, paging: Paging, report: CacheReport, progress: bool) -> None:
@@ -190,7 +192,7 @@ def _fill(plan: Plan, count: int, paging: Paging, report: CacheReport, progress:
             reader.finish()
             reader.done(step)
             bar.advance(len(positions))
-            if paging.refused or paging.fetched > paging.cache.size:
+            if paging.refused or paging.fetched > paging.cache.room():
                 raise _full(paging, first + len(positions), count)
     if not found:
         raise ConfigError(
@@ -209,7 +211,7 @@ def _full(paging: Paging, samples: int, count: int) -> ConfigError:
             "the cache cannot be written to", file=folder, kind="cache-disabled", fix="The log has the reason."
         )
     return ConfigError(
-        f"the first {samples:,} samples of {count:,} are larger than the cache of {paging.cache.size:,} bytes",
+        f"the first {samples:,} samples of {count:,} are larger than the cache of {paging.cache.room():,} bytes",
         file=folder,
         kind="cache-full",
         fix="Give it a larger --size, or fewer --samples.",

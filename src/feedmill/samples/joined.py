@@ -71,6 +71,10 @@ class JoinedDataset(Dataset):
     def is_remote(self) -> bool:
         return any(part.is_remote for part in self.parts)
 
+    def copy_indices(self) -> None:
+        for part in self.parts:
+            part.copy_indices()
+
     def extents(self, indices: Indices) -> Sequence[Extents]:
         rows = self.rows[np.asarray(indices, np.int64)]
         found: list[Extents] = []

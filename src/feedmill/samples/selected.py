@@ -48,6 +48,9 @@ class SelectedDataset(Dataset):
     def is_remote(self) -> bool:
         return self.dataset.is_remote
 
+    def copy_indices(self) -> None:
+        self.dataset.copy_indices()
+
     def extents(self, indices: Indices) -> Sequence[Extents]:
         return self.dataset.extents(self._numbers(indices))
 

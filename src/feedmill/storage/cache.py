@@ -1,21 +1,32 @@
-"""Lasting local copies of remote files that are opened by path, such as SQLite indices."""
+"""Lasting local copies of remote files that are opened by path, such as SQLite indices.
+
+They lie in the cache folder, which is bounded (`FileCache`). Where that is full or cannot be written to, they lie in a
+private folder that ends with the process.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import functools
 import hashlib
 import logging
 import os
-from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO, cast
 
+import msgspec
+
+from feedmill.errors import FeedmillError
 from feedmill.storage.base import Entry, Store
-from feedmill.storage.folders import cache_folder
+from feedmill.storage.cachedfiles import NOTE, Note, read_note
+from feedmill.storage.datacache import trim_pages
+from feedmill.storage.filecache import FileCache, HeldFile, file_cache
+from feedmill.storage.folders import cache_folder, private_folder
 from feedmill.storage.hashed import hash_file
-from feedmill.storage.local import LocalStore, publish, storage_error
-from feedmill.storage.locks import FileLock
-from feedmill.storage.staging import make_folder, staged
+from feedmill.storage.local import publish, replace, storage_error
+from feedmill.storage.staging import staged
 
 if TYPE_CHECKING:
     from feedmill.storage.remote import RemoteStore
@@ -24,81 +35,165 @@ logger = logging.getLogger("feedmill")
 
 _HASHED = 16 << 20
 """Bytes up to which a copy is hashed whenever it is asked for: some milliseconds."""
+_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def cached_copy(store: Store, path: str) -> Path:
     """Return a file as a path on this machine: itself if the store is local, else a copy that later calls reuse.
 
+    The copy is not evicted before this process ends: it may be opened again and again. Otherwise as `held_copy`.
+    """
+    return held_copy(store, path, kind="index").keep()
+
+
+def held_copy(store: Store, path: str, *, kind: str = "data") -> HeldFile:
+    """Return a file on this machine: itself if the store is local, else a copy that is not evicted until it is closed.
+
     A copy is named after the URL and the version, so a changed file is fetched again. Its hash lies beside it (see
     `_whole`), so a corrupt copy is fetched again, too. If several processes need it at once, one downloads and the
-    others wait. Leftovers of killed downloads are removed. Raises `NotFound` and `StorageError`.
+    others wait. Leftovers of killed downloads are removed. If the cache folder is full or cannot be written to, one
+    warning is logged, and the copy lies in a private folder that is removed when this process ends.
+
+    Args:
+        kind: ``index``, or ``data`` for data that is used as a whole.
+
+    Raises:
+        NotFound: there is no such file.
+        StorageError: a request failed, or this machine has no folder to write to.
     """
     if store.is_local:
         with store.local_copy(path) as here:
-            return here
+            return HeldFile(here)
     from feedmill.storage.remote import RemoteStore
 
     assert isinstance(store, RemoteStore)
-    folder = cache_folder()
-    entry = store.stat(path)
-    copy = _name(folder, store, entry)
+    entry, folder = store.stat(path), cache_folder()
     try:
-        make_folder(os.path.abspath(folder))
-        with one_at_a_time(copy):
-            return copy if _whole(copy, entry) else _download(store, path, folder)
+        return _fetched(file_cache(folder), store, entry, kind)
+    except OSError as error:
+        copy = folder / _name(store, entry)
+        if error.errno in _READ_ONLY and _whole(copy, entry):
+            return HeldFile(copy)
+        reason = storage_error(error).what
+    try:
+        private = file_cache(private_folder("copies"))
+        _warn_once(str(folder), reason, str(private.folder))
+        return _fetched(private, store, entry, kind)
     except OSError as error:
         translated = storage_error(error, str(folder))
-        translated.fix = "Set FEEDMILL_CACHE_DIR to a folder with room that may be written to."
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            translated.fix = "Set FEEDMILL_CACHE_DIR or TMPDIR to a folder with room that may be written to."
         raise translated from None
 
 
-def _name(folder: Path, store: Store, entry: Entry) -> Path:
+@functools.cache
+def _warn_once(folder: str, reason: str, private: str) -> None:
+    logger.warning(
+        "%s: copies of remote files cannot be stored here (%s). This process keeps them in %s and deletes them when it"
+        " ends. Set FEEDMILL_CACHE_DIR to a folder with room that may be written to.",
+        folder,
+        reason,
+        private,
+    )
+
+
+def _name(store: Store, entry: Entry) -> str:
     word = hashlib.sha256(f"{store.locate(entry.path)}\n{entry.version}".encode()).hexdigest()[:32]
-    return folder / f"{word}-{entry.path.rpartition('/')[2]}"
+    return f"{word}-{entry.path.rpartition('/')[2]}"
+
+
+def _fetched(cache: FileCache, store: RemoteStore, entry: Entry, kind: str) -> HeldFile:
+    """Return the copy in a cache, downloaded if needed. Raises `OSError` if the cache cannot be written to."""
+    with ExitStack() as undo:
+        held = undo.enter_context(cache.hold(_name(store, entry)))  # first: nobody evicts it from here on
+        with cache.alone(held.path.name):
+            if not _whole(held.path, entry):
+                held = undo.enter_context(_download(cache, store, entry, kind))
+        with contextlib.suppress(OSError):
+            os.utime(_note_of(held.path))  # its last use
+        undo.pop_all()
+        return held
 
 
 def _whole(copy: Path, entry: Entry) -> bool:
     """Return whether a copy is unchanged since its download: its hash, or the modification time of a large one, is that
-    in ``<copy>.hash``."""
-    noted = _note_of(copy)
+    in its note."""
+    note = read_note(copy)
     try:
         status = copy.stat()
-        size, changed, digest = noted.read_text().split()
-    except (FileNotFoundError, ValueError):
+    except OSError:
         return False
-    if not status.st_size == entry.size == int(size):
+    if note is None or not status.st_size == entry.size == note.size:
         return False
-    if status.st_size > _HASHED and str(status.st_mtime_ns) == changed:
+    if status.st_size > _HASHED and status.st_mtime_ns == note.changed:
         return True
-    if hash_file(str(copy)) != digest:
+    if hash_file(str(copy)) != note.digest:
         logger.warning("%s: this copy of a remote file is damaged, it is fetched again", copy)
         return False
-    if str(status.st_mtime_ns) != changed:
-        _note(copy, digest)
+    if status.st_mtime_ns != note.changed:
+        with contextlib.suppress(OSError):
+            _write_note(copy, note)
     return True
 
 
 def _note_of(copy: Path) -> Path:
-    return copy.with_name(f"{copy.name}.hash")
+    return copy.with_name(copy.name + NOTE)
 
 
-def _note(copy: Path, digest: str) -> None:
-    status = copy.stat()
-    LocalStore(copy.parent).write_note(_note_of(copy).name, f"{status.st_size} {status.st_mtime_ns} {digest}".encode())
+def _write_note(copy: Path, note: Note) -> None:
+    """Record what a copy is, with its present modification time."""
+    note.changed = copy.stat().st_mtime_ns
+    with staged(str(_note_of(copy))) as temporary:
+        Path(temporary).write_bytes(msgspec.json.encode(note))
+        replace(temporary, str(_note_of(copy)))
 
 
-def _download(store: RemoteStore, path: str, folder: Path) -> Path:
-    with staged(str(folder / "download")) as temporary:
-        with open(temporary, "wb") as f:
-            entry = store.download(path, f)  # the file may have changed since `entry` was read
-        copy, digest = _name(folder, store, entry), hash_file(temporary)
-        publish(temporary, str(copy))
-        _note(copy, digest)
-        return copy
+def _download(cache: FileCache, store: RemoteStore, entry: Entry, kind: str) -> HeldFile:
+    with ExitStack() as stack:
+        stack.callback(cache.trim)  # counts again, whatever happened
+        with cache.room(entry.size):
+            temporary = stack.enter_context(staged(str(cache.folder / "download")))
+            os.truncate(temporary, entry.size)
+        trim_pages(cache)
+        file = stack.enter_context(_Sink(open(temporary, "r+b")))  # noqa: SIM115 - the sink closes it
+        try:
+            entry = store.download(entry.path, cast(BinaryIO, file))  # the file may have changed since `entry` was read
+        except FeedmillError:
+            if file.error is not None:
+                raise file.error from None
+            raise
+        file.truncate(entry.size)
+        file.close()
+        held = cache.hold(_name(store, entry))
+        note = Note(store.locate(entry.path), entry.version, entry.size, 0, hash_file(temporary), kind)
+        publish(temporary, str(held.path))
+        _write_note(held.path, note)
+        return held
 
 
-@contextlib.contextmanager
-def one_at_a_time(copy: Path) -> Iterator[None]:
-    """Hold this file's lock, which the system releases when a process dies; no lock if the file system has none."""
-    with FileLock(f"{copy}.lock", wait=True):
-        yield
+class _Sink:
+    """A file that remembers why it could not be written."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.error: OSError | None = None
+
+    def write(self, data: bytes) -> int:
+        try:
+            return self._file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def truncate(self, size: int) -> None:
+        self._file.truncate(size)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> _Sink:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):
+            self._file.close()

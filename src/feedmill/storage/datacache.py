@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import get_args
 
 from feedmill.errors import ConfigError
+from feedmill.storage.filecache import SIZE, FileCache, file_cache
 from feedmill.storage.folders import cache_folder
 from feedmill.storage.limits import parse_size
 from feedmill.storage.paged import Paging, Unit
 from feedmill.storage.pages import PAGE, PageCache
 
-FOLDER, SIZE, UNIT = "FEEDMILL_CACHE_DIR", "FEEDMILL_CACHE_SIZE", "FEEDMILL_CACHE_UNIT"
+FOLDER, UNIT = "FEEDMILL_CACHE_DIR", "FEEDMILL_CACHE_UNIT"
+DATA = "data"
+"""Folder of the pages in the cache folder."""
 _LEAST = 256 * PAGE
 
 
@@ -58,18 +61,44 @@ class DataCache:
         """
         size = os.environ.get(SIZE) or 0 if size is None else size
         unit = unit or os.environ.get(UNIT) or "auto"
-        folder = cache_folder() / "data" if dir is None else Path(dir).expanduser()
+        folder = cache_folder() / DATA if dir is None else Path(dir).expanduser()
         return cls(parse_size(size, SIZE) or 0, folder, unit)  # type: ignore[arg-type]
 
     def paging(self) -> Paging | None:
-        """Return what reading ahead needs of the cache; None if there is none. All calls share one cache."""
+        """Return what reading ahead needs of the cache; None if there is none. All calls share one cache.
+
+        In the cache folder, the size is also that of its `FileCache`, which gets half of it for files in no use.
+        """
         if not self.size:
             return None
         with _lock:
             key = str(self.dir.absolute()), self.size
             if key not in _caches:
-                _caches[key] = PageCache(self.dir, self.size)
+                files = _files_beside(self.dir)
+                if files is None:
+                    _caches[key] = PageCache(self.dir, self.size)
+                else:
+                    files.limit = self.size // 2
+                    files.trim()
+                    _caches[key] = PageCache(self.dir, self.size, lambda: files.total)
             return Paging(_caches[key], self.unit)
+
+
+def trim_pages(files: FileCache) -> None:
+    """Evict the pages for which the files in a cache folder have left no room. Raises `ConfigError`."""
+    settings = DataCache.of()
+    if settings.size and settings.dir.is_dir():
+        settings.paging()
+    with _lock:
+        beside = [cache for (folder, _), cache in _caches.items() if _files_beside(Path(folder)) is files]
+    for cache in beside:
+        cache.reserve(0)
+
+
+def _files_beside(folder: Path) -> FileCache | None:
+    """Return the `FileCache` of the cache folder if the pages lie there, too."""
+    here = cache_folder()
+    return file_cache(here) if folder.absolute() == here.absolute() / DATA else None
 
 
 _lock = threading.Lock()

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import errno
 import functools
 import logging
 import os
+import shutil
 import stat
 import tempfile
+import threading
 from pathlib import Path
 
 logger = logging.getLogger("feedmill")
+
+_FOLDER = ".d"
 
 
 def cache_folder() -> Path:
@@ -51,3 +58,46 @@ def _warn_once(folder: str, instead: str) -> None:
         folder,
         instead,
     )
+
+
+def private_folder(name: str) -> Path:
+    """Return a folder below `temporary_folder` that only this process uses and that is removed when it ends.
+
+    Those of killed processes are removed by the next one: each has a staged file beside it that its process has locked.
+    Raises `OSError`.
+    """
+    with _guard:
+        path = _private.get((os.getpid(), name))
+        if path is None or not path.is_dir():
+            path = _private[os.getpid(), name] = _make_private(name)
+        return path
+
+
+_guard = threading.Lock()
+_private: dict[tuple[int, str], Path] = {}
+_locks: list[object] = []
+
+
+def _make_private(name: str) -> Path:
+    from feedmill.storage.staging import new_staged, remove_dead
+
+    base = temporary_folder()
+    if base is None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), tempfile.gettempdir())
+    for folder in base.glob(f".{name}.*{_FOLDER}"):
+        marker = str(folder).removesuffix(_FOLDER)
+        if remove_dead(marker) or not os.path.lexists(marker):
+            shutil.rmtree(folder, ignore_errors=True)
+    marker, lock = new_staged(str(base / name))
+    folder = Path(marker + _FOLDER)
+    folder.mkdir(mode=0o700)
+    _locks.append(lock)
+    atexit.register(_remove, os.getpid(), folder, marker)
+    return folder
+
+
+def _remove(process: int, folder: Path, marker: str) -> None:
+    if os.getpid() == process:  # not in a forked child
+        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            os.unlink(marker)

@@ -200,7 +200,7 @@ class Paging:
         if count < _FEW:
             return False
         with self._lock:
-            if sum(self._sizes.values()) > self.cache.size * 0.9:
+            if sum(self._sizes.values()) > self.cache.room() * 0.9:
                 return False
         first, last = begins // PAGE, -(-ends // PAGE)
         touched = int(np.minimum(last - first, last - np.concatenate(([-1], np.maximum.accumulate(last)[:-1]))).sum())

@@ -16,7 +16,7 @@ import re
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -64,6 +64,7 @@ class Cached(NamedTuple):
         present: bytes in the cache.
         size: bytes of the object.
         last_use: when a page was last read or written, in seconds since 1970; 0 if none is present.
+        kind: ``data``; ``index`` and ``derived`` in a `FileCache`.
     """
 
     url: str
@@ -71,6 +72,7 @@ class Cached(NamedTuple):
     present: int
     size: int
     last_use: float
+    kind: str = "data"
 
 
 class _Object(NamedTuple):
@@ -96,14 +98,15 @@ class PageCache:
         corrupt: number of pages whose bytes did not have their hash.
     """
 
-    def __init__(self, folder: Path | None, size: int) -> None:
+    def __init__(self, folder: Path | None, size: int, beside: Callable[[], int] = lambda: 0) -> None:
         """Open or create the cache.
 
         Args:
             folder: its own folder, created with mode 0700; None for memory.
             size: bytes that the pages of all objects may take together.
+            beside: returns bytes of other files that count into the size; called often, and under a lock.
         """
-        self.size, self.folder = size, folder
+        self.size, self.folder, self._beside = size, folder, beside
         self.usage: Usage | None = None
         self.disabled, self.holes, self.corrupt = False, True, 0
         self._lock, self._evicting = threading.RLock(), threading.Lock()
@@ -175,8 +178,13 @@ class PageCache:
             place = "memory" if self.folder is None else self.folder
             logger.warning("page cache in %s is disabled, data is read without it: %s", place, error.strerror or error)
 
+    def room(self) -> int:
+        """Return the bytes that pages may take now."""
+        return max(0, self.size - self._beside())
+
     def reserve(self, size: int) -> bool:
-        """Reserve bytes by `Usage.reserve`; if pages must go for them, down to 95 % of the cache's size.
+        """Reserve bytes by `Usage.reserve`; if pages must go for them, down to 95 % of their room. With 0 bytes, only
+        evict what has no room any more.
 
         Pages of no running plan go first, least recently used before others; then those with the farthest next use.
         Pinned pages stay.
@@ -189,20 +197,21 @@ class PageCache:
             return False
         try:
             self._uncounted += size
-            if self._uncounted < max(_RECOUNT, self.size // 20) and usage.reserve(size, self.size):
+            if self._uncounted < max(_RECOUNT, self.size // 20) and usage.reserve(size, self.room):
                 return True
             idle = 0
             with self._evicting:
                 for _ in range(_TRIES):  # other processes may fill the room that one of them makes
                     self._uncounted = 0
                     objects = self._recount()
-                    if usage.reserve(size, self.size):
+                    if usage.reserve(size, self.room):
                         return True
-                    target = max(0, min(int(_KEEP * self.size), self.size - size))
+                    room = self.room()
+                    target = max(0, min(int(_KEEP * room), room - size))
                     if not self._evict(objects, usage, target) and (idle := idle + 1) == _IDLE_TRIES:
                         break
                     time.sleep(0.001 * idle)  # another process has them in hand, or they are pinned
-            return usage.reserve(size, self.size)
+            return usage.reserve(size, self.room)
         except OSError as error:
             self.disable(error)
             return False

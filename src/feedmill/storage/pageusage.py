@@ -14,7 +14,7 @@ import mmap
 import os
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -65,13 +65,17 @@ class Usage:
         slots = np.flatnonzero(self._reserved.copy()).tolist()  # others change it
         return self.bytes + sum(int(self._reserved[slot]) for slot in slots if self._is_alive(slot))
 
-    def reserve(self, size: int, limit: int) -> bool:
-        """Reserve bytes if no more than `limit` are then taken; return whether they are reserved."""
+    def reserve(self, size: int, limit: Callable[[], int]) -> bool:
+        """Reserve bytes if no more than `limit` are then taken; return whether they are reserved.
+
+        The limit is asked for under the lock: after it was lowered, a call with 0 bytes finds all that was reserved
+        under the old one.
+        """
         slot = self._own_slot()
         if slot is None:
             return False
         with locked(self._fd, _COUNT_LOCK):
-            fits = self.taken + size <= limit
+            fits = self.taken + size <= limit()
             if fits:
                 self._reserved[slot] += size
         return fits

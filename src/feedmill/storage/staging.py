@@ -153,13 +153,16 @@ def sweep(folder: str) -> None:
         with os.scandir(folder or ".") as entries:
             left = [e.path for e in entries if e.name.startswith(".") and e.name.endswith(TEMPORARY_SUFFIX)]
         for path in left:
-            _remove_dead(path)
+            remove_dead(path)
 
 
-def _remove_dead(path: str) -> None:
+def remove_dead(path: str) -> bool:
+    """Remove a staged file if its process is dead; return whether it was removed."""
     with contextlib.suppress(OSError), dead(path) as file:
         if file is not None:
             os.unlink(path)
+            return True
+    return False
 
 
 @contextlib.contextmanager

@@ -42,7 +42,7 @@ from feedmill.formats.tar.guard import ShardGuard
 from feedmill.formats.tar.scan import scan_shard
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
-from feedmill.storage.cache import cached_copy
+from feedmill.storage.cache import cached_copy, held_copy
 
 INFO, INFO_YAML = f"{META}/.info.json", f"{META}/.info.yaml"
 MAX_MAPPED = 16_384
@@ -278,6 +278,11 @@ class PreparedShards(ShardTable):
             return Members(cached_copy(self.store, energon_members.PATH), sidecar.read_uuid(self.store))
         except (OSError, ValueError):
             return None  # the database has the same information
+
+    def copy_indices(self) -> None:
+        for path in (INDEX, energon_members.PATH):
+            if self.store.exists(path):
+                held_copy(self.store, path, kind="index").close()
 
     def _find_in_database(self, name: str) -> tuple[int, int, int] | None:
         try:

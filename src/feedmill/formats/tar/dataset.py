@@ -68,6 +68,9 @@ class ShardTable(ABC):
     def load(self, shards: Iterable[int]) -> None:  # noqa: B027 - most tables have them
         """Load the offsets of shards at once, where each is a request to a remote store."""
 
+    def copy_indices(self) -> None:  # noqa: B027 - most tables have none that are opened by path
+        """See `Dataset.copy_indices`."""
+
     @abstractmethod
     def find(self, key: str) -> tuple[int, int]:
         """Return the shard number of a key, and the sample number in that shard. Raises `NotFound`."""
@@ -291,6 +294,9 @@ class TarDataset(Dataset):
 
     def warm(self) -> None:
         load_kernels()
+
+    def copy_indices(self) -> None:
+        self.table.copy_indices()
 
     def extents(self, indices: Indices) -> Sequence[Extents]:
         if self.store.is_local:

@@ -8,6 +8,7 @@ remote). Without a record, as with an index by Energon, the keys of a few sample
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -116,6 +117,7 @@ class _Seen:
         if self._known is None:
             try:
                 self._known = set(self._file().read_bytes().split(b"\n"))
+                os.utime(self._file())  # its last use: files of the cache folder are evicted
             except OSError:
                 self._known = set()
         return self._line(shard, version, word) in self._known

@@ -39,6 +39,7 @@ from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ordered_map
 from feedmill.kernels.files.tar import COMPILED_FROM
 from feedmill.storage import Entry, LocalStore, Store
+from feedmill.storage.filecache import file_cache
 from feedmill.storage.folders import cache_folder
 
 logger = logging.getLogger("feedmill")
@@ -168,6 +169,7 @@ class _Home:
         for store, path in self._places():
             try:
                 if store.exists(path):
+                    self._hold(path)
                     return _parsed(read_arrays(store, path))
             except (FeedmillError, ValueError, TypeError, KeyError) as error:
                 logger.warning("the index of shards is rebuilt: %s", error)  # it is only a cache
@@ -178,10 +180,16 @@ class _Home:
         for store, path in self._places():
             try:
                 write_arrays(store, path, arrays)
+                self._hold(path, written=True)
                 return
             except (FeedmillError, OSError) as error:
                 reason = error
         logger.warning("the index of shards cannot be written, so they are scanned at each opening: %s", reason)
+
+    def _hold(self, path: str, *, written: bool = False) -> None:
+        """Keep the file from being evicted if it lies in the cache folder."""
+        if path == self._cache[1]:
+            file_cache(cache_folder()).hold_derived(f"shards/{path}", written=written)
 
     def _places(self) -> list[tuple[Store, str]]:
         beside: list[tuple[Store, str]] = [(self._store, PATH)] if self._store.is_local else []

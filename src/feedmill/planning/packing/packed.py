@@ -22,6 +22,7 @@ from feedmill.planning.nodes import Located
 from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.packing import best_fit, windows
 from feedmill.planning.packing.documents import Documents, IntArray
+from feedmill.planning.packing.segments import FOLDER
 from feedmill.planning.packing.spans import LocatedSpans, Placements, Spans, offsets, ranges
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
@@ -143,7 +144,7 @@ class PackedPlan(Plan):
         self.packing = packing
         self._cache, self._where, self._skip = cache, where, skip
         self.stream = Documents(documents)
-        folder = (cache_folder() if cache is None else cache) / "packing" / self._key()
+        folder = (cache_folder() if cache is None else cache) / FOLDER / self._key()
         self.map = self._map(folder)
         self.width = self.map.width
 

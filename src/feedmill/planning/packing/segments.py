@@ -36,11 +36,14 @@ import numpy.typing as npt
 import xxhash
 
 from feedmill.errors import ConfigError, StorageError
-from feedmill.storage.cache import one_at_a_time
+from feedmill.storage.filecache import file_cache
 from feedmill.storage.local import publish, storage_error
+from feedmill.storage.locks import FileLock
 from feedmill.storage.staging import make_folder, staged
 
 MAGIC = b"FMPACK01"
+FOLDER = "packing"
+"""Folder of all plans in the cache folder; their size counts into that of the cache (`FileCache`)."""
 
 _FIELDS = struct.Struct("<Q8q")
 _HEADER = struct.Struct("<8sQ")
@@ -166,6 +169,8 @@ class Segments:
     def _advance(self) -> None:
         """Add the next segment, from its file or by planning it."""
         number, first = len(self._heads), self._starts[-1]
+        if not number and self.folder.is_dir():
+            self._hold()
         head = read_head(self._path(number))
         if head is None or head.number != number or head.first != first:
             segment = self._build(number, first)
@@ -174,6 +179,11 @@ class Segments:
         self._heads.append(head)
         self._starts.append(first + head.units)
         self._table = np.array(self._starts, np.int64)
+
+    def _hold(self, *, written: bool = False) -> None:
+        """Keep the plan from being evicted if it lies in a cache folder."""
+        if self.folder.parent.name == FOLDER:
+            file_cache(self.folder.parent.parent).hold_derived(f"{FOLDER}/{self.folder.name}", written=written)
 
     def _keep(self, segment: Segment) -> None:
         self._open[segment.number] = segment
@@ -192,11 +202,12 @@ class Segments:
         path = self._path(number)
         try:
             make_folder(os.path.abspath(self.folder))
-            with one_at_a_time(self.folder / "plan"):
+            with FileLock(self.folder / "plan.lock", wait=True):
                 segment = load(path)  # another process may have been faster
                 if segment is None or (segment.number, segment.first) != (number, first):
                     save(path, self._make(number, first))
                     segment = load(path)
+            self._hold(written=True)
         except OSError as error:
             raise StorageError(
                 f"the packing plan cannot be written: {storage_error(error, str(path)).what}",

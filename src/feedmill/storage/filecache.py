@@ -1,0 +1,342 @@
+"""A folder of whole files that can be fetched or computed again, bounded in size, shared by the processes of a machine.
+
+    folder/<32 hex>-<name>  a copy of one version of a remote file (``cache.py``), with its `Note` in ``<copy>.hash``
+    folder/shards/<hash>    indices of plain tars, and which shards were compared with their index
+    folder/costs/<hash>     costs of samples
+    folder/packing/<hash>/  a packing plan: evicted as a whole
+    folder/in-use           locks of all processes, and the bytes that all files take (int64)
+
+A file that a process uses has a read lock on its own byte of ``in-use``, which the kernel releases when the process
+dies; a file is only evicted under a write lock on that byte. What makes room holds one more lock, so that processes
+that fetch at once stay within the limit together. The room for a download is its staged file, which has its full length
+from the beginning; those of dead processes are removed.
+
+Nothing is deleted but files of these names, and no links are followed below the folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import logging
+import os
+import shutil
+import threading
+import weakref
+from collections import Counter, deque
+from collections.abc import Iterator
+from pathlib import Path
+
+from feedmill.errors import StorageError
+from feedmill.storage.cachedfiles import NOTE, Item, by_use, count, existing_parent, free_bytes, scan
+from feedmill.storage.limits import parse_size
+from feedmill.storage.pagelocks import RangeLock
+from feedmill.storage.pages import Cached
+from feedmill.storage.staging import make_folder, open_in_place
+
+logger = logging.getLogger("feedmill")
+
+LOCKS = "in-use"
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+_USED, _FETCHED, _ROOM = 0, 1 << 60, 1 << 61
+"""Where the locks of each kind begin in the lock file; the first two have one byte for each of 2^60 hashes of names."""
+_MOST = 20 * 10**9
+"""Bytes that the files may take if no size is set; or a tenth of the disk if that is less."""
+SIZE = "FEEDMILL_CACHE_SIZE"
+
+
+class HeldFile:
+    """A file on this machine that is not evicted until `close`, the end of a ``with`` block, or collection.
+
+    What was opened or mapped before stays readable afterwards.
+
+    Attributes:
+        path: the file.
+    """
+
+    def __init__(self, path: Path, cache: FileCache | None = None, name: str = "") -> None:
+        self.path = path
+        self._cache = cache
+        self._release = None if cache is None else weakref.finalize(self, cache.release, name)
+        if self._release is not None:
+            self._release.atexit = False  # the kernel does it
+
+    def keep(self) -> Path:
+        """Keep the file until this process ends; return its path."""
+        if self._release is not None:
+            self._release.detach()
+        return self.path
+
+    def close(self) -> None:
+        """Allow the file to be evicted: at once if it was beyond the limit. A second call does nothing."""
+        if self._cache is not None and self._release is not None and self._release.alive:
+            self._release()
+            if self._cache.total > self._cache.most():
+                self._cache.trim()
+
+    def __enter__(self) -> HeldFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class FileCache:
+    """The files of one cache folder. Thread-safe; one object for each folder of a process (`file_cache`).
+
+    Attributes:
+        folder: the folder; created when it is first used.
+        limit: bytes that the files may take; None for the default. What running processes use is never evicted, so
+            more is used, with one warning, if they need it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.limit: int | None = None
+        self._guard = threading.Lock()
+        self._fd = -1
+        self._mine: RangeLock | None = None
+        self._uses: Counter[str] = Counter()
+        self._released: deque[str] = deque()
+        self._warned: set[str] = set()
+
+    def hold(self, name: str) -> HeldFile:
+        """Keep a file from being evicted; it may be absent. Raises `OSError`."""
+        with self._guard:
+            mine = self._opened()
+            if not self._uses[name]:
+                self._take(mine, fcntl.F_RDLCK, _USED + _place(name), wait=True)
+            self._uses[name] += 1
+        return HeldFile(self.folder / name, self, name)
+
+    def release(self, name: str) -> None:
+        """Undo one `hold`."""
+        self._released.append(name)
+        if self._guard.acquire(blocking=False):  # else the collector runs inside this class: the next call does it
+            try:
+                self._let_go()
+            finally:
+                self._guard.release()
+
+    def _let_go(self) -> None:
+        """Unlock the files that were released."""
+        while self._released:
+            name = self._released.popleft()
+            self._uses[name] -= 1
+            if self._uses[name] <= 0:
+                del self._uses[name]
+                if self._mine is not None:
+                    self._mine.drop(_USED + _place(name), 1)
+
+    def hold_derived(self, name: str, *, written: bool = False) -> None:
+        """Keep a derived file from being evicted until this process ends, and note its use; no-op if the folder cannot
+        be used.
+
+        Args:
+            name: its path in the folder, such as ``costs/<hash>``.
+            written: it was written just now: others are evicted for it.
+        """
+        with contextlib.suppress(OSError):
+            if not self._uses[name]:
+                self.hold(name).keep()
+            os.utime(self.folder / name)
+        if written:
+            self.trim()
+
+    def alone(self, name: str) -> contextlib.AbstractContextManager[object]:
+        """Run a block, which fetches this file, in one thread of all processes at a time. Raises `OSError`."""
+        return self._locked(_FETCHED + _place(name))
+
+    @contextlib.contextmanager
+    def room(self, size: int) -> Iterator[None]:
+        """Evict files until `size` bytes more fit; the block creates the staged file that takes them.
+
+        Raises:
+            OSError: the disk has less room than that (ENOSPC), or the folder cannot be used.
+        """
+        with self._locked(_ROOM) as locks:
+            total = count(self.folder)
+            limit, free = self.most(), free_bytes(self.folder)
+            bound = limit if free is None else min(limit, total + free)
+            for item in by_use(scan(self.folder)[0]) if locks and total + size > bound else ():
+                if total + size <= bound:
+                    break
+                if self._evict(item):
+                    total -= item.taken
+            self._set_total(total + size)
+            free = free_bytes(self.folder)
+            if size and free is not None and size > free:
+                self._set_total(total)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.folder))
+            if total + size > limit:
+                self._warn_of(total + size, limit)
+            yield
+
+    def trim(self) -> None:
+        """Evict files until the rest is within the limit, and count them; no-op if the folder cannot be used."""
+        with contextlib.suppress(OSError), self.room(0):
+            pass
+
+    @property
+    def total(self) -> int:
+        """Bytes of the files and of running downloads, as last counted by any process."""
+        with self._guard, contextlib.suppress(OSError):
+            self._opened()
+            return max(0, int.from_bytes(os.pread(self._fd, 8, 0), "little", signed=True))
+        return 0
+
+    def list(self) -> list[Cached]:
+        """Return the files, in order of their URLs; a derived file has its path instead."""
+        if not self.folder.is_dir():
+            return []
+        items = [item for item in scan(self.folder)[0] if item.kind != "none"]
+        return sorted(self._shown(item) for item in items)
+
+    def clear(self, prefix: str | None = None) -> int:
+        """Delete the files whose URL (or path) begins with a prefix, or all, except those that a process uses.
+
+        Returns:
+            The bytes freed.
+
+        Raises:
+            OSError: the folder cannot be used.
+        """
+        freed = 0
+        if not self.folder.is_dir():
+            return 0
+        with self._locked(_ROOM):
+            for item in scan(self.folder)[0]:
+                if (prefix is None or self._shown(item).url.startswith(prefix)) and self._evict(item):
+                    freed += item.size
+            self._set_total(count(self.folder))
+        return freed
+
+    def most(self) -> int:
+        """Return the bytes that the files may take."""
+        if self.limit is not None:
+            return self.limit
+        size = parse_size(os.environ.get(SIZE) or 0, SIZE)
+        if size:
+            return size // 2
+        with contextlib.suppress(OSError):
+            status = os.statvfs(existing_parent(self.folder))
+            if status.f_blocks:
+                return min(_MOST, status.f_blocks * status.f_frsize // 10)
+        return _MOST
+
+    def close(self) -> None:
+        """Release all files. Those that are used afterwards are held again."""
+        with self._guard:
+            if self._mine is not None:
+                self._mine.release()
+            if self._fd >= 0:
+                os.close(self._fd)
+            self._fd, self._mine = -1, None
+            self._uses.clear()
+
+    def _opened(self) -> RangeLock:
+        """Return the locks of this process; they are taken again if another process replaced the lock file. Raises
+        `OSError`."""
+        self._let_go()
+        path = str(self.folder / LOCKS)
+        with contextlib.suppress(FileNotFoundError):
+            if self._mine is not None and os.path.samestat(os.stat(path), os.fstat(self._fd)):
+                return self._mine
+        make_folder(os.path.abspath(self.folder))
+        try:
+            old, self._fd = self._fd, open_in_place(path, os.O_RDWR)
+        except StorageError as error:
+            raise OSError(errno.ELOOP, error.what, path) from None
+        if old >= 0:
+            os.close(old)
+        self._mine = RangeLock(self._fd)
+        for name in self._uses:
+            self._take(self._mine, fcntl.F_RDLCK, _USED + _place(name), wait=True)
+        return self._mine
+
+    def _take(self, lock: RangeLock, kind: int, begin: int, *, wait: bool) -> bool | None:
+        """Lock a byte; return whether it was locked, None if the file system has no such locks."""
+        try:
+            return lock.take(kind, begin, 1, wait=wait)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+        self._warn("locks", "the file system has no locks, so nothing is evicted: run 'feedmill cache clear' if needed")
+        return None
+
+    @contextlib.contextmanager
+    def _locked(self, place: int) -> Iterator[bool]:
+        """Hold the write lock on a byte in a block; the block gets False if the file system has none."""
+        with self._guard:
+            self._opened()
+            lock = RangeLock(self._fd)
+        with lock:
+            yield self._take(lock, fcntl.F_WRLCK, place, wait=True) is not None
+
+    def _evict(self, item: Item) -> bool:
+        """Delete a file that no process is known to use; return whether it is gone."""
+        with self._guard:
+            lock = RangeLock(self._fd)
+        with lock:
+            if self._take(lock, fcntl.F_WRLCK, _USED + _place(item.name), wait=False) is False:
+                return False
+            path = self.folder / item.name
+            try:
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
+                    path.with_name(path.name + NOTE).unlink(missing_ok=True)
+            except OSError as error:
+                self._warn("evict", f"a file cannot be evicted: {path}: {error.strerror or error}")
+                return False
+            return True
+
+    def _shown(self, item: Item) -> Cached:
+        url = item.url or str(self.folder / item.name)
+        return Cached(url, item.version, item.size, item.size, item.last_use / 1e9, item.kind)
+
+    def _set_total(self, total: int) -> None:
+        with self._guard:
+            os.pwrite(self._fd, total.to_bytes(8, "little", signed=True), 0)
+
+    def _warn_of(self, total: int, limit: int) -> None:
+        self._warn(
+            "limit",
+            f"copies of remote files that running processes use take {total:,} bytes, more than the limit of {limit:,}:"
+            " they are evicted later. Set FEEDMILL_CACHE_SIZE to at least twice as much",
+        )
+
+    def _warn(self, what: str, text: str) -> None:
+        if what not in self._warned:
+            self._warned.add(what)
+            logger.warning("%s: %s", self.folder, text)
+
+
+def file_cache(folder: Path) -> FileCache:
+    """Return the cache of a folder, the same object for all callers in the process."""
+    with _lock:
+        return _caches.setdefault(os.path.abspath(folder), FileCache(folder))
+
+
+_lock = threading.Lock()
+_caches: dict[str, FileCache] = {}
+
+
+def _forget() -> None:
+    """Open the folders again in a forked child: the locks are the parent's."""
+    global _lock
+    _lock = threading.Lock()
+    for cache in _caches.values():
+        cache._guard, cache._mine = threading.Lock(), None  # another thread may have had it
+        cache._uses.clear()
+    _caches.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def _place(name: str) -> int:
+    return int.from_bytes(hashlib.sha256(os.fsencode(name)).digest()[:8], "big") >> 4

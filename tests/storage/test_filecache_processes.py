@@ -1,0 +1,144 @@
+"""Several processes on one cache folder, some of them killed: what they read is right, and the limit holds."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.storage.test_filecache import KB, NOTES, folder, on_disk, put, server, store_of
+
+from feedmill.storage import datacache
+from feedmill.storage.cache import held_copy
+from feedmill.storage.datacache import DataCache
+from feedmill.storage.filecache import file_cache
+from feedmill.storage.pages import PAGE
+
+__all__ = ["folder", "server"]
+
+WORKER = """
+import random, sys, hashlib
+from pathlib import Path
+from feedmill.storage.cache import held_copy
+from feedmill.storage.filecache import file_cache
+from feedmill.storage.folders import cache_folder
+from feedmill.storage.remote import RemoteStore
+store = RemoteStore("s3://bkt/data", endpoint=sys.argv[1], region="us-east-1", skip_signature=True)
+file_cache(cache_folder()).limit = int(sys.argv[2])
+order = random.Random(int(sys.argv[3]))
+print("ready", flush=True)
+for _ in range(int(sys.argv[4])):
+    name = f"f{order.randrange(8)}"
+    with held_copy(store, name) as held:
+        data = held.path.read_bytes()
+    print(name, hashlib.md5(data).hexdigest(), flush=True)
+"""
+
+
+def start(server, limit: int, seed: int, count: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", WORKER, server.options["endpoint"], str(limit), str(seed), str(count)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("rounds", [1, pytest.param(10, marks=pytest.mark.slow)])
+def test_processes_killed_while_they_fetch_and_evict_leave_a_usable_cache(server, folder, rounds):
+    contents = {f"f{n}": put(server, f"f{n}", (n + 1) * 60 * KB, n) for n in range(8)}
+    expected = {name: hashlib.md5(data).hexdigest() for name, data in contents.items()}
+    limit, order = 900 * KB, random.Random(rounds)
+    largest = max(map(len, contents.values()))
+    for round_ in range(rounds):
+        workers = [start(server, limit, 4 * round_ + n, 10**6 if n < 2 else 30) for n in range(4)]
+        for worker in workers:
+            assert worker.stdout is not None and worker.stdout.readline() == "ready\n"
+        end = time.monotonic() + order.uniform(0.3, 1.5)
+        while time.monotonic() < end:  # each may use one file more than the limit at a time
+            assert on_disk(folder) <= limit + 4 * (largest + NOTES)
+            time.sleep(0.01)
+        for worker in workers[:2]:
+            worker.kill()
+        for worker in workers:
+            lines = worker.communicate(timeout=60)[0].splitlines()
+            assert all(expected[line.split()[0]] == line.split()[1] for line in lines if len(line) > 34)
+        assert [worker.returncode for worker in workers[2:]] == [0, 0]
+    store, files = store_of(server), file_cache(folder)
+    files.limit = limit
+    for name, data in contents.items():
+        with held_copy(store, name) as held:
+            assert held.path.read_bytes() == data
+    files.trim()
+    assert files.total == on_disk(folder) <= limit
+    assert not list(folder.glob(".*.feedmill-tmp"))
+
+
+MIXED = """
+import random, sys
+from feedmill.storage.cache import held_copy
+from feedmill.storage.datacache import DataCache
+from feedmill.storage.pages import PAGE
+from feedmill.storage.remote import RemoteStore
+store = RemoteStore("s3://bkt/data", endpoint=sys.argv[1], region="us-east-1", skip_signature=True)
+paging = DataCache.of().paging()
+pages = paging.cache.open("s3://b/x", "1", 4000 * PAGE)
+order = random.Random(int(sys.argv[2]))
+print("ready", flush=True)
+for _ in range(int(sys.argv[3])):
+    if order.random() < 0.2:
+        number = order.randrange(8)
+        with held_copy(store, f"f{number}") as held:
+            data = held.path.read_bytes()
+        assert data == bytes([number]) * ((number + 1) * 8 * PAGE), "wrong bytes"
+    else:
+        at = order.randrange(4000)
+        pages.put(at * PAGE, bytes([at % 256]) * PAGE)
+        got = pages.read(at * PAGE, (at + 1) * PAGE)
+        assert got is None or got == bytes([at % 256]) * PAGE, "wrong page"
+"""
+
+
+def allocated(folder: Path) -> int:
+    """Return the bytes that files have on the disk, in whole blocks."""
+    found = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            if path.suffix not in (".map", ".hash") and path.name not in ("in-use", "usage"):
+                found += path.stat().st_blocks * 512 if path.is_file() else 0
+    return found
+
+
+def test_pages_and_copies_of_four_processes_of_which_one_is_killed_stay_within_the_size(server, folder, monkeypatch):
+    size = 320 * PAGE
+    monkeypatch.setenv("FEEDMILL_CACHE_SIZE", str(size))
+    for number in range(8):
+        server.objects[f"data/f{number}"] = bytes([number]) * ((number + 1) * 8 * PAGE)
+    commands = [
+        [sys.executable, "-c", MIXED, server.options["endpoint"], str(seed), "100000" if seed == 0 else "120"]
+        for seed in range(4)
+    ]
+    workers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
+    for worker in workers:
+        assert worker.stdout is not None and worker.stdout.readline() == "ready\n"
+    most, end = 0, time.monotonic() + 1
+    while any(worker.poll() is None for worker in workers[1:]):
+        most = max(most, allocated(folder))
+        if time.monotonic() > end:
+            workers[0].kill()
+        time.sleep(0.01)
+    workers[0].kill()
+    for worker in workers:
+        worker.communicate(timeout=60)
+    assert [worker.returncode for worker in workers[1:]] == [0, 0, 0]
+    # The files are looked at one after the other, while pages and copies take each other's room.
+    assert size // 2 < most < 1.2 * size
+    paging = DataCache.of().paging()
+    assert paging is not None
+    file_cache(folder).trim()
+    paging.cache.reserve(0)
+    used = sum(one.present for one in [*paging.cache.list(), *file_cache(folder).list()])
+    assert size // 2 < used <= size and file_cache(folder).total <= size // 2
+    paging.cache.close()
+    datacache._caches.clear()
