@@ -361,6 +361,17 @@ def test_it_behaves_as_a_dictionary_of_pages(steps: list[tuple[str, int, int, in
     cache.close()
 
 
+def test_making_room_for_pages_keeps_those_of_the_same_range() -> None:
+    for seed in range(20):
+        order = np.random.default_rng(seed)
+        cache = PageCache(None, 8 * PAGE)
+        objects = [cache.open(URL, str(version), SIZE) for version in range(2)]
+        for which, first, count in order.integers((0, 0, 1), (2, 6, 7), (40, 3)).tolist():
+            begin, end = first * PAGE, min((first + count) * PAGE, SIZE)
+            assert objects[which].put(begin, DATA[begin:end]) and not objects[which].missing(begin, end)
+        cache.close()
+
+
 def test_sweeping_frees_what_a_killed_process_wrote_and_keeps_pages_that_were_put_meanwhile(tmp_path: Path) -> None:
     """The pages to free were chosen from a copy of the map, and some had been put when it came to them."""
     cache = PageCache(tmp_path / "c", 64 * PAGE)

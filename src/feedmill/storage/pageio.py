@@ -195,6 +195,13 @@ class Pages:
         usage = owner.usage
         if owner.disabled or usage is None:
             return False
+        # Making room must not evict those of the pages that are present.
+        pin = self.pinned(np.asarray([begin]), np.asarray([end])) if len(view) else contextlib.nullcontext()
+        with pin:
+            return self._put(first, last, begin, view, usage)
+
+    def _put(self, first: int, last: int, begin: int, view: memoryview, usage: Usage) -> bool:
+        owner = self._owner
         wanted = self._records["state"][first:last] != PRESENT
         if not wanted.any():
             return True
