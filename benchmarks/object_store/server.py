@@ -1,8 +1,9 @@
 """An S3-compatible server for reading: nginx with Lua on loopback. It counts requests and bytes, and delays answers.
 
 Objects are files: ``ROOT/BUCKET/KEY``. It answers GET, HEAD, ranges and ListObjectsV2, and does not check signatures.
-It has a port for each latency. Two settings matter: with ``tcp_nopush``, answers above 64 KB take 40 ms on loopback,
-and a folder must answer 404 (nginx's 301 makes botocore recurse).
+It has a port for each latency. Three settings matter: with ``tcp_nopush``, answers above 64 KB take 40 ms on loopback;
+a folder must answer 404 (nginx's 301 makes botocore recurse); with its usual ``send_timeout`` of a minute, nginx cuts
+the answer of a client that reads slowly, such as a pipe whose buffer is full.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ load_module <MODULES>/ndk_http_module.so; load_module <MODULES>/ngx_http_lua_mod
 events { worker_connections 8192; }
 http {
   sendfile on; sendfile_max_chunk 512k; tcp_nopush off; tcp_nodelay on; server_tokens off;
-  keepalive_requests 100000000; keepalive_timeout 300; default_type application/octet-stream;
+  send_timeout 1h; keepalive_requests 100000000; keepalive_timeout 300; default_type application/octet-stream;
   open_file_cache max=4096 inactive=60s;
   log_format counted '$request_method $status $body_bytes_sent $http_range $uri'; access_log <RUN>/access.log counted;
   client_body_temp_path <RUN>/body; proxy_temp_path <RUN>/proxy; fastcgi_temp_path <RUN>/fastcgi;
