@@ -113,7 +113,7 @@ def number(runs: list[float], unit: str) -> str:
     """The median with its unit."""
     if not runs:
         return ""
-    digits = 3 if unit == "s" else 0
+    digits = {"s": 3, "x": 2, "MB": 1}.get(unit, 0)
     return f"{statistics.median(runs):,.{digits}f}{unit if unit == '/s' else ' ' + unit}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -74,12 +75,17 @@ class Row:
 
 def alternate(repeat: int, ours: Measure, theirs: Measure | None) -> tuple[dict[str, list[float]], ...]:
     """`repeat` measurements of each, taking turns: (ours, theirs), each with a list of numbers for each name."""
-    found: tuple[dict[str, list[float]], ...] = ({}, {})
+    found = rounds(repeat, {"theirs": theirs or dict, "ours": ours})
+    return found["ours"], found["theirs"]
+
+
+def rounds(repeat: int, sides: Mapping[str, Measure]) -> dict[str, dict[str, list[float]]]:
+    """`repeat` measurements of each side, in this order and in the reverse by turns: for each side, as `alternate`."""
+    found: dict[str, dict[str, list[float]]] = {side: {} for side in sides}
     for turn in range(repeat):
-        sides = ((theirs, found[1]), (ours, found[0]))
-        for measure, numbers in sides if turn % 2 == 0 else sides[::-1]:
-            for name, number in (measure() if measure else {}).items():
-                numbers.setdefault(name, []).append(number)
+        for side in list(sides)[:: 1 if turn % 2 == 0 else -1]:
+            for name, number in sides[side]().items():
+                found[side].setdefault(name, []).append(number)
     return found
 
 
@@ -96,18 +102,36 @@ def run(command: Sequence[str], env: Mapping[str, str] | None = None, folder: Pa
     return measured
 
 
-def child(python: str, module: str, *arguments: object, env: Mapping[str, str] | None = None) -> dict[str, Any]:
+def child(
+    python: str,
+    module: str,
+    *arguments: object,
+    env: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+) -> dict[str, Any]:
     """What ``SUBJECT.peers.NAME`` prints as the last line, JSON, with the wall time of its process as ``wall``.
 
     It is run from the root, as a module: run as a file, `webdataset.py` would find itself where it imports webdataset.
+    After `timeout` seconds it is killed, with the processes that it started.
     """
     command = [python, "-m", f"benchmarks.{module}", *map(str, arguments)]
     begin = time.perf_counter()
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=env, check=False)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, env=env, start_new_session=timeout is not None, **pipes) as process:
+        try:
+            output, errors = process.communicate(timeout=timeout)
+        except BaseException as error:
+            if timeout is None:
+                process.kill()
+            else:
+                os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise Failed(f"{module} {' '.join(map(str, arguments))} hung for {timeout:g} s") from None
+            raise
     wall = time.perf_counter() - begin
-    if done.returncode:
-        raise Failed(f"{module} {' '.join(map(str, arguments))} failed:\n{done.stderr[-1500:]}")
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    if process.returncode:
+        raise Failed(f"{module} {' '.join(map(str, arguments))} failed:\n{errors[-1500:]}")
+    found: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
     return {**found, "wall": wall}
 
 

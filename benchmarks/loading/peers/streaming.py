@@ -12,7 +12,7 @@ from benchmarks.lib.side import answer
 from benchmarks.loading.batches import BATCH, SECONDS, jpegs, use_pictures
 
 
-def _streaming():
+def package():
     """Its package. Importing it needs torchvision for classes that are not used here; a build of torchvision that fits
     torch is not always to be had."""
     try:
@@ -34,7 +34,7 @@ def jpeg(folder, workers):
     from PIL import Image
     from torch.utils.data import DataLoader
 
-    class Pictures(_streaming().StreamingDataset):
+    class Pictures(package().StreamingDataset):
         def __getitem__(self, at):
             return np.asarray(Image.open(io.BytesIO(super().__getitem__(at)["jpg"])).convert("RGB"))
 
@@ -44,7 +44,7 @@ def jpeg(folder, workers):
 
 def make(tars, folder):
     """MDS shards."""
-    with _streaming().MDSWriter(out=folder, columns={"jpg": "bytes"}) as out:
+    with package().MDSWriter(out=folder, columns={"jpg": "bytes"}) as out:
         for _, data in jpegs(tars):
             out.write({"jpg": data})
     return {}

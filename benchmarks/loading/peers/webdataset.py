@@ -24,19 +24,19 @@ def _loaded(folder, workers, decode, collation, use):
 
 def raw(folder, workers):
     """Bytes of every part."""
-    return _loaded(folder, workers, None, _as_they_are, use_dicts)
+    return _loaded(folder, workers, None, as_they_are, use_dicts)
 
 
 def jpeg(folder, workers):
     """Pictures as uint8 arrays, stacked."""
-    return _loaded(folder, workers, "rgb8", _stacked_jpg, use_pictures)
+    return _loaded(folder, workers, "rgb8", stacked_jpg, use_pictures)
 
 
-def _as_they_are(samples):
+def as_they_are(samples):
     return samples
 
 
-def _stacked_jpg(samples):
+def stacked_jpg(samples):
     return np.stack([sample["jpg"] for sample in samples])
 
 

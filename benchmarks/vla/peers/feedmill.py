@@ -20,22 +20,26 @@ def _decoded(samples: list[Any]) -> list[dict[str, Any]]:
     return [{name: sample[name] for name in sample} for sample in samples]
 
 
-def robotics(folder: str, workers: str) -> dict[str, float]:
+def robotics_run(folder: str, workers: str, shuffle: bool) -> Any:
+    """The run whose loader gives robotics batches of 32, from a folder or a URL."""
     from feedmill.compat.vla import VlaRun
 
-    run = VlaRun(
+    return VlaRun(
         {
             "data": {
                 "type": "robotics", "dataset_manifest": [f"{folder}/manifest.jsonl"], "dataset_weighting": [1],
                 "dataset_modality": ["robotics"], "dataset_statistics": [f"{folder}/stats.json"],
                 "image_names": list(IMAGES), "action_fields": list(ACTIONS), "proprioception_fields": list(STATE),
                 "lowdim_past_timesteps": PAST, "lowdim_future_timesteps": FUTURE, "normalization": {"method": "std"},
-                "allow_multiple_epochs": True, "num_workers": int(workers), "shuffle": False,
+                "allow_multiple_epochs": True, "num_workers": int(workers), "shuffle": shuffle,
             },
             "hparams": {"global_batch_size": 32}, "total_train_samples": 10**6,
         }
     )  # fmt: skip
-    return rate(iter(run.loader()), 32, check_robotics)
+
+
+def robotics(folder: str, workers: str) -> dict[str, float]:
+    return rate(iter(robotics_run(folder, workers, shuffle=False).loader()), 32, check_robotics)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ def _looped(wds: Any, dataset: Any, workers: int) -> Iterator[Any]:
     return iter(loader)
 
 
-class _Robotics:
+class Robotics:
     """What a user writes over WebDataset for the same batches."""
 
     def __init__(self, folder: str) -> None:
@@ -70,7 +70,7 @@ class _Robotics:
 def robotics(folder: str, workers: str) -> dict[str, float]:
     import webdataset as wds
 
-    work = _Robotics(folder)
+    work = Robotics(folder)
     urls = sorted(str(path) for path in Path(folder).glob("shards/*.tar"))
     dataset = wds.WebDataset(urls, shardshuffle=False, empty_check=False).decode("rgb8").map(work.sample)
     return rate(

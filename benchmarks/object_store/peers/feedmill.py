@@ -1,0 +1,131 @@
+"""One measurement of Feedmill's loader, or of a floor without it (``bare``), in a process of its own; prints JSON.
+
+samples URL WORKERS SHUFFLE [EPOCHS]   parts as bytes in batches of 64; with two epochs, the second is timed
+images URL WORKERS                     photographs decoded
+windows URL WORKERS                    windows of 2,049 tokens as int64 tensors
+robotics URL WORKERS COUNT             robotics batches of 32, of this many samples
+bare URL IN-FLIGHT                     obstore alone: all tars and token files, in ranges of 4 MiB
+rank URL RANK WORLD                    one of several processes: samples, and the growth of its memory
+
+A path in place of a URL is read from this machine's disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks.lib.rates import memory_mb
+from benchmarks.lib.side import answer
+from benchmarks.loading.batches import use_pictures
+from benchmarks.object_store.measured import BATCH, one_pass, use_windows
+
+REQUEST, SEQ_LEN = 4 << 20, 2048
+
+
+def _use(batch: list[Any]) -> int:
+    assert sum(len(sample.raw("bin")) for sample in batch) == 15_000 * len(batch)
+    return len(batch)
+
+
+def samples(url: str, workers: str, shuffle: str, epochs: str = "1") -> dict[str, float]:
+    """Parts as bytes."""
+    import feedmill as fm
+
+    Loader, Plan, open_dataset = fm.Loader, fm.Plan, fm.open  # imports, left out
+    began = time.perf_counter()
+    dataset = open_dataset(url, raw=True, decode=None)
+    plan = Plan.over(dataset, shuffle=shuffle, epochs=int(epochs))
+    loader = Loader(plan, BATCH, rank=0, world_size=1, workers=int(workers), output="samples")
+    return one_pass(loader, _use, began, skip=len(dataset) * (int(epochs) - 1))
+
+
+def images(url: str, workers: str) -> dict[str, float]:
+    """Pictures in one array a batch."""
+    import feedmill as fm
+
+    Loader, Plan, open_dataset = fm.Loader, fm.Plan, fm.open
+    began = time.perf_counter()
+    plan = Plan.over(open_dataset(url, raw=True), shuffle="block", epochs=1)
+    loader = Loader(plan, BATCH, rank=0, world_size=1, workers=int(workers))
+    return one_pass((batch["jpg"] for batch in loader), use_pictures, began)
+
+
+def windows(url: str, workers: str) -> dict[str, float]:
+    """Windows as tensors."""
+    import torch  # noqa: F401
+
+    import feedmill as fm
+
+    Loader, Plan, open_dataset = fm.Loader, fm.Plan, fm.open
+    began = time.perf_counter()
+    plan = Plan.over(open_dataset(url, seq_len=SEQ_LEN), shuffle="block", epochs=1)
+    loader = Loader(plan, BATCH, rank=0, world_size=1, workers=int(workers), output="torch")
+    return one_pass((batch["input_ids"] for batch in loader), use_windows, began)
+
+
+def robotics(url: str, workers: str, count: str) -> dict[str, float]:
+    """Robotics batches, shuffled, as many as one pass has."""
+    import feedmill.compat.vla  # noqa: F401
+    from benchmarks.vla.batches import check_robotics
+    from benchmarks.vla.peers.feedmill import robotics_run
+
+    def use(batch: Any) -> int:
+        check_robotics(batch)
+        return 32
+
+    began = time.perf_counter()
+    run = robotics_run(url, workers, shuffle=True)
+    return one_pass(itertools.islice(run.loader(), int(count) // 32), use, began)
+
+
+def bare(url: str, in_flight: str) -> dict[str, float]:
+    """Bytes of all tars and token files, through nothing but obstore on one asyncio thread."""
+    import obstore
+    from obstore.store import S3Store
+
+    bucket, _, prefix = url.removeprefix("s3://").partition("/")
+    store = S3Store(bucket, client_options={"allow_http": True}, virtual_hosted_style_request=False)
+    files = [(one["path"], one["size"]) for page in obstore.list(store, prefix) for one in page]
+    spans = [
+        (path, begin, min(size, begin + REQUEST))
+        for path, size in files
+        if path.endswith((".tar", ".pbin"))
+        for begin in range(0, size, REQUEST)
+    ]
+    size = 0
+
+    async def lane(left: Iterator[tuple[str, int, int]]) -> None:
+        nonlocal size
+        for path, begin, end in left:
+            size += len(await obstore.get_range_async(store, path, start=begin, end=end))
+
+    async def lanes() -> None:
+        left = iter(spans)
+        await asyncio.gather(*[lane(left) for _ in range(int(in_flight))])
+
+    began = time.perf_counter()
+    asyncio.run(lanes())
+    return {"s": time.perf_counter() - began, "bytes": size}
+
+
+def rank(url: str, number: str, world: str) -> dict[str, float]:
+    """One epoch of one rank; the memory is looked at with every batch."""
+    import feedmill as fm
+
+    Loader, Plan, open_dataset = fm.Loader, fm.Plan, fm.open
+    before = peak = memory_mb()
+    samples, began = 0, time.perf_counter()
+    plan = Plan.over(open_dataset(url, raw=True, decode=None), shuffle="block", epochs=1)
+    for batch in Loader(plan, BATCH, rank=int(number), world_size=int(world), output="samples"):
+        samples += _use(batch)
+        peak = max(peak, memory_mb())
+    taken = time.perf_counter() - began
+    return {"samples": samples, "memory": peak - before, "rate": samples / taken}
+
+
+if __name__ == "__main__":
+    answer(globals())
