@@ -12,6 +12,7 @@ import pytest
 import feedmill as fm
 from feedmill.errors import DataError
 from feedmill.storage import open_store
+from helpers.range_server import range_server
 
 META = ".nv-meta"
 
@@ -116,12 +117,20 @@ def test_old_records_get_their_words_when_prepared_again(base: Path) -> None:
     without_words(base)
     fm.prepare(str(base), progress=False)
     content = json.loads((base / META / "feedmill.shards.json").read_text())
-    assert all(len(record["word"]) == 32 for record in content["shards"].values())
+    assert all(len(record["word"]) == len(record["middle"]) == 32 for record in content["shards"].values())
     assert content["uuid"] == (base / META / "index.uuid").read_text()
 
 
-def test_the_same_over_s3(base: Path, tmp_path: Path, s3_bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("field", ["middle", "word"])
+def test_the_same_over_s3(
+    base: Path, tmp_path: Path, s3_bucket: str, monkeypatch: pytest.MonkeyPatch, field: str
+) -> None:
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
+    sidecar = base / META / "feedmill.shards.json"
+    content = json.loads(sidecar.read_text())
+    for record in content["shards"].values():
+        del record["word" if field == "middle" else "middle"]
+    sidecar.write_text(json.dumps(content))
     remote = open_store(f"{s3_bucket}/d")
     for path in base.rglob("*"):
         if path.is_file():
@@ -132,3 +141,17 @@ def test_the_same_over_s3(base: Path, tmp_path: Path, s3_bucket: str, monkeypatc
     with pytest.raises(DataError, match="expected content of hash") as caught:
         fm.open(remote.url)[5]
     assert caught.value.file == f"{remote.url}/{second}"
+
+
+def test_a_shard_in_a_bucket_is_compared_with_one_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
+    fm.write(str(tmp_path / "d"), [{"__key__": "k", "bin": bytes(500_000)}], progress=False)
+    with range_server() as server:
+        paths = [path for path in (tmp_path / "d").rglob("*") if path.is_file()]
+        server.objects = {path.relative_to(tmp_path).as_posix(): path.read_bytes() for path in paths}
+        for name, value in server.options.items():
+            monkeypatch.setenv(f"AWS_{name.upper()}", str(value).lower())
+        assert len(fm.open("s3://bkt/d")[0]["bin"]) == 500_000
+        assert sum(key.endswith(".tar") for key in server.keys) == 2  # the block in the middle, and the sample
+        assert len(fm.open("s3://bkt/d")[0]["bin"]) == 500_000
+        assert sum(key.endswith(".tar") for key in server.keys) == 3

@@ -37,6 +37,15 @@ def content_word(store: Store, path: str, size: int, start: int = 0) -> str:
     return str(found.hexdigest())
 
 
+def middle_hash(store: Store, path: str, size: int) -> str:
+    """Return the hash of the size of a file and of a block from its middle, which takes one request. Raises as
+    `Store.read`."""
+    length = min(BLOCK, size)
+    found = xxhash.xxh3_128(size.to_bytes(8, "little"))
+    found.update(store.read_ranges(path, [(size - length) // 2], [length])[0])
+    return str(found.hexdigest())
+
+
 def content_of_files(store: Store, paths: Sequence[str]) -> str:
     """Return one hash for the content of several files. Raises as `Store.stat` and `Store.read`."""
     chosen = paths

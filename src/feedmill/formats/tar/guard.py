@@ -1,8 +1,9 @@
 """Detect whether a shard changed since it was indexed, once, when the shard is first read.
 
-The record that `feedmill prepare` wrote (`sidecar`) is compared: size and the store's version, which take one request;
-if the version differs, as for a copy, some blocks of its bytes (once for each machine and version if the store is
-remote). Without a record, as with an index by Energon, the keys of a few samples are compared with the database.
+The record that `feedmill prepare` wrote (`sidecar`) is compared: size and the store's version, which take one
+request; if the version differs, as for a copy, some blocks of its bytes. In a remote store that is one block, which
+takes one request, once for each machine and version. Without a record, as with an index by Energon, the keys of a few
+samples are compared with the database.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 import xxhash
 
 from feedmill.errors import DataError
-from feedmill.formats.content import content_word
+from feedmill.formats.content import content_word, middle_hash
 from feedmill.formats.energon.sidecar import ShardRecord
 from feedmill.formats.offsets import Int64s
 from feedmill.kernels.files import tar
@@ -51,14 +52,16 @@ class ShardGuard:
             raise self._another(shard, f"expected {record.size:,} bytes, found {entry.size:,}")
         if entry.version == record.version:
             return True
-        if record.word is None:
+        one_block = not self.store.is_local and record.middle is not None
+        expected, read = (record.middle, middle_hash) if one_block else (record.word, content_word)
+        if expected is None:
             return False
-        if self._seen.has(shard, entry.version, record.word):
+        if self._seen.has(shard, entry.version, expected):
             return True
-        found = content_word(self.store, shard, entry.size)
-        if found != record.word:
-            raise self._another(shard, f"expected content of hash {record.word[:8]}, found {found[:8]}")
-        self._seen.add(shard, entry.version, record.word)
+        found = read(self.store, shard, entry.size)
+        if found != expected:
+            raise self._another(shard, f"expected content of hash {expected[:8]}, found {found[:8]}")
+        self._seen.add(shard, entry.version, expected)
         return True
 
     def compare_keys(self, shard: str, offsets: Int64s, stands: Callable[[str, int], bool]) -> None:
@@ -91,7 +94,7 @@ class ShardGuard:
 
 
 class _Seen:
-    """Remote shards whose bytes were compared on this machine: that takes ten requests for each.
+    """Remote shards whose bytes were compared on this machine: that takes a request for each.
 
     They are kept in ``shards/`` in the cache folder, one file for each dataset. Nothing is kept where that cannot be
     written to.
