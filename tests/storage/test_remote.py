@@ -6,6 +6,7 @@ import errno
 import os
 import pickle
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ import boto3
 import pytest
 
 from feedmill.errors import ConfigError, DataError, NotFound, StorageError
-from feedmill.storage import open_store, remote_files
+from feedmill.storage import open_store
 from feedmill.storage.remote import RemoteStore
 
 QUICK = {"retry_config": {"max_retries": 0, "retry_timeout": timedelta(seconds=2)}}
@@ -112,7 +113,7 @@ def test_a_full_temporary_folder_is_an_error_and_nothing_is_sent(s3_bucket, monk
         with store.build("a") as file:
             file.write_bytes(b"new")
 
-    monkeypatch.setattr(remote_files.tempfile, "mkdtemp", full)
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
     error = refused(build)
     assert error.kind == "enospc" and "TMPDIR" in str(error)
     assert store.read("a") == b"old"

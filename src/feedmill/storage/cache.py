@@ -18,7 +18,7 @@ from feedmill.storage.locks import FileLock
 from feedmill.storage.staging import make_folder, staged
 
 if TYPE_CHECKING:
-    from feedmill.storage.remote import RemoteStore
+    from feedmill.storage.range_store import RangeStore
 
 logger = logging.getLogger("feedmill")
 
@@ -36,9 +36,9 @@ def cached_copy(store: Store, path: str) -> Path:
     if store.is_local:
         with store.local_copy(path) as here:
             return here
-    from feedmill.storage.remote import RemoteStore
+    from feedmill.storage.range_store import RangeStore
 
-    assert isinstance(store, RemoteStore)
+    assert isinstance(store, RangeStore)
     folder = cache_folder()
     entry = store.stat(path)
     copy = _name(folder, store, entry)
@@ -87,7 +87,7 @@ def _note(copy: Path, digest: str) -> None:
     LocalStore(copy.parent).write_note(_note_of(copy).name, f"{status.st_size} {status.st_mtime_ns} {digest}".encode())
 
 
-def _download(store: RemoteStore, path: str, folder: Path) -> Path:
+def _download(store: RangeStore, path: str, folder: Path) -> Path:
     with staged(str(folder / "download")) as temporary:
         with open(temporary, "wb") as f:
             entry = store.download(path, f)  # the file may have changed since `entry` was read
