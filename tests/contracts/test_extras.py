@@ -39,6 +39,7 @@ CASES: list[tuple[str, str]] = [
     ("info coco", ""),
     ("info table", "arrow"),
     ("info books.pbin", ""),
+    ("info hf://datasets/org/set", "fsspec"),
     ("preview coco", ""),
     ("preview coco --sheet sheet.png", "media"),
     ("check coco", ""),

@@ -1,8 +1,11 @@
-"""What every store promises, run over the local disk and an S3 server."""
+"""What every store promises, run over the local disk, an S3 server, and file systems of fsspec."""
 
 from __future__ import annotations
 
+import json
+import os
 import pickle
+import uuid
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,11 +15,22 @@ from feedmill.errors import ConfigError, DataError, NotFound, StorageError
 from feedmill.storage import Store, open_store
 
 
-@pytest.fixture(params=["local", "s3"])
-def store(request, tmp_path) -> Store:
+@pytest.fixture(params=["local", "s3", "fsspec-memory", "fsspec-renaming", "msc"])
+def store(request, tmp_path, monkeypatch) -> Store:
     if request.param == "local":
         (tmp_path / "data").mkdir()
         return open_store(tmp_path / "data")
+    if request.param == "fsspec-memory":  # is asked by object, and cannot rename
+        return open_store(f"memory://{tmp_path.name}-{uuid.uuid4().hex}/data")
+    if request.param == "fsspec-renaming":
+        return open_store(f"local://{tmp_path}/data")
+    if request.param == "msc":
+        bucket = request.getfixturevalue("s3_bucket").removeprefix("s3://")
+        provider = {"type": "s3", "options": {"base_path": bucket, "endpoint_url": os.environ["AWS_ENDPOINT_URL"]}}
+        (tmp_path / "msc.json").write_text(json.dumps({"profiles": {"lab": {"storage_provider": provider}}}))
+        monkeypatch.setenv("MSC_CONFIG", str(tmp_path / "msc.json"))
+        monkeypatch.delenv("AWS_ENDPOINT_URL")
+        return open_store("msc://lab/data")
     return open_store(request.getfixturevalue("s3_bucket") + "/data")
 
 

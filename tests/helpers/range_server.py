@@ -67,6 +67,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self._answer(body=False)
 
+    def do_PROPFIND(self) -> None:
+        """How a folder of a web server would be listed; few know it."""
+        self._refuse(405, "MethodNotAllowed")
+
     def do_GET(self) -> None:
         with self.server.lock:
             self.server.now += 1

@@ -6,6 +6,7 @@ import errno
 import os
 import pickle
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ import pytest
 
 import feedmill as fm
 from feedmill.errors import ConfigError, DataError, NotFound, StorageError
-from feedmill.storage import open_store, remote_files
+from feedmill.storage import open_store
 from feedmill.storage.remote import RemoteStore
 from helpers.range_server import range_server
 
@@ -115,7 +116,7 @@ def test_a_full_temporary_folder_is_an_error_and_nothing_is_sent(s3_bucket, monk
         with store.build("a") as file:
             file.write_bytes(b"new")
 
-    monkeypatch.setattr(remote_files.tempfile, "mkdtemp", full)
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
     error = refused(build)
     assert error.kind == "enospc" and "TMPDIR" in str(error)
     assert store.read("a") == b"old"

@@ -25,7 +25,7 @@ from feedmill.planning.nodes.shuffle import DEFAULT_BLOCK, DEFAULT_WINDOW
 from feedmill.storage.ahead import BUDGET, ReadAhead, budget_from_environment
 from feedmill.storage.datacache import DataCache
 from feedmill.storage.fetch import ending, fetcher
-from feedmill.storage.remote import RemoteStore
+from feedmill.storage.range_store import RangeStore
 
 logger = logging.getLogger("feedmill")
 
@@ -147,7 +147,7 @@ class Walk(Iterator[Step]):
                 for each, need in zip(extents, needs, strict=True):
                     rows = (need >= first + low) & (need < first + high)
                     ranges = each.file[rows], each.begins[rows], each.ends[rows], need[rows]
-                    if isinstance(each.store, RemoteStore):
+                    if isinstance(each.store, RangeStore):
                         self._reader.want(each.store, each.paths, *ranges, self._hungry)
             self._hand_out(window[low:high])
             low = high
@@ -178,7 +178,7 @@ class StepReader:
         number, self._number = self._number, self._number + 1
         try:
             for extents in plan.extents(step.positions, _joined([step.located])):
-                if isinstance(extents.store, RemoteStore):
+                if isinstance(extents.store, RangeStore):
                     ranges = extents.file, extents.begins, extents.ends, np.full(len(extents.file), number)
                     self._reader.want(extents.store, extents.paths, *ranges, _ALWAYS)
         except (FeedmillError, OSError) as error:  # reading raises it, if it matters

@@ -25,7 +25,7 @@ from feedmill.storage.folders import cache_folder
 from feedmill.storage.local import storage_error
 from feedmill.storage.paged import Paging
 from feedmill.storage.pages import Cached, PageCache
-from feedmill.storage.remote import RemoteStore
+from feedmill.storage.range_store import RangeStore
 
 ACTIONS = ("list", "warm", "clear")
 _LARGE = 1 << 60
@@ -184,7 +184,7 @@ def _fill(plan: Plan, count: int, paging: Paging, report: CacheReport, progress:
         for step, first in enumerate(range(0, count, WINDOW)):
             positions = np.arange(first, min(first + WINDOW, count), dtype=np.int64)
             for extents in plan.extents(positions):
-                if isinstance(extents.store, RemoteStore):
+                if isinstance(extents.store, RangeStore):
                     found = True
                     steps = np.full(len(extents.file), step, np.int64)
                     ranges = extents.file, extents.begins, extents.ends, steps

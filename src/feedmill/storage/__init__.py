@@ -6,7 +6,7 @@ import os
 from urllib.parse import unquote
 
 from feedmill.errors import ConfigError
-from feedmill.storage.base import Entry, Store
+from feedmill.storage.base import Entry, Store, refuse_nul
 from feedmill.storage.local import LocalStore
 
 __all__ = [
@@ -21,16 +21,32 @@ __all__ = [
     "split_url",
 ]
 
+_OF_OBSTORE = ("s3://", "s3a://", "gs://", "az://", "azure://", "abfs://", "abfss://", "adl://", "http://", "https://")
+"""Schemes of `RemoteStore`; others are those of `fsspec`."""
+
 
 def open_store(url: str | os.PathLike[str]) -> Store:
-    """Return the store for a folder given as a path or URL (``s3://bucket/prefix``, ``file:///data``)."""
+    """Return the store for a folder given as a path or URL (``s3://bucket/prefix``, ``file:///data``).
+
+    Raises `ConfigError` for an unknown scheme or profile, and `MissingExtra` if a package for the scheme is missing.
+    """
     text = _plain(os.fspath(url))
     if "://" not in text:
         return LocalStore(text)
+    from feedmill.storage.msc import resolve
     from feedmill.storage.options import options_for
-    from feedmill.storage.remote import RemoteStore
 
-    return RemoteStore(text, **options_for(text))
+    refuse_nul(text)
+    place = resolve(text).url
+    if "://" not in place:
+        return LocalStore(place)
+    if place.startswith(_OF_OBSTORE):
+        from feedmill.storage.remote import RemoteStore
+
+        return RemoteStore(text, **options_for(text))
+    from feedmill.storage.filesystem import FilesystemStore
+
+    return FilesystemStore(text, **options_for(text))
 
 
 def is_local_folder(url: str) -> bool:

@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import FeedmillError
-from feedmill.storage.answers import translate
 from feedmill.storage.fetch import ending, fetcher
 from feedmill.storage.limits import parse_size
 from feedmill.storage.paged import PagedSegment, Paging
@@ -29,7 +28,7 @@ from feedmill.storage.ranges import OFFSET_BITS, TARGET, Requests, requests_for
 from feedmill.storage.segments import Segment
 
 if TYPE_CHECKING:
-    from feedmill.storage.remote import RemoteStore
+    from feedmill.storage.range_store import RangeStore
 
 Int64s = npt.NDArray[np.int64]
 
@@ -66,7 +65,7 @@ class ReadAhead:
 
     def want(
         self,
-        store: RemoteStore,
+        store: RangeStore,
         paths: Sequence[str],
         file: Int64s,
         begins: Int64s,
@@ -134,7 +133,7 @@ class ReadAhead:
         return rounds
 
     def _extend(
-        self, store: RemoteStore, keys: Sequence[str], low: Int64s, high: Int64s, steps: Int64s
+        self, store: RangeStore, keys: Sequence[str], low: Int64s, high: Int64s, steps: Int64s
     ) -> npt.NDArray[np.bool_]:
         """Keep segments that have some of the ranges for longer; return which ranges they have, bool[n]."""
         segments, numbers = [], []
@@ -162,7 +161,7 @@ class ReadAhead:
 
     def _add(
         self,
-        store: RemoteStore,
+        store: RangeStore,
         keys: Sequence[str],
         requests: Requests,
         steps: Int64s,
@@ -260,7 +259,8 @@ class ReadAhead:
             found = segment.result()
             if isinstance(found, Exception):
                 where = segment.store.locate(segment.key)
-                raise (found if isinstance(found, FeedmillError) else translate(found, where) or found) from None
+                known = isinstance(found, FeedmillError)
+                raise (found if known else segment.store.translate(found, where) or found) from None
 
     def done(self, step: int) -> None:
         """Free what no later step needs. Steps are done in ascending order."""

@@ -29,7 +29,7 @@ from feedmill.storage.local import publish, replace, storage_error
 from feedmill.storage.staging import staged
 
 if TYPE_CHECKING:
-    from feedmill.storage.remote import RemoteStore
+    from feedmill.storage.range_store import RangeStore
 
 logger = logging.getLogger("feedmill")
 
@@ -64,9 +64,9 @@ def held_copy(store: Store, path: str, *, kind: str = "data") -> HeldFile:
     if store.is_local:
         with store.local_copy(path) as here:
             return HeldFile(here)
-    from feedmill.storage.remote import RemoteStore
+    from feedmill.storage.range_store import RangeStore
 
-    assert isinstance(store, RemoteStore)
+    assert isinstance(store, RangeStore)
     entry, folder = store.stat(path), cache_folder()
     try:
         return _fetched(file_cache(folder), store, entry, kind)
@@ -102,7 +102,7 @@ def _name(store: Store, entry: Entry) -> str:
     return f"{word}-{entry.path.rpartition('/')[2]}"
 
 
-def _fetched(cache: FileCache, store: RemoteStore, entry: Entry, kind: str) -> HeldFile:
+def _fetched(cache: FileCache, store: RangeStore, entry: Entry, kind: str) -> HeldFile:
     """Return the copy in a cache, downloaded if needed. Raises `OSError` if the cache cannot be written to."""
     with ExitStack() as undo:
         held = undo.enter_context(cache.hold(_name(store, entry)))  # first: nobody evicts it from here on
@@ -148,7 +148,7 @@ def _write_note(copy: Path, note: Note) -> None:
         replace(temporary, str(_note_of(copy)))
 
 
-def _download(cache: FileCache, store: RemoteStore, entry: Entry, kind: str) -> HeldFile:
+def _download(cache: FileCache, store: RangeStore, entry: Entry, kind: str) -> HeldFile:
     with ExitStack() as stack:
         stack.callback(cache.trim)  # counts again, whatever happened
         with cache.room(entry.size):

@@ -34,7 +34,7 @@ from feedmill.storage.upload import abort_abandoned, look_again
 
 if TYPE_CHECKING:
     from feedmill.storage.local import LocalStore
-    from feedmill.storage.remote import RemoteStore
+    from feedmill.storage.range_store import RangeStore
 
 logger = logging.getLogger("feedmill")
 
@@ -68,14 +68,15 @@ class Claim:
 
     def __init__(self, store: Store, name: str = "") -> None:
         self._path = claim_path(name)
-        self._store: RemoteStore | None = None
+        self._store: RangeStore | None = None
         if store.is_local:
             return
-        from feedmill.storage.remote import RemoteStore
+        from feedmill.storage.range_store import RangeStore
+        from feedmill.storage.remote_files import RemoteFiles
 
-        if not isinstance(store, RemoteStore) or store.url.startswith("http"):
+        if not isinstance(store, RangeStore) or store.target.startswith("http"):
             return  # a disk has locks of its own, and a web server is not written to
-        where = store.locate(self._path)
+        where = store.place(self._path)
         with _guard:
             if where not in _held:
                 local = _lock_here(store, where, name)
@@ -87,8 +88,9 @@ class Claim:
                 _held[where] = _Held(local)
             _held[where].times += 1
         self._store = store
-        look_again(store)
-        abort_abandoned(store)
+        if isinstance(store, RemoteFiles):
+            look_again(store)
+            abort_abandoned(store)
 
     def close(self) -> None:
         """Release the lock."""
@@ -96,7 +98,7 @@ class Claim:
         if store is None:
             return
         with _guard:
-            where = store.locate(self._path)
+            where = store.place(self._path)
             held = _held[where]
             held.times -= 1
             if not held.times:
@@ -117,7 +119,7 @@ class Claim:
         self.close()
 
 
-def _take(store: RemoteStore, path: str, name: str) -> None:
+def _take(store: RangeStore, path: str, name: str) -> None:
     owner, run = _owner(), secrets.token_hex(16)
     since = datetime.now(UTC).isoformat(timespec="seconds")
     mine = {"owner": owner, "run": run, "host": socket.gethostname(), "process": os.getpid(), "since": since}
@@ -141,7 +143,7 @@ def _take(store: RemoteStore, path: str, name: str) -> None:
     store.write_bytes(path, data)
 
 
-def _read(store: RemoteStore, path: str) -> dict[str, Any] | None:
+def _read(store: RangeStore, path: str) -> dict[str, Any] | None:
     try:
         found = orjson.loads(store.read(path))
     except NotFound:
@@ -151,7 +153,7 @@ def _read(store: RemoteStore, path: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else {}
 
 
-def _lock_here(store: RemoteStore, where: str, name: str) -> FileLock:
+def _lock_here(store: RangeStore, where: str, name: str) -> FileLock:
     """Lock out other processes with this cache folder: the holder knows that a remote lock of theirs is stale."""
     word = hashlib.sha256(where.encode()).hexdigest()[:32]
     what = "another process is writing here"
@@ -176,7 +178,7 @@ def _owner() -> str:
             return word
 
 
-def _busy(store: RemoteStore, path: str, name: str, there: dict[str, Any]) -> StorageError:
+def _busy(store: RangeStore, path: str, name: str, there: dict[str, Any]) -> StorageError:
     who = f"process {there.get('process', '?')} on {there.get('host', '?')}, since {there.get('since', '?')}"
     return StorageError(
         f"another process is writing here: {who}",

@@ -1,6 +1,6 @@
 """Requests for byte ranges of objects: many at once, tried again where that helps, asked twice where one hangs.
 
-Threads, not asyncio: an answer that arrives at asyncio while the interpreter exits can abort the process. `obstore`
+Threads, not asyncio: an answer that arrives at asyncio while the interpreter exits can abort the process. The store
 makes each try; this module decides about further ones, because it has to know when a server refuses requests because
 of the load.
 """
@@ -16,13 +16,11 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from feedmill.errors import DataError, FeedmillError
-from feedmill.storage.answers import Reaction, reaction_to
+from feedmill.storage.answers import Reaction
 from feedmill.storage.lanes import SMALL, Lane, Lanes
 
 if TYPE_CHECKING:
-    from obstore import Bytes
-
-    from feedmill.storage.remote import RemoteStore
+    from feedmill.storage.range_store import Answer, RangeStore
 
 _FAR = 1 << 20
 _THREADS = 64
@@ -72,12 +70,12 @@ class Fetcher:
         """Return the largest gap worth bridging: what the network delivers while a request waits for its turn."""
         return int(min(_FAR, SMALL + self._rate * self._latency / _THREADS))
 
-    def lane(self, store: RemoteStore, size: int) -> Lane:
+    def lane(self, store: RangeStore, size: int) -> Lane:
         """Return the lane of requests of `size` bytes to the server of a store."""
-        lanes = self._lanes.get(store.host) or self._lanes.setdefault(store.host, Lanes())
+        lanes = self._lanes.get(store.host) or self._lanes.setdefault(store.host, Lanes(store.at_once))
         return lanes.of(size)
 
-    def fetch(self, store: RemoteStore, requests: Sequence[Request]) -> list[Bytes]:
+    def fetch(self, store: RangeStore, requests: Sequence[Request]) -> list[Answer]:
         """Return ranges of objects, in order. If one request fails, those that have not begun are cancelled.
 
         Raises:
@@ -97,8 +95,8 @@ class Fetcher:
         return found
 
     def submit(
-        self, store: RemoteStore, key: str, begin: int, end: int, wanted: Callable[[], bool] | None = None
-    ) -> Future[Bytes]:
+        self, store: RangeStore, key: str, begin: int, end: int, wanted: Callable[[], bool] | None = None
+    ) -> Future[Answer]:
         """Return the future bytes of a range of an object; `wanted` as for `request`."""
         return self.run(end - begin, self.request, store, key, begin, end, wanted)
 
@@ -109,12 +107,12 @@ class Fetcher:
     def answer(
         self,
         future: Future[T],
-        store: RemoteStore,
+        store: RangeStore,
         key: str,
         begin: int,
         end: int,
         sent: Callable[[], bool] = lambda: True,
-    ) -> T | Bytes:
+    ) -> T | Answer:
         """Wait for the answer to a request, and make it a second time if it takes far longer than usual.
 
         Args:
@@ -135,13 +133,13 @@ class Fetcher:
                 for each in other:
                     each.cancel()
                 best: Future[Any] = first if not first.exception() or not other else other.pop()
-                answer: T | Bytes = best.result()
+                answer: T | Answer = best.result()
                 return answer
         return future.result()
 
     def request(
-        self, store: RemoteStore, key: str, begin: int, end: int, wanted: Callable[[], bool] | None = None
-    ) -> Bytes:
+        self, store: RangeStore, key: str, begin: int, end: int, wanted: Callable[[], bool] | None = None
+    ) -> Answer:
         """Request a range, or a whole object, until it is answered, or until trying again is of no use.
 
         Args:
@@ -149,7 +147,7 @@ class Fetcher:
 
         Raises:
             DataError: the object was replaced since the store first read it.
-            Exception: the last error of `obstore`.
+            Exception: the last error of the store's client.
         """
         lane, began = self.lane(store, end - begin), time.monotonic()
         tries = wrong = 0
@@ -157,14 +155,14 @@ class Fetcher:
         while True:
             try:
                 with lane.slot() as sent:
-                    data = self._try(store, key, begin, end)
+                    data = store.request_once(key, begin, end)
                 self._measure(lane, len(data), time.monotonic() - sent, whole=end == WHOLE)
                 return data
             except FeedmillError:
                 raise
             except Exception as error:
                 tries += 1
-                reaction = reaction_to(error)
+                reaction = store.reaction_to(error)
                 if reaction is Reaction.THROTTLED:
                     self.throttled += 1
                     lane.refused(sent)
@@ -184,22 +182,13 @@ class Fetcher:
                 self.retries += 1
 
     @staticmethod
-    def _pause(store: RemoteStore, tries: int, seconds: float, error: Exception) -> None:
+    def _pause(store: RangeStore, tries: int, seconds: float, error: Exception) -> None:
         """Wait before the next try, or raise the error if there were enough."""
         patience = store.patience()
         if tries > patience.tries or seconds > patience.seconds:
             raise error
         longest = min(patience.longest_pause, patience.first_pause * 2 ** min(tries, 16))
         time.sleep(random.uniform(0, longest))
-
-    def _try(self, store: RemoteStore, key: str, begin: int, end: int) -> Bytes:
-        import obstore
-
-        found = obstore.get(store.reader, key, options={} if end == WHOLE else {"range": (begin, end)})
-        store.answered()
-        if end != WHOLE:
-            store.check_version(key, found.meta)
-        return found.bytes()
 
     def _measure(self, lane: Lane, size: int, seconds: float, *, whole: bool = False) -> None:
         self.requests += 1

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 SMALL = 256 << 10
 """Requests of fewer bytes are bound by latency."""
-_SMALL_AT_ONCE, _LARGE_AT_ONCE, _MOST = 64, 16, 64
+_LARGE_AT_ONCE, MOST = 16, 64
 _LEAST = 4
 _STEP, _STEP_SECONDS, _SETTLED_SECONDS = 8, 0.25, 30.0
 _GAIN = 1.05
@@ -91,7 +91,7 @@ class Lane:
     def _adapt(self, rate: float, now: float) -> None:
         if rate > _GAIN * self._rate:
             self._rate = rate
-            self.limit = min(_MOST, self.limit + _STEP)
+            self.limit = min(MOST, self.limit + _STEP)
         else:
             self._rate, self._settled = 0.0, now
             self.limit = max(_LARGE_AT_ONCE, self.limit - _STEP)
@@ -114,11 +114,15 @@ def _middle(times: list[float]) -> float:
 
 
 class Lanes:
-    """The two lanes of one server."""
+    """The two lanes of one server.
 
-    def __init__(self) -> None:
-        self.small = Lane(_SMALL_AT_ONCE, grows=False)
-        self.large = Lane(_LARGE_AT_ONCE, grows=True)
+    Args:
+        most: requests of each lane in flight at most.
+    """
+
+    def __init__(self, most: int = MOST) -> None:
+        self.small = Lane(most, grows=False)
+        self.large = Lane(min(most, _LARGE_AT_ONCE), grows=most == MOST)
 
     def of(self, size: int) -> Lane:
         """Return the lane of requests of `size` bytes."""

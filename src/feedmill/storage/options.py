@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, MissingExtra
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -139,7 +139,11 @@ def connect(url: str, options: dict[str, Any], *, patient: bool) -> ObjectStore:
 def _is_plain_http(url: str, settings: dict[str, Any]) -> bool:
     """Return whether an http:// address was given explicitly."""
     names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-    endpoint = settings.get("endpoint") or next((os.environ[name] for name in names if name in os.environ), "")
+    endpoint = (
+        settings.get("endpoint")
+        or settings.get("base_url")
+        or next((os.environ[name] for name in names if name in os.environ), "")
+    )
     return url.startswith("http://") or str(endpoint).startswith("http://")
 
 
@@ -184,10 +188,11 @@ def _provider(profile: str) -> Any:
         import boto3
         from obstore.auth.boto3 import Boto3CredentialProvider
     except ImportError:
-        raise ConfigError(
+        raise MissingExtra(
             f"the keys of the profile {profile!r} are given by single sign-on, a role or a program: boto3 is needed",
-            kind="missing-package",
-            fix="pip install 'feedmill[s3]', or export keys: aws configure export-credentials --format env",
+            "s3",
+            fix="Install it with: pip install 'feedmill[s3]', or export keys: aws configure export-credentials --format"
+            " env",
         ) from None
     return Boto3CredentialProvider(boto3.Session(profile_name=profile), ttl=_LIFE)
 

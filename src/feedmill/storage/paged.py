@@ -20,10 +20,8 @@ from feedmill.storage.pageusage import Usage
 from feedmill.storage.segments import Segment
 
 if TYPE_CHECKING:
-    from obstore import Bytes
-
     from feedmill.storage.ahead import ReadAhead
-    from feedmill.storage.remote import RemoteStore
+    from feedmill.storage.range_store import Answer, RangeStore
 
 Int64s = npt.NDArray[np.int64]
 Unit = Literal["auto", "block", "shard"]
@@ -50,7 +48,7 @@ class PagedSegment(Segment):
     def __init__(
         self,
         owner: ReadAhead,
-        store: RemoteStore,
+        store: RangeStore,
         key: str,
         begin: int,
         end: int,
@@ -73,7 +71,7 @@ class PagedSegment(Segment):
             return there
         return fetcher().run(self.size, self._fetch)
 
-    def _fetch(self) -> Bytes | None:
+    def _fetch(self) -> Answer | None:
         """Fetch the missing pages; return the bytes of the segment only if the cache does not take them."""
         for _ in range(_TRIES):
             seen = self.pages.evictions
@@ -96,7 +94,7 @@ class PagedSegment(Segment):
     def _sent(self) -> bool:
         return self._asking  # else another process is fetching the pages
 
-    def _in_memory(self) -> Bytes:
+    def _in_memory(self) -> Answer:
         return fetcher().request(self.store, self.key, self.begin, self.end, self._wanted)
 
     def view(self, begin: int, end: int) -> memoryview | None:
@@ -175,7 +173,7 @@ class Paging:
             else:
                 self.refused += size
 
-    def open(self, store: RemoteStore, keys: Sequence[str]) -> list[Pages | None]:
+    def open(self, store: RangeStore, keys: Sequence[str]) -> list[Pages | None]:
         """Return the pages of objects; None for those that do not exist. Raises what `Store.entries` does."""
         found: list[Pages | None] = []
         for key, entry in zip(keys, store.entries(keys), strict=True):

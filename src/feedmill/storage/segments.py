@@ -12,7 +12,7 @@ from feedmill.storage.fetch import fetcher
 
 if TYPE_CHECKING:
     from feedmill.storage.ahead import ReadAhead
-    from feedmill.storage.remote import RemoteStore
+    from feedmill.storage.range_store import RangeStore
 
 
 class Segment:
@@ -30,7 +30,7 @@ class Segment:
 
     __slots__ = ("_dropped", "_future", "_lock", "begin", "data", "end", "key", "last", "owner", "store")
 
-    def __init__(self, owner: ReadAhead, store: RemoteStore, key: str, begin: int, end: int, last: int) -> None:
+    def __init__(self, owner: ReadAhead, store: RangeStore, key: str, begin: int, end: int, last: int) -> None:
         self.owner, self.store, self.key = owner, store, key
         self.begin, self.end, self.last = begin, end, last
         self.data: memoryview | None = None

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from feedmill.errors import ConfigError, FeedmillError, StorageError
+from feedmill.errors import ConfigError, FeedmillError, MissingExtra, StorageError
 from feedmill.storage.folders import cache_folder
 from feedmill.storage.locks import FileLock
 from feedmill.storage.staging import dead, make_folder, new_staged
@@ -105,7 +105,7 @@ class _Parts(io.RawIOBase):
             return len(view)  # what a buffer still has after an error
         after = self._written + len(view)
         if after >= self._part and self._note is None:
-            self._note = _note(self._store.locate(self._path))
+            self._note = _note(self._store.place(self._path))
         if after > self._part * _MOST_PARTS:
             raise StorageError(
                 f"the object has more than {_MOST_PARTS:,} parts of {self._part >> 20} MiB, the most that S3 takes",
@@ -204,8 +204,8 @@ def _boto_client(store: RemoteFiles) -> Any:
         from botocore import UNSIGNED
         from botocore.config import Config
     except ImportError:
-        raise ConfigError("boto3 is not installed", kind="missing-package", fix="pip install 'feedmill[s3]'") from None
-    options = store.options
+        raise MissingExtra("boto3 is not installed", "s3") from None
+    options = store.settings
     settings = {"signature_version": UNSIGNED} if options.get("skip_signature") else {}
     return boto3.Session(profile_name=options.get("profile")).client(
         "s3",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import feedmill as fm
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, MissingExtra
 from feedmill.storage import open_store
 from feedmill.storage.options import options_for, storage_options
 from feedmill.storage.remote import RemoteStore
@@ -72,6 +72,16 @@ def test_the_longest_beginning_of_a_url_decides():
         ({"s3://b": {"timeout": 0}}, "timeout"),
         ({"b": {"region": "x"}}, "not the URL of a bucket"),
         ({"https://me:word@host/x": {}}, "not the URL of a bucket"),
+        ({"sftp://host/x": {}}, "not the URL of a bucket"),
+        ({"https://host": {"region": "x"}}, "https:// has no option 'region'"),
+        ({"gs://b": {"endpoint": "http://host"}}, "gs:// has no option 'endpoint'"),
+        ({"s3://b": {"revision": "main"}}, "s3:// has no option 'revision'"),
+        (
+            {"hf://datasets/a/b": {"region": "x"}},
+            "hf:// has no option 'region', only endpoint, retry_timeout, revision",
+        ),
+        ({"hf://datasets/a/b": {"token": "x"}}, "'token' is a secret"),
+        ({"msc://lab": {"endpoint": "http://host"}}, "msc:// has no option 'endpoint'"),
     ],
 )
 def test_what_is_refused(storage, words):
@@ -112,6 +122,6 @@ def test_a_profile_that_is_absent_or_needs_boto3_is_named(dataset, profile, monk
     with pytest.raises(ConfigError, match="no profile 'other'"):
         RemoteStore(dataset, profile="other")
     monkeypatch.setitem(sys.modules, "boto3", None)
-    with pytest.raises(ConfigError, match="boto3 is needed") as caught:
+    with pytest.raises(MissingExtra, match="boto3 is needed") as caught:
         RemoteStore(dataset, profile="lab")
     assert "feedmill[s3]" in str(caught.value)

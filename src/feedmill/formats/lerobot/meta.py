@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 import orjson
 
-from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.errors import ConfigError, DataError, NotFound, StorageError
 from feedmill.formats.columns import ParquetFile, damaged, values
 from feedmill.formats.offsets import Int64s
 from feedmill.storage import Store
 
 INFO = "meta/info.json"
 AGAIN = "Download the dataset again."
+_CHUNK = 1000
+"""Files in a folder, unless the dataset says another number."""
 _FIELD = re.compile(r"\{(\w+)(?::0?(\d{0,2})d)?\}")
 
 
@@ -158,7 +160,7 @@ def episodes_v3(store: Store, info: Mapping[str, Any]) -> Episodes:
     columns = ["episode_index", "length", "data/chunk_index", "data/file_index"]
     for camera in cameras:
         columns += [f"videos/{camera}/{name}" for name in ("chunk_index", "file_index", "from_timestamp")]
-    table = _table(store, [e.path for e in store.files("meta/episodes", suffixes=(".parquet",))], columns)
+    table = _table(store, _episode_files(store, info), columns)
     order = np.argsort(np.asarray(table["episode_index"], np.int64), kind="stable")
     table = {name: [found[n] for n in order.tolist()] for name, found in table.items()}
     named: dict[str, int] = {}
@@ -182,6 +184,24 @@ def episodes_v3(store: Store, info: Mapping[str, Any]) -> Episodes:
     return Episodes(
         np.asarray(table["episode_index"], np.int64), np.asarray(table["length"], np.int64), file, list(named), videos
     )
+
+
+def _episode_files(store: Store, info: Mapping[str, Any]) -> list[str]:
+    """Return the files of version 3 that list the episodes; from their numbers where a store cannot list files."""
+    try:
+        return [entry.path for entry in store.files("meta/episodes", suffixes=(".parquet",))]
+    except StorageError as error:
+        if error.kind != "not-supported":
+            raise
+    found: list[str] = []
+    given = info.get("chunks_size")
+    chunk = given if type(given) is int and given > 0 else _CHUNK
+    while True:
+        number, file = divmod(len(found), chunk)
+        path = f"meta/episodes/chunk-{number:03d}/file-{file:03d}.parquet"
+        if not store.exists(path):
+            return found
+        found.append(path)
 
 
 def tasks_v3(store: Store) -> dict[int, str]:

@@ -275,9 +275,17 @@ def open_mds(store: Store, url: str) -> MdsDataset:
     listed = content.get("shards") if isinstance(content, dict) else None
     if not isinstance(listed, list) or content.get("version") != 2:
         raise _bad(where, "expected 'shards' and version 2")
-    sizes = {entry.path: entry.size for entry in store.files()}
+    sizes = _sizes(store, listed)
     shards = [_shard(store, item, number, sizes) for number, item in enumerate(listed)]
     return MdsDataset(store, [shard for shard in shards if shard.samples], name=url)
+
+
+def _sizes(store: Store, listed: Sequence[Any]) -> dict[str, int]:
+    """Return the sizes of those files of an index that exist. What is wrong with the index is reported by `_shard`."""
+    files = [item.get(form) for item in listed if isinstance(item, dict) for form in ("raw_data", "zip_data")]
+    names = [file["basename"] for file in files if isinstance(file, dict) and isinstance(file.get("basename"), str)]
+    paths = list(dict.fromkeys(filter(None, names)))
+    return {entry.path: entry.size for entry in store.entries(paths) if entry is not None}
 
 
 def _shard(store: Store, item: Any, number: int, sizes: Mapping[str, int]) -> Shard:

@@ -47,7 +47,6 @@ logger = logging.getLogger("feedmill")
 INDEX_FROM = 32 << 20
 """Total bytes of tars from which an index is stored."""
 PATH = ".feedmill/shards"
-_FEW = 16
 """Maximum number of files of a remote store that are queried one by one; more are listed."""
 
 
@@ -109,11 +108,8 @@ def plain_shards(store: Store, shards: Sequence[str], *, workers: int | None = N
         NotFound: a shard is missing.
         DataError: a shard is damaged; it is named.
     """
-    listed: dict[str, Entry] = {}
-    if not store.is_local and len(shards) > _FEW:  # one request takes as long as listing a thousand files
-        wanted = set(shards)
-        listed = {entry.path: entry for entry in store.files(suffixes=(".tar",)) if entry.path in wanted}
-    return indexed_shards(store, [listed.get(shard) or store.stat(shard) for shard in shards], workers=workers)
+    found = zip(store.entries(shards), shards, strict=True)
+    return indexed_shards(store, [entry or store.stat(shard) for entry, shard in found], workers=workers)
 
 
 def indexed_shards(store: Store, entries: Sequence[Entry], *, workers: int | None = None) -> ShardTable:

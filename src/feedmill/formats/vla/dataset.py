@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from feedmill.errors import NotFound
 from feedmill.formats.format import Wanted
 from feedmill.formats.tar.dataset import ShardTable, TarDataset
 from feedmill.formats.tar.index import indexed_shards
@@ -49,23 +48,14 @@ def open_manifest(store: Store, manifest: str, name: str) -> ManifestDataset:
 
 
 def shard_entries(store: Store, manifest: str, rows: Sequence[Row]) -> list[Entry]:
-    """Return path, size and version of each shard, from one listing. Raises `DataError` if a shard is missing."""
+    """Return path, size and version of each shard. Raises `DataError` if a shard is missing."""
+    paths = [shard_path(row.shard, f"{store.locate(manifest)}:{number}") for number, row in enumerate(rows, 1)]
     found: list[Entry] = []
-    known = _listed(store) if len(rows) > 16 else {}
-    for number, row in enumerate(rows, 1):
-        path = shard_path(row.shard, f"{store.locate(manifest)}:{number}")
-        entry = known.get(path)
+    for number, (path, entry) in enumerate(zip(paths, store.entries(paths), strict=True), 1):
         if entry is None:
-            try:
-                entry = store.stat(path)
-            except NotFound:
-                raise missing_shard(store, manifest, number, path) from None
+            raise missing_shard(store, manifest, number, path)
         found.append(entry)
     return found
-
-
-def _listed(store: Store) -> dict[str, Entry]:
-    return {entry.path: entry for entry in store.files(suffixes=(".tar",))}
 
 
 def check_counts(store: Store, manifest: str, rows: Sequence[Row], counts: Sequence[int]) -> None:

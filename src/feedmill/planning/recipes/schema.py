@@ -208,6 +208,7 @@ class StorageModel(Strict):
     virtual_hosted_style_request: StrictBool | None = Field(None, description="bucket in the host name, not the path")
     request_payer: StrictBool | None = Field(None, description="requests are paid by the requester")
     account_name: str | None = Field(None, min_length=1, description="account of Azure Blob Storage")
+    revision: str | None = Field(None, min_length=1, description="branch, tag or commit on the Hugging Face Hub")
     connect_timeout: Seconds | None = Field(None, description="seconds to connect")
     read_timeout: Seconds | None = Field(None, description="seconds of silence after which a request is given up")
     timeout: Seconds | None = Field(None, description="seconds for a whole request")
@@ -224,11 +225,33 @@ class StorageModel(Strict):
         return said
 
 
+_TIMES = {"connect_timeout", "read_timeout", "timeout", "retry_timeout"}
+_S3 = {"endpoint", "region", "profile", "skip_signature", "virtual_hosted_style_request", "request_payer", *_TIMES}
+_OPTIONS = {
+    "s3": _S3,
+    "s3a": _S3,
+    "gs": {"skip_signature", *_TIMES},
+    "az": {"endpoint", "account_name", "skip_signature", *_TIMES},
+    "http": _TIMES,
+    "https": _TIMES,
+    "hf": {"endpoint", "revision", "retry_timeout"},
+    "msc": _TIMES,  # the profile says the rest
+}
+"""The options of each scheme."""
+
+
 def _check_storage(storage: dict[str, StorageModel]) -> dict[str, StorageModel]:
-    for url in storage:
-        if urlsplit(url).scheme not in ("s3", "s3a", "gs", "az", "http", "https") or "@" in url:
+    for url, said in storage.items():
+        scheme = urlsplit(url).scheme
+        if scheme not in _OPTIONS or ("@" in url and scheme != "hf"):
             raise ValueError(
-                f"{url!r} is not the URL of a bucket, or a folder in one: expected s3://bucket or the like"
+                f"{url!r} is not the URL of a bucket, or a folder in one: expected s3://bucket or the like, with one of"
+                f" the schemes {', '.join(_OPTIONS)}"
+            )
+        unknown = sorted(said.model_fields_set - _OPTIONS[scheme])
+        if unknown:
+            raise ValueError(
+                f"{url!r}: {scheme}:// has no option {unknown[0]!r}, only {', '.join(sorted(_OPTIONS[scheme]))}"
             )
     return storage
 
