@@ -222,6 +222,25 @@ def captions(repeat: int) -> Iterable[Row]:
         yield Row("captions", name, "/s", a["per_s"], b.get("per_s", []), wanted, note="the same script; samples")
 
 
+def dropin_workers(repeat: int) -> Iterable[Row]:
+    """One training script with its import changed: two workers beside none, and beside Energon with two."""
+    path = prepared(8)
+    for what, name, batch, count, energons in (
+        ("crude", "crude samples one by one", 0, 60_000, 4_000),
+        ("crude", "crude samples, batches of 32", 32, 400_000, 4_000),
+        ("encoded", "encode_sample in Python, batches of 32", 32, 150_000, 4_000),
+        ("captions", "captioning batches of 32, float32 images", 32, 30_000, 6_400),
+    ):
+        args = (what, path, "--batch", batch, "--workers")
+        two = partial(script, OURS, *args, 2, "--count", count)
+        a, b = alternate(repeat, two, partial(script, OURS, *args, 0, "--count", count))
+        row = f"{name}: 2 workers beside 0"
+        yield Row("dropin-workers", row, "/s", a["per_s"], b["per_s"], 0.97, note="both Feedmill; the same script")
+        if peers.python("energon"):
+            a, b = alternate(min(repeat, 3), two, with_peer(partial(script, THEIRS, *args, 2, "--count", energons)))
+            yield Row("dropin-workers", f"{name}, 2 workers", "/s", a["per_s"], b["per_s"], note="the same script")
+
+
 def aux(repeat: int) -> Iterable[Row]:
     """One script with its import changed: cookers that take files by name from an auxiliary dataset."""
     path = prepared(8)
@@ -253,5 +272,6 @@ PARTS: dict[str, Callable[[int], Iterable[Row]]] = {
     "keys": keys,
     "first": first,
     "captions": captions,
+    "dropin-workers": dropin_workers,
     "aux": aux,
 }

@@ -202,7 +202,7 @@ def test_auto_takes_processes_for_code_of_the_user_s_own(monkeypatch: pytest.Mon
     monkeypatch.setattr("feedmill.loading.workers.available_cores", lambda: 9)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     assert Loader(FakePlan(), 2, workers="auto").workers == Workers(3)
-    assert Loader(FakePlan(), 2, workers="auto", transform=jitter).workers == Workers(3, processes=True)
+    assert Loader(FakePlan(), 2, workers="auto", transform=jitter).workers == Workers(3, processes=True, adapt=True)
     assert Loader(FakePlan(), 2, workers="auto", transform=lambda s: s).workers == Workers(3)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "64")
     assert Loader(FakePlan(), 2, workers="auto").workers == Workers(1)
@@ -210,7 +210,7 @@ def test_auto_takes_processes_for_code_of_the_user_s_own(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("arguments", [
     {"count": -1}, {"count": 0, "processes": True}, {"count": 1, "timeout": 5}, {"count": 1, "restarts": -1},
-    {"count": 1, "processes": True, "timeout": 0},
+    {"count": 1, "processes": True, "timeout": 0}, {"count": 1, "processes": True, "timeout": 5, "adapt": True},
 ])  # fmt: skip
 def test_workers_that_make_no_sense(arguments: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):

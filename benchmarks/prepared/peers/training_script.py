@@ -1,4 +1,5 @@
-"""One training script in Energon's words, run with either package: captioning batches, and files by name.
+"""One training script in Energon's words, run with either package: captioning batches, crude and encoded samples, and
+files by name.
 
     python -m benchmarks.prepared.peers.training_script feedmill.compat.energon captions FOLDER --workers 2
     python -m benchmarks.prepared.peers.training_script megatron.energon captions FOLDER --workers 2
@@ -41,6 +42,51 @@ def captions(energon, options):
     return {"per_s": total / (time.perf_counter() - begin), "samples": total, "shape": shapes[-1]}
 
 
+def crude(energon, options):
+    """Samples per second of parts as bytes; a batch of 0 gives samples one by one. The task is local to a function."""
+
+    class Task(energon.DefaultTaskEncoder):
+        decoder = None
+        cookers = (energon.Cooker(energon.stateless(lambda sample: sample)),)
+
+        def batch(self, samples):
+            return list(samples)
+
+    return _of_task(energon, Task(), options)
+
+
+def encoded(energon, options):
+    """Samples per second with a hook in Python, of a task that can be imported."""
+    os.environ["BENCHMARK_ENERGON"] = energon.__name__
+    tasks = importlib.import_module("benchmarks.prepared.peers.tasks")
+    return _of_task(energon, tasks.Encoding(), options)
+
+
+def _of_task(energon, task, options):
+    where = energon.WorkerConfig(rank=0, world_size=1, num_workers=options.workers)
+    dataset = energon.get_train_dataset(
+        options.path,
+        worker_config=where,
+        batch_size=options.batch or None,
+        shuffle_buffer_size=1000,
+        max_samples_per_sequence=100,
+        task_encoder=task,
+        dataset_config="crude.yaml",
+    )
+    batches = iter(energon.get_loader(dataset))
+    for _ in islice(batches, WARM):
+        pass
+    begin, busy = time.perf_counter(), time.process_time()
+    total = size = 0
+    for batch in batches:
+        samples = batch if options.batch else [batch]
+        total += len(samples)
+        size += sum(len(sample["jpg"]) for sample in samples)
+        if total >= options.count:
+            break
+    return {"per_s": total / (time.perf_counter() - begin), "cpu_s": time.process_time() - busy, "bytes": size}
+
+
 def by_name(energon, options):
     """Files per second that cookers take by name from an auxiliary dataset."""
     names = json.loads(Path(options.names).read_text())
@@ -78,7 +124,7 @@ def by_name(energon, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("package", choices=("megatron.energon", "feedmill.compat.energon"))
-    parser.add_argument("what", choices=("captions", "by_name"))
+    parser.add_argument("what", choices=("captions", "crude", "encoded", "by_name"))
     parser.add_argument("path")
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--batch", type=int, default=32)

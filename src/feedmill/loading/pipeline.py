@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterator
 from contextlib import closing, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from feedmill.loading.ahead import walk
@@ -15,6 +15,7 @@ from feedmill.loading.failures import Tally
 from feedmill.loading.groups import Given, GroupMaker, batches_of
 from feedmill.loading.labels import Labeled, Labels
 from feedmill.loading.metrics import Metrics, Telemetry
+from feedmill.loading.pace import Pace
 from feedmill.loading.progress import Progress
 from feedmill.loading.transfer import Transfer
 from feedmill.loading.workers import Workers, make_ahead
@@ -30,12 +31,14 @@ class Pipeline:
         make: makes one batch, or one window of packs or groups.
         workers: who makes them; `prefetch`: how many each begins ahead.
         transfer: copies batches to a device, or None.
+        pace: decides whether batches are made ahead or in the loop; kept from one iteration to the next.
     """
 
     make: BatchMaker | GroupMaker
     workers: Workers
     prefetch: int
     transfer: Transfer | None
+    pace: Pace = field(default_factory=Pace)
 
     def batches(self, progress: Progress) -> Generator[Given, None, None]:
         """Return the batches from `progress` on. Its threads or processes end with the generator."""
@@ -45,7 +48,9 @@ class Pipeline:
     def _made(self, steps: Iterator[Step], progress: Progress) -> Generator[Made, None, None]:
         """Make the batches of steps in order; what they need of remote stores is read ahead."""
         walked = walk(steps, progress.plan, progress.grid.world_size, processes=self.workers.processes)
-        made_ahead = make_ahead(self.make, walked or steps, self.workers, self.prefetch)
+        # What is read ahead from remote stores is waited for, which is never better done in the loop.
+        pace = None if walked else self.pace
+        made_ahead = make_ahead(self.make, walked or steps, self.workers, self.prefetch, pace)
         with closing(walked) if walked else nullcontext(), closing(made_ahead) as ahead:
             for made in ahead:
                 if walked:

@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
+from typing import cast
 
 from feedmill.errors import ConfigError
 from feedmill.jobs.cores import available_cores
@@ -16,6 +18,7 @@ from feedmill.jobs.shared_memory import Parcel, Shelf, address, pack
 from feedmill.jobs.threads import ordered_map
 from feedmill.loading.batches import BatchMaker, Made
 from feedmill.loading.groups import GroupMaker
+from feedmill.loading.pace import Pace, paced
 from feedmill.loading.ranks import whole
 from feedmill.planning.dealing.grid import Step
 
@@ -38,15 +41,19 @@ class Workers:
             again, so the stream does not change.
         timeout: seconds after which the worker of the next batch counts as hung; None: never. Requires processes,
             because a thread cannot be ended.
+        adapt: make batches in the loop while that is measured to be faster than workers, as it is for batches that take
+            less time than handing them over; see `feedmill.loading.pace`. None: only with threads, because processes
+            may be meant to keep the transform out of this process.
 
     Raises:
-        ConfigError: an invalid number.
+        ConfigError: an invalid number, or options that exclude each other.
     """
 
     count: int = 0
     processes: bool = False
     restarts: int = 3
     timeout: float | None = None
+    adapt: bool | None = None
 
     def __post_init__(self) -> None:
         if self.count < 0 or self.restarts < 0 or (self.timeout is not None and self.timeout <= 0):
@@ -58,6 +65,13 @@ class Workers:
             raise ConfigError("no workers are no processes", fix="Give a count of at least 1.")
         if self.timeout is not None and not self.processes:
             raise ConfigError("a thread that hangs cannot be ended", fix="Use processes, or leave the timeout out.")
+        if self.timeout is not None and self.adapt:
+            raise ConfigError("the loop cannot be ended where it hangs", fix="Leave the timeout or adapt=True out.")
+
+    @property
+    def adapts(self) -> bool:
+        """Return whether batches may be made in the loop."""
+        return not self.processes if self.adapt is None else self.adapt
 
 
 def chosen(workers: int | str | Workers, make: Make) -> Workers:
@@ -86,30 +100,47 @@ def chosen(workers: int | str | Workers, make: Make) -> Workers:
         pickle.dumps(make)
     except Exception:  # whatever a transform holds may refuse in its own way
         return Workers(count)
-    return Workers(count, processes=True)
+    return Workers(count, processes=True, adapt=True)
 
 
-def make_ahead(make: Make, steps: Iterable[Step], workers: Workers, prefetch: int) -> Generator[Made, None, None]:
+def make_ahead(
+    make: Make, steps: Iterable[Step], workers: Workers, prefetch: int, pace: Pace | None = None
+) -> Generator[Made, None, None]:
     """Return the batches of steps, in order. Its threads or processes end with the iteration.
 
     Args:
         prefetch: maximum number of batches per worker that are in progress or ready.
+        pace: decides whether batches are made in the loop; None: always by the workers.
 
     Raises:
         FeedmillError: the error of a batch, at its position; or workers died or hung too often.
     """
     in_flight = workers.count * prefetch
-    if not workers.processes:
-        return ordered_map(make, steps, workers=workers.count, in_flight=in_flight)
-    return _in_processes(make, steps, workers, in_flight)
+    if workers.count == 0:
+        return ordered_map(make, steps, workers=0, in_flight=in_flight)
+    ahead = partial(_in_processes if workers.processes else _in_threads, make, workers, in_flight)
+    if pace is None or not workers.adapts:
+        return cast("Generator[Made, None, None]", ahead(steps))
+    return paced(make, steps, ahead, pace)
 
 
-def _in_processes(make: Make, steps: Iterable[Step], workers: Workers, in_flight: int) -> Generator[Made, None, None]:
+def _in_threads(
+    make: Make, workers: Workers, in_flight: int, steps: Iterable[Step | None]
+) -> Generator[Made | None, None, None]:
+    def made(step: Step | None) -> Made | None:
+        return None if step is None else make(step)
+
+    return ordered_map(made, steps, workers=workers.count, in_flight=in_flight)
+
+
+def _in_processes(
+    make: Make, workers: Workers, in_flight: int, steps: Iterable[Step | None]
+) -> Generator[Made | None, None, None]:
     shelf, files = Shelf(), deque[int | None]()
 
-    def tasks() -> Iterator[tuple[Step, str | None]]:
+    def tasks() -> Iterator[tuple[Step | None, str | None]]:
         for step in steps:
-            files.append(shelf.take())
+            files.append(None if step is None else shelf.take())
             yield step, address(files[-1])
 
     policy = Policy(make, in_flight, workers.restarts, workers.timeout, always_processes=True, fork=False)
@@ -117,17 +148,21 @@ def _in_processes(make: Make, steps: Iterable[Step], workers: Workers, in_flight
         parcels = run(_make_parcel, tasks(), workers=workers.count, preload=_PRELOAD, policy=policy)
         with closing(parcels):
             for parcel in parcels:
-                yield shelf.unpack(parcel, files.popleft())
+                file = files.popleft()
+                yield None if parcel is None else shelf.unpack(parcel, file)
     finally:
         for file in files:
             shelf.give_back(file)
         shelf.close()
 
 
-def _make_parcel(make: Make, task: tuple[Step, str | None]) -> Parcel:
-    made = make(task[0])
+def _make_parcel(make: Make, task: tuple[Step | None, str | None]) -> Parcel | None:
+    step, place = task
+    if step is None:
+        return None
+    made = make(step)
     try:
-        return pack(made, task[1])
+        return pack(made, place)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise ConfigError(
             f"a batch cannot be sent from a worker process ({error})",

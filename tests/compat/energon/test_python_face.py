@@ -115,6 +115,14 @@ def test_worker_processes_give_the_same() -> None:
         assert a.__key__ == b.__key__ and torch.equal(a.images, b.images)
 
 
+def test_batches_may_be_made_in_the_loop_unless_processes_are_required() -> None:
+    dataset = train(scripted.CaptioningTask(), where=config(workers=2))
+    chosen = get_loader(dataset).loader.workers
+    assert chosen.processes and chosen.adapts
+    assert not get_loader(dataset, processes=True).loader.workers.adapts
+    assert get_loader(dataset, processes=False).loader.workers.adapts
+
+
 def test_seed_offset_and_order() -> None:
     def keys(**more: Any) -> list[str]:
         where = config(seed_offset=more.pop("seed_offset", 0))

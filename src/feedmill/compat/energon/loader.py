@@ -58,6 +58,7 @@ class SavableDataLoader(EpochLoader):
         config, encoder = dataset.worker_config, dataset.fitted()
         if cache_pool is not None:
             dataset.task_encoder.cache = cache_pool
+        chosen = processes is not None
         if processes is None:
             processes = encoder.has_user_code and portable(encoder)
         loader = Loader(
@@ -65,7 +66,11 @@ class SavableDataLoader(EpochLoader):
             dataset.batch_size or 1,
             rank=config.rank,
             world_size=config.world_size,
-            workers=Workers(config.num_workers, processes=processes and config.num_workers > 0),
+            workers=Workers(
+                config.num_workers,
+                processes=processes and config.num_workers > 0,
+                adapt=None if chosen else True,
+            ),
             prefetch=prefetch_factor,
             task_encoder=encoder,
             buffer=encoder.window(dataset.buffer, dataset.batch_size),

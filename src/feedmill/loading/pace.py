@@ -1,0 +1,181 @@
+"""Choose where batches are made: ahead, by workers, or in the loop itself, by which of the two gives more batches.
+
+Handing a batch from a thread to the loop costs two switches between threads, each of which waits for a core and for
+the interpreter. A batch that takes less time than that, or that only Python code makes, comes sooner if the loop makes
+it. Which case applies depends on the data, the machine, and the time that the loop itself takes, so it is measured:
+
+- Workers come first. While the loop spends little of its time waiting, they stay.
+- If it spends most of its time waiting, a few batches are made in the loop, and the faster place is kept.
+- The other place is tried again later, at intervals that grow while the answer stays the same.
+
+The steps are made in their order in both places, so the stream does not depend on the choice.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import ExitStack, closing
+
+from feedmill.loading.batches import Made
+from feedmill.planning.dealing.grid import Step
+
+WINDOW = 0.02
+"""Seconds that one measurement takes at least; `BATCHES`: batches."""
+BATCHES = 4
+TRIAL = 3
+"""Measurements of a trial: the majority decides, because other programs may disturb one of them."""
+RECENT = 15
+"""Measurements of the usual place, whose median a trial is compared with."""
+STARVED = 0.5
+"""Share of its time that the loop waits for batches from which on it counts as starved."""
+FIRST, MOST = 5.0, 128.0
+"""Seconds until the other place is tried again; four times as many after each trial that confirms the choice."""
+
+
+class Pace:
+    """Measures the batches of a loader, and decides where the next ones are made.
+
+    Attributes:
+        here: whether the next batches are made in the loop.
+    """
+
+    def __init__(self) -> None:
+        self.here = False
+        self._recent: deque[float] = deque(maxlen=RECENT)  # seconds per batch in the usual place
+        self._trial: list[bool] | None = None  # of each measurement of a trial: whether it was better
+        self._patience = FIRST
+        self._decided: float | None = None
+        self.begin()
+
+    def __reduce__(self) -> tuple[type[Pace], tuple[()]]:
+        return Pace, ()  # another process, or machine, measures for itself
+
+    def begin(self) -> None:
+        """Begin a new measurement. Its clock starts after the next batch, because workers have to start before it."""
+        self._since: float | None = None
+        self._batches, self._waited = 0, 0.0
+
+    def moves(self, waited: float, now: float) -> bool:
+        """Record a batch, and return whether the other place must make the next ones.
+
+        Args:
+            waited: seconds that the loop waited for the batch.
+            now: time at which the loop asks for the next batch.
+        """
+        if self._since is None:
+            self._since = now
+            return False
+        self._batches += 1
+        self._waited += waited
+        taken = now - self._since
+        if self._batches < BATCHES or taken < WINDOW:
+            return False
+        mean, starved = taken / self._batches, self._waited >= STARVED * taken
+        self._since, self._batches, self._waited = now, 0, 0.0
+        moves = self._measured(mean, starved, now) if self._trial is None else self._tried(mean, starved, now)
+        if moves:
+            self.here = not self.here
+        return moves
+
+    def _measured(self, mean: float, starved: bool, now: float) -> bool:
+        """Record a measurement of the usual place; return whether to try the other one."""
+        self._recent.append(mean)
+        if len(self._recent) < TRIAL or not (self.here or starved):  # workers that keep up are never left
+            return False
+        if self._decided is not None:
+            # A loop that takes time of its own should soon get its batches from workers.
+            patience = FIRST if self.here and not starved else self._patience
+            if now - self._decided < patience:
+                return False
+        self._trial = []
+        return True
+
+    def _tried(self, mean: float, starved: bool, now: float) -> bool:
+        """Record a measurement of a trial; return whether to go back to the usual place."""
+        assert self._trial is not None
+        self._trial.append(mean < statistics.median(self._recent) or not (self.here or starved))
+        better = sum(self._trial)
+        if 2 * max(better, len(self._trial) - better) <= TRIAL:
+            return False
+        keep = 2 * better > TRIAL
+        self._trial, self._decided = None, now
+        self._patience = FIRST if keep else min(4 * self._patience, MOST)
+        if keep:
+            self._recent.clear()
+        return not keep
+
+
+class Feed(Iterator[Step | None]):
+    """Steps for workers; None instead of a step while it is paused, so that workers stay but make nothing."""
+
+    def __init__(self, steps: Iterable[Step]) -> None:
+        self._steps = iter(steps)
+        self.paused = self.ended = False
+
+    def __next__(self) -> Step | None:
+        return None if self.paused and not self.ended else self.take()
+
+    def take(self) -> Step:
+        """Return the next step, also while paused. Raises StopIteration after the last one."""
+        try:
+            return next(self._steps)
+        except StopIteration:
+            self.ended = True
+            raise
+
+
+Ahead = Callable[[Iterable[Step | None]], Generator[Made | None, None, None]]
+"""Makes the batches of steps ahead, in order; None for a step that is None."""
+
+
+def paced(make: Callable[[Step], Made], steps: Iterable[Step], ahead: Ahead, pace: Pace) -> Generator[Made, None, None]:
+    """Yield the batches of steps in order, each made where `pace` says. What `ahead` starts ends with the iteration.
+
+    Raises:
+        FeedmillError: the error of a batch, at its position.
+    """
+    feed = Feed(steps)
+    begun: Generator[Made | None, None, None] | None = None
+    with ExitStack() as stack:
+        while not feed.ended:
+            pace.begin()
+            if pace.here:
+                yield from _here(make, feed, pace)
+                continue
+            feed.paused = False
+            if begun is None:
+                begun = stack.enter_context(closing(ahead(feed)))
+            yield from _from_workers(begun, feed, pace)
+
+
+def _here(make: Callable[[Step], Made], feed: Feed, pace: Pace) -> Generator[Made, None, None]:
+    while True:
+        asked = time.perf_counter()
+        try:
+            step = feed.take()
+        except StopIteration:
+            return
+        made = make(step)
+        waited = time.perf_counter() - asked
+        yield made
+        del made  # so that a batch is not kept alive while the next one is made
+        if pace.moves(waited, time.perf_counter()):
+            return
+
+
+def _from_workers(begun: Iterator[Made | None], feed: Feed, pace: Pace) -> Generator[Made, None, None]:
+    asked = time.perf_counter()
+    for made in begun:
+        if made is None:
+            if feed.paused:  # all that was begun before the pause has been yielded
+                return
+            continue  # left from the last pause
+        waited = time.perf_counter() - asked
+        yield made
+        del made  # as above
+        asked = time.perf_counter()
+        if not feed.paused and pace.moves(waited, asked):
+            feed.paused = True
