@@ -15,6 +15,7 @@ from tests.helpers.range_server import RangeServer, range_server
 from feedmill.errors import DataError, FeedmillError, StorageError
 from feedmill.storage import fetch, lanes
 from feedmill.storage.fetch import Fetcher, fetcher
+from feedmill.storage.flights import Flight
 from feedmill.storage.lanes import Lane
 from feedmill.storage.remote import RemoteStore
 
@@ -46,10 +47,16 @@ def test_faults_that_pass_are_tried_again(server, fault):
 
 
 def test_a_request_whose_answer_is_no_longer_wanted_is_not_made_again(server):
-    server.fault = first_is("503", 99)
-    answers = iter([True, True, False])
+    flight = Flight()
+
+    def fault(number: int, begin: int, end: int) -> str:
+        if number == 2:
+            flight.drop()
+        return "503"
+
+    server.fault = fault
     with pytest.raises(Exception, match="503"):
-        fetcher().request(store_of(server), "a", 0, 10, lambda: next(answers))
+        fetcher().request(store_of(server), "a", 0, 10, flight)
     assert len(server.asked) == 3
 
 

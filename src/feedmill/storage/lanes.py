@@ -18,7 +18,27 @@ _SMALL_AT_ONCE, _LARGE_AT_ONCE, _MOST = 64, 16, 64
 _LEAST = 4
 _STEP, _STEP_SECONDS, _SETTLED_SECONDS = 8, 0.25, 30.0
 _GAIN = 1.05
-_KEPT, _LAST = 256, 8
+_KEPT, _LAST, _LONG = 256, 8, 0.25
+
+
+class Slot:
+    """The place of one request among those in flight."""
+
+    __slots__ = ("_lane",)
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane: Lane | None = lane
+
+    def release(self) -> None:
+        """Let another request be sent. A second call does nothing."""
+        lane = self._lane
+        if lane is None:
+            return
+        with lane._free:
+            if self._lane is not None:
+                self._lane = None
+                lane._running -= 1
+                lane._free.notify()
 
 
 class Lane:
@@ -42,20 +62,19 @@ class Lane:
         self._times: deque[float] = deque(maxlen=_KEPT)
 
     @contextlib.contextmanager
-    def slot(self) -> Iterator[float]:
-        """Wait until a request may be sent; the block has the time at which it was."""
+    def slot(self) -> Iterator[Slot]:
+        """Wait until a request may be sent. The block has its place, which it may release before its end."""
         with self._free:
             self._waiting += 1
             while self._running >= self._recover(time.monotonic()):
                 self._free.wait(1.0)
             self._waiting -= 1
             self._running += 1
+        slot = Slot(self)
         try:
-            yield time.monotonic()
+            yield slot
         finally:
-            with self._free:
-                self._running -= 1
-                self._free.notify()
+            slot.release()
 
     def _recover(self, now: float) -> int:
         steps = int(now - self._recovered)
@@ -99,9 +118,17 @@ class Lane:
 
     @property
     def all_slow(self) -> bool:
-        """Return whether the last requests took twice as long as usual: then one that takes long is no exception."""
+        """Return whether the last requests took twice as long as usual: then one that takes long is no exception.
+
+        Times of less than a quarter of a second vary that much by themselves.
+        """
         times = list(self._times)
-        return len(times) > 2 * _LAST and _middle(times[-_LAST:]) > 2 * _middle(times)
+        return len(times) > 2 * _LAST and _middle(times[-_LAST:]) > max(_LONG, 2 * _middle(times))
+
+    @property
+    def known(self) -> bool:
+        """Return whether there were enough requests to know how long they take."""
+        return len(self._times) >= _LAST
 
     def usual(self, share: float) -> float:
         """Return the seconds that this share of the last requests took at most; 0 if there were none."""

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.storage.answers import AGAIN, CHECK, status_of, translate
 from feedmill.storage.base import Entry, Ranges, refuse_nul, too_short
-from feedmill.storage.fetch import WHOLE, Failed, fetcher, replaced
+from feedmill.storage.fetch import WHOLE, Failed, fetcher, replaced, waiting
 from feedmill.storage.options import Patience, connect, connect_for_ranges, patience_of
 from feedmill.storage.paged import OnDisk, on_disk
 from feedmill.storage.ranges import OFFSET_BITS, merged
@@ -58,6 +59,8 @@ class RemoteStore(RemoteFiles):
         self._hasty = connect(self.url, options, patient=False)
         self._patient: ObjectStore | None = None
         self._reader: ObjectStore | None = None
+        self._brisk: ObjectStore | None = None
+        self._renewing = threading.Lock()
         self._versions: dict[str, str] | None = None
         self._entries: dict[str, Entry | None] = {}
         self.held = Held()
@@ -94,10 +97,23 @@ class RemoteStore(RemoteFiles):
             self._reader = connect_for_ranges(self.url, self.options)
         return self._reader
 
-    def renew(self) -> None:
-        """Connect again, so that credentials are read and requested again."""
-        self._reader = self._patient = None
-        self._hasty = connect(self.url, self.options, patient=False)
+    @property
+    def brisk_reader(self) -> ObjectStore:
+        """Return the client for ranges whose requests are given up sooner; see `connect_for_ranges`."""
+        if self._brisk is None:
+            self._brisk = connect_for_ranges(self.url, self.options, brisk=True)
+        return self._brisk
+
+    def renew(self, used: ObjectStore) -> None:
+        """Connect again, so that credentials are read and requested again, unless that was done since `used`.
+
+        Args:
+            used: the client for ranges whose request was denied. Many requests in flight are denied at once.
+        """
+        with self._renewing:
+            if used is self._reader or used is self._brisk:
+                self._reader = self._brisk = self._patient = None
+                self._hasty = connect(self.url, self.options, patient=False)
 
     def patience(self) -> Patience:
         """Return how often and how long a failed request for a range is tried again."""
@@ -162,7 +178,12 @@ class RemoteStore(RemoteFiles):
 
         key = self.key(path)
         with self.asking(path):
-            return entry_of(path, obstore.head(self.client, key))
+            try:
+                return entry_of(path, obstore.head(self.client, key))
+            except Exception as error:
+                if status_of(error) in ("400", "403"):  # an answer to HEAD has no body, which would give the reason
+                    obstore.get(self.client, key, options={"range": (0, 1)})
+                raise
 
     def entries(self, paths: Sequence[str]) -> list[Entry | None]:
         self.pin_files()
@@ -212,7 +233,8 @@ class RemoteStore(RemoteFiles):
         key = self.key(path)
         with self.asking(path):
             if not offset:
-                return fetcher().request(self, key, 0, WHOLE).to_bytes()
+                with waiting():
+                    return fetcher().request(self, key, 0, WHOLE).to_bytes()
             try:
                 return obstore.get(self.client, key, options={"range": {"offset": offset}}).bytes().to_bytes()
             except Exception as error:
