@@ -36,7 +36,8 @@ _SMOOTHING = 0.1
 _WRONG_RANGES = 3
 """Requests that are made until an answer has the range that was asked for."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
-_HEDGE_AFTER, _HEDGE_TIMES, _HEDGE_SHARE = 1.0, 4.0, 0.05
+_HEDGE_SHARE, _HEDGE_FIRST = 0.05, 4
+_BRISK_TIMES = 4.0
 _MOST_FLIGHTS = 4
 _LOOK = 0.1
 """Seconds after which a thread that may not hedge now looks whether it may."""
@@ -122,8 +123,8 @@ class Fetcher:
         self._send(answer, size, task)
         return answer
 
-    def _send(self, answer: Answer[T], size: int, task: Task[T]) -> None:
-        flight = Flight()
+    def _send(self, answer: Answer[T], size: int, task: Task[T], *, urgent: bool = False) -> None:
+        flight = Flight(urgent=urgent)
         answer.add(flight, self.run(size, task, flight))
 
     def run(self, size: int, task: Callable[..., T], *arguments: Any) -> Future[T]:
@@ -140,21 +141,22 @@ class Fetcher:
         """
         if answer.done():
             return answer.result()
+        answer.flights[0].urgent = True
         with waiting():
             while self._hedging and not answer.done():
-                patience = max(_HEDGE_AFTER, _HEDGE_TIMES * lane.usual(0.95))
+                patience = lane.patience
                 since = answer.flights[-1].since  # one that waits for its turn has not been slow
                 left = patience if since is None else since + patience - time.monotonic()
                 if left <= 0 and self._may_hedge(lane, answer):
                     self.hedges += 1
-                    self._send(answer, size, again)
+                    self._send(answer, size, again, urgent=True)
                 else:
                     wait([answer], max(left, _LOOK))
             return answer.result()
 
     def _may_hedge(self, lane: Lane, answer: Answer[T]) -> bool:
         # While everything takes long, a second request would make it worse.
-        few = self.hedges + 1 <= max(1.0, _HEDGE_SHARE * self.requests)
+        few = self.hedges < max(_HEDGE_FIRST, _HEDGE_SHARE * self.requests)
         return few and len(answer.flights) < _MOST_FLIGHTS and not lane.all_slow
 
     def request(self, store: RemoteStore, key: str, begin: int, end: int, flight: Flight | None = None) -> Bytes:
@@ -175,7 +177,7 @@ class Fetcher:
             reader = store.brisk_reader if not tries and self._is_brisk(lane, end - begin) else store.reader
             sent = began
             try:
-                with lane.slot() as slot:
+                with lane.slot(flight) as slot:
                     sent = time.monotonic()
                     flight.begin(slot)
                     try:
@@ -211,7 +213,7 @@ class Fetcher:
     @staticmethod
     def _is_brisk(lane: Lane, size: int) -> bool:
         """Return whether a request should be given up soon, because others take a small part of that time."""
-        return size >= SMALL and lane.known and _HEDGE_TIMES * lane.usual(0.95) < BRISK
+        return size >= SMALL and lane.known and _BRISK_TIMES * lane.usual(0.95) < BRISK
 
     @staticmethod
     def _pause(store: RemoteStore, tries: int, seconds: float, error: Exception) -> None:

@@ -21,13 +21,16 @@ class Flight:
     """One request: since when it is in flight, and whether its answer is still needed.
 
     Attributes:
-        since: monotonic time in seconds at which the last try was sent; None while none is in flight.
+        since: monotonic time in seconds at which the last try was sent, or from which the same bytes are awaited from
+            another request; None while none is in flight.
         dropped: whether the answer is no longer needed.
+        urgent: whether somebody waits for the answer; then it does not wait for its turn.
     """
 
-    __slots__ = ("_slot", "dropped", "since")
+    __slots__ = ("_slot", "dropped", "since", "urgent")
 
-    def __init__(self) -> None:
+    def __init__(self, *, urgent: bool = False) -> None:
+        self.urgent = urgent
         self.since: float | None = None
         self.dropped = False
         self._slot: Releasable | None = None

@@ -90,8 +90,10 @@ class PagedSegment(Segment):
             if not limit:
                 usual = fetcher().lane(self.store, self.size).usual(0.95)
                 limit = time.monotonic() + max(_WAIT, _WAIT_TIMES * usual)
+            flight.since = time.monotonic()  # the request of another process or segment may hang, too
             for begin, end in claim.others:
                 self.pages.wait(begin, end, max(0.0, limit - time.monotonic()))
+            flight.since = None
         return self._in_memory(flight)
 
     def _request_again(self, flight: Flight) -> Bytes | None:
