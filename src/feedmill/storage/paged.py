@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Int64s = npt.NDArray[np.int64]
 Unit = Literal["auto", "block", "shard"]
 
-_WAIT, _WAIT_TIMES = 10.0, 4.0
+_WAIT, _WAIT_TIMES = 30.0, 4.0
 """Seconds to wait for another process that is fetching pages, or this many times what requests usually take if that is
 longer; then they are requested here, too. The other process may have been stopped."""
 _TRIES = 3
