@@ -9,6 +9,7 @@ import socket
 import struct
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,7 +24,9 @@ Fault = Callable[[int, int, int], str | None]
 class RangeServer(ThreadingHTTPServer):
     """Objects of the bucket ``bkt`` over GET with ``Range`` and ``If-Match``, HEAD, and a listing of up to 1,000 keys.
 
-    Faults: ``"503"``, ``"403"``, ``"reset"``, ``"cut"``, ``"stall"``, ``"slow"`` (two seconds for the body),
+    Faults: ``"503"``, ``"403"``, ``"403:RequestTimeTooSkewed"`` (any status and code), ``"reset"``, ``"cut"``,
+    ``"short"`` (fewer bytes than asked, as the header says), ``"stall"`` (silence of
+    `silence` seconds in the body), ``"slow"`` (two seconds for the body), ``"drip"`` (the body at `rate` bytes/s),
     ``"range"`` (another `Content-Range` than asked) and ``"late"`` (a second before the answer).
     """
 
@@ -37,6 +40,15 @@ class RangeServer(ThreadingHTTPServer):
         self.objects: dict[str, bytes] = {}
         self.fault: Fault = lambda number, begin, end: None
         self.delay = 0.0
+        self.silence, self.rate = 3.0, 64 << 10
+        self.token: str | None = None
+        """The session token that requests must have."""
+        self.tags: dict[str, str] = {}
+        """ETags of objects that are not the hash of their bytes."""
+        self.refusal: tuple[int, str] | None = None
+        """Status and code with which every request is refused."""
+        self.faults: Counter[str] = Counter()
+        """How often each fault occurred."""
         self.asked: list[tuple[int, int]] = []
         """Ranges of the requests for objects so far."""
         self.keys: list[str] = []
@@ -90,9 +102,12 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(text)
 
+    def _tag(self, key: str, data: bytes) -> str:
+        return self.server.tags.get(key) or _tag(data)
+
     def _list(self, prefix: str) -> None:
         rows = "".join(
-            f"<Contents><Key>{escape(key)}</Key><Size>{len(data)}</Size><ETag>&quot;{_tag(data)}&quot;</ETag>"
+            f"<Contents><Key>{escape(key)}</Key><Size>{len(data)}</Size><ETag>&quot;{self._tag(key, data)}&quot;</ETag>"
             "<LastModified>2024-01-01T00:00:00.000Z</LastModified></Contents>"
             for key, data in sorted(self.server.objects.items())
             if key.startswith(prefix)
@@ -105,6 +120,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, body: bool) -> None:
         url = urlsplit(self.path)
+        if url.path.split("/")[1] != "bkt":
+            return self._refuse(404, "NoSuchBucket")
+        if self.server.refusal:
+            return self._refuse(*self.server.refusal)
+        if self.server.token not in (None, self.headers.get("x-amz-security-token")):
+            return self._refuse(403, "ExpiredToken")
         if "list-type" in url.query and not self.server.lists:
             return self._refuse(403, "AccessDenied")
         if "list-type" in url.query:
@@ -113,7 +134,7 @@ class _Handler(BaseHTTPRequestHandler):
         data = self.server.objects.get(key)
         if data is None:
             return self._refuse(404, "NoSuchKey")
-        tag = f'"{_tag(data)}"'
+        tag = f'"{self._tag(key, data)}"'
         if self.headers.get("If-Match", tag) != tag:
             return self._refuse(412, "PreconditionFailed")
         asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
@@ -125,16 +146,20 @@ class _Handler(BaseHTTPRequestHandler):
                 self.server.asked.append((begin, end))
                 self.server.keys.append(key)
             fault = self.server.fault(number, begin, end)
+            if fault:
+                with self.server.lock:
+                    self.server.faults[fault] += 1
             time.sleep(self.server.delay + (fault == "late"))
         if asked and begin >= len(data):
             return self._refuse(416, "InvalidRange")
-        if fault in ("503", "403"):
-            return self._refuse(int(fault), {"503": "SlowDown", "403": "AccessDenied"}[fault])
+        if fault and fault[:3].isdigit():
+            return self._refuse(int(fault[:3]), fault[4:] or {"503": "SlowDown", "403": "AccessDenied"}[fault])
         if fault == "reset":
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.close_connection = True
             return self.connection.close()
         shift = 1 if fault == "range" else 0
+        end -= min(10, (end - begin) // 2) if fault == "short" else 0
         self.send_response(206 if asked else 200)
         self.send_header("ETag", tag)
         self.send_header("Last-Modified", "Mon, 01 Jan 2024 00:00:00 GMT")
@@ -148,12 +173,18 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, data: bytes, fault: str | None) -> None:
         half = len(data) // 2
+        if fault == "drip":
+            step = max(1, self.server.rate // 8)
+            for at in range(0, len(data), step):
+                self.wfile.write(data[at : at + step])
+                time.sleep(len(data[at : at + step]) / self.server.rate)
+            return None
         if fault in ("cut", "stall", "slow"):
             self.wfile.write(data[:half])
             if fault == "cut":
                 self.close_connection = True
                 return self.connection.shutdown(socket.SHUT_RDWR)
-            time.sleep(3 if fault == "stall" else 2)
+            time.sleep(self.server.silence if fault == "stall" else 2)
             data = data[half:]
         self.wfile.write(data)
         return None

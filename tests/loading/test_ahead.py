@@ -195,6 +195,17 @@ def test_the_first_batch_waits_for_one_request_of_its_own_samples(server):
     assert server.peak > 4
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_waiting_for_the_network_is_a_stage_of_its_own(server, workers):
+    plan = remote(server)
+    server.delay = 0.3
+    loader = fm.Loader(plan, 64, workers=workers)
+    assert len(list(loader)) == 36
+    found = loader.metrics.snapshot()
+    assert found["fetch_seconds"] > 0.25 and found["wait_fetch_seconds"] > 0.25
+    assert found["wait_fetch_seconds"] <= found["wait_seconds"] + 1e-3
+
+
 def test_a_plan_whose_extents_fail_is_read_without_them(server, folder, monkeypatch, caplog):
     plan = remote(server)
     monkeypatch.setattr(plan, "extents", lambda *_: 1 / 0, raising=False)

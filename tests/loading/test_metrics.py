@@ -30,6 +30,17 @@ def test_seconds_go_to_their_stages() -> None:
     assert 0 < found["samples_per_second"] < 22 / 0.6 and found["ready"] < 1
 
 
+def test_the_wait_is_divided_by_the_stage_in_which_the_batch_was() -> None:
+    metrics = Metrics()
+    made = {"fetch": 3.0, "read": 0.5, "transform": 1.0, "collate": 0.25, "transfer": 0.25}
+    metrics.given(1.0, 10.0, made)  # the last second of making it
+    metrics.given(6.0, 20.0, made)
+    found = metrics.snapshot()
+    waits = {name[5:-8]: value for name, value in found.items() if name.startswith("wait_") and name[5:] != "seconds"}
+    assert waits == {"fetch": 3, "read": 0.5, "transform": 1.5, "collate": 0.5, "transfer": 0.5, "other": 1}
+    assert sum(waits.values()) == found["wait_seconds"] == 7
+
+
 def test_a_fast_loader_and_a_slow_loop() -> None:
     loader = Loader(FakePlan(), 4, workers=2)
     for _ in islice(loader, 10):

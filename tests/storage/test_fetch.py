@@ -13,8 +13,9 @@ import pytest
 from tests.helpers.range_server import RangeServer, range_server
 
 from feedmill.errors import DataError, FeedmillError, StorageError
-from feedmill.storage import fetch, lanes
+from feedmill.storage import lanes
 from feedmill.storage.fetch import Fetcher, fetcher
+from feedmill.storage.flights import Flight
 from feedmill.storage.lanes import Lane
 from feedmill.storage.remote import RemoteStore
 
@@ -46,10 +47,16 @@ def test_faults_that_pass_are_tried_again(server, fault):
 
 
 def test_a_request_whose_answer_is_no_longer_wanted_is_not_made_again(server):
-    server.fault = first_is("503", 99)
-    answers = iter([True, True, False])
+    flight = Flight()
+
+    def fault(number: int, begin: int, end: int) -> str:
+        if number == 2:
+            flight.drop()
+        return "503"
+
+    server.fault = fault
     with pytest.raises(Exception, match="503"):
-        fetcher().request(store_of(server), "a", 0, 10, lambda: next(answers))
+        fetcher().request(store_of(server), "a", 0, 10, flight)
     assert len(server.asked) == 3
 
 
@@ -113,7 +120,7 @@ def test_an_object_that_is_replaced_while_it_is_open_is_named_and_not_mixed(serv
 
 
 def test_a_request_that_hangs_is_made_a_second_time(server, monkeypatch):
-    monkeypatch.setattr(fetch, "_HEDGE_AFTER", 0.1)
+    monkeypatch.setattr(lanes, "_OVERDUE", 0.1)
     server.fault = lambda number, begin, end: "slow" if number == 40 else None
     store = store_of(server)
     one = Fetcher()
@@ -125,11 +132,11 @@ def test_a_request_that_hangs_is_made_a_second_time(server, monkeypatch):
 
 
 def test_second_requests_can_be_turned_off_and_are_few(server, monkeypatch):
-    monkeypatch.setattr(fetch, "_HEDGE_AFTER", 0.1)
+    monkeypatch.setattr(lanes, "_OVERDUE", 0.1)
     server.fault = lambda number, begin, end: "late"
     few = Fetcher()
     few.fetch(store_of(server), [("a", at, at + 9) for at in range(0, 200_000, 5000)])
-    assert few.hedges <= 2
+    assert few.hedges <= 4
     monkeypatch.setenv("FEEDMILL_HEDGE", "off")
     none = Fetcher()
     none.fetch(store_of(server), [("a", 0, 9)])

@@ -108,7 +108,7 @@ def test_service_accounts_and_files_of_keys(configured, tmp_path):
     assert store.settings == {"access_key_id": "k1", "secret_access_key": "s1", "session_token": "t1"}
     assert b"s1" not in pickle.dumps(store)
     keys.write_text('{"Version": 1, "AccessKeyId": "k2", "SecretAccessKey": "s2"}')
-    store.renew()
+    store.renew(store.connection)
     assert store.settings == {"access_key_id": "k2", "secret_access_key": "s2"}
 
 

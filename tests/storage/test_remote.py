@@ -288,6 +288,7 @@ def test_the_times_are_those_of_the_docs():
     ranges = {"connect_timeout": "5s", "read_timeout": "10s", "timeout": "10m", "http1_only": True}
     assert ranges == options._READING
     assert "connecting | 5 s | 10 s" in page and "arrives | 10 s |" in page and "request | 10 min |" in page
+    assert options.BRISK == 15 and "a quarter of that | 15 s |" in page
     assert options._HASTE["max_retries"] == 10 and "tried ten times" in page
 
 

@@ -79,12 +79,22 @@ def _print(report: object) -> None:
     from feedmill.loading.bench import BenchReport
 
     assert isinstance(report, BenchReport)
-    columns = ["workers", "samples/s", "first batch s", "read ms", "transform ms", "collate ms", "transfer ms"]
+    columns = [
+        "workers",
+        "samples/s",
+        "first batch s",
+        "fetch ms",
+        "read ms",
+        "transform ms",
+        "collate ms",
+        "transfer ms",
+    ]
     rows = [
         [
             f"{rate.workers} {'processes' if rate.processes else 'threads'}" if rate.workers else "none",
             round(rate.samples_per_second),
             round(rate.first_batch_seconds, 3),
+            round(rate.fetch, 3),
             round(rate.read, 3),
             round(rate.transform, 3),
             round(rate.collate, 3),

@@ -21,11 +21,12 @@ from feedmill.loading.collate import collate as default_collate
 from feedmill.loading.collate import collate_parts
 from feedmill.loading.failures import MISTAKES, TRIES, Failure, SkipSample, Unusable, candidates, source_of, told
 from feedmill.loading.labels import Labeler, Labels
-from feedmill.loading.metrics import STAGES
 from feedmill.loading.plan import PlanLike
 from feedmill.loading.watchdog import Activity, Watchdog
 from feedmill.planning.dealing.grid import Step
+from feedmill.storage.fetch import waited
 
+_MADE = ("read", "transform", "collate")
 MASK = "__mask__"
 now = threading.local()
 """What this thread is working on: `step`, the number of the batch; `position`, that of the sample in the transform, or
@@ -43,7 +44,7 @@ class Made:
         step: which batch it is.
         troubles: samples that failed and were replaced, each with the error that a strict loader would raise.
         skipped: number of samples that the transform skipped.
-        seconds: duration of each stage: reading, transforming, collating.
+        seconds: duration of each stage: waiting for remote data, reading, transforming, collating.
         labels: labels of the batch, if requested; `item_labels`: those of each pack or group, if this is a window.
         substitutes: position of a replaced sample -> position of its substitute.
     """
@@ -146,9 +147,12 @@ class BatchMaker:
         return made
 
     def _fill(self, made: Made, activity: Activity) -> None:
-        clock = [time.perf_counter()]
+        clock, before = [time.perf_counter()], waited()
         located = made.step.located if self._label is None else self._label.located(made.step)
         self._fill_at(made, activity, made.step.positions.tolist(), located, clock)
+        if "read" in made.seconds:
+            made.seconds["fetch"] = min(waited() - before, made.seconds["read"])
+            made.seconds["read"] -= made.seconds["fetch"]
         if self._label is not None:
             made.labels = self._label(made.step, located, made.substitutes)
 
@@ -175,7 +179,7 @@ class BatchMaker:
             except Exception as error:
                 made.batch = self._one_by_one(positions, made, error)
         clock.append(time.perf_counter())
-        made.seconds = dict(zip(STAGES, np.diff(clock).tolist(), strict=False))
+        made.seconds = dict(zip(_MADE, np.diff(clock).tolist(), strict=False))
 
     def _in_one(self, made: Made, activity: Activity, positions: list[int], located: Any, clock: list[float]) -> bool:
         """Make the batch without building samples, if the plan can; return whether it was made."""
@@ -187,7 +191,7 @@ class BatchMaker:
         clock += [time.perf_counter()] * 2
         activity.stage = "collate"
         made.batch = self._batch_of(read, positions)
-        made.seconds = dict(zip(STAGES, np.diff([*clock, time.perf_counter()]).tolist(), strict=False))
+        made.seconds = dict(zip(_MADE, np.diff([*clock, time.perf_counter()]).tolist(), strict=False))
         return True
 
     def _batch_of(self, read: Batch, positions: list[int]) -> Any:

@@ -33,7 +33,7 @@ class Rate:
         samples: in a batch, on average.
         cost_spread: the highest cost of a rank divided by the mean over ranks, averaged over steps; 0 if nothing is
             balanced.
-        read, transform, collate, transfer: milliseconds of work for a batch.
+        fetch, read, transform, collate, transfer: milliseconds for a batch; `fetch` is waiting for remote data.
     """
 
     workers: int
@@ -44,13 +44,14 @@ class Rate:
     transform: float
     collate: float
     transfer: float = 0.0
+    fetch: float = 0.0
     samples: float = 0.0
     cost_spread: float = 0.0
 
     @property
     def work(self) -> float:
         """Milliseconds of work for a batch, over all stages."""
-        return self.read + self.transform + self.collate + self.transfer
+        return self.fetch + self.read + self.transform + self.collate + self.transfer
 
 
 @dataclass(slots=True)
@@ -190,6 +191,7 @@ def advice(report: BenchReport, plan: Plan) -> list[str]:
     share = {stage: getattr(best, stage) / max(best.work, 1e-9) for stage in STAGES}
     most = max(share, key=lambda stage: share[stage])
     shown = {
+        "fetch": "waiting for remote data",
         "read": "reading, with what a declared sample type decodes",
         "transform": "the transform",
         "collate": "decoding and collating",
@@ -208,6 +210,8 @@ def advice(report: BenchReport, plan: Plan) -> list[str]:
     ratio = report.stored_samples_per_second / max(report.undecoded_samples_per_second, 1e-9)
     if most == "read" and storage > 0.3 and ratio > 2:
         out.append(f"Stored order reads {ratio:.0f} times as fast as the plan's: shuffle by blocks, or by larger ones.")
-    if most == "read" and any("://" in source.url for source in plan.sources):
-        out.append("The data is remote: more workers than cores overlap its latency.")
+    if most == "fetch" and getattr(plan, "cache", None) is None:
+        out.append(
+            "A cache on disk (FEEDMILL_CACHE_SIZE) keeps remote data for the next epoch and for other processes."
+        )
     return out

@@ -24,7 +24,9 @@ from feedmill.storage.fetch import counters
 
 logger = logging.getLogger("feedmill")
 
-STAGES = ("read", "transform", "collate", "transfer")
+STAGES = ("fetch", "read", "transform", "collate", "transfer")
+"""What a batch goes through, in this order; "fetch" is the part of reading that waits for remote data."""
+_WAITS = (*STAGES, "other")
 _HELP = {
     "batches": "Batches given out",
     "samples": "Samples given out, without those that only fill up",
@@ -34,8 +36,11 @@ _HELP = {
     "cost_spread": "Highest cost of a rank divided by the mean over ranks, averaged over balanced steps; 0 without any",
     "over_budget": "Steps in which the batch of some rank cost more than its budget",
     "wait_seconds": "Seconds that the training loop waited for batches",
+    **{f"wait_{stage}_seconds": f"Seconds of them in which the batch was in the stage {stage}" for stage in STAGES},
+    "wait_other_seconds": "Seconds of them in which the batch was in no stage",
     "step_seconds": "Seconds between batches, waiting included",
-    "read_seconds": "Seconds of all workers spent on reading samples",
+    "fetch_seconds": "Seconds of all workers spent on waiting for remote data",
+    "read_seconds": "Seconds of all workers spent on reading samples, without those",
     "transform_seconds": "Seconds of all workers spent on the transform",
     "collate_seconds": "Seconds of all workers spent on decoding and putting batches together",
     "transfer_seconds": "Seconds spent on copying batches to the device",
@@ -79,6 +84,7 @@ class Metrics:
         batches, samples, failures, skipped: since the loader was created; position: that of the loader.
         wait_seconds, step_seconds: waiting and step time of the training loop; `seconds`: time to make batches, by
             stage.
+        waits: the waiting time by the stage in which the awaited batch was; ``other`` if it was in none.
         last_wait: seconds of waiting for the last batch.
         balanced: batches that were balanced; spreads: the sum over them of the highest cost of a rank divided by the
             mean over all ranks; worst_spread: the highest of these.
@@ -94,11 +100,22 @@ class Metrics:
         self.spreads = self.worst_spread = self.worst_budget_share = 0.0
         self.wait_seconds = self.step_seconds = self.last_wait = 0.0
         self.seconds = dict.fromkeys(STAGES, 0.0)
+        self.waits = dict.fromkeys(_WAITS, 0.0)
         self._last: float | None = None
         self._last_report = time.monotonic()
 
-    def given(self, waited: float, now: float) -> None:
-        """Record that a batch was yielded after this many seconds of waiting."""
+    def given(self, waited: float, now: float, seconds: Mapping[str, float]) -> None:
+        """Record that a batch was yielded after this many seconds of waiting.
+
+        Args:
+            seconds: the time to make it, by stage. The loop waited for the end of that.
+        """
+        left = waited
+        for stage in reversed(STAGES):
+            share = min(left, seconds.get(stage, 0.0))
+            self.waits[stage] += share
+            left -= share
+        self.waits["other"] += left
         self.batches += 1
         self.last_wait = waited
         self.wait_seconds += waited
@@ -154,6 +171,7 @@ class Metrics:
             "over_budget": self.over_budget,
             "worst_budget_share": round(self.worst_budget_share, 4),
             "wait_seconds": round(self.wait_seconds, 6),
+            **{f"wait_{stage}_seconds": round(waited, 6) for stage, waited in self.waits.items()},
             "step_seconds": round(self.step_seconds, 6),
             **{f"{stage}_seconds": round(taken, 6) for stage, taken in self.seconds.items()},
             "samples_per_second": round(self.samples / busy, 3),

@@ -107,7 +107,10 @@ class Delivery:
     def deliver(self, given: Given, progress: Progress, asked: float) -> Any:
         """Return the batch that was requested at time `asked`; `progress` advances only once nothing can fail."""
         batch = self.finished(given.batch, given.labels)
+        seconds = {"transfer": given.transfer}
         for made in given.made:
+            for stage, taken in made.seconds.items():
+                seconds[stage] = seconds.get(stage, 0.0) + taken
             self.metrics.skipped += made.skipped
             self.tally.note_all(made.step.positions.tolist() if made.troubles else (), made.troubles)
             self.metrics.made(made.seconds, made.step.real, made.step.spread, made.step.budget_share)
@@ -116,7 +119,7 @@ class Delivery:
         if self.labeled is not None:
             self.labeled.keep(given.labels)
         now = time.perf_counter()
-        self.metrics.given(now - asked, now)
+        self.metrics.given(now - asked, now, seconds)
         self.metrics.position = progress.position
         if self.telemetry is not None:
             self.metrics.report(self.telemetry, time.monotonic())

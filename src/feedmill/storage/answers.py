@@ -21,16 +21,29 @@ _REASONS = (
         " AWS_SKIP_SIGNATURE=true.",
     ),
     (
-        r"InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|InvalidToken|401 Unauthorized",
+        r"RequestTimeTooSkewed|RequestExpired|date header too old",
+        "clock-skew",
+        "the clock of this machine differs too much from that of the server",
+        "Set the clock, for example with NTP (timedatectl set-ntp true), and run the same command again.",
+    ),
+    (
+        r"ExpiredToken|TokenRefreshRequired",
+        "expired-token",
+        "the session token has expired, and the credentials give no newer one",
+        "Log in again (for example aws sso login), or set new keys and a new AWS_SESSION_TOKEN. With a profile or a"
+        " role, tokens are renewed during a run.",
+    ),
+    (
+        r"InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|401 Unauthorized",
         "bad-credentials",
         "the credentials were refused",
-        "Check the access key, the secret and whether a session token has expired.",
+        "Check the access key, the secret and the session token.",
     ),
     (
         r"403 Forbidden|AccessDenied",
         "eacces",
         "permission denied",
-        "Ask for access, or check the URL and the credentials.",
+        "Ask for access, or check the URL, the credentials and the clock of this machine.",
     ),
     (
         r"PermanentRedirect|AuthorizationHeaderMalformed|301 Moved",
@@ -101,7 +114,7 @@ def reaction_to(error: BaseException) -> Reaction:
         return Reaction.WRONG_RANGE
     found = translate(error, "")
     kind = getattr(found, "kind", None)
-    if kind in ("bad-credentials", "eacces"):
+    if kind in ("expired-token", "bad-credentials", "eacces"):
         return Reaction.DENIED
     if kind in _FINAL or (status is not None and status[0] == "4" and status != "408"):
         return Reaction.FINAL

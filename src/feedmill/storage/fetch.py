@@ -7,33 +7,44 @@ of the load.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from feedmill.errors import DataError, FeedmillError
 from feedmill.storage.answers import Reaction
+from feedmill.storage.flights import Answer, Flight
 from feedmill.storage.lanes import SMALL, Lane, Lanes
+from feedmill.storage.options import BRISK
 
 if TYPE_CHECKING:
-    from feedmill.storage.range_store import Answer, RangeStore
+    from feedmill.storage.range_store import Body, RangeStore
 
 _FAR = 1 << 20
-_THREADS = 64
+_AT_ONCE = 64
+_THREADS = 2 * _AT_ONCE
+"""A request that hangs keeps its thread, though its place in the lane is given to another one."""
 _SMOOTHING = 0.1
 _WRONG_RANGES = 3
 """Requests that are made until an answer has the range that was asked for."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
-_HEDGE_AFTER, _HEDGE_TIMES, _HEDGE_SHARE = 1.0, 4.0, 0.05
+_HEDGE_SHARE, _HEDGE_FIRST = 0.05, 4
+_BRISK_TIMES = 4.0
+_MOST_FLIGHTS = 4
+_LOOK = 0.1
+"""Seconds after which a thread that may not hedge now looks whether it may."""
 
 WHOLE = -1
 """End of a range that is a whole object, whatever its size."""
 
 T = TypeVar("T")
+
+Task = Callable[[Flight], T]
 
 Request = tuple[str, int, int]
 """Key of an object, begin, end."""
@@ -68,95 +79,110 @@ class Fetcher:
 
     def gap(self) -> int:
         """Return the largest gap worth bridging: what the network delivers while a request waits for its turn."""
-        return int(min(_FAR, SMALL + self._rate * self._latency / _THREADS))
+        return int(min(_FAR, SMALL + self._rate * self._latency / _AT_ONCE))
 
     def lane(self, store: RangeStore, size: int) -> Lane:
         """Return the lane of requests of `size` bytes to the server of a store."""
         lanes = self._lanes.get(store.host) or self._lanes.setdefault(store.host, Lanes(store.at_once))
         return lanes.of(size)
 
-    def fetch(self, store: RangeStore, requests: Sequence[Request]) -> list[Answer]:
+    def fetch(self, store: RangeStore, requests: Sequence[Request]) -> list[Body]:
         """Return ranges of objects, in order. If one request fails, those that have not begun are cancelled.
 
         Raises:
             Failed: the first error, with the number of its request.
         """
-        futures = [self.submit(store, *request) for request in requests]
+        tasks = [self._task(store, *request) for request in requests]
+        sizes = [end - begin for _, begin, end in requests]
+        answers = [self.ask(size, task) for size, task in zip(sizes, tasks, strict=True)]
         found = []
         try:
-            for number, (future, request) in enumerate(zip(futures, requests, strict=True)):
+            for number, (answer, size, task) in enumerate(zip(answers, sizes, tasks, strict=True)):
                 try:
-                    found.append(self.answer(future, store, *request))
+                    found.append(self.wait(answer, self.lane(store, size), size, task))
                 except Exception as error:
                     raise Failed(number, error) from error
         finally:
-            for future in futures:
-                future.cancel()
+            for answer in answers:
+                answer.cancel()
         return found
 
-    def submit(
-        self, store: RangeStore, key: str, begin: int, end: int, wanted: Callable[[], bool] | None = None
-    ) -> Future[Answer]:
-        """Return the future bytes of a range of an object; `wanted` as for `request`."""
-        return self.run(end - begin, self.request, store, key, begin, end, wanted)
+    def _task(self, store: RangeStore, key: str, begin: int, end: int) -> Task[Body]:
+        return lambda flight: self.request(store, key, begin, end, flight)
+
+    def submit(self, store: RangeStore, key: str, begin: int, end: int) -> Answer[Body]:
+        """Return the future bytes of a range of an object."""
+        return self.ask(end - begin, self._task(store, key, begin, end))
+
+    def ask(self, size: int, task: Task[T]) -> Answer[T]:
+        """Return the future result of a task that requests `size` bytes, as the `Flight` that it gets."""
+        answer: Answer[T] = Answer()
+        self._send(answer, size, task)
+        return answer
+
+    def _send(self, answer: Answer[T], size: int, task: Task[T], *, urgent: bool = False) -> None:
+        flight = Flight(urgent=urgent)
+        answer.add(flight, self.run(size, task, flight))
 
     def run(self, size: int, task: Callable[..., T], *arguments: Any) -> Future[T]:
         """Run a task that requests `size` bytes in a thread of the fetcher."""
         return (self._small if size < SMALL else self._large).submit(task, *arguments)
 
-    def answer(
-        self,
-        future: Future[T],
-        store: RangeStore,
-        key: str,
-        begin: int,
-        end: int,
-        sent: Callable[[], bool] = lambda: True,
-    ) -> T | Answer:
-        """Wait for the answer to a request, and make it a second time if it takes far longer than usual.
+    def wait(self, answer: Answer[T], lane: Lane, size: int, again: Task[T]) -> T:
+        """Wait for an answer, and request it again if the last request for it takes far longer than usual.
 
         Args:
-            sent: whether a request of this process is in flight for it.
+            lane: of its requests.
+            size: their bytes.
+            again: requests it again.
         """
-        lane = self.lane(store, end - begin)
-        while self._hedging and not future.done():
-            patience = max(_HEDGE_AFTER, _HEDGE_TIMES * lane.usual(0.95))
-            if not wait([future], patience).not_done:
-                break
-            # While everything takes long, a second request would make it worse; one that is queued has not been slow.
-            allowed = self.hedges + 1 <= max(1.0, _HEDGE_SHARE * self.requests) and not lane.all_slow
-            if future.running() and sent() and allowed:
-                self.hedges += 1
-                second: Future[Any] = self.submit(store, key, begin, end)
-                done, other = wait([future, second], return_when=FIRST_COMPLETED)
-                first = done.pop()
-                for each in other:
-                    each.cancel()
-                best: Future[Any] = first if not first.exception() or not other else other.pop()
-                answer: T | Answer = best.result()
-                return answer
-        return future.result()
+        if answer.done():
+            return answer.result()
+        answer.flights[0].urgent = True
+        with waiting():
+            while self._hedging and not answer.done():
+                patience = lane.patience
+                since = answer.flights[-1].since  # one that waits for its turn has not been slow
+                left = patience if since is None else since + patience - time.monotonic()
+                if left <= 0 and self._may_hedge(lane, answer):
+                    self.hedges += 1
+                    self._send(answer, size, again, urgent=True)
+                else:
+                    wait([answer], max(left, _LOOK))
+            return answer.result()
 
-    def request(
-        self, store: RangeStore, key: str, begin: int, end: int, wanted: Callable[[], bool] | None = None
-    ) -> Answer:
+    def _may_hedge(self, lane: Lane, answer: Answer[T]) -> bool:
+        # While everything takes long, a second request would make it worse.
+        few = self.hedges < max(_HEDGE_FIRST, _HEDGE_SHARE * self.requests)
+        return few and len(answer.flights) < _MOST_FLIGHTS and not lane.all_slow
+
+    def request(self, store: RangeStore, key: str, begin: int, end: int, flight: Flight | None = None) -> Body:
         """Request a range, or a whole object, until it is answered, or until trying again is of no use.
 
         Args:
-            wanted: whether the answer is still wanted, asked before each further try; always if None.
+            flight: what is noted about each try; once it is dropped, there is no further one.
 
         Raises:
             DataError: the object was replaced since the store first read it.
             Exception: the last error of the store's client.
         """
         lane, began = self.lane(store, end - begin), time.monotonic()
+        flight = Flight() if flight is None else flight
         tries = wrong = 0
         renewed = False
         while True:
+            brisk = not tries and self._is_brisk(lane, end - begin)
+            connection, sent = store.connection, began
             try:
-                with lane.slot() as sent:
-                    data = store.request_once(key, begin, end)
-                self._measure(lane, len(data), time.monotonic() - sent, whole=end == WHOLE)
+                with lane.slot(flight) as slot:
+                    sent = time.monotonic()
+                    flight.begin(slot)
+                    try:
+                        data = store.request_once(key, begin, end, brisk=brisk)
+                    finally:
+                        flight.end()
+                ignored = flight.dropped or end == WHOLE  # of any size: says nothing about others
+                self._measure(lane, len(data), time.monotonic() - sent, ignored=ignored)
                 return data
             except FeedmillError:
                 raise
@@ -172,14 +198,19 @@ class Fetcher:
                         raise
                 elif reaction is Reaction.DENIED and not renewed:
                     renewed = True  # a token may have expired: the provider is asked for another
-                    store.renew()
+                    store.renew(connection)
                 elif reaction in (Reaction.THROTTLED, Reaction.AGAIN):
                     self._pause(store, tries, time.monotonic() - began, error)
                 else:
                     raise
-                if ending() or not (wanted is None or wanted()):
+                if ending() or flight.dropped:
                     raise
                 self.retries += 1
+
+    @staticmethod
+    def _is_brisk(lane: Lane, size: int) -> bool:
+        """Return whether a request should be given up soon, because others take a small part of that time."""
+        return size >= SMALL and lane.known and _BRISK_TIMES * lane.usual(0.95) < BRISK
 
     @staticmethod
     def _pause(store: RangeStore, tries: int, seconds: float, error: Exception) -> None:
@@ -190,16 +221,34 @@ class Fetcher:
         longest = min(patience.longest_pause, patience.first_pause * 2 ** min(tries, 16))
         time.sleep(random.uniform(0, longest))
 
-    def _measure(self, lane: Lane, size: int, seconds: float, *, whole: bool = False) -> None:
+    def _measure(self, lane: Lane, size: int, seconds: float, *, ignored: bool = False) -> None:
         self.requests += 1
         self.bytes += size
-        if whole:  # of any size: says nothing about others
+        if ignored:
             return
         lane.answered(size, seconds)
         if size < SMALL:
             self._latency += _SMOOTHING * (seconds - self._latency)
         elif seconds > self._latency:
             self._rate += _SMOOTHING * (size / (seconds - self._latency) - self._rate)
+
+
+_waited = threading.local()
+
+
+@contextlib.contextmanager
+def waiting() -> Iterator[None]:
+    """Count the time of a block as waiting for remote data; see `waited`."""
+    began = time.perf_counter()
+    try:
+        yield
+    finally:
+        _waited.seconds = waited() + time.perf_counter() - began
+
+
+def waited() -> float:
+    """Return the seconds that this thread has waited for remote data."""
+    return getattr(_waited, "seconds", 0.0)
 
 
 def ending() -> bool:

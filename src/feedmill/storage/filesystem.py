@@ -114,7 +114,7 @@ class FilesystemStore(RangeStore):
                 self._root = _at_commit(fs, self._root)
                 self._pinned = True
 
-    def renew(self) -> None:
+    def reconnect(self) -> None:
         pinned, root = self._pinned, self._root
         self._instances.clear()
         self._connect({**resolve(self.url).options, **self.options})
@@ -136,7 +136,7 @@ class FilesystemStore(RangeStore):
     def is_beyond_end(self, error: BaseException) -> bool:
         return is_beyond_end(error)
 
-    def request_once(self, key: str, begin: int, end: int) -> bytes:
+    def request_once(self, key: str, begin: int, end: int, *, brisk: bool = False) -> bytes:  # noqa: ARG002
         path = self._full(key)
         with self._instances.use() as fs:
             if end == WHOLE:

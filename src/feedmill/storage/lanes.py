@@ -12,13 +12,43 @@ import time
 from collections import deque
 from collections.abc import Iterator
 
+from feedmill.storage.flights import Flight
+
 SMALL = 256 << 10
 """Requests of fewer bytes are bound by latency."""
 _LARGE_AT_ONCE, MOST = 16, 64
 _LEAST = 4
 _STEP, _STEP_SECONDS, _SETTLED_SECONDS = 8, 0.25, 30.0
 _GAIN = 1.05
-_KEPT, _LAST = 256, 8
+_KEPT, _LAST, _LONG = 256, 8, 0.25
+_OVERDUE, _OVERDUE_TIMES = 1.0, 4.0
+_LOOK = 0.25
+"""Seconds after which a request that waits for its turn looks whether others hang."""
+
+
+class Slot:
+    """The place of one request among those in flight."""
+
+    __slots__ = ("_lane", "since")
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane: Lane | None = lane
+        self.since = time.monotonic()
+
+    @property
+    def released(self) -> bool:
+        return self._lane is None
+
+    def release(self) -> None:
+        """Let another request be sent. A second call does nothing."""
+        lane = self._lane
+        if lane is None:
+            return
+        with lane._free:
+            if self._lane is not None:
+                self._lane = None
+                lane._running -= 1
+                lane._free.notify()
 
 
 class Lane:
@@ -39,23 +69,44 @@ class Lane:
         self._running = self._waiting = 0
         self._halved = self._recovered = self._settled = 0.0
         self._since, self._bytes, self._count, self._rate = time.monotonic(), 0, 0, 0.0
+        self._slots: deque[Slot] = deque()
         self._times: deque[float] = deque(maxlen=_KEPT)
 
     @contextlib.contextmanager
-    def slot(self) -> Iterator[float]:
-        """Wait until a request may be sent; the block has the time at which it was."""
+    def slot(self, flight: Flight | None = None) -> Iterator[Slot]:
+        """Wait until a request may be sent. The block has its place, which it may release before its end.
+
+        Args:
+            flight: of the request. While it is urgent, it is sent beyond the limit: those that wait are few.
+        """
         with self._free:
             self._waiting += 1
-            while self._running >= self._recover(time.monotonic()):
-                self._free.wait(1.0)
+            while self._running >= self._recover(time.monotonic()) and not (flight and flight.urgent):
+                self._free.wait(_LOOK)
+                self._release_overdue()
             self._waiting -= 1
             self._running += 1
+            slot = Slot(self)
+            self._slots.append(slot)
         try:
-            yield time.monotonic()
+            yield slot
         finally:
-            with self._free:
-                self._running -= 1
-                self._free.notify()
+            slot.release()
+
+    def _release_overdue(self) -> None:
+        """Release the places of requests that hang: a few of them would hold up all others."""
+        now = time.monotonic()
+        while self._slots:
+            slot = self._slots[0]
+            if not slot.released and (now - slot.since < _OVERDUE or now - slot.since < self.patience):
+                return
+            slot.release()
+            self._slots.popleft()
+
+    @property
+    def patience(self) -> float:
+        """Return the seconds after which a request hangs: far more than usual."""
+        return max(_OVERDUE, _OVERDUE_TIMES * self.usual(0.95))
 
     def _recover(self, now: float) -> int:
         steps = int(now - self._recovered)
@@ -99,9 +150,17 @@ class Lane:
 
     @property
     def all_slow(self) -> bool:
-        """Return whether the last requests took twice as long as usual: then one that takes long is no exception."""
+        """Return whether the last requests took twice as long as usual: then one that takes long is no exception.
+
+        Times of less than a quarter of a second vary that much by themselves.
+        """
         times = list(self._times)
-        return len(times) > 2 * _LAST and _middle(times[-_LAST:]) > 2 * _middle(times)
+        return len(times) > 2 * _LAST and _middle(times[-_LAST:]) > max(_LONG, 2 * _middle(times))
+
+    @property
+    def known(self) -> bool:
+        """Return whether there were enough requests to know how long they take."""
+        return len(self._times) >= _LAST
 
     def usual(self, share: float) -> float:
         """Return the seconds that this share of the last requests took at most; 0 if there were none."""

@@ -25,6 +25,9 @@ _CLIENT = {"connect_timeout": "10s", "read_timeout": "60s", "timeout": "6h"}
 _READING = {"connect_timeout": "5s", "read_timeout": "10s", "timeout": "10m", "http1_only": True}
 """For ranges. A request in flight needs a connection of its own: HTTP/2 would share one, at half the rate."""
 
+BRISK = 15.0
+"""Seconds for a whole request of a large range where such requests usually take less than a quarter of that."""
+
 _TIMES = ("connect_timeout", "read_timeout", "timeout")
 
 _PATIENCE = {"max_retries": 10_000, "retry_timeout": timedelta(minutes=3)}
@@ -96,9 +99,14 @@ def patience_of(options: dict[str, Any], *, patient: bool) -> Patience:
     )
 
 
-def connect_for_ranges(url: str, options: dict[str, Any]) -> ObjectStore:
-    """Return the `obstore` store that reads ranges and does not try again by itself. Raises as `connect`."""
-    client = {**_READING, **options.get("client_options", {})}
+def connect_for_ranges(url: str, options: dict[str, Any], *, brisk: bool = False) -> ObjectStore:
+    """Return the `obstore` store that reads ranges and does not try again by itself. Raises as `connect`.
+
+    Args:
+        brisk: give up a request after `BRISK` seconds, unless the options have a `timeout`.
+    """
+    limit = {"timeout": f"{BRISK:.0f}s"} if brisk else {}
+    client = {**_READING, **limit, **options.get("client_options", {})}
     retries = {**options.get("retry_config", {}), "max_retries": 0}
     return connect(url, {**options, "client_options": client, "retry_config": retries}, patient=True)
 

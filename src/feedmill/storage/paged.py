@@ -7,6 +7,7 @@ cannot take (a full or read-only disk, no room) is kept in memory, as without a 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,19 +16,21 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.storage.fetch import fetcher
+from feedmill.storage.flights import Flight
 from feedmill.storage.pages import PAGE, PageCache, Pages
 from feedmill.storage.pageusage import Usage
 from feedmill.storage.segments import Segment
 
 if TYPE_CHECKING:
     from feedmill.storage.ahead import ReadAhead
-    from feedmill.storage.range_store import Answer, RangeStore
+    from feedmill.storage.range_store import Body, RangeStore
 
 Int64s = npt.NDArray[np.int64]
 Unit = Literal["auto", "block", "shard"]
 
-_WAIT = 60.0
-"""Seconds to wait for another process that is fetching pages; then they are requested here, too."""
+_WAIT, _WAIT_TIMES = 30.0, 4.0
+"""Seconds to wait for another process that is fetching pages, or this many times what requests usually take if that is
+longer; then they are requested here, too. The other process may have been stopped."""
 _TRIES = 3
 _FEW = 1024
 
@@ -43,7 +46,7 @@ class PagedSegment(Segment):
 
     paged = True
 
-    __slots__ = ("_asking", "pages", "paging", "seen")
+    __slots__ = ("pages", "paging", "seen")
 
     def __init__(
         self,
@@ -59,7 +62,6 @@ class PagedSegment(Segment):
         super().__init__(owner, store, key, begin, end, last)
         self.pages, self.paging = pages, paging
         self.seen = -1
-        self._asking = False
 
     def _submit(self) -> Future[Any]:
         seen = self.pages.evictions
@@ -69,10 +71,11 @@ class PagedSegment(Segment):
             there: Future[Any] = Future()
             there.set_result(None)
             return there
-        return fetcher().run(self.size, self._fetch)
+        return fetcher().ask(self.size, self._request)
 
-    def _fetch(self) -> Answer | None:
+    def _request(self, flight: Flight) -> Body | None:
         """Fetch the missing pages; return the bytes of the segment only if the cache does not take them."""
+        limit = 0.0
         for _ in range(_TRIES):
             seen = self.pages.evictions
             if self.pages.verify(self.begin, self.end):
@@ -80,22 +83,33 @@ class PagedSegment(Segment):
                 return None
             with self.pages.claim(self.begin, self.end) as claim:
                 for begin, end in claim.mine:
-                    self._asking = True
-                    data = fetcher().request(self.store, self.key, begin, end, self._wanted)
-                    self._asking = False
-                    kept = self.pages.put(begin, memoryview(data))
-                    self.paging.count(end - begin, kept=kept)
-                    if not kept:
-                        return self._in_memory()
+                    if not self._fetch(begin, end, flight):
+                        return self._in_memory(flight)
+            if not limit:
+                usual = fetcher().lane(self.store, self.size).usual(0.95)
+                limit = time.monotonic() + max(_WAIT, _WAIT_TIMES * usual)
+            flight.since = time.monotonic()  # the request of another process or segment may hang, too
             for begin, end in claim.others:
-                self.pages.wait(begin, end, _WAIT)
-        return self._in_memory()
+                self.pages.wait(begin, end, max(0.0, limit - time.monotonic()))
+            flight.since = None
+        return self._in_memory(flight)
 
-    def _sent(self) -> bool:
-        return self._asking  # else another process is fetching the pages
+    def _request_again(self, flight: Flight) -> Body | None:
+        """Fetch the missing pages, though they are claimed: their request hangs."""
+        for begin, end in self.pages.missing(self.begin, self.end):
+            if not self._fetch(begin, end, flight):
+                return self._in_memory(flight)
+        return None
 
-    def _in_memory(self) -> Answer:
-        return fetcher().request(self.store, self.key, self.begin, self.end, self._wanted)
+    def _fetch(self, begin: int, end: int, flight: Flight) -> bool:
+        """Request whole pages; return whether the cache took them."""
+        data = fetcher().request(self.store, self.key, begin, end, flight)
+        kept = self.pages.put(begin, memoryview(data))
+        self.paging.count(end - begin, kept=kept)
+        return kept
+
+    def _in_memory(self, flight: Flight) -> Body:
+        return fetcher().request(self.store, self.key, self.begin, self.end, flight)
 
     def view(self, begin: int, end: int) -> memoryview | None:
         data = self.result()
@@ -198,7 +212,7 @@ class Paging:
         if count < _FEW:
             return False
         with self._lock:
-            if sum(self._sizes.values()) > self.cache.room() * 0.9:
+            if sum(self._sizes.values()) > self.cache.size * 0.9:
                 return False
         first, last = begins // PAGE, -(-ends // PAGE)
         touched = int(np.minimum(last - first, last - np.concatenate(([-1], np.maximum.accumulate(last)[:-1]))).sum())

@@ -13,6 +13,7 @@ import contextlib
 import os
 import shutil
 import tempfile
+import threading
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -32,7 +33,7 @@ from feedmill.storage.segments import Held, Segment
 if TYPE_CHECKING:
     from obstore import Bytes
 
-    Answer: TypeAlias = "Bytes | bytes"
+    Body: TypeAlias = "Bytes | bytes"
 
 _EMPTY = memoryview(b"")
 FEW = 4
@@ -54,6 +55,7 @@ class RangeStore(Store):
         host: scheme and server, or bucket: requests to the same one share the limits of how many are in flight.
         at_once: requests to the host in flight at most.
         held: what was read ahead.
+        connection: how often the store connected again.
 
     Raises `ConfigError` if the URL has a NUL.
     """
@@ -69,10 +71,16 @@ class RangeStore(Store):
         self._versions: dict[str, str] | None = None
         self._entries: dict[str, Entry | None] = {}
         self.held = Held()
+        self.connection = 0
+        self._renewing = threading.Lock()
 
     @abstractmethod
-    def request_once(self, key: str, begin: int, end: int) -> Answer:
-        """Request a range of a file, or with the end `WHOLE` all of it, with one try; any error may be raised."""
+    def request_once(self, key: str, begin: int, end: int, *, brisk: bool = False) -> Body:
+        """Request a range of a file, or with the end `WHOLE` all of it, with one try; any error may be raised.
+
+        Args:
+            brisk: give the request up sooner, if the store can.
+        """
 
     @abstractmethod
     def reaction_to(self, error: BaseException) -> Reaction:
@@ -87,8 +95,19 @@ class RangeStore(Store):
         """Return whether a request failed because its range begins after the end of the file."""
 
     @abstractmethod
-    def renew(self) -> None:
+    def reconnect(self) -> None:
         """Connect again, so that credentials are read and requested again."""
+
+    def renew(self, connection: int) -> None:
+        """Connect again, unless that was done since a request was sent: many in flight are denied at once.
+
+        Args:
+            connection: number of the connection (`connection`) when the denied request was sent.
+        """
+        with self._renewing:
+            if connection == self.connection:
+                self.reconnect()
+                self.connection += 1
 
     @abstractmethod
     def patience(self) -> Patience:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.storage.answers import Reaction, reaction_to, status_of, translate
 from feedmill.storage.base import Entry
-from feedmill.storage.fetch import WHOLE, fetcher
+from feedmill.storage.fetch import WHOLE, fetcher, waiting
 from feedmill.storage.msc import resolve
 from feedmill.storage.options import Patience, connect, connect_for_ranges, patience_of
 from feedmill.storage.preload import Small, preload
@@ -23,7 +23,7 @@ from feedmill.storage.range_store import FEW, guard_against_fork, is_listed
 from feedmill.storage.remote_files import RemoteFiles, entry_of
 
 if TYPE_CHECKING:
-    from obstore import Bytes
+    from obstore import Bytes, ObjectMeta
     from obstore.store import ObjectStore
 
 
@@ -45,6 +45,7 @@ class RemoteStore(RemoteFiles):
         self._hasty = connect(self.target, self.settings, patient=False)
         self._patient: ObjectStore | None = None
         self._reader: ObjectStore | None = None
+        self._brisk: ObjectStore | None = None
         self._preloaded: dict[str, Small] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -76,18 +77,26 @@ class RemoteStore(RemoteFiles):
     def lists(self) -> bool:
         return not self.target.startswith("http")
 
-    def renew(self) -> None:
+    @property
+    def brisk_reader(self) -> ObjectStore:
+        """Return the client for ranges whose requests are given up sooner; see `connect_for_ranges`."""
+        if self._brisk is None:
+            self._brisk = connect_for_ranges(self.target, self.settings, brisk=True)
+        return self._brisk
+
+    def reconnect(self) -> None:
         self.settings = {**resolve(self.url).options, **self.options}
-        self._reader = self._patient = None
+        self._reader = self._brisk = self._patient = None
         self._hasty = connect(self.target, self.settings, patient=False)
 
     def patience(self) -> Patience:
         return patience_of(self.settings, patient=self.has_answered)
 
-    def request_once(self, key: str, begin: int, end: int) -> Bytes:
+    def request_once(self, key: str, begin: int, end: int, *, brisk: bool = False) -> Bytes:
         import obstore
 
-        found = obstore.get(self.reader, key, options={} if end == WHOLE else {"range": (begin, end)})
+        reader = self.brisk_reader if brisk else self.reader
+        found = obstore.get(reader, key, options={} if end == WHOLE else {"range": (begin, end)})
         self.answered()
         if end != WHOLE:
             self.check_version(key, entry_of(key, found.meta).version)
@@ -127,16 +136,24 @@ class RemoteStore(RemoteFiles):
         yield from found
 
     def stat(self, path: str) -> Entry:
-        import obstore
-
         key = self.key(path)
         with self.asking(path):
             small = self._preloaded.get(key)
             if small is None:
-                return entry_of(path, obstore.head(self.client, key))
+                return entry_of(path, self._head(key))
             if small.entry is None:
                 raise FileNotFoundError(key)
             return replace(small.entry, path=path)
+
+    def _head(self, key: str) -> ObjectMeta:
+        import obstore
+
+        try:
+            return obstore.head(self.client, key)
+        except Exception as error:
+            if status_of(error) in ("400", "403"):  # an answer to HEAD has no body, which would give the reason
+                obstore.get(self.client, key, options={"range": (0, 1)})
+            raise
 
     def preload(self, paths: Sequence[str]) -> None:
         keys = [self.key(path) for path in paths]
@@ -172,7 +189,8 @@ class RemoteStore(RemoteFiles):
             return small.data[offset:]
         with self.asking(path):
             if not offset:
-                return bytes(memoryview(fetcher().request(self, key, 0, WHOLE)))
+                with waiting():
+                    return bytes(memoryview(fetcher().request(self, key, 0, WHOLE)))
             try:
                 return obstore.get(self.client, key, options={"range": {"offset": offset}}).bytes().to_bytes()
             except Exception as error:

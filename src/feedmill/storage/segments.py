@@ -9,6 +9,7 @@ from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any
 
 from feedmill.storage.fetch import fetcher
+from feedmill.storage.flights import Answer, Flight
 
 if TYPE_CHECKING:
     from feedmill.storage.ahead import ReadAhead
@@ -28,14 +29,13 @@ class Segment:
     paged = False
     """Whether its bytes may lie in the page cache."""
 
-    __slots__ = ("_dropped", "_future", "_lock", "begin", "data", "end", "key", "last", "owner", "store")
+    __slots__ = ("_future", "_lock", "begin", "data", "end", "key", "last", "owner", "store")
 
     def __init__(self, owner: ReadAhead, store: RangeStore, key: str, begin: int, end: int, last: int) -> None:
         self.owner, self.store, self.key = owner, store, key
         self.begin, self.end, self.last = begin, end, last
         self.data: memoryview | None = None
         self._future: Future[Any] | None = None
-        self._dropped = False
         self._lock = threading.Lock()
 
     @property
@@ -56,21 +56,25 @@ class Segment:
         self.owner.sent(self, self._future)
         return True
 
-    def _sent(self) -> bool:
-        return True
-
-    def _wanted(self) -> bool:
-        return not self._dropped
-
     def _submit(self) -> Future[Any]:
-        return fetcher().submit(self.store, self.key, self.begin, self.end, self._wanted)
+        return fetcher().ask(self.size, self._request)
+
+    def _request(self, flight: Flight) -> Any:
+        return fetcher().request(self.store, self.key, self.begin, self.end, flight)
+
+    def _request_again(self, flight: Flight) -> Any:
+        return self._request(flight)
 
     def result(self) -> Any:
         """Wait for the request, and return its bytes, or an exception that is not raised."""
         self.start()
-        assert self._future is not None
+        answer = self._future
+        assert answer is not None
         try:
-            return fetcher().answer(self._future, self.store, self.key, self.begin, self.end, self._sent)
+            if isinstance(answer, Answer):
+                lane = fetcher().lane(self.store, self.size)
+                return fetcher().wait(answer, lane, self.size, self._request_again)
+            return answer.result()
         except (Exception, CancelledError) as error:  # the reader asks again by itself, and reports what comes of it
             return error if isinstance(error, Exception) else RuntimeError("cancelled")
 
@@ -86,7 +90,6 @@ class Segment:
 
     def cancel(self) -> None:
         """Drop a request that is not in flight yet; one that fails is not made again."""
-        self._dropped = True
         with self._lock:
             if self._future is None:
                 self._future = Future()

@@ -1,0 +1,174 @@
+"""Several processes of one machine: each byte is fetched once, memory and disk stay within their limits."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.helpers.range_server import RangeServer
+from tests.loading.test_ahead import data_requests, local
+from tests.loading.test_faults_large import many, run, served
+
+import feedmill as fm
+
+MIB = 1 << 20
+BUDGET = 64 * MIB
+OVERHEAD = 64 * MIB
+"""Bytes of a process beyond its start and its budget: requests in flight, indices, batches."""
+SLACK = 4 * MIB
+"""What a file system may keep beside the pages: maps, and blocks of its own."""
+
+PROGRAM = """
+import json, resource, sys
+sys.path[:0] = sys.argv[1:2]
+import feedmill as fm
+from tests.loading.test_faults_large import run
+from feedmill.formats.energon.prepared import open_prepared
+from feedmill.planning.plan import Plan
+from feedmill.storage import datacache
+from feedmill.storage.remote import RemoteStore
+datacache._LEAST = 0
+store = RemoteStore("s3://bkt/data", endpoint=sys.argv[2], region="us-east-1", skip_signature=True)
+plan = Plan.over(open_prepared(store, "train"), epochs=1, seed=3)
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+before = peak()
+rank, world = int(sys.argv[3]), int(sys.argv[4])
+found = run(fm.Loader(plan, 64, rank=rank, world_size=world, workers=rank % 3))
+print(json.dumps({"samples": found.samples, "digest": found.digest, "memory": peak() - before}))
+"""
+
+
+def on_disk(folder: Path) -> int:
+    """Return the bytes that the files of a folder take on the disk."""
+    total = 0
+    for path in folder.rglob("*.data"):
+        try:
+            total += path.stat().st_blocks * 512
+        except FileNotFoundError:
+            continue
+    return total
+
+
+def together(
+    server: RangeServer, folder: Path, ranks: list[tuple[int, int]], size: int, budget: int = BUDGET
+) -> tuple[list[Any], int]:
+    """Load in processes, each of which is one of some ranks.
+
+    Args:
+        size: of their cache; 0 for none.
+        budget: bytes that each reads ahead.
+
+    Returns:
+        What they found, and the most bytes that the cache took on the disk meanwhile.
+    """
+    environment = {
+        **os.environ,
+        "FEEDMILL_CACHE_SIZE": str(size),
+        "FEEDMILL_CACHE_DIR": str(folder),
+        "FEEDMILL_READ_AHEAD": str(budget),
+        "FEEDMILL_HEDGE": "off",  # a busy machine is slow enough for second requests
+    }
+    words = [sys.executable, "-c", PROGRAM, str(Path(__file__).parents[2]), server.options["endpoint"]]
+    processes = [
+        subprocess.Popen([*words, str(rank), str(world)], env=environment, stdout=subprocess.PIPE)
+        for rank, world in ranks
+    ]
+    most, over = 0, threading.Event()
+
+    def watch() -> None:
+        nonlocal most
+        while not over.wait(0.005):
+            most = max(most, on_disk(folder))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        found = [json.loads(process.communicate(timeout=200)[0]) for process in processes]
+    finally:
+        over.set()
+        watcher.join()
+        for process in processes:
+            process.kill()
+    return found, max(most, on_disk(folder))
+
+
+def fetched_once(server: RangeServer) -> int:
+    """Return how many bytes of shards were requested, having checked that none was requested twice."""
+    asked = [(key, *span) for key, span in zip(server.keys, server.asked, strict=True)]
+    wanted = data_requests(server)
+    rows = sorted((key, begin, end) for key, begin, end in asked if key.endswith(".tar") and (begin, end) in wanted)
+    rows = [row for row in rows if row[2] - row[1] != 32 << 10]
+    for (key, _, end), (other, begin, _) in pairwise(rows):
+        assert key != other or end <= begin, (key, begin, end)
+    return sum(end - begin for _, begin, end in rows)
+
+
+def size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("*.tar"))
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    return many(tmp_path_factory.mktemp("few") / "data", 4, 500)
+
+
+@pytest.fixture(scope="module")
+def lots(tmp_path_factory):
+    return many(tmp_path_factory.mktemp("lots") / "data", 10, 10_000)
+
+
+@pytest.fixture
+def cases(request) -> Iterator[tuple[Path, int, int]]:
+    """The folder, its samples, the number of processes."""
+    name, samples, processes = request.param
+    yield request.getfixturevalue(name), samples, processes
+
+
+SIZES: list[Any] = [("few", 2000, 3), pytest.param(("lots", 100_000, 8), marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("cases", SIZES, indirect=True, ids=["few", "lots"])
+@pytest.mark.parametrize("same", [False, True], ids=["ranks", "same"])
+def test_processes_of_a_machine_fetch_each_byte_once(cases, tmp_path, same):
+    folder, samples, count = cases
+    ranks = [(0, 1)] * count if same else [(rank, count) for rank in range(count)]
+    for server in served(folder):
+        found, _ = together(server, tmp_path / "cache", ranks, 1 << 30)
+        fetched = fetched_once(server)
+        print(f"{count} processes: {fetched:,} of {size_of(folder):,} bytes in {len(data_requests(server))} requests")
+    assert 0.98 * size_of(folder) < fetched <= size_of(folder)
+    assert sum(each["samples"] for each in found) == samples * (count if same else 1)
+    if same:
+        expected = run(fm.Loader(local(folder), 64)).digest
+        assert {each["digest"] for each in found} == {expected}
+    assert max(each["memory"] for each in found) < BUDGET + OVERHEAD
+
+
+@pytest.mark.parametrize("cases", SIZES, indirect=True, ids=["few", "lots"])
+def test_processes_never_take_more_than_the_size_of_the_cache(cases, tmp_path):
+    folder, samples, count = cases
+    size = size_of(folder) // 2
+    for server in served(folder):
+        ranks = [(rank, count) for rank in range(count)]
+        found, most = together(server, tmp_path / "cache", ranks, size, size // (2 * count))
+    print(f"a cache of {size:,} bytes took at most {most:,}; memory {[each['memory'] >> 20 for each in found]} MiB")
+    assert sum(each["samples"] for each in found) == samples
+    assert size // 2 < most <= size + SLACK
+    assert max(each["memory"] for each in found) < BUDGET + OVERHEAD
+
+
+@pytest.mark.slow
+def test_eight_processes_without_a_cache_stay_within_their_memory(lots, tmp_path):
+    for server in served(lots):
+        found, most = together(server, tmp_path / "cache", [(rank, 8) for rank in range(8)], 0)
+    print(f"memory {[each['memory'] >> 20 for each in found]} MiB with a budget of {BUDGET >> 20} MiB")
+    assert sum(each["samples"] for each in found) == 100_000 and not most
+    assert max(each["memory"] for each in found) < BUDGET + OVERHEAD
