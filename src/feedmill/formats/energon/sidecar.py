@@ -20,7 +20,7 @@ import msgspec
 from msgspec import structs
 
 from feedmill.errors import NotFound
-from feedmill.formats.content import content_word
+from feedmill.formats.content import content_hash
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
 
@@ -71,7 +71,7 @@ def read_uuid(store: Store) -> str:
 def with_words(store: Store, records: Mapping[str, ShardRecord]) -> dict[str, ShardRecord]:
     """Return the records with missing content hashes (`word`) added."""
     missing = [shard for shard, record in records.items() if record.word is None]
-    words = ordered_map(lambda s: content_word(store, s, records[s].size), missing, workers=16, in_flight=64)
+    words = ordered_map(lambda s: content_hash(store, s, records[s].size), missing, workers=16, in_flight=64)
     made = {s: structs.replace(records[s], word=word) for s, word in zip(missing, words, strict=True)}
     return {**records, **made}
 
