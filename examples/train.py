@@ -1,9 +1,9 @@
-"""A whole training program: a recipe, batches as tensors, a checkpoint that holds model and position, and resume.
+"""A complete training program: a recipe, batches as tensors, a checkpoint of model and position, and resuming.
 
     python examples/train.py recipe.yaml --steps 100 --checkpoint run.pt
 
-Run it again with more steps and it goes on where it stopped; with another batch size too.
-The samples need a part `json` with a text field "text" (for example the documents that `make demo` makes).
+Run it again with more steps to resume, also with another batch size.
+Every sample must have a part `json` with a text field "text", like the documents of `make demo`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BUCKETS = 256
 
 
 def encode(sample: fm.Sample, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Counts of byte pairs in a random piece of the text, and what is to be predicted from them: its length."""
+    """Return the counts of byte pairs in a random piece of the text, and the target: the length of the text."""
     text = sample["json"]["text"].encode()
     begin = int(rng.integers(max(1, len(text) - 64)))
     piece = np.frombuffer(text[begin : begin + 64].ljust(2), np.uint8).astype(np.int64)
@@ -32,7 +32,7 @@ def encode(sample: fm.Sample, rng: np.random.Generator) -> dict[str, np.ndarray]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("recipe")
-    parser.add_argument("--steps", type=int, default=100, help="steps in all, those of earlier runs included")
+    parser.add_argument("--steps", type=int, default=100, help="total number of steps, including those of earlier runs")
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--checkpoint", type=Path, default=Path("run.pt"))

@@ -75,7 +75,7 @@ def test_nothing_is_prepared_where_a_change_in_place_cannot_be_finished(tmp_path
         "job.json", b'{"version": 1, "identity": {"verb": "delete"}, "half": true}'
     )
     for act in (prepare, repair):
-        with pytest.raises(FeedmillError, match="journal of an interrupted run is damaged") as caught:
+        with pytest.raises(FeedmillError, match="journal of an interrupted run is corrupt") as caught:
             act(str(tmp_path / "d"), progress=False)
         assert caught.value.kind == "bad-job"
     assert (tmp_path / "d" / FOLDER / "job.json").exists()

@@ -2,13 +2,13 @@
 
     import feedmill as fm
 
-    ds = fm.open("coco/")                    # any format; sniffed
+    ds = fm.open("coco/")                    # any format; detected
     ds.read([3, 14, 15])                     # in bulk; ds[3] is the short form
     plan = fm.Recipe.load("recipe.yaml").plan()
     loader = fm.Loader(plan, batch_size=32, rank=0, world_size=8)
     for batch in loader: ...
 
-Names are loaded when first used, so that ``import feedmill`` costs next to nothing.
+Names are loaded when first used, so that ``import feedmill`` is fast.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ _MOVED = {
     "MixConfig": ("feedmill.FilterConfig", "feedmill.curation.mix.config", "FilterConfig"),
     "mix": ("feedmill.filter", "feedmill.curation.mix.job", "mix"),
 }
-"""Names of release 0.1 that go with the next one: what to use, and where the old thing is (module, name)."""
+"""Names of release 0.1 that the next release removes: the replacement, and module and name of the old object."""
 
 if TYPE_CHECKING:
     from feedmill.converting.convert import convert
@@ -269,7 +269,7 @@ def __getattr__(name: str) -> Any:
         from warnings import warn
 
         instead, module, its = _MOVED[name]
-        warn(f"feedmill.{name} is now {instead}; the old name will go", DeprecationWarning, stacklevel=2)
+        warn(f"feedmill.{name} is now {instead}; the old name will be removed", DeprecationWarning, stacklevel=2)
         return getattr(import_module(module), its)
     raise AttributeError(f"module 'feedmill' has no attribute {name!r}")
 

@@ -1,6 +1,6 @@
-"""Errors for the person who reads them: which file, which record, what was expected and found, what to do.
+"""Errors with file and record, what was expected and found, and how to fix it.
 
-Every error that Feedmill raises on purpose is a `FeedmillError`. The command line prints it as one message without a
+Every error that Feedmill raises intentionally is a `FeedmillError`. The command line prints it as one message without a
 traceback; `check` collects the same objects as findings. `kind` is a short stable word that programs can match on.
 """
 
@@ -11,13 +11,13 @@ from typing import Any
 
 
 class FeedmillError(Exception):
-    """An error that a person must know about or fix.
+    """Base class of the errors that Feedmill raises.
 
     Args:
         what: what is wrong, with what was expected and what was found.
-        file: path or URL of the file concerned.
+        file: path or URL of the affected file.
         offset: byte offset in that file.
-        record: key, member or line concerned.
+        record: affected key, member or line.
         fix: what to do about it, as a sentence.
         kind: a short stable word for programs, e.g. ``"truncated-member"``.
     """
@@ -53,7 +53,7 @@ class FeedmillError(Exception):
         return f"{text.rstrip('.')}. {self.fix}" if self.fix else text
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Exceptions with keyword arguments do not pickle by default, and these cross process borders.
+        # Exceptions with keyword arguments do not pickle by default, and workers send these to the main process.
         notes = {"__notes__": list(self.__notes__)} if hasattr(self, "__notes__") else None
         return _rebuild, (type(self), self.what, self.as_dict()), notes
 
@@ -64,16 +64,16 @@ class FeedmillError(Exception):
 
 
 def defect_of(error: BaseException) -> FeedmillError:
-    """An error that no check foresaw, as one message of kind ``defect``: what it is, where, and where to report it."""
+    """Return an unexpected exception as an error of kind ``defect``, with where it occurred and where to report it."""
     where, trace = "", error.__traceback__
     while trace is not None:
         module = trace.tb_frame.f_globals.get("__name__", "")
         if module.partition(".")[0] == "feedmill":
             where = f" in {module}, line {trace.tb_lineno}"
         trace = trace.tb_next
-    said = " ".join(str(error).split())[:300]
+    text = " ".join(str(error).split())[:300]
     return FeedmillError(
-        f"this is a defect of Feedmill ({type(error).__name__}{where}{': ' if said else ''}{said})",
+        f"this is a defect of Feedmill ({type(error).__name__}{where}{': ' if text else ''}{text})",
         kind="defect",
         fix="Report it in the issue tracker of the project, with the command and, if possible, the file that it read."
         " FEEDMILL_DEBUG=1 shows the traceback.",
@@ -128,7 +128,7 @@ class MissingExtra(FeedmillError, ImportError):
 
 
 class EmptyResult(FeedmillError):
-    """A run has nothing to write, and the user has not said that this may be; raised by `refuse_empty`."""
+    """A run has nothing to write, and the user has not allowed an empty result; raised by `refuse_empty`."""
 
     default_kind = "empty-result"
 
@@ -143,18 +143,18 @@ def refuse_empty(
     fix: str = "",
     allow: bool = False,
 ) -> None:
-    """Raise `EmptyResult` if a run keeps nothing: the one rule of every verb that writes a dataset.
+    """Raise `EmptyResult` if a run keeps nothing: the common rule of all verbs that write a dataset.
 
-    Call it before the output appears under its name.
+    Call it before the output is published.
 
     Args:
-        kept: what is written.
-        read: what the inputs hold.
-        noun: what is counted, in the singular.
-        file: the output.
-        skipped: why nothing is left, with counts; the five most frequent reasons are named.
+        kept: number of records kept.
+        read: number of records in the inputs.
+        noun: singular noun for a record.
+        file: path or URL of the output.
+        skipped: reason -> number of dropped records; the five most frequent reasons are listed.
         fix: what to do about it, as a sentence.
-        allow: an empty result is what the user wants (``allow_empty``, on the command line ``--allow-empty``).
+        allow: accept an empty result (``allow_empty``, on the command line ``--allow-empty``).
 
     >>> refuse_empty(0, 3, skipped={"the text is null": 3})
     Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""The verb ``filter``: documents by their attributes, or token files by length and number."""
+"""The verb ``filter``: filter documents by attributes, or token files by length and number."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def filter(
         inputs: with an `output`, token files or JSONL files. Without one, a configuration that filters documents by
             their attributes (docs/filter.md): its path or URL, its content, or a `feedmill.FilterConfig`.
         output: the file to write.
-        min_length, max_length, keep, drop, predicate, token_size, mixed_tokenizers, drop_loss, overwrite: of token
+        min_length, max_length, keep, drop, predicate, token_size, mixed_tokenizers, drop_loss, overwrite: for token
             files and JSONL files, see `feedmill.tokens.filter.filter`.
-        dry_run, allow_stale, id, workers: of documents, see `feedmill.curation.mix.job.mix`.
-        allow_empty: accept a result without a single document.
+        dry_run, allow_stale, id, workers: for documents, see `feedmill.curation.mix.job.mix`.
+        allow_empty: accept a result without documents.
 
     Raises:
-        ConfigError: an option that is for the other kind of input, or as either of the two raises.
+        ConfigError: an option does not apply to this kind of input; other errors are those of the two functions.
         EmptyResult: nothing passes.
     """
     of_tokens = {
@@ -98,12 +98,12 @@ def filter(
         from feedmill.tokens.filter import filter as filter_tokens
 
         if not isinstance(inputs, Sequence):
-            raise ConfigError("a configuration names its outputs itself", fix="Leave the output out.")
+            raise ConfigError("a configuration sets its own outputs", fix="Omit the output.")
         names = [inputs] if isinstance(inputs, str) else inputs
         return filter_tokens(names, output, **of_tokens, allow_empty=allow_empty, progress=progress)  # type: ignore[arg-type]
     if isinstance(inputs, str) and inputs.endswith(_DATA):
-        fix = "Name the file to write: feedmill filter INPUT... OUTPUT; documents are filtered by a configuration."
-        raise ConfigError("no output is given", file=inputs, kind="bad-usage", fix=f"{fix} See docs/filter.md.")
+        fix = "Pass the file to write: feedmill filter INPUT... OUTPUT. Documents are filtered by a configuration."
+        raise ConfigError("no output was given", file=inputs, kind="bad-usage", fix=f"{fix} See docs/filter.md.")
     _refuse(of_tokens, "token files and JSONL files")
     from feedmill.curation.mix.job import mix
 
@@ -118,11 +118,11 @@ def filter(
 
 
 def _refuse(options: dict[str, Any], what: str) -> None:
-    """Raise `ConfigError` for the first option that is given, but for another kind of input."""
+    """Raise `ConfigError` for the first given option that applies to another kind of input."""
     for name, value in options.items():
         if value is not None and value is not False:
             option = f"--{name.replace('_', '-')}"
-            raise ConfigError(f"{option} is for {what}", kind="bad-option", fix="Leave it out. See docs/filter.md.")
+            raise ConfigError(f"{option} is for {what}", kind="bad-option", fix="Omit it. See docs/filter.md.")
 
 
 def _configured(inputs: Any) -> FilterConfig:

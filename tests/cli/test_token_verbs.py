@@ -72,7 +72,7 @@ def test_plans_and_lists_in_files(tmp_path: Path) -> None:
 def test_index(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n{bad\n{}\n')
     assert "line 2" in run("index", tmp_path / "a.jsonl", status=1)
-    assert "line 2 at byte 9 was left out" in run("index", tmp_path / "a.jsonl", "--on-error", "skip", status=1)
+    assert "skipped: line 2 at byte 9: " in run("index", tmp_path / "a.jsonl", "--on-error", "skip", status=1)
     assert "Add --overwrite" in run("index", tmp_path / "a.jsonl", status=1)
     assert "Use 'raise' or 'skip'" in run("index", tmp_path / "a.jsonl", "--on-error", "x", status=1)
     (tmp_path / "b.pbin").write_bytes((MODALITIES / "main_2b.pbin").read_bytes())
@@ -119,7 +119,7 @@ def test_numbers_beyond_any_sense_are_one_message(tmp_path: Path, line: str) -> 
     assert shown.startswith("error: ") and "line 2" in shown
     shown = run("merge", source, tmp_path / "m.ds", "--learn-between", f"1,{line}", status=1)
     assert "not a pair of markers" in shown
-    with pytest.raises(ConfigError, match="the list names document"):
+    with pytest.raises(ConfigError, match="the list contains document"):
         filter_files([str(source)], str(tmp_path / "f.pbin"), keep=[0, 10**30])
 
 
@@ -191,7 +191,7 @@ def test_filter_takes_a_configuration_or_token_files(tmp_path: Path, monkeypatch
     assert json.loads(shown)["streams"][0]["kept"] == 1 and not (tmp_path / "out").exists()
     old = run("mix", "f.json", "--dry-run", "--json")
     assert old == shown and "mix" not in run("--help").split()
-    assert "no output is given" in run("filter", "d/documents/a.jsonl", status=1)
+    assert "no output was given" in run("filter", "d/documents/a.jsonl", status=1)
     assert "--min-length is for token files" in run("filter", "f.json", "--min-length", 3, status=1)
     assert "--dry-run is for a configuration" in run("filter", "a.jsonl", "b.jsonl", "--dry-run", status=1)
     assert fm.filter({"streams": [stream]}, dry_run=True, progress=False).as_dict() == json.loads(shown)
@@ -201,10 +201,13 @@ def test_the_old_name_and_option_of_filter_give_one_line_of_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for arguments, line in (
-        (("mix", tmp_path / "none.json"), "'feedmill mix' is now called 'feedmill filter'; the old name will go"),
+        (
+            ("mix", tmp_path / "none.json"),
+            "'feedmill mix' is now called 'feedmill filter'; the old name will be removed",
+        ),
         (
             ("filter", tmp_path / "none.json", "--processes", 1),
-            "--processes is now called --workers; the old name will go",
+            "--processes is now called --workers; the old name will be removed",
         ),
     ):
         caplog.clear()

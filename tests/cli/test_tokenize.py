@@ -54,11 +54,11 @@ def test_errors_are_one_message(source: Path, tmp_path: Path) -> None:
     tokenizer = tokenizer_file("tok1k")
     out = tmp_path / "out"
     for words, said in (
-        (("-t", tmp_path / "none"), "no such tokenizer"),
+        (("-t", tmp_path / "none"), "the tokenizer does not exist"),
         (("-t", tokenizer, "--eos", "<|end|>"), "Did you mean"),
-        (("-t", tokenizer, "--to", "zip"), "no token format"),
+        (("-t", tokenizer, "--to", "zip"), "unknown token format"),
         (("-t", tokenizer, "--on-error", "ignore"), "Use 'raise' or 'skip'"),
-        (("-t", tokenizer, "--tokenizer-backend", "fast"), "no tokenizer backend"),
+        (("-t", tokenizer, "--tokenizer-backend", "fast"), "unknown tokenizer backend"),
         (("-t", tokenizer, "--text", "nothing"), "line 1"),
         (("-t", tokenizer, "--loss", "mask"), "loss mask"),
     ):
@@ -70,13 +70,13 @@ def test_errors_are_one_message(source: Path, tmp_path: Path) -> None:
     assert "no document 7" in feedmill("decode", f"{out}.pbin", "-d", 7).output
     Path(f"{out}.pbin.feedmill.json").unlink()
     assert "--tokenizer" in feedmill("decode", f"{out}.pbin").output
-    assert "not of tokens" in feedmill("decode", source, "-t", tokenizer).output
+    assert "expected token files" in feedmill("decode", source, "-t", tokenizer).output
 
 
 def test_what_is_left_out_is_listed(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", ["one", b"{", "two"])
     done = feedmill("tokenize", source, "-o", tmp_path / "a", "-t", tokenizer_file("tok1k"), "--on-error", "skip")
-    assert done.exit_code == 0 and "1 document\n" in done.output and f"left out: {source} line 2: " in done.output
+    assert done.exit_code == 0 and "1 document\n" in done.output and f"skipped: {source} line 2: " in done.output
 
 
 def test_a_run_that_skips_every_document_is_an_error_that_names_the_fields(source: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import feedmill as fm
 from feedmill.errors import FeedmillError
-from feedmill.formats.content import BLOCK, BLOCKS, MOST, content_of_files, content_word
+from feedmill.formats.content import BLOCK, BLOCKS, MOST, content_hash, content_of_files
 from feedmill.storage import LocalStore
 from helpers.dataset_kinds import FORMATS, OPTIONS, SOURCES, TOKENS, TOTAL, make, opened
 
@@ -106,13 +106,13 @@ def test_a_word_costs_the_same_for_any_file(tmp_path: Path) -> None:
         with (tmp_path / "x").open("wb") as f:
             f.truncate(size)
         store = Counting(tmp_path)
-        word = content_word(store, "x", size)
+        word = content_hash(store, "x", size)
         assert sum(length for _, length in store.seen) == min(size, BLOCK * BLOCKS)
         for place in {0, size // 9 * 4, size - 1} if size else ():
             with (tmp_path / "x").open("r+b") as f:
                 f.seek(place)
                 f.write(b"1")
-            assert content_word(store, "x", size) != word, place
+            assert content_hash(store, "x", size) != word, place
             with (tmp_path / "x").open("r+b") as f:
                 f.seek(place)
                 f.write(b"\0")
@@ -123,7 +123,7 @@ def test_a_word_is_that_of_the_bytes_alone(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(data)
     (tmp_path / "y").write_bytes(b"before" + data + b"after")
     store = LocalStore(tmp_path)
-    assert content_word(store, "x", len(data)) == content_word(store, "y", len(data), 6)
+    assert content_hash(store, "x", len(data)) == content_hash(store, "y", len(data), 6)
 
 
 def test_of_many_files_some_are_read(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_an_old_option_works_with_one_line_of_warning(
         result = run(verb, *make(tmp_path), *(word.format(root=tmp_path) for word in words))
     assert result.exit_code == 0, result.output
     lines = [record.getMessage() for record in caplog.records if "is now called" in record.getMessage()]
-    assert lines == [f"{old} is now called {OLD[verb][old].replace('=', ' ')}; the old name will go"]
+    assert lines == [f"{old} is now called {OLD[verb][old].replace('=', ' ')}; the old name will be removed"]
 
 
 def test_an_option_under_both_names_is_an_error() -> None:

@@ -284,7 +284,7 @@ def test_unfinished_work_of_earlier_releases_is_named(tmp_path: Path, old: str) 
 def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / FOLDER).write_text("mine")
     for act in (lambda: Work(LocalStore(tmp_path)), lambda: alone(LocalStore(tmp_path)).__enter__()):
-        with pytest.raises(StorageError, match="a file where a folder for unfinished work") as caught:
+        with pytest.raises(StorageError, match="a file has the name of the folder for unfinished work") as caught:
             act()
         assert caught.value.file == str(tmp_path / FOLDER)
     settle(LocalStore(tmp_path))

@@ -60,7 +60,7 @@ def test_a_damaged_job_is_an_error_and_nothing_is_removed(job: object, tmp_path:
     (tmp_path / "out/.feedmill-work").mkdir(parents=True)
     (tmp_path / "out/mine").write_bytes(b"mine")
     (tmp_path / "out/.feedmill-work/job.json").write_text(json.dumps(job))
-    with pytest.raises(DataError, match="journal of an interrupted run is damaged") as caught:
+    with pytest.raises(DataError, match="journal of an interrupted run is corrupt") as caught:
         fm.convert(source, tmp_path / "out", "mds", overwrite=True, workers=1, progress=False)
     assert caught.value.kind == "bad-job" and "remove" in str(caught.value)
     assert (tmp_path / "out/mine").read_bytes() == b"mine"

@@ -63,7 +63,7 @@ def test_sequences_of_vla_foundry(tmp_path: Path, to: str) -> None:
 
 def test_sequences_in_tensors(tmp_path: Path) -> None:
     golden = Path(__file__).parent.parent / "golden/vla"
-    with pytest.raises(ConfigError, match=r"no place for the parts 'attention_mask.pth', 'labels.pth' beside the ids"):
+    with pytest.raises(ConfigError, match=r"cannot store the parts 'attention_mask.pth', 'labels.pth' beside the ids"):
         convert(golden / "text_doc", tmp_path / "d", "pbin")
     convert(golden / "text_doc", tmp_path / "d", "pbin", allow_loss=True)
     wanted = [sample["input_ids.pth"].tolist() for sample in fm.open(golden / "text_doc")]

@@ -123,7 +123,7 @@ def test_what_lies_beside_robots_goes_along_or_is_named(tmp_path: Path) -> None:
     assert again.plan.losses == [] and again.digest == report.digest
     for to in ("wds", "webdataset", "mds", "parquet"):
         said = lost(convert(ROOT / "robotics", tmp_path / to, to, plan_only=True))
-        assert "stats.json, preprocessing_config.yaml: a run of VLA Foundry" in said
+        assert "stats.json, preprocessing_config.yaml: VLA Foundry" in said
     assert "stats.json" in lost(
         convert(ROOT / "robotics", tmp_path / "f", "vla", plan_only=True, fields=["lowdim.npz"])
     )
@@ -216,4 +216,4 @@ def test_shards_that_the_split_file_leaves_out_are_named_and_no_error(tmp_path: 
         "exclude: [shards/000002.tar]\n"
     )
     report = convert(source, tmp_path / "w", "wds")
-    assert report.samples == 20 and "1 file of tars (shards/000002.tar) that the split file leaves out" in lost(report)
+    assert report.samples == 20 and "1 file of tars (shards/000002.tar) that the split file excludes" in lost(report)

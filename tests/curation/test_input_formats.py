@@ -172,8 +172,8 @@ LARGE = 123456789012345678901234567890
     [
         (f'"n": [{LARGE}]', f"the integer {LARGE} has more than 64 bits"),
         (f'"n": {{"a": -{1 << 64}}}', f"the integer -{1 << 64} has more"),
-        ('"metadata": "str"', "'metadata' is no object"),
-        ('"attributes": [1]', "'attributes' is no object"),
+        ('"metadata": "str"', "'metadata' is not an object"),
+        ('"attributes": [1]', "'attributes' is not an object"),
     ],
 )
 def test_what_a_mix_would_not_write_as_it_is_is_refused_or_counted(more: str, message: str) -> None:

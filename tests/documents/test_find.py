@@ -104,7 +104,7 @@ def test_an_end_that_does_not_fit_is_one_message(tmp_path: Path) -> None:
     tokenizer = json.loads(tokenizer_file("tok1k").read_text())
     tokenizer["added_tokens"].append({**tokenizer["added_tokens"][0], "id": 70_000, "content": "<|far|>"})
     (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
-    with pytest.raises(ConfigError, match=r"does not fit the output \(ids up to 65535 do\)"):
+    with pytest.raises(ConfigError, match=r"does not fit the output \(maximum 65535\)"):
         tokenize([source], tmp_path / "o", tokenizer=tmp_path, eos="<|far|>", workers=1, formats=["ds"])
 
 

@@ -296,7 +296,7 @@ def test_token_files_have_the_sizes_that_their_manifest_says(tmp_path: Path) -> 
     (tmp_path / "b.pbin.feedmill.json").rename(tmp_path / "d.pbin.feedmill.json")
     (tmp_path / "c.pbin.feedmill.json").write_text("{")
     notes = check(str(tmp_path / "d.pbin")).notes + check(str(tmp_path / "c.pbin")).notes
-    assert "other file names" in notes[0] and "not a manifest" in notes[1]
+    assert "other file names" in notes[0] and "cannot read the manifest" in notes[1]
 
 
 def test_token_files_of_two_parts_have_one_manifest(tmp_path: Path) -> None:

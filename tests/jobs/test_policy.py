@@ -17,7 +17,7 @@ def test_words_of_earlier_releases_are_taken_with_one_line(
     with caplog.at_level(logging.WARNING, "feedmill"):
         assert on_error_policy(word) == now
     assert [record.getMessage() for record in caplog.records] == [
-        f"on-error {word} is now called {now}; the old word will go"
+        f"on-error {word} is now called {now}; the old name will be removed"
     ]
 
 

@@ -44,7 +44,7 @@ BAD = {
     b"[]": "there is no 'conversations'",
     b'{"conversations": "x"}': "no list of turns",
     b'{"conversations": [1]}': "no list of turns",
-    b'{"conversations": [{"from": "nobody", "value": ""}]}': "no role mapping for 'nobody'",
+    b'{"conversations": [{"from": "nobody", "value": ""}]}': "the role 'nobody' has no mapping",
     b'{"conversations": [{"from": "gpt"}]}': "chat template failed",
     b'{"conversations": [{"from": "gpt", "value": "\\ud800"}]}': "surrogate",
 }

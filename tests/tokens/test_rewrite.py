@@ -105,7 +105,7 @@ def test_masks_go_along(tmp_path: Path) -> None:
     expected = {(1, 2, 3): [1, 1, 0], (3, 4): [0, 1], (6, 9): [1, 1]}  # a file without a mask will be learned
     assert mask == [bit for document in documents for bit in expected[tuple(document)]]
     assert sorted(row) == [1, 2, 3, 3, 4, 6, 9]
-    with pytest.raises(ConfigError, match="no place for the masks"):
+    with pytest.raises(ConfigError, match="cannot store the loss masks"):
         merge([one], f"{tmp_path}/m.pbin")
     merge([one], f"{tmp_path}/m.pbin", drop_loss=True)
 
@@ -213,9 +213,9 @@ def test_lines_keep_their_bytes_and_get_the_newline_they_lack(tmp_path: Path) ->
     assert sorted((tmp_path / "s.jsonl").read_bytes().split(b"\n")) == sorted(
         (tmp_path / "m.jsonl").read_bytes().split(b"\n")
     )
-    with pytest.raises(ConfigError, match="cannot be put together"):
+    with pytest.raises(ConfigError, match="cannot be combined"):
         merge([inputs[0], write(tmp_path, "t.pbin", [[1]])], f"{tmp_path}/x.jsonl")
-    with pytest.raises(ConfigError, match="not cut into chunks"):
+    with pytest.raises(ConfigError, match="cannot be cut into chunks"):
         shuffle(inputs, f"{tmp_path}/x.jsonl", chunk=3)
 
 
@@ -231,7 +231,7 @@ def test_splits_of_lines_are_not_lost_without_a_word(tmp_path: Path) -> None:
         filter(inputs, f"{tmp_path}/f.jsonl", keep=[1]),
     ):
         assert [note.partition(";")[0] for note in report.as_dict()["notes"]] == [
-            f"{tmp_path}/a.jsonl: its splits do not go along"
+            f"{tmp_path}/a.jsonl: its splits are not copied"
         ]
 
 
@@ -357,7 +357,7 @@ def test_no_input_is_written_to_by_whatever_name(tmp_path: Path) -> None:
 
 def test_lines_are_not_merged_in_chunks(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "one and two"}\n')
-    with pytest.raises(ConfigError, match="not cut into chunks"):
+    with pytest.raises(ConfigError, match="cannot be cut into chunks"):
         merge([f"{tmp_path}/a.jsonl"], f"{tmp_path}/b.jsonl", order="datatrove", seed=1, chunk=10)
 
 
@@ -408,7 +408,7 @@ def test_higher_parts_are_refused_without_overwriting_and_never_removed_while_th
     with pytest.raises(ConfigError, match=r"m_00001.pbin: the output is one of the inputs"):
         merge(sources, out, overwrite=True)
     other = write(tmp_path, "other.pbin", [[7]])
-    with pytest.raises(ConfigError, match=r"m_00001.pbin: it exists already"):
+    with pytest.raises(ConfigError, match=r"m_00001.pbin: the file already exists"):
         merge([other], out)
     assert [read(source) for source in sources] == [[[1], [1]], [[2], [2]]]
 

@@ -166,7 +166,7 @@ def test_dropout_in_the_file_is_switched_off_and_said(backend: str, tmp_path: Pa
     found = load_tokenizer(folder, backend)  # type: ignore[arg-type]
     assert ids_of(found, TEXTS * 20) == case["ids"] * 20
     assert found.switched_off == {"dropout": 0.5} and found.backend == "hf"
-    with pytest.raises(ConfigError, match="fastokens cannot switch off the dropout"):
+    with pytest.raises(ConfigError, match="fastokens cannot disable the dropout"):
         load_tokenizer(folder, "fastokens")
     source = write_lines(tmp_path / "a.jsonl", TEXTS)
     words = ["tokenize", source, "-o", tmp_path / "a", "-t", folder, "--tokenizer-backend", backend]

@@ -369,9 +369,9 @@ def test_loss_masks(tmp_path: Path) -> None:
     assert tokens.tolist() == [i for ids in wanted([d["text"] for d in documents]) for i in ids]
     assert loaded().decode(tokens[loss == 0]) == " drop that part too masked and stays"
     bad = write_lines(tmp_path / "bad.jsonl", [{"text": "x", "no_loss_ranges": [[3]]}])
-    with pytest.raises(DataError, match="no_loss_ranges are not pairs"):
+    with pytest.raises(DataError, match="no_loss_ranges is not a list of character ranges"):
         run(bad, tmp_path / "b", formats=["ds"], loss=True)
-    with pytest.raises(ConfigError, match=r"only '\.ds' keeps a loss mask"):
+    with pytest.raises(ConfigError, match=r"only '\.ds' can store a loss mask"):
         run(source, tmp_path / "b", loss=True)
 
 
@@ -412,15 +412,15 @@ def test_no_documents_at_all(tmp_path: Path) -> None:
 
 def test_formats_and_sizes(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", ["x"])
-    with pytest.raises(ConfigError, match="the output has no name"):
+    with pytest.raises(ConfigError, match="the output path has no file name"):
         run(source, f"{tmp_path}/a/")
-    with pytest.raises(ConfigError, match="no token format 'npz'"):
+    with pytest.raises(ConfigError, match="unknown token format 'npz'"):
         run(source, tmp_path / "a", formats=["npz"])
     with pytest.raises(ConfigError, match="--seq-len"):
         run(source, tmp_path / "a", formats=["vla-text"])
     with pytest.raises(ConfigError, match="--seq-len"):
         run(source, tmp_path / "a", formats=["pbin"], seq_len=5)
-    with pytest.raises(ConfigError, match="no tokens of 3 bytes"):
+    with pytest.raises(ConfigError, match="cannot store tokens of 3 bytes"):
         run(source, tmp_path / "a", token_size=3)
     with pytest.raises(ConfigError, match="named twice"):
         run(source, tmp_path / "a", formats=["ds", "ds"])

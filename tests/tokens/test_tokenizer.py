@@ -84,7 +84,7 @@ def test_what_is_no_tokenizer(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"no tokenizer"):
             load_tokenizer(tmp_path)
     wrong: Any = "quick"
-    with pytest.raises(ConfigError, match="no tokenizer backend"):
+    with pytest.raises(ConfigError, match="unknown tokenizer backend"):
         load_tokenizer(tmp_path, wrong)
 
 

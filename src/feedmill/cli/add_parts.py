@@ -24,7 +24,7 @@ def add_parts(
     ] = None,
     into: Annotated[
         str | None,
-        typer.Option("--into", metavar="FOLDER", help="Write the new parts to a dataset of their own, in this folder."),
+        typer.Option("--into", metavar="FOLDER", help="Write the new parts to a separate dataset in this folder."),
     ] = None,
     missing: Annotated[
         str, typer.Option("--missing", metavar="error|skip", help="What to do if SOURCE lacks a key.")

@@ -132,11 +132,11 @@ def show(report: ConvertReport) -> None:
         [
             ("written", f"{report.samples:,} {noun}, {human_size(report.bytes)} in {counted(report.outputs, 'file')}"),
             ("finished earlier", f"{counted(report.resumed, 'output')}" if report.resumed else None),
-            ("left out", f"{report.skipped:,} (listed in the proof)" if report.skipped else None),
+            ("skipped", f"{report.skipped:,} (listed in the proof)" if report.skipped else None),
             ("proof", f"{report.proof} ({found})"),
         ]
     )
     for note in report.notes:
         typer.echo(f"note: {note}")
     for bad in report.examples[:5]:
-        typer.echo(f"left out: {bad.key}: {bad.reason}", err=True)
+        typer.echo(f"skipped: {bad.key}: {bad.reason}", err=True)

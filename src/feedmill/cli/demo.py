@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from feedmill.demo.corpus import Document
 
 RECIPE = """\
-# What the demo trains on: 70 % page images, 30 % plain documents.
+# Training mixture of the demo: 70 % page images, 30 % plain documents.
 seed: 7
 blend:
   - path: pages

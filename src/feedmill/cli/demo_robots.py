@@ -55,8 +55,8 @@ def mix_robots(story: Story) -> None:
     view = modality("robotics", data, [str(root / name) for name in EPISODES])
     located = plan.locate(np.arange(samples, dtype=np.int64))
     shares = [np.bincount(part, minlength=2).tolist() for part in np.split(located.source, WINDOWS)]
-    said = ", ".join(" + ".join(map(str, share)) for share in shares)
-    story.row("windows", f"{WINDOWS} of {samples // WINDOWS} samples: {said}")
+    mixture = ", ".join(" + ".join(map(str, share)) for share in shares)
+    story.row("windows", f"{WINDOWS} of {samples // WINDOWS} samples: {mixture}")
     loader = Loader(plan, BATCH, rank=0, world_size=1, transform=view.cook, collate=view.batch)
     batches, seconds = timed(lambda: list(loader))
     shapes = ", ".join(

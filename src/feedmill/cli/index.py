@@ -50,6 +50,6 @@ def show(report: IndexReport) -> None:
     what = counted(report.entries, "line" if report.kind == "raw" else "document")
     typer.echo(f"{report.index}: {what}")
     for line in report.bad:
-        typer.echo(f"found: line {line['line']} at byte {line['offset']} was left out: {line['reason']}")
+        typer.echo(f"skipped: line {line['line']} at byte {line['offset']}: {line['reason']}")
     if report.dropped > len(report.bad):
-        typer.echo(f"found: {report.dropped - len(report.bad)} more lines were left out")
+        typer.echo(f"skipped: {report.dropped - len(report.bad)} more lines")

@@ -101,7 +101,7 @@ def show(report: Report) -> None:
         [
             ("seed", None if report.seed is None else str(report.seed)),
             ("finished earlier", f"{report.resumed} files" if report.resumed else None),
-            *((f"left out, {reason}", count) for reason, count in report.left_out.items()),
+            *((f"dropped, {reason}", count) for reason, count in report.left_out.items()),
         ]
     )
     for note in report.notes:

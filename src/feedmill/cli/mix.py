@@ -23,7 +23,7 @@ def mix(
     json: Json = False,
 ) -> None:
     """Filter documents by their attributes. Deprecated: use 'feedmill filter CONFIG'."""
-    logger.warning("'feedmill mix' is now called 'feedmill filter'; the old name will go")
+    logger.warning("'feedmill mix' is now called 'feedmill filter'; the old name will be removed")
     filter(
         [config],
         dry_run=dry_run,

@@ -87,7 +87,7 @@ def _print(plan: Any, data: dict[str, Any]) -> None:
         padding = packing["slots"] - packing["tokens"]
         typer.echo(
             f"packing: {packing['documents']:,} documents, {padding:,} slots of padding ({1 - packing['fill']:.4%}),"
-            f" {packing['left_out']:,} tokens left out"
+            f" {packing['left_out']:,} tokens dropped"
         )
     columns = [
         "source",

@@ -246,4 +246,4 @@ def show(report: PrepareReport) -> None:
     for warning in report.warnings:
         typer.echo(f"warning: {warning}", err=True)
     for error in report.left_out:
-        typer.echo(f"left out: {error}", err=True)
+        typer.echo(f"skipped: {error}", err=True)

@@ -55,6 +55,6 @@ def translated(verb: str, words: list[str]) -> Iterator[str]:
         if new.partition("=")[0] in given:
             raise both_given(name, new.partition("=")[0])
         if name not in warned:
-            logger.warning("%s is now called %s; the old name will go", name, new.replace("=", " "))
+            logger.warning("%s is now called %s; the old name will be removed", name, new.replace("=", " "))
             warned.add(name)
         yield new + equals + value

@@ -66,7 +66,7 @@ def split(
 
 
 def parse_ratio(text: str) -> dict[str, float]:
-    """Weights by name from ``8,1,1`` or ``train=8,val=2``. Raises `ConfigError`."""
+    """Return weights by name, from ``8,1,1`` or ``train=8,val=2``. Raises `ConfigError`."""
     from feedmill.errors import ConfigError
 
     entries = [entry.strip() for entry in text.split(",")]

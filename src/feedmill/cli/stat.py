@@ -110,7 +110,7 @@ def _show(report: StatReport, bins: int) -> None:
     for error in report.failed:
         typer.echo(f"error: {error}", err=True)
     if report.failed:
-        typer.echo(f"{counted(len(report.failed), 'bad file')} counted nowhere", err=True)
+        typer.echo(f"{counted(len(report.failed), 'invalid file')} skipped", err=True)
 
 
 def _show_documents(stats: Stats) -> None:
@@ -159,7 +159,7 @@ def _draw(name: str, series: Series, bins: int) -> None:
 
 
 def bars(edges: Sequence[float], counts: Sequence[int]) -> list[str]:
-    """One line for each class: from where, a bar, how many.
+    """Return one line per bin: its lower edge, a bar, and the count.
 
     >>> print(chr(10).join(bars([0, 1, 2], [3, 6])))
     0  ████████████████████ 3

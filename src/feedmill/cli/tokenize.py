@@ -169,7 +169,7 @@ def show(report: TokenizeReport) -> None:
             ("left over", f"{report.left_over:,} tokens at the end fill no sequence" if report.left_over else None),
             ("blank lines", report.blank or None),
             ("skipped files", _skipped_files(report)),
-            ("left out", counted(report.skipped, "document") if report.skipped else None),
+            ("skipped", counted(report.skipped, "document") if report.skipped else None),
             ("time", f"{report.seconds:.2f} s" + ("" if report.complete else speed)),
         ]
     )
@@ -182,9 +182,9 @@ def show(report: TokenizeReport) -> None:
     if not report.documents:
         typer.echo("warning: the output has no documents", err=True)
     for item in report.skipped_examples:
-        typer.echo(f"left out: {item.file} line {item.line}: {item.reason}", err=True)
+        typer.echo(f"skipped: {item.file} line {item.line}: {item.reason}", err=True)
     if report.skipped > len(report.skipped_examples):
-        typer.echo(f"left out: and {report.skipped - len(report.skipped_examples):,} more", err=True)
+        typer.echo(f"skipped: and {report.skipped - len(report.skipped_examples):,} more", err=True)
 
 
 def _skipped_files(report: TokenizeReport) -> str | None:

@@ -80,8 +80,8 @@ def trace(
 def _print_step(plan: Any, data: dict[str, Any], shown: list[dict[str, Any]]) -> None:
     ranks = "" if data["rank"] is None else f", rank {data['rank']} of {data['world']}"
     count = len({entry["position"] for entry in data["entries"]})
-    some = "" if count == data["stop"] - data["first"] else f"{count:,} of the "
-    typer.echo(f"step {data['step']:,}{ranks}: {some}positions [{data['first']:,}, {data['stop']:,})")
+    part = "" if count == data["stop"] - data["first"] else f"{count:,} of the "
+    typer.echo(f"step {data['step']:,}{ranks}: {part}positions [{data['first']:,}, {data['stop']:,})")
     columns = ["position", "source", "file", "offset", "key", "sample", "epoch"]
     fields = ["position", "source", "file", "offset", "key", "index", "epoch"]
     if data["rank"] is None and data["world"] is not None:

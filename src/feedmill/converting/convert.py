@@ -11,7 +11,7 @@ from feedmill.converting.engine import Conversion, ConvertReport, begin, finishe
 from feedmill.converting.job import ConvertWork, place_of
 from feedmill.converting.losses import unread
 from feedmill.converting.preview import Options, Preview, check_places
-from feedmill.converting.staging import is_staged, refuse_present, settled, stage
+from feedmill.converting.staging import finish_interrupted, is_staged, refuse_present, stage
 from feedmill.converting.table import ROWS, SAMPLES, check_target, family, is_one_file
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.columns import load_pyarrow
@@ -112,7 +112,7 @@ def _convert(
     _check_destination(destination, to)
     is_file = is_one_file(destination, to)
     with ConvertWork(destination, is_file=is_file) as work:
-        overwrite = options.overwrite and not settled(work)
+        overwrite = options.overwrite and not finish_interrupted(work)
         if not plan_only:
             refuse_present(work, destination, overwrite=options.overwrite, is_file=is_file)
         staged = not plan_only and is_staged(work, destination, overwrite=options.overwrite, is_file=is_file)

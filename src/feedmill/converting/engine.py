@@ -196,7 +196,7 @@ def perform(work: ConvertWork, conversion: Conversion, options: Options) -> Conv
         job=_job(conversion),
     )
     if conversion.staged:
-        staging.put_in_place(work, name, proof)
+        staging.publish(work, name, proof)
     else:
         write_proof(target, name, proof)
     work.finish()
@@ -239,7 +239,7 @@ def _work(work: ConvertWork, conversion: Conversion, options: Options, known: Ma
 
 
 def _nothing(source: str, noun: str, bad: Sequence[Bad]) -> DataError:
-    """Return the error for a result without anything in it, with the most frequent reasons."""
+    """Return the error for an empty result, with the most frequent reasons."""
     reasons = Counter(each.reason for each in bad)
     counted = "; ".join(f"{count:,}: {reason}" for reason, count in reasons.most_common(3))
     return DataError(
@@ -290,11 +290,12 @@ def _verify(work: ConvertWork, conversion: Conversion, options: Options, done: S
                 if found is not None:
                     work.forget(each.number)
                     raise DataError(
-                        f"what was written differs from the source (sample {found.number} of {each.path or 'it'})",
+                        f"the output differs from the source (sample {found.number} of {each.path or 'it'})",
                         file=conversion.plan.destination,
                         record=found.key,
                         kind="different",
-                        fix="Nothing is proved: the disk or memory may be at fault. Run it again, and report it where"
-                        " it happens again.",
+                        fix="No proof was written; the disk or memory may be at fault. Run the command again,"
+                        " and report"
+                        " a bug if it happens again.",
                     )
                 bar.advance(each.samples)

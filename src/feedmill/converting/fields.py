@@ -281,12 +281,12 @@ def is_text(name: str, value: bytes) -> bool:
 
 def digest(key: str, parts: Mapping[str, bytes]) -> bytes:
     """Return the xxh3-128 digest of a key and its parts, independent of their order. 16 bytes."""
-    word = xxhash.xxh3_128(key.encode("utf-8", "surrogatepass"))
+    hasher = xxhash.xxh3_128(key.encode("utf-8", "surrogatepass"))
     for name in sorted(parts):
         data = parts[name]
-        word.update(f"\0{len(name)}\0{name}\0{len(data)}\0".encode("utf-8", "surrogatepass"))
-        word.update(data)
-    return word.digest()
+        hasher.update(f"\0{len(name)}\0{name}\0{len(data)}\0".encode("utf-8", "surrogatepass"))
+        hasher.update(data)
+    return hasher.digest()
 
 
 def wanted(name: str, fields: Sequence[str]) -> bool:

@@ -151,8 +151,8 @@ def schema_of(columns: Mapping[str, Type]) -> Any:
     """Return the Arrow schema of these columns. Its metadata holds their types if any is stored as JSON text."""
     import pyarrow as pa
 
-    said = {METADATA: orjson.dumps(dict(columns))} if any(map(has_json, columns.values())) else None
-    return pa.schema([pa.field(name, _arrow(kind)) for name, kind in columns.items()], metadata=said)
+    metadata = {METADATA: orjson.dumps(dict(columns))} if any(map(has_json, columns.values())) else None
+    return pa.schema([pa.field(name, _arrow(kind)) for name, kind in columns.items()], metadata=metadata)
 
 
 def _arrow(kind: Type) -> Any:
@@ -167,9 +167,9 @@ def _arrow(kind: Type) -> Any:
 
 def types_in(schema: Any) -> dict[str, Type]:
     """Return the types that `schema_of` stored in the metadata; empty if no column is stored as JSON text."""
-    said = (getattr(schema, "metadata", None) or {}).get(METADATA)
+    text = (getattr(schema, "metadata", None) or {}).get(METADATA)
     try:
-        found = orjson.loads(said) if said else {}
+        found = orjson.loads(text) if text else {}
     except orjson.JSONDecodeError:
         return {}
     return found if isinstance(found, dict) and all(map(_is_type, found.values())) else {}

@@ -36,7 +36,7 @@ def losses_of(to: str, facts: Facts, found: Survey, options: Options) -> tuple[d
     elif wanted.form == "lines":
         losses = _binary(found)
     elif facts.typed:
-        losses = [Loss("types of columns: a part's suffix says how it is read")]
+        losses = [Loss("types of columns: the suffix of a part selects its decoder")]
     if facts.classes:
         losses.append(Loss(f"names of classes and shapes of arrays of {named(facts.classes)}"))
     return columns, [*losses, *_about(wanted, facts, options)]
@@ -53,7 +53,7 @@ def _about(wanted: TargetFormat, facts: Facts, options: Options) -> list[Loss]:
     several = len(facts.splits) > 1 or facts.loose
     if several and options.split is None and ("splits" not in wanted.keeps or not facts.parts):
         loose = f" ({facts.loose} samples are in none of them, or in several)" if facts.loose else ""
-        out.append(Loss(f"the splits {named(facts.splits)}: all samples stand together{loose}; take one with --split"))
+        out.append(Loss(f"the splits {named(facts.splits)}: all samples are combined{loose}; select one with --split"))
     if facts.excluded:
         out.append(Loss(f"{facts.excluded} samples that the split file excludes"))
     if facts.media and not keeps_media(wanted.keeps, facts, options):
@@ -62,12 +62,12 @@ def _about(wanted: TargetFormat, facts: Facts, options: Options) -> list[Loss]:
         if "description" not in wanted.keeps:
             out.append(Loss("the sample type, field map and subflavors of dataset.yaml"))
         elif options.fields:
-            out.append(Loss("the sample type and field map: they may name parts that are left out"))
+            out.append(Loss("the sample type and field map: they may name parts that are excluded"))
         elif "sample_loader" in facts.description:
             out.append(Loss("the sample's own code (sample_loader.py): copy it into .nv-meta"))
     if facts.companions and not keeps_companions(wanted.keeps, facts, options):
         out.append(
-            Loss(f"{', '.join(facts.companions)}: a run of VLA Foundry's robotics needs them beside its manifest")
+            Loss(f"{', '.join(facts.companions)}: VLA Foundry's robotics training needs them beside the manifest")
         )
     if facts.kind == "lerobot":
         out.append(
@@ -86,14 +86,14 @@ def _binary(found: Survey) -> list[Loss]:
     binary = binary_parts(found)
     if not binary:
         single = not is_keyed(found) and found[COUNTS]["keyed"]
-        return [Loss("keys: samples of nothing but a part json are lines, and numbered")] if single else []
+        return [Loss("keys: samples with only a json part become plain lines, which are numbered")] if single else []
     if set(binary) == set(names(found)):
         raise ConfigError(
-            f"all parts are bytes ({named(binary)}), and JSON has no place for them: nothing would be left",
+            f"all parts are bytes ({named(binary)}), which JSON cannot store: nothing would be left",
             kind="no-parts",
             fix="Convert to another format, or choose other --fields.",
         )
-    fix = "Choose the text parts with --fields, or convert to another format: JSON has no place for bytes."
+    fix = "Select the text parts with --fields, or convert to another format: JSON cannot store bytes."
     return [Loss(f"the bytes of {named(binary)}", content=True, fix=fix)]
 
 
@@ -103,7 +103,7 @@ def binary_parts(found: Survey) -> list[str]:
 
 
 def unread(source: str, kind: str, dataset: Dataset | None = None) -> list[Loss]:
-    """Return the files in a source's folder that the conversion skips, and the remarks of its reader.
+    """Return the files in a source's folder that the conversion skips, and the notes of its reader.
 
     Two kinds of files count as content: data of another kind in a folder that is recognized by its data alone, and
     shards that no manifest or index lists. Everything else is only reported.
@@ -133,7 +133,7 @@ def _excluded(source: str, dataset: Dataset | None) -> list[Loss]:
     assert isinstance(dataset, TarDataset)
     shards = set(dataset.table.shards)
     out = [path for path in read_info(open_store(source)) if path not in shards]
-    return [Loss(f"{listed(out, 'tars')} that the split file leaves out", unread=True)] if out else []
+    return [Loss(f"{listed(out, 'tars')} that the split file excludes", unread=True)] if out else []
 
 
 def _is_folder(source: str) -> bool:
@@ -141,7 +141,7 @@ def _is_folder(source: str) -> bool:
         return True
     try:
         found = sniff(source)
-    except FeedmillError:  # of tokens and trees of lines
+    except FeedmillError:  # raised for token files and trees of lines
         return data_kind(source) is None
     return not found.names and not (found.name and source.endswith(found.name))
 

@@ -1,4 +1,4 @@
-"""What a conversion will do and what it will lose, reported before anything is written."""
+"""Preview of a conversion: its outputs and losses, reported before anything is written."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from feedmill.jobs.policy import RAISE, OnError
 from feedmill.storage import real_place
 
 SAMPLES_EACH = 10_000
-"""Samples of an output, unless another number is asked for."""
+"""Default number of samples per output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a conversion is done; see `feedmill.convert`."""
+    """Options of a conversion; see `feedmill.convert`."""
 
     split: str | None = None
     fields: tuple[str, ...] = ()
@@ -34,20 +34,20 @@ class Options:
     progress: bool = True
 
     def identity(self) -> dict[str, Any]:
-        """Return those that decide what is written, as plain data."""
+        """Return the options that determine the output bytes, as plain data."""
         apart = ("overwrite", "verify", "workers", "progress", "error_budget")
         return {name: value for name, value in asdict(self).items() if name not in apart}
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Something that the destination has no place for.
+    """Content or metadata that the destination cannot store.
 
     Attributes:
-        what: what is lost, or becomes something else.
-        content: whether it is part of samples, documents or tokens, rather than only metadata.
+        what: what is lost or changed.
+        content: whether it is part of samples, documents or tokens; otherwise it is metadata.
         fix: how to keep it.
-        unread: whether it is not read at all, whatever the destination has a place for.
+        unread: whether the conversion does not read it, regardless of the destination.
     """
 
     what: str
@@ -58,16 +58,16 @@ class Loss:
 
 @dataclass(slots=True)
 class Preview:
-    """What will be done and lost.
+    """Plan and losses of a conversion.
 
     Attributes:
         family: ``samples``, ``tokens`` or ``rows``.
         source, destination: paths or URLs.
         kind, to: formats.
-        count: samples, documents or rows; None if nobody knows yet.
-        outputs: files with data that are planned.
-        losses: what will not be there.
-        names: parts or columns that get another name or a form of their own: name -> what it becomes.
+        count: samples, documents or rows; None if unknown.
+        outputs: planned data files.
+        losses: what will be lost.
+        names: renamed or re-encoded parts or columns: name -> new name or encoding.
     """
 
     family: str
@@ -91,7 +91,7 @@ class Preview:
             fix = " ".join(dict.fromkeys(loss.fix for loss in lost if loss.fix))
             left = "; ".join(loss.what for loss in lost if loss.unread)
             lacks = "; ".join(loss.what for loss in lost if not loss.unread)
-            what = [f"{self.to} has no place for {lacks}"] if lacks else []
+            what = [f"{self.to} cannot store {lacks}"] if lacks else []
             what += [f"not all data in the source is read as {self.kind}: {left} would be skipped"] if left else []
             raise ConfigError(
                 "; ".join(what),
@@ -109,9 +109,9 @@ def check_places(source: str, destination: str) -> None:
             "the destination is the source", file=source, kind="same-place", fix="Choose another destination."
         )
     if b.startswith(a.rstrip("/") + "/") or a.startswith(b.rstrip("/") + "/"):
-        inside = "in the source" if b.startswith(a) else "around the source"
+        how = "is inside the source" if b.startswith(a) else "contains the source"
         raise ConfigError(
-            f"the destination lies {inside}: both would be one dataset",
+            f"the destination {how}: both would be one dataset",
             file=destination,
             kind="same-place",
             fix="Choose a destination outside the source.",

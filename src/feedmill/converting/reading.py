@@ -24,7 +24,7 @@ def read_each(dataset: Dataset, numbers: range) -> Iterator[tuple[int, Sample | 
             yield from _one_by_one(dataset, piece)
 
 
-def refuse_twofold_columns(dataset: Dataset) -> None:
+def refuse_duplicate_columns(dataset: Dataset) -> None:
     """Raise `DataError` if two columns have the same name: only one of them could be read."""
     names = dataset.names if isinstance(dataset, TableDataset) else []
     twice = next((name for name in names if names.count(name) > 1), None)

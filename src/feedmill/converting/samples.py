@@ -24,7 +24,7 @@ from feedmill.converting.fields import Taken, Taker, parts_of
 from feedmill.converting.job import Bad, ConvertWork, bad_sample
 from feedmill.converting.losses import binary_parts, is_keyed, losses_of
 from feedmill.converting.preview import SAMPLES_EACH, Options, Preview
-from feedmill.converting.reading import read_each, refuse_twofold_columns
+from feedmill.converting.reading import read_each, refuse_duplicate_columns
 from feedmill.converting.survey import Survey, merge, survey
 from feedmill.converting.table import is_one_file
 from feedmill.converting.targets.lines import Lines
@@ -107,7 +107,7 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
     opened.cache_clear()
     wanted = targets()[to]
     whole = opened(source, options.split)
-    refuse_twofold_columns(whole)
+    refuse_duplicate_columns(whole)
     facts = source_facts(whole, source, kind, options.split)
     parts = [Part(split, count) for split, count in facts.parts] if "splits" in wanted.keeps else []
     parts = parts or [Part(options.split, len(whole))]
@@ -245,5 +245,6 @@ def stored_lengths(dataset: Dataset) -> npt.NDArray[np.int64] | None:
 
 def survey_unit(source: SampleSource, unit: Unit) -> Survey:
     """Return the kinds of the values of a unit's samples. Unreadable samples are skipped here; the conversion
-    handles them."""
+    handles them.
+    """
     return survey(replace(source, skip=True).read(unit, []))

@@ -83,7 +83,7 @@ def clear_away(work: ConvertWork, store: Store) -> None:
         work.note(replace=[])
 
 
-def put_in_place(work: ConvertWork, name: str, proof: Proof) -> None:
+def publish(work: ConvertWork, name: str, proof: Proof) -> None:
     """Replace the old result with the new one, which is finished."""
     staged = stage(work)
     write_proof(staged, name, proof)
@@ -92,7 +92,7 @@ def put_in_place(work: ConvertWork, name: str, proof: Proof) -> None:
     work.publish([(f"{_NEW}/{path}", path) for path in files], deletes)
 
 
-def settled(work: ConvertWork) -> bool:
+def finish_interrupted(work: ConvertWork) -> bool:
     """Finish a conversion that was killed while publishing, and clear its work folder.
 
     Returns:

@@ -93,6 +93,6 @@ def conversion_table() -> str:
 
 def target_table() -> str:
     """Return the table of what each format writes and cannot store, as Markdown, for `docs/convert.md`."""
-    lines = ["| `--to` | writes | has no place for |", "|---|---|---|"]
+    lines = ["| `--to` | writes | cannot store |", "|---|---|---|"]
     lines += [f"| `{name}` | {target.writes} | {target.lacks} |" for name, target in targets().items()]
     return "\n".join(lines) + "\n"

@@ -1,10 +1,9 @@
 """Distribution of numbers in bounded memory: exact count, sum, minimum and maximum, and a fine histogram.
 
-A bin holds the numbers that agree in sign, exponent and the first ten bits of the fraction: a thousand bins for each
-doubling, so whatever is read from them is within 0.1 % of the exact answer (for numbers nearer to zero than 2.2e-308,
-float64's least normal one, within that). A bin remembers the least number that fell into it, so where numbers are few
-or whole (up to 2,048) answers are exact. Series of parts are merged into that of the whole, which does not depend on
-how the numbers were divided, but for the last digits of a sum.
+A bin holds the numbers that agree in sign, exponent and the first ten bits of the fraction. There are a thousand bins
+per doubling, so quantiles are within 0.1 % of the exact value (for subnormal numbers, within 2.2e-308). A bin stores
+its smallest number, so results are exact for few numbers, and for integers up to 2,048. Merging the series of parts
+gives the series of the whole, except for the last digits of sums.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 
 
 class Series:
-    """Numbers of one kind.
+    """Distribution of numbers.
 
     Attributes:
-        count, total: the number of values, and their sum.
+        count, total: number of values, and their sum.
         low, high: the minimum and the maximum; 0 if there are none.
     """
 
@@ -113,7 +112,7 @@ class Series:
 
 
 def bin_keys(values: Floats) -> Ints:
-    """int64[n]: the bin of each number, rising with the numbers."""
+    """Return the bin of each number, int64[n]. Bins ascend with the numbers."""
     bits = values.view(np.int64)
     magnitude = (bits & _MAGNITUDE) >> _SHIFT
     found: Ints = np.where(bits < 0, -magnitude - 1, magnitude)
@@ -121,12 +120,12 @@ def bin_keys(values: Floats) -> Ints:
 
 
 def _edges(low: float, least: float, high: float, bins: int, *, whole: bool) -> Floats:
-    """float64[n + 1]; `least` is the least number above 0."""
+    """Return the edges of bins, float64[n + 1]; `least` is the smallest number above 0."""
     if low == high:
         return np.array([low, high + 1.0 if whole else high])
-    if not np.isfinite(high - low):  # twice as far apart as a number can be
+    if not np.isfinite(high - low):  # the range can exceed the largest float
         return np.asarray(2 * np.linspace(low / 2, high / 2, bins + 1), np.float64)
-    if low >= 0 and 1000 * least < high and least > 0:  # the least may have been rounded to nothing
+    if low >= 0 and 1000 * least < high and least > 0:  # the smallest number may have been rounded to 0
         steps = np.geomspace(least, high, bins + (low == least))
         edges = np.unique(np.round(steps)) if whole else steps
         edges = edges if low == least else np.concatenate(([low], edges))

@@ -42,8 +42,9 @@ class AttributeStats:
     """Statistics of one attribute.
 
     Attributes:
-        rows: rows that have it; `empty`: those without a span; `numbers`: those with a single number instead of spans.
-        score: of all spans and single numbers; `length`: of all spans, in the units of the spans.
+        rows: number of rows with the attribute; `empty`: of rows without a span; `numbers`: of rows with a single
+            number instead of spans.
+        score: scores of all spans and single numbers; `length`: lengths of all spans, in the units of the spans.
     """
 
     rows: int = 0
@@ -82,10 +83,10 @@ class Stats:
     """Statistics of rows.
 
     Attributes:
-        rows: number of rows; `documents`: those that have a text.
-        characters, bytes, words: of each text; words are separated by white space.
-        sources: documents per source; sources after the first thousand are counted as others.
-        attributes: by name.
+        rows: number of rows; `documents`: number of rows with a text.
+        characters, bytes, words: distributions over texts; words are separated by white space.
+        sources: number of documents per source; sources after the first thousand are counted as others.
+        attributes: name -> statistics of the attribute.
     """
 
     rows: int = 0
@@ -129,7 +130,7 @@ class Stats:
 
     @property
     def series(self) -> dict[str, Series]:
-        """All distributions by a name for display, those without numbers left out."""
+        """Return the non-empty distributions by display name."""
         found = {f"document {name}": getattr(self, name) for name in ("characters", "bytes", "words")}
         for name, attribute in self.attributes.items():
             found[f"{name} score"], found[f"{name} length"] = attribute.score, attribute.length
@@ -142,7 +143,7 @@ class StatReport:
 
     Attributes:
         files, bytes: number of files, and their stored size.
-        stats: of all their rows.
+        stats: statistics of all rows.
         failed: the errors of skipped files, which are not counted.
         stale: attribute files that were computed from other documents, if allowed.
     """
@@ -156,7 +157,7 @@ class StatReport:
     seconds: float = 0.0
 
     def as_dict(self, bins: int = 0) -> dict[str, Any]:
-        """Return plain data, for ``--json``; with histograms of this many bins where it is not 0."""
+        """Return plain data, for ``--json``; with histograms of `bins` bins unless it is 0."""
         stats = self.stats
         documents = {name: getattr(stats, name).as_dict() for name in ("characters", "bytes", "words")}
         found = {
@@ -177,7 +178,7 @@ class StatReport:
 
 
 class Task(NamedTuple):
-    """The work on one file, as sent to processes."""
+    """Task of one file, as sent to processes."""
 
     file: DocumentFile
     pattern: str | None
@@ -200,15 +201,17 @@ def stat(
 
     Args:
         patterns: see `feedmill.documents.find`.
-        attributes: a regular expression; only attributes whose names contain a match are counted.
-        workers: processes; by default one for each core.
+        attributes: regular expression; only attributes whose names contain a match are counted.
+        workers: number of processes; by default one per core.
         on_error: ``"raise"`` to stop at the first invalid file, ``"skip"`` to skip and report it.
         id: see `feedmill.curation.tag.tag`.
         allow_empty: accept files without a row.
         allow_stale: also count attributes that were computed from other documents.
 
     Raises:
-        ConfigError: for options. NotFound: a pattern has no files. EmptyResult: there is no row.
+        ConfigError: an option is invalid.
+        NotFound: a pattern has no files.
+        EmptyResult: there are no rows.
         DataError: a row is neither a document nor attributes (kind ``bad-row``), a file is corrupt, or attributes were
             computed from other documents (``stale-attributes``).
     """

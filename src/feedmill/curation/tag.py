@@ -41,7 +41,7 @@ _PRELOAD = ("feedmill.curation.tag", "feedmill.curation.taggers.words", "feedmil
 
 
 class Task(NamedTuple):
-    """The work on one file, as sent to processes."""
+    """Task of one file, as sent to processes."""
 
     input: DocumentFile
     outputs: tuple[Output, ...]
@@ -65,11 +65,11 @@ class TagReport:
     """The result of a run.
 
     Attributes:
-        files, reused: number of files, and how many of them were up to date.
-        rows: documents in all of them.
-        bytes: their stored size.
-        outputs: the folders of the attribute sets.
-        failed: the errors of files, if the run continued.
+        files, reused: number of files, and number of those that were up to date.
+        rows: number of documents in all files.
+        bytes: stored size of the attributes.
+        outputs: folders of the attribute sets.
+        failed: errors of skipped files.
         missing: patterns without files, if allowed.
         warnings: files in the folders that are not documents.
     """
@@ -113,16 +113,17 @@ def tag(
         name: the name of the attribute set; None for one set per tagger, with the name of the tagger.
         out: a folder for each pattern; None for ``attributes/<name>`` in place of ``documents``.
         tagger_modules: files or modules with user-defined taggers; their code is run.
-        workers: processes; by default one for each core.
-        redo: whether to compute results again that are up to date.
+        workers: number of processes; by default one per core.
+        redo: also process files whose results are up to date.
         on_error: ``"raise"`` to stop at the first invalid file, ``"skip"`` to finish the others first.
-        exact: whether to reproduce Dolma's known defects, see docs/migration/dolma.md.
-        id: the field that ids are read from (``id`` by default), or ``auto``: documents without an ``id`` get
-            one made from their file and row.
-        allow_empty: whether files without a document are accepted, and a pattern without files if another has some.
+        exact: reproduce Dolma's known defects, see docs/migration/dolma.md.
+        id: the field that ids are read from (``id`` by default), or ``auto``, which generates ids from file and row for
+            documents without an ``id``.
+        allow_empty: accept files without documents, and a pattern without files if another one has files.
 
     Raises:
-        ConfigError: for options, before anything is written. EmptyResult: there is no document.
+        ConfigError: an option is invalid; nothing has been written.
+        EmptyResult: there are no documents.
         DataError: of kind ``bad-document``, with file and line; the attributes of that file are not written.
     """
     begin = time.perf_counter()
@@ -158,11 +159,11 @@ def tag(
 def _options(choices: Sequence[registry.Choice], modules: Sequence[str], exact: bool) -> dict[str, Any]:
     """Return the options on which the output depends, except documents and taggers."""
     if not choices:
-        raise ConfigError("no tagger is named", fix="Name at least one; 'feedmill tag --list' lists all.")
+        raise ConfigError("no tagger was given", fix="Pass at least one; 'feedmill tag --list' lists all.")
     if len({choice.name for choice in choices}) < len(choices):
-        raise ConfigError("a tagger is named twice", fix="Name each once.")
+        raise ConfigError("a tagger is given twice", fix="Pass each tagger once.")
     for choice in choices:
-        choice.create()  # what is missing is reported before the work begins
+        choice.create()  # report missing packages and files before the work begins
     files = {choice.name: hash_file(choice.file) for choice in choices if choice.file}
     return {"modules": module_hashes(modules), "files": files, "exact": exact}
 
@@ -196,7 +197,9 @@ def _tag_file(task: Task, workers: int) -> Done:
     work = _Work(source.locate(name), tuple(todo), tuple(task.options["modules"].items()), task.options["exact"])
     rows = 0
     with ExitStack() as stack:
-        before = records.state(source, name, "", task.input.name)  # asked for before it is read: it may change then
+        before = records.state(
+            source, name, "", task.input.name
+        )  # taken before reading, to detect changes while it is read
         read = list[str]()
         lines = stack.enter_context(closing(read_blocks(task.input, fields=_FIELDS, hashed=read.append)))
         sinks = [stack.enter_context(_sink(output)) for output in todo]
@@ -215,7 +218,7 @@ def _tag_file(task: Task, workers: int) -> Done:
 
 
 class _Work(NamedTuple):
-    """The work on all blocks of a file: its name in errors, its outputs, and their taggers."""
+    """Tagging of all blocks of a file: its name in errors, its outputs, and their taggers."""
 
     file: str
     outputs: tuple[Output, ...]
@@ -229,7 +232,7 @@ def _tagged(work: _Work, blocks: Iterable[Block], workers: int) -> Generator[tup
 
 
 def _tag_block(work: _Work, block: Block) -> tuple[int, list[bytes]]:
-    """Return how many documents there are, and the rows of each output."""
+    """Return the number of documents, and the rows of each output."""
     choices = {choice for output in work.outputs for choice in output.taggers}
     taggers = {choice: _tagger(choice, work.modules, records.local_state(choice.file)) for choice in choices}
     wants_metadata = any(tagger.metadata for tagger in taggers.values())
@@ -243,7 +246,7 @@ def _tag_block(work: _Work, block: Block) -> tuple[int, list[bytes]]:
 
 @contextmanager
 def _sink(output: Output) -> Iterator[tuple[HashedWriter, BinaryIO]]:
-    """An attribute file that appears when the block ends without an error: what is stored, and where to write."""
+    """Open an attribute file that is published if the block ends without an error: the stored file, and its writer."""
     store = open_store(output.root)
     with ExitStack() as stack:
         if isinstance(store, LocalStore):
@@ -266,7 +269,7 @@ def _fingerprint(task: Task, output: Output) -> str:
 
 
 def _current(task: Task, output: Output) -> bool:
-    """Return whether an attribute file exists and is what this task would write."""
+    """Return whether an attribute file exists and equals what this task would write."""
     store = open_store(output.root)
     record = records.read_record(store, output.path)
     if record is None or record.fingerprint != _fingerprint(task, output):
@@ -297,7 +300,7 @@ def attribute_rows(batch: Batch, experiment: str, taggers: dict[str, registry.Ta
 
 
 def _fragments(tagger: registry.Tagger, batch: Batch, experiment: str, name: str) -> list[bytes]:
-    own = getattr(tagger, "fragments", None)  # a user's tagger may write its attributes in its own way
+    own = getattr(tagger, "fragments", None)  # a user's tagger may override how its attributes are written
     if own is not None:
         found: list[bytes] = own(batch, experiment, name)
         return found

@@ -1,7 +1,6 @@
-"""Documents that every machine with Python has: the standard library's documentation and sources.
+"""Documents available with every Python: the documentation and sources of the standard library.
 
-The same Python gives the same documents in the same order. Nothing is imported and nothing is run: sources are read as
-text and parsed.
+The same Python gives the same documents in the same order. Sources are parsed as text; nothing is imported or run.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ class Document:
 
 
 def standard_library(count: int) -> list[Document]:
-    """Return the first `count` documents of the running Python's standard library, fewer where it has fewer.
+    """Return the first `count` documents of the running Python's standard library, or all if it has fewer.
 
     Raises:
-        DataError: this Python comes without its sources.
+        DataError: this Python has no sources of its standard library.
     """
     root = Path(sysconfig.get_path("stdlib"))
     documents = list(islice(_documents(root), count))
@@ -54,25 +53,25 @@ def standard_library(count: int) -> list[Document]:
 
 
 def write_docs(store: Store, path: str, documents: Sequence[Document]) -> None:
-    """Write documents as JSONL, one object ``{"id", "title", "text"}`` a line."""
+    """Write documents as JSONL, one object ``{"id", "title", "text"}`` per line."""
     with store.write(path) as file:
         for document in documents:
             file.write(orjson.dumps(asdict(document)) + b"\n")
 
 
 def write_documents(store: Store, path: str, source: str, documents: Sequence[Document]) -> None:
-    """Write documents as Dolma lays them out, one object ``{"id", "source", "text"}`` a line."""
+    """Write documents as Dolma lays them out, one object ``{"id", "source", "text"}`` per line."""
     with write_rows(store, path) as append:
         append(orjson.dumps({"id": d.id, "source": source, "text": d.text}) for d in documents)
 
 
 def _documents(root: Path) -> Iterator[Document]:
-    """At most `PER_MODULE` documents of each module, so that they come from many of them."""
+    """Yield at most `PER_MODULE` documents of each module, so that they come from many modules."""
     for path in _sources(root):
         try:
             source = path.read_text(encoding="utf-8")
             tree = ast.parse(source)
-        except (OSError, ValueError, SyntaxError):  # the library holds a few files that are broken on purpose
+        except (OSError, ValueError, SyntaxError):  # the library has a few intentionally invalid files
             continue
         module = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
         texts = [*_docstrings(module, tree), *_chunks(module, source)]
@@ -92,7 +91,7 @@ def _docstrings(module: str, tree: ast.Module) -> Iterator[Document]:
         name, node = todo.pop(0)
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node)
-            if text and name not in seen:  # a name may be defined twice: for two platforms, say
+            if text and name not in seen:  # a name can be defined twice, for example for two platforms
                 seen.add(name)
                 identity = f"{module}:{name}" if name else module
                 yield Document(identity, identity.replace(":", "."), inspect.cleandoc(text).strip())
@@ -102,7 +101,7 @@ def _docstrings(module: str, tree: ast.Module) -> Iterator[Document]:
 
 
 def _chunks(module: str, source: str) -> Iterator[Document]:
-    """Yield the source itself, a page of lines at a time."""
+    """Yield the source, one page of lines at a time."""
     lines = source.splitlines()
     for first in range(0, len(lines), _CHUNK):
         text = textwrap.dedent("\n".join(lines[first : first + _CHUNK])).strip("\n")

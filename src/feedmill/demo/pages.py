@@ -1,4 +1,4 @@
-"""Documents rendered as page images: an image + text WebDataset. The same documents give the same bytes."""
+"""Render documents as page images: a WebDataset of images and text. The same documents give the same bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LINES = (HEIGHT - 2 * _MARGIN - 30) // _LINE
 
 
 class PageWriter:
-    """Renders pages with Pillow's own font, so that no font has to be installed.
+    """Renderer of pages with Pillow's own font, so that no font must be installed.
 
     Raises:
         MissingExtra: Pillow is not installed.
@@ -50,7 +50,7 @@ class PageWriter:
 
 
 def page_lines(text: str) -> list[str]:
-    """Return the lines of `text` that fit on one page, wrapped, with its own line breaks kept."""
+    """Return the wrapped lines of `text` that fit on one page; line breaks are kept."""
     lines: list[str] = []
     for paragraph in text.splitlines():
         indent = " " * min(len(paragraph) - len(paragraph.lstrip()), 16)
@@ -61,9 +61,10 @@ def page_lines(text: str) -> list[str]:
 
 
 def write_pages(store: Store, documents: Sequence[Document], *, shards: int, prefix: str = "pages") -> None:
-    """Write one page per document into `shards` tar files of equal size (to within one page).
+    """Write one page per document to `shards` tar files with equally many pages (up to one).
 
-    Members are ``page-000042.jpg`` and ``page-000042.json``: ``{"id", "title", "text"}``, the text that is on the page.
+    Members are ``page-000042.jpg`` and ``page-000042.json``: ``{"id", "title", "text"}``, where the text is that of the
+    page.
     """
     writer = PageWriter()
     for shard in range(shards):
@@ -79,7 +80,7 @@ def write_pages(store: Store, documents: Sequence[Document], *, shards: int, pre
 
 
 def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
-    # A new TarInfo has time, owner and group zero: nothing of this machine gets into the shard.
+    # A new TarInfo has time, owner and group 0, so the shard does not depend on this machine.
     member = tarfile.TarInfo(name)
     member.size = len(data)
     tar.addfile(member, io.BytesIO(data))

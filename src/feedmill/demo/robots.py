@@ -1,4 +1,4 @@
-"""Robots that reach for a point: generated trajectories with camera frames, in VLA Foundry's form. Always the same."""
+"""Generate trajectories of robots that reach for a point, with camera frames, in VLA Foundry's format, reproducibly."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _STEPS, _BLOCK = 24, 512
 
 
 def write_robots(store: Store, folder: str, episodes: int, *, speed: float, seed: int, shards: int = 3) -> int:
-    """Episodes of a robot that goes towards a target, one sample for each third step; gives the number of samples.
+    """Write episodes of a robot that moves towards a target, one sample per third step. Return the number of samples.
 
     Args:
-        speed: share of the way to the target that it goes in a step.
+        speed: fraction of the way to the target that it moves per step.
 
     Raises:
         MissingExtra: Pillow is not installed.
@@ -32,14 +32,14 @@ def write_robots(store: Store, folder: str, episodes: int, *, speed: float, seed
     rng = np.random.default_rng(seed)
     samples = [sample for number in range(episodes) for sample in _episode(number, rng, speed)]
     rows = []
-    for shard, some in enumerate(np.array_split(np.arange(len(samples)), shards)):
+    for shard, numbers in enumerate(np.array_split(np.arange(len(samples)), shards)):
         name = f"shards/shard-{shard:06d}.tar"
         with store.write(f"{folder}/{name}") as out:
-            for number in some.tolist():
+            for number in numbers.tolist():
                 for part, data in samples[number]:
                     out.write(member_header(part, len(data)) + data + bytes(-len(data) % _BLOCK))
             out.write(bytes(2 * _BLOCK))
-        rows.append(Row(name, len(some)))
+        rows.append(Row(name, len(numbers)))
     config = f"camera_names: {list(CAMERAS)}\nimage_indices: {list(INDICES)}\npast_lowdim_steps: {PAST}\n"
     store.write_bytes(f"{folder}/preprocessing_config.yaml", config.encode())
     store.write_bytes(f"{folder}/manifest.jsonl", manifest_text(rows))
@@ -62,7 +62,7 @@ def _sample(
 ) -> list[tuple[str, bytes]]:
     wanted = np.arange(anchor - PAST, anchor + FUTURE + 1)
     there = (wanted >= 0) & (wanted < len(points))
-    steps = np.clip(wanted, 0, len(points) - 1)  # steps outside the episode are copies, which the masks say
+    steps = np.clip(wanted, 0, len(points) - 1)  # steps outside the episode are copies, as the masks show
     past = np.arange(len(wanted)) < PAST
     fields: dict[str, Any] = {
         ACTION: moves[steps],
@@ -84,7 +84,7 @@ def _sample(
 
 
 def _frame(hand: npt.NDArray[Any], target: npt.NDArray[Any], *, close: bool) -> bytes:
-    """Return the scene from above, or around the hand, as JPEG."""
+    """Return the scene from above, or a close-up of the hand, as JPEG."""
     try:
         from PIL import Image
     except ImportError:

@@ -1,4 +1,4 @@
-"""Rows of tokens as a run gets them: a hash for each, by position, whatever the layout of the run."""
+"""Rows of tokens as loaded by a run: a hash per position, independent of the layout of the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starting, killing and comparing runs of the small training program."""
+"""Start, kill and compare runs of the small training program."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PATIENCE = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a run is cut up: processes, threads in each, and samples per process and step."""
+    """Layout of a run: processes, threads per process, and samples per process and step."""
 
     ranks: int
     workers: int
@@ -32,7 +32,7 @@ class Layout:
 
 
 Stream = dict[int, tuple[str, str]]
-"""Position -> (key, digest of what the step got)."""
+"""Position -> (key, digest of the sample in the step)."""
 
 
 def run(
@@ -110,7 +110,7 @@ def _wait_for(ranks: Sequence[subprocess.Popen[str]], out: Path, position: int) 
 
 
 def _failed(status: int, message: str) -> None:
-    last = message.strip().splitlines()[-1:] or ["it said nothing"]
+    last = message.strip().splitlines()[-1:] or ["no message"]
     what = last[0].removeprefix("error: ")
     raise FeedmillError(f"a training process ended with status {status}: {what}", kind="demo")
 

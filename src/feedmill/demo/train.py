@@ -1,7 +1,7 @@
 """A small training program: ``python -m feedmill.demo.train``. One process is one rank.
 
 It loads batches, writes one JSON line for each step (what a training step would consume), and saves the loader's state
-every few steps, as a trainer saves checkpoints. It may be killed at any moment and started again, with other numbers of
+every few steps, as a trainer saves checkpoints. It can be killed at any time and restarted with other numbers of
 ranks and workers and another batch size.
 """
 
@@ -33,7 +33,7 @@ def open_plan(recipe: str) -> Any:
 
 
 def augment(sample: Any, rng: np.random.Generator) -> dict[str, Any]:
-    """A random crop and mirror of a page, or a random window of a document's text: the same at the same position."""
+    """Return a random crop and mirror of a page, or a random window of a text; deterministic for a position."""
     fields = named_fields(sample) or {}
     image, text = fields.get("image"), fields.get("json")
     out: dict[str, Any] = {"__key__": key_of(sample), "kind": "docs" if image is None else "pages"}
@@ -56,7 +56,7 @@ def key_of(sample: Any) -> str:
 
 
 def digest(sample: dict[str, Any]) -> str:
-    """Return a short hash of what the training step gets of one sample."""
+    """Return a short hash of a sample as the training step sees it."""
     data = sample["image"].tobytes() if "image" in sample else sample["text"].encode()
     return xxhash.xxh3_64_hexdigest(data)
 
@@ -85,7 +85,7 @@ def train(
         workers=workers,
         transform=augment,
         output="samples",
-        deal="contiguous",  # so that a line of the log says its positions by the first one
+        deal="contiguous",  # so that the first position of a line determines the others
     )
     state = newest_state(resume) if resume is not None else None
     if state is not None:
@@ -107,7 +107,7 @@ def train(
 
 
 def save_state(out: Path, state: dict[str, Any], rank: int, world_size: int) -> None:
-    """Save this rank's part of a checkpoint, whole or not at all."""
+    """Save this rank's part of a checkpoint atomically."""
     final = out / f"state-{state['position']:012d}-{rank}-of-{world_size}.json"
     temporary = final.with_suffix(".tmp")
     temporary.write_bytes(orjson.dumps(state))

@@ -1,4 +1,4 @@
-"""A small tokenizer of the demo's own: byte-level BPE, trained on the documents, as nothing is downloaded."""
+"""Train a small tokenizer for the demo on its documents: byte-level BPE, because nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ EOS = "<|endoftext|>"
 
 
 def train_tokenizer(store: Store, texts: Iterable[str], vocab_size: int = 4096) -> int:
-    """Write ``tokenizer.json`` and ``tokenizer_config.json``, as Hugging Face's tools do; gives the vocabulary's size.
+    """Write ``tokenizer.json`` and ``tokenizer_config.json``, as Hugging Face's tools do. Return the vocabulary size.
 
     Raises:
-        MissingExtra: without the package `tokenizers`.
+        MissingExtra: the package `tokenizers` is not installed.
     """
     try:
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers

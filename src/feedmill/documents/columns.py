@@ -82,7 +82,7 @@ def read_rows(file: DocumentFile, fields: Sequence[str] | None = None) -> Iterat
     pyarrow = load_pyarrow()
     with _opened(file) as (names, source):
         wanted = [name for name in names if fields is None or name in fields]
-        _refuse_twofold(file, names, wanted)
+        _refuse_duplicates(file, names, wanted)
         try:
             groups = source.iter_batches(ROWS, columns=wanted, use_threads=False) if file.kind == "parquet" else source
             for table in groups:
@@ -107,7 +107,7 @@ def _refuse_bytes(file: DocumentFile, schema: Any) -> None:
         )
 
 
-def _refuse_twofold(file: DocumentFile, names: Sequence[str], wanted: Sequence[str]) -> None:
+def _refuse_duplicates(file: DocumentFile, names: Sequence[str], wanted: Sequence[str]) -> None:
     for name in wanted:
         if names.count(name) > 1:
             raise ConfigError(
@@ -128,7 +128,7 @@ def _batches(unit: Unit, column: str, fields: tuple[str, ...], pyarrow: Any) -> 
                 kind="no-column",
                 fix="Select the column of the text with --text (in 'feedmill nanotron': --column).",
             )
-        _refuse_twofold(file, names, (column, *fields))
+        _refuse_duplicates(file, names, (column, *fields))
         try:
             if file.kind == "parquet":
                 wanted = list(dict.fromkeys(name for name in (column, *fields) if name in names))
@@ -147,5 +147,5 @@ def _batches(unit: Unit, column: str, fields: tuple[str, ...], pyarrow: Any) -> 
 
 
 def _opened(file: DocumentFile) -> AbstractContextManager[tuple[list[str], Any]]:
-    """Open a file: names of its columns, and a `ParquetFile` or the reader of an Arrow stream or file."""
+    """Open a file, and return the names of its columns and a `ParquetFile` or the reader of an Arrow stream or file."""
     return opened(file.store(), file.path, file.kind)

@@ -61,7 +61,7 @@ def read_blocks(
         from feedmill.documents.columns import read_rows  # imports much that lines do not need
 
         rows = read_rows(file, _needed(file, fields))
-    blocks = (b"".join([_encode(row) + b"\n" for row in some]) for some in rows)
+    blocks = (b"".join([_encode(row) + b"\n" for row in batch]) for batch in rows)
     yield from _with_ids(blocks, file) if file.id else blocks
     if advance is not None:
         advance(file.size)

@@ -125,7 +125,7 @@ def bad_row(row: bytes, why: str, file: str, line: int) -> DataError:
     if missing := missing_field(why):
         why = f"the document has no {missing!r}"
     return DataError(
-        why if why[:2].isupper() else why[:1].lower() + why[1:],  # "JSON is malformed" begins with a name
+        why if why[:2].isupper() else why[:1].lower() + why[1:],  # keep the capitals of "JSON is malformed"
         file=file,
         record=f"line {line}",
         kind="bad-row",

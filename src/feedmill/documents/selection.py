@@ -93,8 +93,8 @@ def _of_one_kind(url: str, files: list[DocumentFile], wanted: str | None) -> str
     by_kind.pop("", None)
     readable = [kind for kind in KINDS if kind in by_kind]
     if wanted is None and len(by_kind) > 1:  # a README beside documents is not a document
-        by_kind = {kind: [f for f in some if not is_about(f.path)] for kind, some in by_kind.items()}
-        by_kind = {kind: some for kind, some in by_kind.items() if some}
+        by_kind = {kind: [f for f in group if not is_about(f.path)] for kind, group in by_kind.items()}
+        by_kind = {kind: group for kind, group in by_kind.items() if group}
         readable = [kind for kind in KINDS if kind in by_kind]
     if wanted is None and not readable and by_kind.get(_UNREADABLE):
         raise _not_documents([file.name for file in by_kind[_UNREADABLE]])

@@ -41,7 +41,8 @@ class Source:
         file: path of the file inside the dataset.
         offset: first byte of the sample in that file, its headers included.
         length: bytes from there to its end.
-        index: number of the sample in the opened split, counting excluded ones; a file's name where one file was read.
+        index: number of the sample in the opened split, counting excluded ones; the file name if a single file was
+            read.
         key: the sample's key.
         names: the parts read, as file names, in stored order.
     """

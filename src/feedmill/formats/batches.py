@@ -33,7 +33,7 @@ class Parts:
     """The undecoded parts of n samples that all have the same ones.
 
     Attributes:
-        keys: of the samples.
+        keys: keys of the samples.
         views: part name -> n views of its bytes; names in stored order. The memory behind the views is reused when
             the last of them is released.
         decode: decodes one part; None leaves it as bytes.

@@ -127,7 +127,7 @@ def new_bloom(
             size *= 2
     try:
         words = np.zeros(max(1, size // 4), np.uint32)
-    except (MemoryError, ValueError, OverflowError):  # the last two for sizes beyond all address spaces
+    except (MemoryError, ValueError, OverflowError):  # the last two are raised for sizes beyond the address space
         raise ConfigError(
             f"a Bloom filter of {size:,} bytes does not fit into memory",
             kind="bad-bloom-size",

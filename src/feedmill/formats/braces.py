@@ -83,7 +83,8 @@ def _range(match: re.Match[str]) -> list[str]:
 
 def collapse(names: Sequence[str]) -> list[str]:
     """Return the shortest list of patterns that expands to exactly these names in order: runs of two or more names that
-    differ in one number, counting up by one at the same width, become ``{first..last}``."""
+    differ in one number, counting up by one at the same width, become ``{first..last}``.
+    """
     out: list[str] = []
     at = 0
     while at < len(names):

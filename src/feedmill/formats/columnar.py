@@ -31,7 +31,7 @@ class ColumnWriter:
         """Choose the form of a column.
 
         Args:
-            kinds: of its values: ``text``, ``bytes``, ``jpeg``, ``png``, ``int``, ``float``, ``bool``, ``json``,
+            kinds: kinds of its values: ``text``, ``bytes``, ``jpeg``, ``png``, ``int``, ``float``, ``bool``, ``json``,
                 ``big`` (an integer beyond 64 bits), ``array:<dtype>:<axes>``.
             missing: whether some sample has no value.
         """

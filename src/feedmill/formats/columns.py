@@ -79,12 +79,12 @@ class ColumnFile(ABC):
     Attributes:
         schema: the `pyarrow.Schema`.
         ends: int64[blocks], number of rows up to the end of each block.
-        word: hash of the file's own index, which changes with the content as far as that index shows.
+        digest: hash of the file's own index, which changes with the content as far as that index shows.
     """
 
     schema: Any
     ends: Int64s
-    word: str
+    digest: str
 
     def __len__(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0
@@ -148,7 +148,7 @@ class ParquetFile(ColumnFile):
             raise damaged(
                 store.locate(path), ValueError(f"the footer has {of.num_rows} rows, the row groups have {len(self)}")
             )
-        self.word = _hash(self._footer())  # sizes, offsets and statistics of every column
+        self.digest = _hash(self._footer())  # sizes, offsets and statistics of every column
 
     def _footer(self) -> bytes:
         size = self.store.stat(self.path).size
@@ -159,7 +159,7 @@ class ParquetFile(ColumnFile):
     @property
     def extents(self) -> Int64s:
         """Return the offset and length of each row group in bytes, int64[row groups, 2]. Raises `DataError`."""
-        if self._extents is None:  # cached_property would keep other files waiting: it locks those of all objects
+        if self._extents is None:  # not a cached_property, which has one lock for all objects
             try:
                 self._extents = parquet_footer.extents(self._footer())
             except ValueError as error:
@@ -178,7 +178,7 @@ class ParquetFile(ColumnFile):
     def _window(self, block: int | None) -> Window:
         size = self.store.stat(self.path).size
         begin, length = (0, -1) if block is None else self.extents[block].tolist()
-        if begin < 0 or length < 0 or begin + length > size:  # pyarrow says what is wrong with the footer
+        if begin < 0 or length < 0 or begin + length > size:  # pyarrow reports the error in the footer
             return Window(self.store, self.path, 0, size)
         return _Group(self.store, self.path, begin, begin + length, size)
 
@@ -219,7 +219,7 @@ class ArrowFile(ColumnFile):
             heads = self._scan(pyarrow)
         except (pyarrow.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
             raise damaged(self._where, error) from None
-        self.word = _hash(self._extents.tobytes() + self.ends.tobytes() + heads)
+        self.digest = _hash(self._extents.tobytes() + self.ends.tobytes() + heads)
 
     @property
     def extents(self) -> Int64s:

@@ -24,7 +24,7 @@ _THREADS = 16
 """Number of threads; reading small blocks is mostly waiting."""
 
 
-def content_word(store: Store, path: str, size: int, start: int = 0) -> str:
+def content_hash(store: Store, path: str, size: int, start: int = 0) -> str:
     """Return the hash of `size` bytes of a file from offset `start`, 32 hex digits. Raises as `Store.read`."""
     if size <= BLOCK * BLOCKS:
         blocks = [store.read(path, start, size)]
@@ -52,8 +52,8 @@ def content_of_files(store: Store, paths: Sequence[str]) -> str:
     if len(paths) > MOST:
         chosen = [paths[int(number)] for number in np.linspace(0, len(paths) - 1, MOST)]
 
-    def word(path: str) -> str:
-        return content_word(store, path, store.stat(path).size)
+    def hash_of(path: str) -> str:
+        return content_hash(store, path, store.stat(path).size)
 
     workers = _THREADS if len(chosen) > 1 else 0
-    return hash_words(list(ordered_map(word, chosen, workers=workers, in_flight=4 * _THREADS)))
+    return hash_words(list(ordered_map(hash_of, chosen, workers=workers, in_flight=4 * _THREADS)))

@@ -17,9 +17,9 @@ class Extents(NamedTuple):
     Attributes:
         store: the store of the files.
         paths: paths in the store.
-        sample: int64[m], the place of each range's sample in the indices that were asked for, ascending or not.
-        file: int64[m], the number of each range's file in `paths`.
-        begins, ends: int64[m], offsets of the first byte and behind the last one.
+        sample: int64[m], position of each range's sample in the requested indices, in any order.
+        file: int64[m], number of each range's file in `paths`.
+        begins, ends: int64[m], begin and end of each range in bytes.
     """
 
     store: Store
@@ -30,5 +30,5 @@ class Extents(NamedTuple):
     ends: Int64s
 
     def of_samples(self, places: Int64s) -> Extents:
-        """Return the same ranges for samples with other places: ``places[i]`` is that of sample i, int64[n]."""
+        """Return the same ranges for samples at other positions: ``places[i]`` is that of sample i, int64[n]."""
         return self._replace(sample=np.asarray(places, np.int64)[self.sample])

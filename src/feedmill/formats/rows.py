@@ -209,7 +209,7 @@ class RowsDataset(Dataset):
         return str(int(self._starts[file]) + local)
 
     def _load(self, files: Sequence[int]) -> None:
-        """Load what the index of files has about their rows at once, where each is a request to a remote store."""
+        """Load the index data of several files at once, because each is a request to a remote store."""
 
     def _ranges(self, file: int, local: Int64s) -> tuple[Int64s, Int64s, Int64s] | None:  # noqa: ARG002
         """Return the byte ranges of a file that `_rows` will read, whose index has been loaded; None if unknown.
@@ -286,12 +286,12 @@ class RowsDataset(Dataset):
     def _fingerprint(self, files: int) -> str:
         known = self._known.get(files)
         if known is None:
-            words = [f"{self.files[n]} {self.counts[n]} {self._word(n)}" for n in range(files)]
+            words = [f"{self.files[n]} {self.counts[n]} {self._file_hash(n)}" for n in range(files)]
             known = self._known[files] = hash_words([*words, content_of_files(self.store, self.files[:files])])
         return known
 
     @abstractmethod
-    def _word(self, file: int) -> str:
+    def _file_hash(self, file: int) -> str:
         """Return a hash of a file's index, which the fingerprint combines with hashes of some blocks of its bytes."""
 
     @property

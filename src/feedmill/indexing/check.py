@@ -165,7 +165,7 @@ def _check_token_files(found: Found, report: CheckReport, progress: bool) -> Non
     for path in described:
         manifest = read_manifest(store, path)
         if manifest is None:
-            report.notes.append(f"{store.locate(manifest_path(path))}: not a manifest that this release can read")
+            report.notes.append(f"{store.locate(manifest_path(path))}: this release cannot read the manifest")
         elif manifest.sizes and path.rpartition("/")[2] not in manifest.sizes and store.exists(path):
             report.notes.append(f"{store.locate(path)}: its manifest lists other file names; nothing was compared")
         else:
@@ -288,13 +288,13 @@ class _Index:
     def _check_database(self, report: CheckReport) -> None:
         assert self.connection is not None
         try:
-            said = self.connection.execute("PRAGMA quick_check").fetchone()[0]
+            status = self.connection.execute("PRAGMA quick_check").fetchone()[0]
         except sqlite3.DatabaseError as error:
-            said = str(error)
-        if said != "ok":
+            status = str(error)
+        if status != "ok":
             where = self.store.locate(database.INDEX)
             report.findings.append(
-                DataError(f"the database is damaged ({said})", file=where, kind="bad-index", fix=AGAIN)
+                DataError(f"the database is damaged ({status})", file=where, kind="bad-index", fix=AGAIN)
             )
             self.connection.close()
             self.connection = None  # its rows are unreliable, so they are not compared
@@ -323,8 +323,8 @@ class _Index:
             yield DataError(error.what, file=self.store.locate(path), kind="bad-index", fix=AGAIN)
             return
         if len(found.scan.keys) != self.counts[found.shard] or len(offsets) != len(found.scan.starts):
-            said = f"{self.counts[found.shard]} in .info.json and {len(offsets) - 1} in {path}"
-            yield self._stale(found.shard, f"it has {len(found.scan.keys)} samples, but the index has {said}")
+            expected = f"{self.counts[found.shard]} in .info.json and {len(offsets) - 1} in {path}"
+            yield self._stale(found.shard, f"it has {len(found.scan.keys)} samples, but the index has {expected}")
         elif not np.array_equal(offsets[1:], found.scan.starts[1:]):  # readers may assume 0 for the first
             wrong = int(np.flatnonzero(offsets[1:] != found.scan.starts[1:])[0]) + 1
             yield self._stale(

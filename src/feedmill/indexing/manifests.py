@@ -193,9 +193,9 @@ class _Parts:
             kinds = frozenset(map(_kind, scan.parts[begin:end]))
             begin = end
             self.counts[kinds] += 1
-            some = self.sets.setdefault(kinds, [])
-            if len(some) < _MOST_NAMED:
-                some.append((store.locate(found.shard), scan.keys[number], int(scan.starts[number])))
+            examples = self.sets.setdefault(kinds, [])
+            if len(examples) < _MOST_NAMED:
+                examples.append((store.locate(found.shard), scan.keys[number], int(scan.starts[number])))
 
     def findings(self) -> Iterator[DataError]:
         """Yield an error for each sample that lacks a common part, at most 20 per combination of parts."""

@@ -59,7 +59,7 @@ class Piece(NamedTuple):
     filters: Filters
 
     @property
-    def word(self) -> bytes:
+    def digest(self) -> bytes:
         """Return the hash of everything that the result of this unit depends on."""
         rows = [one.row for one in self.filters]
         head = msgspec.msgpack.encode([self.file or "", self.stamp, rows])
@@ -146,18 +146,18 @@ def collect(
     threads = workers or available_cores()
 
     def work(piece: Piece) -> tuple[bytes, list[Row], list[DataError], bool]:
-        word = piece.word
-        known = notes.get(word) if notes is not None else None
-        return (word, *known, True) if known is not None else (word, *look(store, piece), False)
+        digest = piece.digest
+        known = notes.get(digest) if notes is not None else None
+        return (digest, *known, True) if known is not None else (digest, *look(store, piece), False)
 
     if notes is not None:
         notes.get(b"")  # loads the journal once, before the threads start
     with Progress("media metadata", sum(len(piece.names) for piece in pieces), "files", enabled=progress) as bar:
         results = ordered_map(work, pieces, workers=threads, in_flight=4 * threads)
         with closing(results):
-            for piece, (word, found, bad, known) in zip(pieces, results, strict=True):
+            for piece, (digest, found, bad, known) in zip(pieces, results, strict=True):
                 if notes is not None and not known:
-                    notes.add(word, found, bad)
+                    notes.add(digest, found, bad)
                 rows += found
                 broken += bad
                 bar.advance(len(piece.names))

@@ -66,7 +66,7 @@ def prepare_joins(url: str) -> tuple[dict[str, int], int, list[str]]:
 def _recipes(url: str) -> Iterator[tuple[str, Recipe]]:
     """Yield one labeled recipe per split of a metadataset; yield any other recipe unchanged, with an empty label."""
     folder, name = split_url(url)
-    if dialects.recognise(open_store(folder).read(name)) != dialects.METADATASET:
+    if dialects.recognize(open_store(folder).read(name)) != dialects.METADATASET:
         yield "", Recipe.load(url)
         return
     for split in energon.split_names(read.load_document(url)):

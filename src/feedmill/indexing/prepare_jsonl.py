@@ -97,9 +97,9 @@ def divide(offsets: Int64s, ratio: Sequence[Fraction], *, shuffle: bool) -> Line
         ranges = []
         while wanted:
             begin, end = blocks[at]
-            some = min(wanted, end - begin - taken)
-            ranges.append((begin + taken, begin + taken + some))
-            wanted, taken = wanted - some, taken + some
+            size = min(wanted, end - begin - taken)
+            ranges.append((begin + taken, begin + taken + size))
+            wanted, taken = wanted - size, taken + size
             if begin + taken == end:
                 at, taken = at + 1, 0
         parts[name] = Pieces(sorted(ranges))

@@ -19,7 +19,7 @@ SMALL = 1 << 16
 """Bytes below which the allocator's own reuse is good enough."""
 
 KEPT = 128 << 20
-"""Most bytes that wait in the pool."""
+"""Maximum number of unused bytes in the pool."""
 
 _ALIGN = 64
 
@@ -70,7 +70,7 @@ def _give_back(memory: npt.NDArray[np.uint8]) -> None:
     size = len(memory)
     if size > KEPT:
         return
-    if waiting() + size > KEPT:  # of sizes that are not used any more, perhaps
+    if waiting() + size > KEPT:  # it may have sizes that are no longer used
         _free.clear()
     _free.setdefault(size, deque()).append(memory)
 

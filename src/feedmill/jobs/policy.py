@@ -24,7 +24,7 @@ SKIP: OnError = "skip"
 
 
 class ErrorPolicy(NamedTuple):
-    """What a policy does with an invalid input.
+    """Handling of an invalid input.
 
     Attributes:
         skips: skip it and continue; otherwise the run ends.
@@ -34,32 +34,32 @@ class ErrorPolicy(NamedTuple):
 
 
 POLICIES: dict[OnError, ErrorPolicy] = {RAISE: ErrorPolicy(skips=False), SKIP: ErrorPolicy(skips=True)}
-"""Policies by name: a further one is a row here and a word in `OnError`."""
+"""Policies by name. To add one, add a row here and a name in `OnError`."""
 METAVAR = "|".join(POLICIES)
-"""Stands for them in help texts."""
+"""Placeholder of the policies in help texts."""
 _OLD: dict[str | bool, OnError] = {"fail": RAISE, "stop": RAISE, "continue": SKIP, False: RAISE, True: SKIP}
-"""Words of release 0.1."""
+"""Deprecated names of release 0.1."""
 _SHARE_OF = 1000
 
 
-def on_error_policy(word: str | bool) -> OnError:
+def on_error_policy(value: str | bool) -> OnError:
     """Return the policy that an option `on_error` names; names of release 0.1 are accepted with a warning.
 
     Raises:
-        ConfigError: it names none.
+        ConfigError: the name is unknown.
 
     >>> on_error_policy("skip")
     'skip'
     """
-    known = next((name for name in POLICIES if name == word), None)
+    known = next((name for name in POLICIES if name == value), None)
     if known is not None:
         return known
-    if word not in _OLD:
+    if value not in _OLD:
         names = " or ".join(map(repr, POLICIES))
-        raise ConfigError(f"unknown error policy {word!r}", kind="bad-option", fix=f"Use {names}.")
-    if not isinstance(word, bool):  # a bool comes with the option's old name, which has its own warning
-        logger.warning("on-error %s is now called %s; the old word will go", word, _OLD[word])
-    return _OLD[word]
+        raise ConfigError(f"unknown error policy {value!r}", kind="bad-option", fix=f"Use {names}.")
+    if not isinstance(value, bool):  # a bool comes with the option's old name, which has its own warning
+        logger.warning("on-error %s is now called %s; the old name will be removed", value, _OLD[value])
+    return _OLD[value]
 
 
 def skips(on_error: OnError) -> bool:
@@ -80,7 +80,9 @@ def renamed_parameters(**names: str) -> Callable[[Function], Function]:
                 new = names[old]
                 if new in named:
                     raise both_given(f"{old}=", f"{new}=")
-                warnings.warn(f"{old}= is now called {new}=; the old name will go", DeprecationWarning, stacklevel=2)
+                warnings.warn(
+                    f"{old}= is now called {new}=; the old name will be removed", DeprecationWarning, stacklevel=2
+                )
                 named[new] = named.pop(old)
             return function(*arguments, **named)
 
@@ -98,7 +100,7 @@ def check_budget(budget: float | None, option: str) -> None:
     """Raise `ConfigError` unless this is an error budget: a whole number, a fraction below 1, or None for no limit."""
     if budget is not None and not (0 < budget < 1 or (budget >= 0 and budget % 1 == 0)):
         raise ConfigError(
-            f"{option} {budget} is invalid", kind="bad-option", fix="Give an integer, or a fraction of inputs below 1."
+            f"{option} {budget} is invalid", kind="bad-option", fix="Pass an integer, or a fraction of inputs below 1."
         )
 
 

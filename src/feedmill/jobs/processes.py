@@ -1,7 +1,7 @@
 """Worker processes that start from any program, stop on request, and never outlive the process that started them.
 
-If the main process has a single thread, as our commands do, workers are forked from it: they start in milliseconds,
-with everything that it has imported. Otherwise they come from a fork server: a helper without threads that imports
+If the main process has a single thread, as Feedmill's commands do, workers are forked from it. They start in
+milliseconds, with all imported modules. Otherwise they come from a fork server: a helper without threads that imports
 `preload` once, so that workers inherit no locks and event loops of the main process.
 """
 
@@ -96,7 +96,7 @@ _STOPPED = object()
 
 
 def begin(shared: Shared | None = None, environment: Mapping[str, str] | None = None) -> None:
-    """Initialize a worker: Ctrl-C is left to the main process, and SIGTERM lets the function clean up.
+    """Initialize a worker: Ctrl-C is handled by the main process, and SIGTERM lets the function clean up.
 
     Args:
         shared: the value that all items need.
@@ -255,7 +255,8 @@ Context = Served | Forked
 
 def new_context(hide_main: bool, preload: Sequence[str], *, fork: bool = True) -> Context:
     """Return the context to start workers with: `Forked` if `fork` is set and this process has one thread, else
-    `Served`."""
+    `Served`.
+    """
     if fork and _single():
         for name in preload:
             import_module(name)

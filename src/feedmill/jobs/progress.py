@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 _INTERVAL = 0.1
 _drawn: list[Progress] = []
-"""The bars that are on the screen."""
+"""Bars that are currently drawn."""
 
 
 @contextlib.contextmanager
 def still() -> Iterator[None]:
-    """Stop all bars inside the block and end their threads, for code that needs a process without threads."""
+    """Return a context in which bars are not drawn and have no threads, for code that needs a single thread."""
     stopped = list(_drawn)
     for one in stopped:
         one.stop_drawing()
@@ -74,7 +74,7 @@ class Progress:
         self._thread.start()
 
     def stop_drawing(self) -> None:
-        """End that thread."""
+        """End the thread that redraws the bar."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join()
@@ -139,5 +139,5 @@ def _bar(unit: str) -> Bar:
         TextColumn("left"),
         TimeRemainingColumn(),
         console=Console(stderr=True),
-        auto_refresh=False,  # rich's own thread could not be stopped for a while
+        auto_refresh=False,  # rich's own thread cannot be paused
     )

@@ -32,7 +32,7 @@ Result = TypeVar("Result")
 
 logger = logging.getLogger("feedmill")
 
-_AHEAD = 4  # chunks per worker that are under way or waiting to be taken
+_AHEAD = 4  # chunks per worker that are in progress or waiting
 _LOOK = 1.0  # seconds between checks whether the workers are alive
 
 
@@ -92,7 +92,8 @@ def run_largest_first(
     function: Callable[[Item], Result], items: Sequence[Item], sizes: Sequence[int], **options: Any
 ) -> list[Result]:
     """Return the results of `run` (with its options) in the order of the items. Items are processed by decreasing size,
-    so that the run does not end with one process working on a large item."""
+    so that the run does not end with one process working on a large item.
+    """
     order = sorted(range(len(items)), key=lambda i: -sizes[i])
     found = dict(zip(order, run(function, [items[i] for i in order], **options), strict=True))
     return [found[i] for i in range(len(items))]
@@ -224,8 +225,8 @@ class _Processes:
     def _stop(self) -> None:
         """End the workers, even in the middle of a chunk."""
         self._context.stop()
-        # One that was ended while it sent a result has left a part of it in the pipe, and the pool would wait for the
-        # rest as long as anybody might send it: that is this process alone by now.
+        # A worker that was killed while sending a result leaves a partial result in the pipe. The pool waits for the
+        # rest while any process holds the writing end, so this process closes its copy.
         with contextlib.suppress(AttributeError, OSError):
             getattr(getattr(self._pool, "_result_queue"), "_writer").close()  # noqa: B009 - unknown to the stubs
         with _drained(self._pool) if tuple(sys.version_info) < (3, 11, 5) else contextlib.nullcontext():
@@ -265,7 +266,7 @@ class _Processes:
                 # The pool notices a death, except of a worker that was sending a result.
                 gone += self._context.ended()
                 if gone > 2:
-                    raise BrokenProcessPool("a worker has ended") from None
+                    raise BrokenProcessPool("a worker exited") from None
 
     def _hung(self) -> FeedmillError:
         return FeedmillError(
@@ -276,7 +277,7 @@ class _Processes:
         )
 
     def _start_again(self) -> None:
-        """Restart the workers for all unfinished chunks; finished results are kept."""
+        """Restart the workers for all unfinished chunks. Finished results are kept."""
         self._stop()
         self._start()
         for piece in self._waiting:

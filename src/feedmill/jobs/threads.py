@@ -45,8 +45,8 @@ def ordered_map(
             yield result
             del result  # so that a batch is not kept alive while the next one is awaited
     finally:
-        # The garbage collector may close this generator on any thread, its own workers included: they can not be
-        # waited for there, but they end by themselves once nothing is left to do.
+        # The garbage collector may close this generator on any thread, even on a worker. A worker cannot join itself,
+        # but all workers end when the queue is empty.
         pool.shutdown(wait=getattr(_here, "pool", None) is not pending, cancel_futures=True)
 
 

@@ -1,4 +1,4 @@
-"""Work that a killed job left on an output (see `feedmill.jobs.work`): reading it, and finishing its publication."""
+"""Read the unfinished work of a killed job on an output (see `feedmill.jobs.work`), and finish its publication."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JOB = "job.json"
 VERSION = 1
 _OLD = (".nv-meta/feedmill.work/job.json", ".feedmill-convert/job.json")
 _OLD_FILES = (".{}.feedmill-job", ".{}.feedmill-convert/job.json", ".{}.feedmill-work/job")
-"""Where releases before this one kept unfinished work, in a folder and beside a file."""
+"""Paths of unfinished work of earlier releases, in a folder and next to a file."""
 
 
 def place_of(target: Store, name: str = "") -> Store:
@@ -29,7 +29,7 @@ def place_of(target: Store, name: str = "") -> Store:
 
     Args:
         target: the store of the output.
-        name: of a single file in it; empty if the output is the folder.
+        name: name of a single file in the store; empty if the output is the folder.
     """
     return target.below(f".{name}{FOLDER}" if name else FOLDER)
 
@@ -58,7 +58,7 @@ def roll_forward(target: Store, place: Store, job: dict[str, Any]) -> dict[str, 
     for path in facts.deletes:
         target.delete(path)
     for staged, path in facts.moves:
-        if place.exists(staged):  # else it is already published
+        if place.exists(staged):  # otherwise it is already published
             target.rename(place, staged, path)
     folders = {os.path.dirname(target.locate(path)) for path in facts.deletes}
     folders |= {os.path.dirname(place.locate(staged)) for staged, _ in facts.moves}
@@ -80,7 +80,7 @@ def interrupted(target: Store, job: Mapping[str, Any]) -> DataError:
     half, identity = bool(job.get("half")), job.get("identity") or {}
     verb = identity.get("verb", "write") if isinstance(identity, dict) else "write"
     return DataError(
-        f"a '{verb}' is {'putting changed files in place' if half else 'writing this'}, or was interrupted",
+        f"a '{verb}' is {'publishing changed files' if half else 'writing this'}, or was interrupted",
         file=target.url,
         kind="unfinished-change" if half else "unfinished-write",
         fix="Wait until it has ended. If it is not running, run the same command again to finish it.",
@@ -106,7 +106,7 @@ def unfinished_job(file: str) -> ConfigError:
 def damaged(place: Store, found: str) -> DataError:
     """Return the error for an invalid `job.json`."""
     return DataError(
-        f"the journal of an interrupted run is damaged ({found})",
+        f"the journal of an interrupted run is corrupt ({found})",
         file=place.locate(JOB),
         kind="bad-job",
         fix=f"Run 'feedmill check' on the output; if it finds no problems, remove {place.url}.",
@@ -132,7 +132,7 @@ def read_job(place: Store) -> dict[str, Any] | None:
         job = None
     if isinstance(job, dict) and job.get("version") == VERSION and "identity" in job:
         return job
-    raise damaged(place, f"a JSON object of version {VERSION} was expected")
+    raise damaged(place, f"expected a JSON object of version {VERSION}")
 
 
 def refuse_old(target: Store, name: str) -> None:
@@ -142,7 +142,7 @@ def refuse_old(target: Store, name: str) -> None:
     for path in (old.format(name) for old in _OLD_FILES) if name else _OLD:
         if os.path.exists(os.path.join(target.root, path)):
             raise ConfigError(
-                "an earlier release of Feedmill was interrupted here, and has left unfinished work",
+                "an earlier release of Feedmill was interrupted here and left unfinished work",
                 file=target.locate(path),
                 kind="unfinished-job",
                 fix="Finish it with that release, or remove the output and this file.",

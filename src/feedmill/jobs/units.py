@@ -1,11 +1,11 @@
-"""The finished units of a job: an append-only file of frames.
+"""Journal of the finished units of a job: an append-only file of frames.
 
     u64 length of name and facts, u32 length of the name, u64 xxh3 of both, name (UTF-8), facts
 
-In an object store, where nothing can be appended, each frame is an object below that name, numbered.
+An object store cannot append to objects. There, each frame is a numbered object below that name.
 
-A torn or foreign tail is ignored, and cut off by the next frame. Nothing is synced unless `sync` is called: a unit that
-the machine loses with its power is done again. A job that cannot do it again has to sync.
+A torn or foreign tail is ignored, and the next frame overwrites it. Frames are synced only by `sync`: a unit lost in a
+power failure is processed again. A job that cannot process it again must call `sync`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from feedmill.storage.staging import sync
 _HEAD = struct.Struct("<QIQ")
 _NUMBERED = re.compile(r"/\d{12}-[0-9a-f]{8}$")
 _AT_ONCE = 16
-"""Frames that are read at once from an object store."""
+"""Number of frames read concurrently from an object store."""
 
 
 class Units:
@@ -43,7 +43,7 @@ class Units:
         self._run = secrets.token_hex(4)
 
     def read(self) -> dict[str, bytes]:
-        """Return the facts of each finished unit; of one that was finished twice the later ones."""
+        """Return the facts of each finished unit; the later facts if a unit was finished twice."""
         found = {}
         for data in self._blocks():
             at = 0
@@ -75,7 +75,10 @@ class Units:
         return []
 
     def add(self, unit: str, facts: bytes) -> None:
-        """Append a finished unit; one whose name is not UTF-8 is skipped, and so done again. Raises `StorageError`."""
+        """Append a finished unit. Raises `StorageError`.
+
+        A unit whose name is not UTF-8 is not recorded, so it is processed again.
+        """
         try:
             name = unit.encode()
         except UnicodeEncodeError:
@@ -102,7 +105,7 @@ class Units:
         self._whole += len(head) + len(name) + len(facts)
 
     def _abandon(self) -> None:
-        """Close the file without the rest of a frame that could not be written, which closing would try again."""
+        """Close the file without the unwritten rest of a frame, which closing would try to write again."""
         file, self._file = self._file, None
         with contextlib.suppress(OSError):
             if file is not None:
@@ -122,7 +125,7 @@ class Units:
 
     @property
     def exist(self) -> bool:
-        """Whether any unit is finished, now or by a run before."""
+        """Return whether any unit is finished, in this run or an earlier one."""
         return self._place.exists(self._name) if self._place.is_local else bool(self._objects())
 
     def close(self) -> None:
@@ -132,7 +135,7 @@ class Units:
             self._file = None
 
     def clear(self) -> None:
-        """Forget all units."""
+        """Delete all units."""
         self.close()
         self._whole, self._next = 0, None
         for path in [self._name] if self._place.is_local else self._objects():

@@ -1,19 +1,19 @@
-"""One job on one output: its lock, what it is, its finished units, and its outputs that are not published yet.
+"""A job on an output: its lock, identity, journal of finished units, and staged outputs.
 
-A hidden folder, ``.feedmill-work/`` in a folder that is written to and ``.<name>.feedmill-work/`` beside a single file,
-on a local disk and in an object store alike:
+The work folder is ``.feedmill-work/`` in an output folder, or ``.<name>.feedmill-work/`` next to an output file, both
+on a local disk and in an object store:
 
-    lock       held while a process works; the system releases it when the process dies
-    job.json   the job: a version, its identity, and facts noted since
+    lock       locked while a process works; the system releases it when the process dies
+    job.json   the job: a version, its identity, and recorded facts
     units      finished units, see `Units`
     ...        staged outputs
 
-Outputs that replace others are staged, and put in place in one moment (`Work.publish`): the renames and
-deletions are noted first, and whoever finds that note finishes them.
+Outputs that replace others are staged and published together (`Work.publish`). The renames and deletions are recorded
+first, so that any later process can finish them.
 
-Killed at any moment, the same job restarted continues with what it finds there. Another job is refused, or removes
-it first. The folder is removed when the job is done. A remote output is locked by an object, too
-(`feedmill.storage.claims`); what has to be on this machine's disk meanwhile lies in the cache folder (`Work.scratch`).
+If a job is killed, the same job resumes from its finished units. A different job raises an error, or deletes the
+unfinished work first. The folder is removed when the job is done. A remote output is also locked by an object
+(`feedmill.storage.claims`). Data that must be on a local disk meanwhile is in the cache folder (`Work.scratch`).
 """
 
 from __future__ import annotations
@@ -48,30 +48,30 @@ from feedmill.storage.claims import Claim
 
 LOCK, UNITS = "lock", "units"
 KEPT = ".scanned"
-"""Ends the names of files that are of use to any job on the output: what was read of it."""
+"""Suffix of files that any job on the output can use, such as data read from it."""
 _PATIENCE = 3.0
-"""Seconds to wait for a process that is putting outputs in place."""
+"""Seconds to wait for a process that is publishing outputs."""
 _mine: set[tuple[int, str]] = set()
-"""Thread and folder of each block of `alone`: `repair` prepares what it has repaired."""
+"""Thread and folder of each open block of `alone`, which can be nested: `repair` calls `prepare`."""
 
 
 class Work:
-    """The job on an output; a context manager that keeps unfinished work unless `finish` was called.
+    """Job on an output: a context manager that keeps unfinished work unless `finish` was called.
 
     Args:
         target, name: see `place_of`.
 
     Attributes:
-        place: the folder, which other machines may read where the output is in an object store.
-        scratch: the same on this machine's disk, for what is mapped or read again and again.
-        job: what an unfinished run has noted, or this one; None if there is nothing.
-        resumed: whether this job was begun before.
-        units: its finished units.
+        place: the work folder. In an object store, other machines can read it.
+        scratch: work folder on this machine's disk, for files that are memory-mapped or read often.
+        job: the recorded job, of this run or an unfinished one; None if there is none.
+        resumed: whether an earlier run began this job.
+        units: finished units of the job.
 
     Raises:
-        StorageError: another process writes this output (kind ``busy``), or the folder cannot be written.
-        DataError: `job.json` is damaged.
-        ConfigError: an earlier release has left unfinished work.
+        StorageError: another process is writing this output (kind ``busy``), or the folder cannot be written.
+        DataError: `job.json` is corrupt.
+        ConfigError: an earlier release left unfinished work.
     """
 
     def __init__(self, target: Store, name: str = "") -> None:
@@ -89,16 +89,16 @@ class Work:
 
     @property
     def noted(self) -> dict[str, Any]:
-        """What is noted of the job; empty if there is none."""
+        """Return the recorded facts of the job; empty if there is none."""
         return self.job or {}
 
     @property
     def folder(self) -> str:
-        """The path of `scratch`."""
+        """Path of `scratch`."""
         return self.scratch.root
 
     def is_of(self, identity: Mapping[str, Any]) -> bool:
-        """Return whether the unfinished job, if there is one, is this one."""
+        """Return whether there is an unfinished job with this identity."""
         return self.job is not None and self.job["identity"] == self._plain(identity)
 
     def refuse_other(self, identity: Mapping[str, Any], *, overwrite: bool = False) -> None:
@@ -115,21 +115,21 @@ class Work:
         keep_staged: bool = False,
         **facts: Any,
     ) -> bool:
-        """Continue with the job where an earlier run has begun it, or begin it.
+        """Resume the job if an earlier run began it; otherwise begin it.
 
         Args:
-            identity: plain data that decides the outputs.
+            identity: plain data that determines the outputs.
             overwrite: remove the unfinished work of another job.
-            durable: staged outputs are on the disk when they are named. Otherwise none of them are trusted after the
-                machine was restarted.
-            keep_staged: staged outputs of another job stay. Their names say all that decides them.
-            facts: noted where the job is new.
+            durable: staged outputs are synced before they are recorded. Otherwise they are discarded after a restart of
+                the machine.
+            keep_staged: keep the staged outputs of another job, if their names identify their content.
+            facts: recorded if the job is new.
 
         Returns:
-            Whether it was begun before.
+            Whether an earlier run began the job.
 
         Raises:
-            ConfigError: another job is unfinished here, or the identity has a number of more than 64 bits.
+            ConfigError: another job is unfinished here, or the identity contains a number of more than 64 bits.
         """
         trusted = self.job is not None and (durable or self.job.get("boot") == boot())
         self.resumed = trusted and self.is_of(identity)
@@ -138,7 +138,7 @@ class Work:
         self.refuse_other(identity, overwrite=overwrite)
         self.roll_forward()
         if not (trusted and keep_staged):
-            self.clear()  # a job that was done may have been killed before all of it was removed
+            self.clear()  # an earlier job may have been killed while its work folder was removed
         self.job = {"version": VERSION, "identity": self._plain(identity)}
         self.note(**facts, **({} if durable else {"boot": boot()}))
         self._begun = True
@@ -151,29 +151,31 @@ class Work:
         self.job = job
 
     def publish(self, moves: Sequence[tuple[str, str]], deletes: Sequence[str], **facts: Any) -> None:
-        """Put staged outputs in place and remove files that they replace. Killed from now on, it is finished
-        by the same job, or by whoever opens or writes the output next (see `settle`).
+        """Publish staged outputs and delete the files that they replace.
+
+        If the process is killed during publication, the same job, or the next process that opens or writes the output,
+        finishes it (see `settle`).
 
         Args:
-            moves: name in the folder of the job, and path in the store, of each output; all are on the disk.
-            deletes: paths in the store.
-            facts: noted, for the report of a run that is killed meanwhile.
+            moves: name in the work folder, and path in the store, of each output; all must be synced.
+            deletes: paths in the store to delete.
+            facts: recorded for the report of the run that finishes publication.
         """
         self.units.sync()
         self.note(half=True, moves=list(moves), deletes=list(deletes), **facts)
         self.roll_forward()
 
     def roll_forward(self) -> bool:
-        """Finish publishing where that was begun; whether the outputs are in place."""
+        """Finish an interrupted publication. Return whether the outputs are published."""
         if self.noted.get("half"):
             self.job = roll_forward(self.target, self.place, self.noted)
         return bool(self.noted.get("published"))
 
     def sweep(self, keep: Collection[str]) -> None:
-        """Remove staged outputs but these: what other options or changed inputs have left."""
+        """Delete all staged outputs except `keep`: those that other options or changed inputs left."""
         keep = {*keep, LOCK, JOB, UNITS}
         stale = [name for name in _names(self.folder) if name not in keep and not name.endswith(KEPT)]
-        # The system takes a tenth of a second to free a gigabyte of memory that files take.
+        # The system takes a tenth of a second to free a gigabyte of page cache.
         for _ in ordered_map(self._remove, stale, workers=available_cores(), in_flight=2 * available_cores()):
             pass
         if not self.place.is_local:
@@ -182,26 +184,26 @@ class Work:
                     self.place.delete(entry.path)
 
     def clear(self) -> None:
-        """Forget the job and all that it has left."""
+        """Delete the job and all its unfinished work."""
         self.units.clear()
         self.place.delete(JOB)
         self.sweep(())
         self.job = None
 
     def finish(self) -> None:
-        """The job is done: the folder is removed, what says which job it was first behind its units."""
+        """Remove the work folder of a finished job: first the units, then `job.json`."""
         self.clear()
         self.close()
 
     def abandon(self, *, keep: bool = False) -> None:
-        """Close it after an error: with a job that was begun before, or with `keep`, it stays for the next run."""
+        """Close the work after an error. A resumed job, or any job with `keep`, is kept for the next run."""
         if keep or self.resumed or not self._begun:
             self.close()
         else:
             self.finish()
 
     def close(self) -> None:
-        """Release the lock. The work stays for the next run; without any, the folder is removed."""
+        """Release the lock. Unfinished work is kept for the next run; otherwise the folder is removed."""
         self.units.close()
         self._held.close()
 
@@ -222,7 +224,7 @@ class Work:
                 f"a number or a name cannot be stored in the journal ({error})",
                 file=self.target.locate(self.name),
                 kind="bad-number",
-                fix="Give numbers of at most 64 bits, and rename files whose names are not UTF-8.",
+                fix="Use numbers of at most 64 bits, and rename files whose names are not UTF-8.",
             ) from None
 
     def __enter__(self) -> Self:
@@ -233,7 +235,7 @@ class Work:
 
 
 class _Held:
-    """The lock of an output, on this machine and for others."""
+    """Lock of an output, for this machine and others."""
 
     def __init__(self, target: Store, name: str, patience: float = 0.0) -> None:
         self._place, self._scratch = place_of(target, name), scratch_of(target, name)
@@ -251,13 +253,13 @@ class _Held:
             raise
 
     def close(self) -> None:
-        """Release it, and remove the folder where no unfinished work is in it."""
+        """Release the lock, and remove the folder if it has no unfinished work."""
         if not self._lock.held:
             return
         try:
             unfinished = self._claim is not None and self._is_unfinished()
         except FeedmillError:
-            unfinished = True  # an object store that does not answer
+            unfinished = True  # the object store does not answer
         if self._claim is not None:
             self._claim.close()
         names = _names(self._scratch.root)
@@ -265,12 +267,15 @@ class _Held:
             self._scratch.remove_folder()
             if self._fresh:
                 with contextlib.suppress(OSError):
-                    os.rmdir(self._above)  # where nothing was written
+                    os.rmdir(self._above)  # nothing was written
         self._lock.close()
 
     def _is_unfinished(self) -> bool:
-        """Return whether there is an unfinished job. Without one, what a killed process did not remove of the job that
-        it had done is removed from an object store; on a disk it is in the folder that is removed."""
+        """Return whether there is an unfinished job.
+
+        If there is none, remains of a finished job, whose process was killed while removing them, are deleted from an
+        object store. On a disk they are in the folder that is removed.
+        """
         if self._place.is_local:
             return self._place.exists(JOB)
         paths = [entry.path for entry in _entries(self._place)]
@@ -283,15 +288,15 @@ class _Held:
 
 @contextlib.contextmanager
 def alone(target: Store, name: str = "") -> Iterator[LocalStore]:
-    """A block in which nobody else writes an output; the folder of unfinished work on this machine's disk.
+    """Lock an output inside a block; yield its work folder on this machine's disk.
 
     Raises:
-        StorageError: another process writes it (kind ``busy``).
+        StorageError: another process is writing it (kind ``busy``).
     """
     place = scratch_of(target, name)
     mine = threading.get_ident(), place.root
     if mine in _mine or (isinstance(target, LocalStore) and not os.path.isdir(target.root)):
-        yield place  # there is nothing to lock, which the caller says
+        yield place  # the output does not exist; the caller reports that
         return
     held = _Held(target, name)
     _mine.add(mine)
@@ -306,14 +311,14 @@ def alone(target: Store, name: str = "") -> Iterator[LocalStore]:
 
 
 def settle(target: Store, name: str = "", *, indexed: bool = True) -> None:
-    """Finish what an interrupted job was putting in place on a local disk: some files are old and some new.
+    """Finish an interrupted publication on a local disk, where some files are old and some new.
 
     Args:
-        indexed: whether an index says which files belong to the dataset. Without one, a folder in which a job has
-            written some of its files is refused.
+        indexed: whether an index lists the files of the dataset. Without an index, a folder with files of an unfinished
+            job is an error.
 
     Raises:
-        DataError: a running job is publishing its files, that cannot be finished here, or there is no index.
+        DataError: a running job is publishing its files, publication cannot be finished here, or there is no index.
     """
     job = unfinished(target, name) if target.is_local else None
     if job is not None and job.get("half"):
@@ -331,7 +336,7 @@ def settle(target: Store, name: str = "", *, indexed: bool = True) -> None:
 def tidy(target: Store, name: str = "", identity: Mapping[str, Any] | None = None) -> None:
     """Remove the work folder of a finished job (with this identity) whose process was killed while removing it."""
     if os.path.isdir(scratch_of(target, name).root) or (not target.is_local and _entries(place_of(target, name))):
-        with contextlib.suppress(FeedmillError), Work(target, name) as work:  # another process may begin now
+        with contextlib.suppress(FeedmillError), Work(target, name) as work:  # another process may start now
             if work.job is None or (identity is not None and work.is_of(identity)):
                 work.clear()
 
@@ -339,10 +344,10 @@ def tidy(target: Store, name: str = "", identity: Mapping[str, Any] | None = Non
 def _refuse_file(place: LocalStore) -> None:
     if os.path.lexists(place.root) and not os.path.isdir(place.root):
         raise StorageError(
-            "there is a file where a folder for unfinished work is needed",
+            "a file has the name of the folder for unfinished work",
             file=place.root,
             kind="enotdir",
-            fix="Move or remove that file.",
+            fix="Move or remove the file.",
         )
 
 

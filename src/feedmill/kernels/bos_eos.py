@@ -14,9 +14,9 @@ class Tokens(NamedTuple):
     """Concatenated tokens of n documents.
 
     Attributes:
-        tokens: the tokens of all documents, one after another.
+        tokens: concatenated tokens of all documents.
         lengths: int64[n], the number of tokens of each document.
-        before: int64[n], 1 where a BOS was added, else 0.
+        before: int64[n], 1 if a BOS was added, else 0.
     """
 
     tokens: npt.NDArray[Any]
@@ -38,9 +38,9 @@ def add_bos_eos(
 
     Args:
         ids, lengths: the concatenated ids of n documents, and the number of ids of each.
-        kept: bool[n], which documents are written.
-        bos, eos: the token to add, None for none.
-        always: add BOS and EOS to every document; otherwise only where it does not begin or end with them already.
+        kept: bool[n], true for documents to write.
+        bos, eos: the token to add, or None.
+        always: add BOS and EOS to every document; otherwise only to documents that lack them.
         dtype: ``<u2`` or ``<u4``; all ids must fit.
 
     >>> ids, lengths = np.array([7, 8, 9, 0, 5], np.uint32), np.array([2, 2, 1])

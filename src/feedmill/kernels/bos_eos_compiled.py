@@ -11,7 +11,7 @@ def add_bos_eos(ids, lengths, kept, bos, eos, always, out, stored, before):  # t
 
     Args:
         bos, eos: -1 for none.
-        always: 1 to add them even where they are present, else 0.
+        always: 1 to add them even if they are present, else 0.
         out: filled; must have space for all ids and two more for each document.
         stored, before: int64[n], filled.
     """
@@ -27,7 +27,7 @@ def add_bos_eos(ids, lengths, kept, bos, eos, always, out, stored, before):  # t
                 at += 1
                 before[n] = 1
             target = out[at : at + size]
-            for i in range(size):  # over views: LLVM vectorizes this loop
+            for i in range(size):  # LLVM vectorizes this loop, because it is over views
                 target[i] = source[i]
             at += size
             if eos >= 0 and (always or source[size - 1] != eos):

@@ -1,8 +1,8 @@
 """Kernels that start without numba: compiled once, then machine code from a cache, called directly.
 
-Importing numba and its first call take a third of a second, in each worker again; for a short command that is much. A
+Importing numba and its first call take a third of a second in each worker, which is long for a short command. A
 `kernel` is a function that numba compiles if its machine code is not cached. Cached code is loaded by LLVM alone and
-called through `ctypes`, without the interpreter's lock. A kernel takes arrays and numbers and returns None or an int64.
+called through `ctypes`, without the GIL. A kernel takes arrays and numbers and returns None or an int64.
 It must not allocate, so that it does not need numba's runtime (numba rejects it otherwise). A kernel may call other
 kernels, and functions that numba itself compiles may call kernels.
 
@@ -104,8 +104,8 @@ class Kernel(Lazy):
         """Whether machine code exists for at least one combination of argument types."""
         if self._calls:
             return True
-        some = f"{_name(self)}-*-{_processor()}-{_sources()}{_SUFFIX}"
-        return any(_read(path) is not None for folder in codecache.folders() for path in folder.glob(some))
+        pattern = f"{_name(self)}-*-{_processor()}-{_sources()}{_SUFFIX}"
+        return any(_read(path) is not None for folder in codecache.folders() for path in folder.glob(pattern))
 
 
 def _dispatcher(function: Callable[..., Any]) -> Any:

@@ -97,7 +97,7 @@ def _refusal(root: Node, asked: int, node: Repeat, used: int) -> ConfigError:
     size, cap = node.child.finite("counting repeats"), node.max_repeats or 0
     fits = _bisect(root, asked)
     needed = -(-used // size)
-    bound = f"Ask for at most 'samples: {fits}'" if fits else "Take more of its samples"
+    bound = f"Ask for at most 'samples: {fits}'" if fits else "Use more of its samples"
     return ConfigError(
         f"the source would be repeated too often: {asked:,} samples of the plan draw {used:,} from it,"
         f" but max_repeats {cap} x {size:,} samples = {cap * size:,}",

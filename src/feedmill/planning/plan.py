@@ -151,7 +151,7 @@ class Plan:
         return self.positions_of(source, [index], within)
 
     def positions_of(self, source: int | str, indices: Sequence[int], within: int | None = None) -> IntArray:
-        """Return all positions of several samples of a source, in order, int64[n]; each sample is named once.
+        """Return all positions of several samples of a source, in order, int64[n]; `indices` must not repeat.
 
         See `positions` for the other arguments and the errors.
         """
@@ -255,7 +255,7 @@ class Plan:
     def _fingerprints(self) -> dict[str, str]:
         parts = {"order": f"version {ORDER_VERSION}", "seed": str(self.seed)}
         if self.skip is not None:
-            parts["skip"] = self.skip.said
+            parts["skip"] = self.skip.text
         paths = dict(ways(self.node.child if isinstance(self.node, Skip) else self.node))
         for number, (name, dataset) in enumerate(zip(self.names, self.sources, strict=True)):
             parts[f"source {name}"] = paths[number]
@@ -292,13 +292,17 @@ class Plan:
             )
         return unskipped - skipped
 
-    def skipping(self, ranges: Iterable[tuple[int, int]], said: str = "") -> Plan:
+    def skipping(self, ranges: Iterable[tuple[int, int]], text: str = "") -> Plan:
         """Return this plan without the given ranges ``(first, stop)`` of positions; later positions move up.
+
+        Args:
+            ranges: the ranges, in any order; they may overlap.
+            text: a text that identifies the skip list in fingerprints; by default it is made from `ranges`.
 
         Raises:
             ConfigError: a range is empty or outside the plan, or no position would remain.
         """
-        plan = Plan(Skip(self.node, ranges, said), self.sources, self.names, self.seed)
+        plan = Plan(Skip(self.node, ranges, text), self.sources, self.names, self.seed)
         plan.dealing, plan.cache = self.dealing, self.cache
         return plan
 
@@ -311,7 +315,7 @@ class Plan:
         return report(self.node, self.names, self.length, self._budget(samples), self._means.mean_where_known)
 
     def drawn(self, samples: int) -> list[int]:
-        """Return how many samples the first `samples` positions draw from each source; as `report` has it."""
+        """Return how many samples the first `samples` positions draw from each source; see `report`."""
         counts = draws(self.node, samples)
         return [counts[leaf][0] for leaf in range(len(self.sources))]
 

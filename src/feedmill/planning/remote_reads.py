@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 _WINDOW = DEFAULT_BLOCK * DEFAULT_WINDOW
 _LATENCY, _RATE = 0.02, 200e6
-"""What is assumed of a server: seconds until an answer begins, and bytes per second."""
+"""Assumptions about a server: seconds of latency, and bytes per second."""
 _AT_ONCE = 64
 _SCATTERED = 4
-"""Samples per request below which requests take longer than bytes."""
+"""Samples per request below which latency takes longer than transfer."""
 
 
 def remote_reads(plan: Plan, samples: int | None) -> dict[str, Any] | None:
@@ -31,8 +31,9 @@ def remote_reads(plan: Plan, samples: int | None) -> dict[str, Any] | None:
         samples: number of samples; None for an endless plan, whose figures are those of a window.
 
     Returns:
-        ``samples`` that the figures are of, ``requests``, ``bytes`` that are fetched, ``seconds`` at 20 ms of latency
-        and 200 MB/s, and ``advice``, a sentence or None.
+        ``samples`` (the number of samples read), ``requests``, ``bytes`` fetched, ``seconds`` at 20 ms of latency and
+        200
+            MB/s, and ``advice``, a sentence or None.
     """
     if not plan.is_remote or samples == 0:
         return None
@@ -53,7 +54,7 @@ def remote_reads(plan: Plan, samples: int | None) -> dict[str, Any] | None:
 
 
 def _merged(extents: Extents) -> tuple[int, int, int]:
-    """Return requests, bytes that they fetch, and bytes of the ranges."""
+    """Return the number of requests, the bytes that they fetch, and the bytes of the ranges."""
     filled = extents.ends > extents.begins
     if not filled.any():
         return 0, 0, 0

@@ -178,7 +178,7 @@ class PackedReport(Report):
         padding = self.total * self.width - self.tokens
         fill = "" if self.fill is None else f" ({1 - self.fill:.4%} of the slots)"
         head = f"{self.total:,} rows of {self.width:,} tokens, from {self.documents or 0:,} documents"
-        left = f"{self.left_out:,} tokens left out"
+        left = f"{self.left_out:,} tokens dropped"
         return f"{head}\n{self.tokens:,} tokens, {padding:,} slots of padding{fill}, {left}\n{table}"
 
 

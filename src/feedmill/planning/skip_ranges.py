@@ -24,7 +24,7 @@ class Gaps:
     Args:
         ranges: ``(first, stop)``, in any order; they may overlap.
         length: the ranges must lie in ``[0, length)``.
-        said: text of the skip list, independent of the plan's length; for display and fingerprints.
+        text: text of the skip list, independent of the plan's length; for display and fingerprints.
 
     Attributes:
         firsts, stops: int64[k], the sorted ranges, with adjacent and overlapping ones merged.
@@ -34,7 +34,7 @@ class Gaps:
         ConfigError: a range is empty or outside, or no number would remain.
     """
 
-    def __init__(self, ranges: Iterable[tuple[int, int]], length: int, said: str = "") -> None:
+    def __init__(self, ranges: Iterable[tuple[int, int]], length: int, text: str = "") -> None:
         self.firsts, self.stops = _merged(list(ranges), length)
         self._removed = np.concatenate(([0], np.cumsum(self.stops - self.firsts))).astype(np.int64)
         self._gaps = self.firsts - self._removed[:-1]
@@ -43,8 +43,8 @@ class Gaps:
             raise ConfigError(
                 "the skip list removes the whole plan", kind="bad-skip", fix="Skip fewer positions or keys."
             )
-        word = digest_of(self.firsts, self.stops)
-        self.said = said or f"{self.count:,} position{'' if self.count == 1 else 's'} ({word})"
+        digest = digest_of(self.firsts, self.stops)
+        self.text = text or f"{self.count:,} position{'' if self.count == 1 else 's'} ({digest})"
 
     def inward(self, positions: IntArray) -> IntArray:
         """Return the original numbers of renumbered ones, int64[n]."""

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
-from feedmill.planning.mixing.blend import normalise
+from feedmill.planning.mixing.blend import normalize
 from feedmill.planning.nodes import Interleaved, Leaf, Node, StagedBlend, Subset
 from feedmill.planning.nodes.base import Junction
 
@@ -97,8 +97,8 @@ def per_sample(weights: Sequence[Any], mean: Callable[[int], Fraction]) -> tuple
     >>> per_sample([0.5, 0.5], lambda source: Fraction(100 if source else 300))
     (Fraction(1, 4), Fraction(3, 4))
     """
-    shares = normalise(weights)
-    return normalise([share / mean(i) if share else share for i, share in enumerate(shares)])
+    shares = normalize(weights)
+    return normalize([share / mean(i) if share else share for i, share in enumerate(shares)])
 
 
 def epoch_shares(node: Junction) -> list[Fraction]:

@@ -40,7 +40,7 @@ class AudioReader:
         self._rewind()
         self.rate: int = self.stream.sample_rate
         if not self.rate:
-            raise _no_audio("its audio has no sample rate")
+            raise _no_audio("the audio has no sample rate")
 
     def close(self) -> None:
         """Close the container."""
@@ -142,7 +142,7 @@ class AudioReader:
         self._fresh = True
         if not self.container.streams.audio:
             self.container.close()
-            raise _no_audio("it has no audio stream")
+            raise _no_audio("the file has no audio stream")
         self.stream = self.container.streams.audio[0]
 
     def _nothing(self) -> Samples:

@@ -51,7 +51,7 @@ def get_clips_uniform(
     if len(known) < len(durations):
         missing = "video" if request_video and found.video_duration is None else "audio"
         raise DataError(
-            f"it has no {missing} stream with a known duration",
+            f"the file has no {missing} stream with a known duration",
             file=av_decoder.file,
             offset=av_decoder.offset,
             record=av_decoder.name,

@@ -285,7 +285,7 @@ class AVDecoder:
 
     @property
     def audio_start(self) -> float:
-        """The time at which the audio begins, in seconds, which is not 0 in a recording of a running stream."""
+        """Return the time at which the audio begins, in seconds, which is not 0 in a recording of a running stream."""
         with self._decoding():
             reader = self._audio_reader()
             return reader.origin / reader.rate
@@ -304,7 +304,7 @@ class AVDecoder:
         with self._decoding(), self._opened() as container:
             wanted = [*container.streams.video[:1], *container.streams.audio[:1]]
             if not wanted:
-                raise DataError("it has neither video nor audio", kind="no-media", fix="Skip the sample.")
+                raise DataError("the file has neither video nor audio", kind="no-media", fix="Skip the sample.")
             for packet in container.demux(wanted):
                 packet.decode()
 
@@ -433,5 +433,5 @@ def _check(ranges: Ranges, unit: str, units: tuple[str, ...]) -> None:
         if not start <= end or start == float("inf"):
             raise ConfigError(
                 f"invalid clip range ({start}, {end}): start must be finite and not greater than end",
-                fix="Give each range as (start, end).",
+                fix="Pass each range as (start, end).",
             )

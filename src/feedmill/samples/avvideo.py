@@ -140,7 +140,7 @@ class VideoReader:
         self.container = self._open()
         if not self.container.streams.video:
             self.container.close()
-            raise _no_frames("it has no video stream")
+            raise _no_frames("the file has no video stream")
         self.stream = self.container.streams.video[0]
         self._begin()
         self._fresh = True

@@ -32,7 +32,7 @@ PICKLE_SUFFIXES = frozenset({"pickle", "pkl", "pyd"})
 
 
 class Decoder:
-    """(part name, bytes) -> value. Has only settings, so it can be pickled and called from several threads.
+    """Decoder of parts: (part name, bytes) -> value. It holds only settings, so it pickles and is thread-safe.
 
     Args:
         image: the image spec, see `feedmill.samples.images`; ``rgb8`` gives ``uint8[H, W, 3]``.
@@ -77,7 +77,7 @@ class Decoder:
         self.video_decode_audio = video_decode_audio
         self.guess_content = guess_content
         if tensors not in ("numpy", "torch"):
-            raise ConfigError(f"tensors cannot be given as {tensors!r}", fix="Use 'numpy' or 'torch'.")
+            raise ConfigError(f"unknown tensor type {tensors!r}", fix="Use 'numpy' or 'torch'.")
         self.tensors = tensors
 
     def _settings(self) -> tuple[Any, ...]:
@@ -112,10 +112,10 @@ class Decoder:
             raise _undecodable(name, suffix, data, error) from error
 
     def together(self, name: str, parts: Sequence[Buffer]) -> Any:
-        """Parts of one name, of several samples, as the array or tensor that stacking their values would give.
+        """Return one part of several samples as a stacked array or tensor.
 
-        Pictures of one size are decoded into it at once. None if there is no shorter way, or a part is no such
-        picture: decoding them one by one says more.
+        Images of one size are decoded directly into it. Returns None for other values and for invalid images: decoding
+        parts one by one gives a more specific error.
         """
         suffix = name.rpartition(".")[2].lower()
         if name.startswith("__") or suffix not in IMAGE_SUFFIXES or suffix in _BY_SUFFIX or not self._is_ours:
@@ -123,17 +123,17 @@ class Decoder:
         return decode_images(parts, self.image)
 
     def each(self, name: str, parts: Sequence[Buffer]) -> list[Any]:
-        """Return the values of parts of one name, of several samples, as calls give them; raises as a call does."""
+        """Return the values of one part of several samples, equal to separate calls. Raises as a call does."""
         plain = self._is_ours and not self.guess_content and not name.startswith("__")
         decode = _BY_SUFFIX.get(name.rpartition(".")[2]) if plain else None
         if decode is not None:
-            with suppress(Exception):  # a call says more
+            with suppress(Exception):  # a separate call gives a more specific error
                 return [decode(bytes(part)) for part in parts]
         return [self(name, bytes(part)) for part in parts]
 
     @property
     def _is_ours(self) -> bool:
-        """Whether nobody has put a call of their own in place of this class's."""
+        """Return whether no subclass overrides ``__call__``."""
         return type(self).__call__ is Decoder.__call__
 
     def _value(self, name: str, suffix: str, data: bytes) -> Any:
@@ -142,7 +142,7 @@ class Decoder:
             decode = _BY_SUFFIX.get(suffix)
             if decode is not None:
                 return decode(data)
-            if suffix == "pth":  # of a .pth.gz
+            if suffix == "pth":  # a .pth.gz
                 return _load_pth(data, self.tensors)
             lowered = suffix.lower()
             kind = "image" if lowered in IMAGE_SUFFIXES else "av" if lowered in self.av_suffixes else None
@@ -169,14 +169,14 @@ class Decoder:
 
 
 class SampleDecoder(Decoder):
-    """`Decoder` with the names and defaults of Energon's: tensors, lazy audio and video.
+    """`Decoder` with Energon's option names and defaults: tensors, lazy audio and video.
 
     Args:
         image_decode: the image spec.
         av_decode: ``AVDecoder``, ``torch`` or ``pyav``; also ``numpy`` and ``bytes``.
-        video_decode_audio: whether ``torch`` has a video's audio too.
-        guess_content: whether the content says what is an image, audio or video.
-        trust: whether pickles are read, which runs code that the data names.
+        video_decode_audio: whether ``torch`` includes the audio of a video.
+        guess_content: whether to detect images, audio and video by content.
+        trust: whether pickles are unpickled, which runs code that the data names.
     """
 
     __slots__ = ()
@@ -199,7 +199,7 @@ class SampleDecoder(Decoder):
             return super()._av(name, data)
         from feedmill.samples.avdecoder import TorchAVDecoder
 
-        return TorchAVDecoder(data, name=name)  # whatever images are
+        return TorchAVDecoder(data, name=name)  # independent of the type of images
 
     def decode(self, fname: str, raw: bytes) -> Any:
         """Return the value of one file by its name."""
@@ -220,10 +220,10 @@ def _undecodable(name: str, suffix: str, data: bytes, error: BaseException) -> D
 
 
 def decode_json(data: bytes) -> Any:
-    """JSON as Python's `json` module reads it, several times faster.
+    """Parse JSON as Python's `json` module does, several times faster.
 
-    msgspec reads all that the standard allows, with integers of any size exact; the rest that `json` takes (NaN,
-    Infinity, lone surrogates, UTF-16) is left to `json` itself. Raises `ValueError` or `RecursionError`.
+    msgspec parses standard JSON, with exact integers of any size. Other input that `json` accepts (NaN, Infinity, lone
+    surrogates, UTF-16) is parsed by `json`. Raises `ValueError` or `RecursionError`.
     """
     try:
         return msgspec.json.decode(data)
@@ -263,6 +263,6 @@ _BY_SUFFIX: dict[str, Callable[[bytes], Any]] = {
 
 
 def _load_pth(data: Any, to: str) -> Any:
-    from feedmill.formats import pth  # which takes longer to import than all else here
+    from feedmill.formats import pth  # imported here, because it takes longer to import than the rest of this module
 
     return pth.load(data, to=to)

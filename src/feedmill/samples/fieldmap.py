@@ -127,7 +127,7 @@ class FieldMap:
             elif option.part == "__key__":
                 value = sample.key
             else:
-                problem = f"it has no part {option.part!r} (it has: {', '.join(sorted(sample)) or 'none'})"
+                problem = f"the sample has no part {option.part!r} (it has: {', '.join(sorted(sample)) or 'none'})"
                 continue
             try:
                 return _follow(value, option)

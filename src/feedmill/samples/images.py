@@ -135,10 +135,12 @@ def _decode_units(parts: Sequence[Buffer], out: npt.NDArray[np.float32], shape: 
     at_once = max(1, min(len(parts), _CACHED // size))
     buffer = np.empty((at_once, *shape), np.uint8)
     for first in range(0, len(parts), at_once):
-        some = parts[first : first + at_once]
-        for row, data in zip(buffer, some, strict=False):
+        batch = parts[first : first + at_once]
+        for row, data in zip(buffer, batch, strict=False):
             simplejpeg.decode_jpeg(data, "RGB", buffer=row)
-        unit_planes(buffer[: len(some)].reshape(len(some), size), out[first : first + at_once].reshape(len(some), size))
+        unit_planes(
+            buffer[: len(batch)].reshape(len(batch), size), out[first : first + at_once].reshape(len(batch), size)
+        )
 
 
 def _unit(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:

@@ -1,4 +1,4 @@
-"""`feedmill.open`: any dataset, its parts decoded and its samples of the type that it declares."""
+"""`feedmill.open`: open any dataset, with decoded parts and samples of the declared type."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def open(
         block_size: split token data into blocks of this length, each of which starts with a document.
         positions: add the field ``positions``: position of each token in its document, from 0.
         boundaries: add the field ``boundaries``: offsets of documents in the window, with 0 and its length.
-        eos: id that ends a document, for positions and boundaries; default: document borders come from the index.
+        eos: id that ends a document, for positions and boundaries; default: boundaries come from the index.
         files: order of a folder of ``.ds`` files: ``sorted`` by path, recursively (the default), or ``nanotron``: only
             the files directly in the folder, permuted as Nanotron does.
         token_size: bytes per token of ``.ds`` files without metadata.
@@ -101,7 +101,7 @@ def open(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenOptions:
-    """How `open` opens a dataset; see there."""
+    """Options of `open`; see there."""
 
     split: str | None = None
     dataset_config: str | None = None
@@ -115,7 +115,7 @@ class OpenOptions:
 
 
 def _open(url: str | list[str], options: OpenOptions) -> Dataset:
-    """Return the dataset, which another process opens in the same way."""
+    """Return the dataset. Other processes can open it with the same arguments."""
     reopen = partial(_open, _absolute(url) if isinstance(url, str) else [_absolute(one) for one in url], options)
     if not isinstance(url, str):
         dataset = open_together(url, files=options.files, token_size=options.token_size)
@@ -131,7 +131,7 @@ def _open(url: str | list[str], options: OpenOptions) -> Dataset:
     dataset = open_found(
         found, url, split=split, split_config=split_config, files=options.files, token_size=options.token_size
     )
-    cut = windowed(dataset, options.windows)  # what has a description is no token data, and raises here
+    cut = windowed(dataset, options.windows)  # a dataset with a description is not token data, and raises an error here
     if description is None:
         return cut.opened_as(decode=options.decode, reopen=reopen)
     return dataset.opened_as(
@@ -148,13 +148,13 @@ def _absolute(url: str) -> str:
 
 
 def _describe(found: Found, url: str, options: OpenOptions) -> DatasetView | None:
-    """Return what the description file says; None if there is none."""
+    """Return the content of the description file; None if there is none."""
     name = options.dataset_config
     if found.format is not ENERGON and name is not None:
         raise ConfigError(
-            f"it has no description {name!r}: only prepared folders have one",
+            f"the dataset has no description {name!r}: only prepared folders have one",
             file=url,
-            fix="Leave 'dataset_config' out.",
+            fix="Omit 'dataset_config'.",
         )
     if found.format is not ENERGON or (name is None and not found.store.exists(f"{META}/dataset.yaml")):
         return None

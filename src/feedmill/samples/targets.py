@@ -18,9 +18,9 @@ from feedmill.samples.lossmask import Bools, LossMask, Tokens
 __all__ = ["IGNORE", "LossMask", "ends_together", "with_targets"]
 
 IGNORE = -100
-"""What targets become that do not count in the loss: the default ``ignore_index`` of torch's cross entropy."""
+"""Value of targets that do not contribute to the loss: the default ``ignore_index`` of torch's cross entropy."""
 ENDS = ("cu_seqlens", "boundaries")
-"""Fields of a row that say where its documents begin, and its end: [0, ..., width]."""
+"""Fields of a row with the offsets of its documents and its end: [0, ..., width]."""
 
 
 def with_targets(
@@ -47,9 +47,9 @@ def with_targets(
         inputs, targets: names of the fields in the batch.
         mask: ignores targets outside of answers.
         ignore_index: value of ignored targets; default: the `ignore` of the mask, or -100.
-        across_documents: whether the first token of a document is a target of the previous document. None: no, if the
-            row locates its documents; other rows (windows opened without ``positions``) are one stream. False: a row
-            that does not locate its documents is an error.
+        across_documents: whether the first token of a document is a target of the previous document. By default it is
+            ignored if the row locates its documents; other rows (windows opened without ``positions``) are treated as
+            one stream. With False, a row that does not locate its documents is an error.
         pad: id that pads shorter rows of inputs.
 
     Returns:
@@ -70,7 +70,7 @@ def with_targets(
     width = max(map(len, rows), default=0)
     if width < 2:
         raise DataError(
-            f"there is no target in rows of at most {width} tokens: 2 or more were expected",
+            f"rows of at most {width} tokens have no target: expected at least 2 tokens",
             kind="bad-windows",
             fix="Open token data with seq_len=..., or pack it.",
         )
@@ -80,9 +80,9 @@ def with_targets(
     starts = [None if across_documents else _starts(sample, count) for sample, count in zip(samples, real, strict=True)]
     if across_documents is False and any(found is None for found in starts):
         raise ConfigError(
-            "a row does not say where its documents begin, and targets must not cross from one to the next",
+            "a row does not locate its documents, which is required for across_documents=False",
             kind="no-documents",
-            fix="Open token data with positions=True, or leave across_documents out.",
+            fix="Open token data with positions=True, or omit across_documents.",
         )
     ignored = _ignored(width, real, starts) if _may_ignore(samples, rows, width, starts) else None
     out: dict[str, Any] = {inputs: batch[:, :-1], targets: batch[:, 1:]}
@@ -97,10 +97,10 @@ def with_targets(
 
 
 def ends_together(values: Sequence[Any], width: int | None = None) -> npt.NDArray[Any] | None:
-    """``cu_seqlens`` or ``boundaries`` of several rows as one array [n, k]; None if they are something else.
+    """Return ``cu_seqlens`` or ``boundaries`` of several rows as one array [n, k]; None for other values.
 
-    Rows with fewer entries repeat their last one: sequences without tokens, which change nothing. With `width` rows end
-    there: what is beyond is cut, and where a row is shorter the rest counts as one more sequence.
+    Rows with fewer entries repeat the last one, which adds empty sequences. With `width`, all rows end there: longer
+    rows are truncated, and the rest of a shorter row counts as one more sequence.
     """
     rows = [_array(value) for value in values]
     if not rows or any(row.ndim != 1 or row.dtype.kind not in "iu" or not len(row) for row in rows):
@@ -120,7 +120,7 @@ def _array(value: Any) -> npt.NDArray[Any]:
 
 
 def _is_tensor(value: Any) -> bool:
-    torch = sys.modules.get("torch")  # a value can only be a tensor where somebody has imported it
+    torch = sys.modules.get("torch")  # no value can be a tensor unless torch is imported
     return torch is not None and isinstance(value, torch.Tensor)
 
 
@@ -144,7 +144,7 @@ def _together(rows: list[Tokens], width: int, pad: int) -> Tokens:
 
 
 def _real(sample: Mapping[str, Any], length: int) -> int:
-    """Return how many tokens of a row are no padding."""
+    """Return the number of tokens of a row that are not padding."""
     tokens = sample.get("tokens")
     if tokens is None or _array(tokens).ndim:
         return length
@@ -152,7 +152,7 @@ def _real(sample: Mapping[str, Any], length: int) -> int:
 
 
 def _starts(sample: Mapping[str, Any], real: int) -> list[int] | None:
-    """Return where documents begin in a row, from 0; None if the row does not say it."""
+    """Return the starts of documents in a row, from 0; None if the row does not locate them."""
     for name in ENDS:
         if sample.get(name) is not None:
             found = _array(sample[name])
@@ -165,7 +165,7 @@ def _starts(sample: Mapping[str, Any], real: int) -> list[int] | None:
 def _may_ignore(
     samples: Sequence[Mapping[str, Any]], rows: list[Tokens], width: int, starts: Sequence[list[int] | None]
 ) -> bool:
-    """Return whether the kind of these rows has targets to ignore, whether or not these few have some."""
+    """Return whether rows of this kind can have ignored targets, even if these rows have none."""
     return (
         any(found is not None for found in starts)
         or any(len(row) < width for row in rows)
@@ -174,7 +174,7 @@ def _may_ignore(
 
 
 def _ignored(width: int, real: list[int], starts: Sequence[list[int] | None]) -> Bools:
-    """bool[n, width - 1]: targets that are padding, or begin a document."""
+    """Return a mask of targets that are padding or begin a document, bool[n, width - 1]."""
     out = np.arange(1, width) >= np.asarray(real)[:, None]
     for line, places in zip(out, starts, strict=True):
         for place in places or ():
@@ -191,7 +191,7 @@ def _masked(
     ignored: Bools | None,
     ignore: int,
 ) -> npt.NDArray[np.int64]:
-    """Return the targets, int64[n, width - 1], without those that are ignored."""
+    """Return the targets, int64[n, width - 1], with the ignored ones replaced by `ignore`."""
     targets: npt.NDArray[np.int64] = batch[:, 1:].astype(np.int64)
     if mask is not None and mask.scope == "row":
         targets = np.where(mask(targets) == mask.ignore, ignore, targets)
@@ -200,7 +200,7 @@ def _masked(
         for number, (sample, row, count) in enumerate(zip(samples, batch, real, strict=True)):
             places = _starts(sample, count)
             if places is None:
-                known = getattr(sample, "starts", None)  # a window knows it without saying it
+                known = getattr(sample, "starts", None)  # a window locates its documents even without the fields
                 places = [0] if known is None else [place for place in known() if place < count]
             kept[number, :count] = mask.learned(sample, row[:count], places, number)
         targets = np.where(kept[:, 1:], targets, ignore)
@@ -210,7 +210,7 @@ def _masked(
 
 
 def _field(name: str, values: list[Any], rows: list[Tokens], real: list[int], width: int) -> Any:
-    """One further field of all rows, as it goes with inputs of ``width - 1`` tokens."""
+    """Return a further field of all rows, cut to match inputs of ``width - 1`` tokens."""
     if name == "tokens" and all(value is not None and not _array(value).ndim for value in values):
         return np.minimum(np.asarray(real, np.int64), width - 1)
     if any(value is None for value in values):

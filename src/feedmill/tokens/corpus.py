@@ -44,10 +44,10 @@ def format_of(path: str) -> str:
     suffix = path[path.rfind(".") :] if "." in path.rpartition("/")[2] else ""
     if suffix not in SUFFIXES:
         raise ConfigError(
-            f"no format has files that end in {suffix or 'nothing'!r}",
+            f"no format has files with the suffix {suffix!r}" if suffix else "the file has no suffix",
             file=path,
             kind="unknown-format",
-            fix=f"Name a file that ends in {', '.join(SUFFIXES)}.",
+            fix=f"Use one of the suffixes {', '.join(SUFFIXES)}.",
         )
     return SUFFIXES[suffix]
 
@@ -216,12 +216,12 @@ def open_corpus(inputs: Sequence[str], *, token_size: int | None = None, mixed: 
         ConfigError: different formats, token sizes or tokenizers.
     """
     if not inputs:
-        raise ConfigError("nothing to read was given", fix="Name at least one file.")
+        raise ConfigError("no input was given", fix="Pass at least one file.")
     sets = [opened for url in inputs for opened in open_sets(url)]
     formats = sorted({dataset.format for dataset in sets})
     if LINES in formats and len(formats) > 1:
         raise ConfigError(
-            f"lines of text and tokens cannot be put together ({', '.join(formats)})",
+            f"lines of text and tokens cannot be combined ({', '.join(formats)})",
             kind="mixed-formats",
             fix="Tokenize the JSONL files first.",
         )
@@ -260,10 +260,12 @@ def open_sets(url: str) -> list[TokenDataset]:
     kinds = sorted({format_of(path) for path in paths})
     if len(kinds) != 1:
         raise (NotFound if not kinds else ConfigError)(
-            "no token files are here" if not kinds else f"there are files of several formats here ({', '.join(kinds)})",
+            "the folder has no token files"
+            if not kinds
+            else f"the folder has files of several formats ({', '.join(kinds)})",
             file=url,
             kind="no-token-files" if not kinds else "mixed-formats",
-            fix=f"Files that end in {', '.join(_FOLDERS)} are looked for." if not kinds else "Name the files instead.",
+            fix=f"Token files end in {', '.join(_FOLDERS)}." if not kinds else "Pass the files instead.",
         )
     return [open_tokens(inside, path, inside.locate(path)) for path in paths]
 
@@ -315,7 +317,7 @@ def _as_is(bounds: Int64s) -> Int64s:
 
 def _token_size(shards: Sequence[tuple[Store, TokenShard]], wanted: int | None) -> int:
     if wanted is not None and wanted not in (1, 2, 4):
-        raise ConfigError(f"a token of {wanted} bytes", kind="bad-token-size", fix="Give 1, 2 or 4.")
+        raise ConfigError(f"invalid token size: {wanted} bytes", kind="bad-token-size", fix="Use 1, 2 or 4.")
     filled = [(store, shard) for store, shard in shards if shard.tokens] or list(shards)
     size = filled[0][1].dtype.itemsize
     for store, shard in filled:
@@ -325,7 +327,7 @@ def _token_size(shards: Sequence[tuple[Store, TokenShard]], wanted: int | None) 
                 f" {filled[0][0].locate(filled[0][1].path)} has {size}: they may be of different tokenizers",
                 file=store.locate(shard.path),
                 kind="mixed-token-sizes",
-                fix="If they are of the same tokenizer after all, say how many bytes to write: --token-size 4.",
+                fix="If the tokenizer is the same, set the bytes per token to write, e.g. --token-size 4.",
             )
     return wanted or min(size, 4)
 

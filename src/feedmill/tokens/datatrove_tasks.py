@@ -1,8 +1,8 @@
-"""Inputs dealt to tasks with an output each, as datatrove's executor does it.
+"""Deal inputs to tasks that each write one output, as datatrove's executor does.
 
-Task t of n gets every n-th file of the sorted list, from number t on; of a dataset in columns every n-th row. The
-numbers of tasks and files therefore decide what is in which output, and a task that gets nothing writes empty files.
-Each task still uses all cores: work is cut by bytes inside it.
+Task t of n gets every n-th file of the sorted list, starting at file t, or every n-th row of a dataset in columns. The
+numbers of tasks and files therefore determine the content of each output. A task without inputs writes empty files.
+Each task still uses all cores, because its work is divided by bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OUTPUT = re.compile(r"(\d{5,})_unshuffled\.ds(\.|$)")
 
 @dataclass
 class DealtReport:
-    """What each task wrote, and the files of the input that are no documents and were left aside."""
+    """Report of each task, and the input files that are not documents and were skipped."""
 
     tasks: list[TokenizeReport]
     ignored: list[str]
@@ -69,22 +69,23 @@ def tokenize_dealt(
     """Write one ``.ds`` with its index and metadata per task, named as datatrove does without shuffling.
 
     Args:
-        tasks: the files of each, see `deal_files` and `deal_rows`.
-        folder: where the files go.
-        tokenizer: path of a tokenizer, which also is its name in the metadata.
-        eos: token behind every document, in place of the tokenizer's own template; None for the template alone.
+        tasks: the files of each task, see `deal_files` and `deal_rows`.
+        folder: the output folder.
+        tokenizer: path of a tokenizer; the metadata stores it as the tokenizer's name.
+        eos: token after every document, which replaces the tokenizer's template; None applies only the template.
         column: field of the text.
-        on_error, workers, overwrite, progress: as for `tokenize`; `overwrite` also removes files of more tasks.
+        on_error, workers, overwrite, progress: as for `tokenize`; `overwrite` also removes files of higher task
+            numbers.
 
     Raises:
-        As `tokenize`; ConfigError where the folder has files of more tasks.
+        ConfigError: the folder has files of higher task numbers. Other errors are those of `tokenize`.
     """
-    loaded = load_tokenizer(tokenizer, template_source="file")  # datatrove reads tokenizer.json alone
+    loaded = load_tokenizer(tokenizer, template_source="file")  # datatrove reads only tokenizer.json
     reports = []
     others = _others(open_store(folder), len(tasks))
     if others and not overwrite:
         raise ConfigError(
-            f"the folder has files of more tasks ({others[0]}), which would be read together with these",
+            f"the folder has files of more tasks ({others[0]}), which would be read with the new ones",
             file=os.fspath(folder),
             kind="exists",
             fix="Add --overwrite to remove them, or choose another folder.",
@@ -101,7 +102,7 @@ def tokenize_dealt(
                 rule="always",
                 template=eos is None,
                 on_error=on_error,
-                allow_empty=True,  # a task without files has its file, as the original's
+                allow_empty=True,  # as in datatrove, a task without inputs writes an empty file
                 workers=workers if files else 1,
                 overwrite=overwrite,
                 progress=progress,
@@ -113,7 +114,7 @@ def tokenize_dealt(
 
 
 def _others(store: Store, tasks: int) -> list[str]:
-    """Return the files, right in the folder, of tasks with higher numbers."""
+    """Return the files of tasks with higher numbers, directly in the folder."""
     try:
         paths = [entry.path for entry in store.files()]
     except NotFound:
@@ -123,13 +124,13 @@ def _others(store: Store, tasks: int) -> list[str]:
 
 
 def deal_files(dataset: str, tasks: int, pattern: str | None = None) -> tuple[list[list[DocumentFile]], list[str]]:
-    """Return the files of lines of a folder (or one file) for each task, and those that were left aside.
+    """Return the files of lines of a folder (or one file) for each task, and the skipped files.
 
     Args:
-        pattern: which files, relative to the folder; without wildcards an ending.
+        pattern: pattern of paths relative to the folder; without wildcards, a suffix.
 
     Raises:
-        NotFound: there are none.
+        NotFound: there are no such files.
     """
     if "://" not in dataset and os.path.isfile(dataset):
         files, ignored = find_documents([dataset], unnamed=None).files, []
@@ -141,10 +142,10 @@ def deal_files(dataset: str, tasks: int, pattern: str | None = None) -> tuple[li
         ignored = [entry.path for entry in entries if kind_of(entry.path) != LINES]
     if not files:
         raise NotFound(
-            "no file of JSON lines is here" + (f" that matches {pattern!r}" if pattern else ""),
+            "the folder has no file of JSON lines" + (f" that matches {pattern!r}" if pattern else ""),
             file=dataset,
             kind="no-documents",
-            fix="Name a .jsonl file or a folder of them (.gz and .zst too).",
+            fix="Pass a .jsonl file or a folder of them (.gz and .zst too).",
         )
     return [files[task::tasks] for task in range(tasks)], ignored
 
@@ -153,7 +154,7 @@ def deal_rows(dataset: str, split: str, tasks: int) -> list[list[DocumentFile]]:
     """Return the rows of a Hugging Face dataset on disk, or of a folder of Parquet files, for each task.
 
     Args:
-        split: which one; of a folder of files its own, see `feedmill.documents.hub_splits`.
+        split: name of the split; for the splits of a folder of files, see `feedmill.documents.hub_splits`.
 
     Raises:
         NotFound: it does not exist, or has no such split.
@@ -166,14 +167,14 @@ def deal_rows(dataset: str, split: str, tasks: int) -> list[list[DocumentFile]]:
             "there is no such dataset on this machine, and nothing is downloaded",
             file=dataset,
             kind="not-on-disk",
-            fix="Save it first, with load_dataset(...).save_to_disk(folder), and name the folder.",
+            fix="Save it with load_dataset(...).save_to_disk(folder), and pass the folder.",
         )
     if open_store(dataset).exists("dataset_dict.json"):
         dataset = join_url(dataset, split)
     files = find_documents([dataset], unnamed=None).files
     if any(file.kind not in ("arrow", "parquet") for file in files):
         raise ConfigError(
-            "these documents are no rows of columns", file=dataset, kind="unknown-input", fix="Use the form 'jsonl'."
+            "these documents are not stored in columns", file=dataset, kind="unknown-input", fix="Use the form 'jsonl'."
         )
     files = _of_split(files, dataset, split)
     if tasks == 1:
@@ -192,7 +193,7 @@ def deal_rows(dataset: str, split: str, tasks: int) -> list[list[DocumentFile]]:
 
 def _of_split(files: list[DocumentFile], dataset: str, split: str) -> list[DocumentFile]:
     is_one = files[0].folder != dataset or open_store(dataset).exists("state.json")
-    if is_one:  # a file, or what was saved as one split
+    if is_one:  # a file, or a folder saved as one split
         return files
     splits = by_split(files, lambda file: file.path)
     if split not in splits:
@@ -200,6 +201,6 @@ def _of_split(files: list[DocumentFile], dataset: str, split: str) -> list[Docum
             f"there is no split {split!r}",
             file=dataset,
             kind="no-split",
-            fix=f"By their names the files are of: {', '.join(sorted(splits))}.",
+            fix=f"The file names contain these splits: {', '.join(sorted(splits))}.",
         )
     return splits[split]

@@ -63,7 +63,7 @@ def decode(
 
 
 def open_tokens(url: str) -> tuple[TokenDataset, TokenManifest | None]:
-    """Token files of any format by path, ``x.pbin``, ``x.ds``, ``x.idx`` or ``x.bin``, ``x.npy``, and their manifest.
+    """Open token files of any format by path(``.pbin``, ``.ds``, ``.idx``, ``.bin`` or ``.npy``) and their manifest.
 
     Raises:
         ConfigError: the path is a dataset without tokens.
@@ -87,9 +87,7 @@ def open_tokens(url: str) -> tuple[TokenDataset, TokenManifest | None]:
 
     dataset = open_raw(url)[0]
     if not isinstance(dataset, TokenDataset):
-        raise ConfigError(
-            f"this is a dataset of the format {dataset.format}, not of tokens", file=url, kind="not-tokens"
-        )
+        raise ConfigError(f"expected token files, found the format {dataset.format}", file=url, kind="not-tokens")
     return dataset, read_manifest(dataset.store, dataset.shards[0].path) if dataset.shards else None
 
 
@@ -105,18 +103,18 @@ def tokenizer_for(
     facts = manifest.tokenizer if manifest is not None else None
     if given is None and facts is None:
         raise ConfigError(
-            "the tokenizer of these tokens is unknown: no manifest names it",
+            "the tokenizer of these tokens is unknown: no manifest records it",
             file=where,
             kind="no-tokenizer",
-            fix="Name it with --tokenizer.",
+            fix="Pass it with --tokenizer.",
         )
     found = load_tokenizer(given if given is not None else facts.name, backend, template_source="file")  # type: ignore[union-attr]
     if facts is not None and facts.hash and facts.hash != found.hash:
         raise ConfigError(
-            f"another tokenizer made the tokens: {facts.name}, of hash {facts.hash[:8]}; this one is {found.hash[:8]}",
+            f"the tokens were made by another tokenizer: {facts.name} with hash {facts.hash[:8]}, not {found.hash[:8]}",
             file=where,
             kind="other-tokenizer",
-            fix="Name the one that made them with --tokenizer.",
+            fix="Pass the tokenizer that made them with --tokenizer.",
         )
     return found
 

@@ -1,8 +1,7 @@
-"""Tokenizing into Dolma's folders: groups of files, each mixed and written as numbered files.
+"""Tokenize into Dolma's folders: the documents of each group of files are mixed and written as numbered files.
 
-The tokens of all inputs are made as for any other output (`feedmill.tokens.job`). The documents of each group are then
-read from its pieces in the order of `feedmill.tokens.mixing_order`.
-The files are the same for the same inputs, options and seed.
+Inputs are encoded as for any other output (`feedmill.tokens.job`). The documents of each group are then read from its
+pieces in the order of `feedmill.tokens.mixing_order`. Equal inputs, options and seeds give equal files.
 """
 
 from __future__ import annotations
@@ -37,31 +36,31 @@ from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
 from feedmill.tokens.work import EncodedUnit, EncodeSpec
 
 MANIFEST = "tokens"
-"""The manifest of the folder is called as that of a file of this name would be; each part has its own beside it."""
+"""Base name of the folder's manifest. Each part also has a manifest of its own next to it."""
 
 TYPED, RING = Typed(), Ring()
 
 _FEW = 1 << 25
-"""Fewer tokens are written sooner by this process than other processes are started."""
+"""Number of tokens below which this process writes them itself: starting processes would take longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupedOptions(JobOptions):
-    """The options of `tokenize_grouped`, beside those of any job.
+    """Options of `tokenize_grouped`, in addition to those of any job.
 
     Attributes:
-        bos, eos: ids put around documents that do not have them there already; one of them is needed.
+        bos, eos: ids added around documents that lack them; at least one is required.
         segment: encode each paragraph by itself, see `feedmill.tokens.segments`.
-        specials_as_text: encode special tokens that stand in a text as plain text.
-        typed: where text and id are.
-        dtype: of a token; None for the smallest that the vocabulary fits.
-        workers: how many processes work, and into how many groups files are divided (unless `files_per_group` makes
-            more): so it decides the files, as it does in Dolma.
-        ring: how documents are mixed.
-        limit: a file has fewer tokens, unless it is one longer document.
-        seed: of the order of files and documents.
-        exact: keep what Dolma does where it is wrong: bad documents are skipped, a type of token must be given
-            exactly, files are replaced, a group without tokens leaves zeros.
+        specials_as_text: encode special tokens that occur in a text as plain text.
+        typed: locations of the text and the id.
+        dtype: type of a token; None selects the smallest type that fits the vocabulary.
+        workers: number of processes, and of groups of files (unless `files_per_group` gives more). As in Dolma, the
+            output depends on it.
+        ring: parameters of mixing.
+        limit: a file has fewer tokens, unless it is a single longer document.
+        seed: seed of the order of files and documents.
+        exact: also reproduce Dolma's defects: invalid documents are skipped, `dtype` must be the exact type, files are
+            replaced, a group without tokens writes zeros.
     """
 
     workers: int = 1
@@ -80,14 +79,14 @@ class GroupedOptions(JobOptions):
 
 @dataclass
 class GroupedReport(Counts):
-    """What a run wrote.
+    """Report of a run.
 
     Attributes:
-        folder, parts: where; the files' names without suffix.
-        empty: documents whose text is nothing but white space, which are passed over.
-        empty_groups: groups of files without a token; with ``exact`` each left a file of zeros.
-        dtype: of a token.
-        seed: of the order of the files.
+        folder, parts: the output folder, and the names of its files without suffix.
+        empty: number of skipped documents whose text has only white space.
+        empty_groups: number of groups of files without a token; with ``exact`` each wrote a file of zeros.
+        dtype: type of a token.
+        seed: seed of the order of the files.
     """
 
     folder: str
@@ -112,12 +111,12 @@ def tokenize_grouped(
     """Tokenize files of documents into ``part-<group>-<number>.npy`` and ``.csv.gz``.
 
     Args:
-        files: of JSON lines, whatever their names end in.
+        files: files of JSON lines, with any suffix.
 
     Raises:
-        ConfigError: for options, and where the folder has token files of another job.
-        EmptyResult: there is not one document with text.
-        DataError: a document cannot be used (and `on_error` is ``raise``), or a file is damaged.
+        ConfigError: options are invalid, or the folder has token files of another job.
+        EmptyResult: no document has text.
+        DataError: a document is invalid (and `on_error` is ``raise``), or a file is corrupt.
     """
     begin = time.perf_counter()
     _check(options)
@@ -127,7 +126,7 @@ def tokenize_grouped(
         allow_empty=options.allow_empty or options.exact,
     )
     TypedReader(options.typed)  # errors in the fields are reported before the work begins
-    loaded = load_tokenizer(tokenizer, template_source="file")  # Dolma reads tokenizer.json alone
+    loaded = load_tokenizer(tokenizer, template_source="file")  # Dolma reads only tokenizer.json
     dtype = _dtype(loaded, options)
     ordered = list(files)
     random.Random(f"files {options.seed}").shuffle(ordered)
@@ -141,13 +140,13 @@ def tokenize_grouped(
 def _check(options: GroupedOptions) -> None:
     if options.bos is None and options.eos is None:
         raise ConfigError(
-            "neither BOS nor EOS is given, and documents would run together",
+            "neither BOS nor EOS is set, so nothing would separate documents",
             kind="no-eos",
-            fix="Give the id of one of them, e.g. --tokenizer.eos_token_id.",
+            fix="Set the id of at least one, e.g. --tokenizer.eos_token_id.",
         )
     ring = options.ring
     if min(options.bos or 0, options.eos or 0) < 0 or min(options.workers, ring.files, ring.batch, options.limit) < 1:
-        raise ConfigError("ids must not be negative, sizes and processes not below 1", fix="Fix the options.")
+        raise ConfigError("ids must be at least 0, and sizes and processes at least 1", fix="Fix the options.")
 
 
 def _spec(tokenizer: Tokenizer, dtype: np.dtype[Any], options: GroupedOptions) -> EncodeSpec:
@@ -169,31 +168,32 @@ def _spec(tokenizer: Tokenizer, dtype: np.dtype[Any], options: GroupedOptions) -
 
 
 def _dtype(tokenizer: Tokenizer, options: GroupedOptions) -> np.dtype[Any]:
-    """Return the type of a token. Raises ConfigError if the one that is given does not do."""
+    """Return the type of a token. Raises ConfigError if the given type is unknown or too small."""
     given, exact, ids = options.dtype, options.exact, (options.bos, options.eos)
     needed = dolma_dtype(max(tokenizer.vocab_size, *(1 + (i or 0) for i in ids)) if not exact else tokenizer.vocab_size)
     if needed.kind != "u":
         raise ConfigError(
-            f"an id of a special token is beyond all types: {max(i or 0 for i in ids)}", fix="Correct it."
+            f"the id of a special token exceeds all token types: {max(i or 0 for i in ids)}", fix="Correct it."
         )
     if given is None and not exact:
         return needed
     try:
         kind = np.dtype(given or "uint16").newbyteorder("<")
     except TypeError:
-        raise ConfigError(f"there is no type {given!r}", fix=f"Use {needed.name}.") from None
+        raise ConfigError(f"unknown token type {given!r}", fix=f"Use {needed.name}.") from None
     if (kind != needed) if exact else (kind.kind != "u" or kind.itemsize < needed.itemsize):
         raise ConfigError(
-            f"tokens of type {kind.name} do not fit a vocabulary of {tokenizer.vocab_size:,} and its special ids",
+            f"the type {kind.name} is too small for a vocabulary of {tokenizer.vocab_size:,} and its special ids",
             file=str(tokenizer.path),
             kind="bad-token-size",
-            fix=f"Set dtype to {needed.name}" + (" (--exact takes no other)." if exact else ", or leave it out."),
+            fix=f"Set dtype to {needed.name}"
+            + (" (the only type that --exact accepts)." if exact else ", or omit it."),
         )
     return kind
 
 
 class DolmaFolder:
-    """The output of `tokenize_grouped`: numbered files in a folder, the documents of each group of files mixed."""
+    """Output of `tokenize_grouped`: numbered files in a folder; the documents of each group of files are mixed."""
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class DolmaFolder:
         self.store, self.name, self.url = open_store(folder), MANIFEST, folder
         self.plan, self.dtype, self.options, self.report = plan, dtype, options, report
         self.files = [file for group in plan for file in group]
-        self._owners: list[int] = []  # of each unit the number of its file, which may be named twice
+        self._owners: list[int] = []  # file number of each unit; a file can be given twice
         self._words: dict[str, Any] = {
             "ring": asdict(options.ring),
             "limit": options.limit,
@@ -221,10 +221,10 @@ class DolmaFolder:
         yield from (f"{n} {file.url} {file.version}" for n, group in enumerate(self.plan) for file in group)
 
     def units(self, unit_bytes: int) -> list[tuple[Unit, ...]]:
-        """See `JobOutput`. Each unit has a piece of its own, so that a file can be read by itself."""
+        """See `JobOutput`. Each unit has its own piece, so that a file can be read separately."""
         units = [[(unit,) for unit in cut([file], unit_bytes)] for file in self.files]
-        self._owners = [number for number, some in enumerate(units) for _ in some]
-        return [unit for some in units for unit in some]
+        self._owners = [number for number, group in enumerate(units) for _ in group]
+        return [unit for group in units for unit in group]
 
     def manifests(self) -> Iterator[TokenManifest | None]:
         """See `JobOutput`."""
@@ -239,7 +239,7 @@ class DolmaFolder:
         if self.options.exact or not _token_files(self.store):
             return None
         return ConfigError(
-            "there are token files already, which this job did not make",
+            "the folder has token files of another job",
             file=self.url,
             kind="exists",
             fix="Choose another destination, or add --overwrite to replace them.",
@@ -310,7 +310,7 @@ class DolmaFolder:
 
 
 def _token_files(store: Store) -> list[str]:
-    """Return the numbered files right in the folder."""
+    """Return the numbered files directly in the folder."""
     try:
         entries = list(store.files(suffixes=(NPY, CSV)))
     except NotFound:

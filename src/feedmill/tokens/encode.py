@@ -1,4 +1,4 @@
-"""From a batch of texts to the bytes that are stored: ids, BOS and EOS, loss masks, and what does not fit."""
+"""Encode a batch of texts to the stored bytes: ids, BOS and EOS, and loss masks."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from feedmill.tokens.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How texts become tokens; everything here decides the bytes.
+    """Options of encoding. Each of them affects the output bytes.
 
     Attributes:
-        bos, eos: ids put before and after each document, or None.
-        always: put them there even where the document has one already (Megatron-LM, datatrove); else not (Modalities,
-            Dolma).
+        bos, eos: ids added before and after each document, or None.
+        always: add them even if the document already has them (as Megatron-LM and datatrove do; Modalities and Dolma
+            do not).
         template, ordinary: see `Tokenizer`.
         limit: the largest id that all outputs can store.
-        dtype: ``<u2`` or ``<u4``, how pieces store tokens.
-        segment: whether to encode paragraph by paragraph; `prefix`: for a tokenizer that puts a space before each text.
-            See `feedmill.tokens.segments`.
-        keep_empty: whether a text without tokens is a document (without BOS and EOS); else it cannot be stored.
-        loss: whether to make a mask; `cut`: by datatrove's rule, which drops what follows a range at a text's end.
+        dtype: type of tokens in pieces, ``<u2`` or ``<u4``.
+        segment: whether to encode each paragraph separately; `prefix`: whether the tokenizer adds a space before each
+            text. See `feedmill.tokens.segments`.
+        keep_empty: whether a text without tokens is stored as an empty document; otherwise it is an invalid document.
+        loss: whether to make a loss mask; `cut`: whether to use datatrove's rule, which truncates some documents.
     """
 
     bos: int | None
@@ -51,13 +51,13 @@ class Encoding:
 
 @dataclass(slots=True)
 class Encodings:
-    """The documents of a batch as they are stored.
+    """Encoded documents of a batch, as stored.
 
     Attributes:
-        data: the tokens of all of them, in the encoding's dtype, as bytes.
-        lengths: int64[n], tokens of each.
+        data: tokens of all documents as bytes, in the encoding's dtype.
+        lengths: int64[n], tokens per document.
         loss: bool[tokens] or None.
-        kept: which texts of the batch they are, rising; None for all.
+        kept: ascending numbers of their texts in the batch; None for all.
     """
 
     data: bytes | memoryview
@@ -67,7 +67,7 @@ class Encodings:
 
 
 def encode_batch(tokenizer: Tokenizer, how: Encoding, batch: Batch) -> Encodings:
-    """Encode the texts of a batch; those that can't be stored join ``batch.bad``."""
+    """Encode the texts of a batch. Texts that cannot be stored are added to ``batch.bad``."""
     failed: dict[int, str] = {}
     segmented = how.segment and batch.texts
     ids, lengths = (
@@ -80,7 +80,7 @@ def encode_batch(tokenizer: Tokenizer, how: Encoding, batch: Batch) -> Encodings
     if tokenizer.size > how.limit + 1 and len(ids) and int(ids.max()) > how.limit:
         for at in np.flatnonzero(ids > how.limit).tolist():
             index = int(np.searchsorted(ends, at, side="right"))
-            failed.setdefault(index, f"its token id {ids[at]} does not fit the output (ids up to {how.limit} do)")
+            failed.setdefault(index, f"the token id {ids[at]} does not fit the output (maximum {how.limit})")
     batch.bad.extend((batch.rows[index], reason) for index, reason in failed.items())
     masked = _masked(tokenizer, how, batch, failed) if how.loss else {}
     kept = np.ones(len(lengths), np.bool_)
@@ -106,14 +106,14 @@ def _encode_segments(tokenizer: Tokenizer, how: Encoding, texts: list[str], fail
 
 
 def _encode(tokenizer: Tokenizer, texts: list[str], failed: dict[int, str]) -> Encoded:
-    """Return the ids of all texts; where the engine gives up, one text at a time, to find the one that it fails on."""
+    """Return the ids of all texts. If the engine fails, encode texts one at a time to find the failing one."""
     try:
         return tokenizer.encode(texts)
     except BaseException as error:  # a panic of compiled code is not an Exception
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         if len(texts) == 1:
-            failed[0] = f"the tokenizer fails on it ({type(error).__name__}: {error})"
+            failed[0] = f"the tokenizer failed ({type(error).__name__}: {error})"
             return Encoded(np.zeros(0, np.uint32), np.zeros(1, np.int64))
     found = []
     for index, text in enumerate(texts):
@@ -127,7 +127,7 @@ def _encode(tokenizer: Tokenizer, texts: list[str], failed: dict[int, str]) -> E
 def _with_loss(
     tokens: npt.NDArray[Any], lengths: Int64s, before: Int64s, masked: dict[int, tuple[Any, Any]]
 ) -> tuple[npt.NDArray[Any], Int64s, npt.NDArray[np.bool_]]:
-    """Mask the documents that have ranges; by the cutting rule some become shorter."""
+    """Mask the documents that have ranges. The truncating rule shortens some of them."""
     loss, keep, lengths = np.ones(len(tokens), np.bool_), np.ones(len(tokens), np.bool_), lengths.copy()
     ends = np.cumsum(lengths).tolist()
     for index, (mask, stop) in masked.items():
@@ -140,7 +140,7 @@ def _with_loss(
 
 
 def _masked(tokenizer: Tokenizer, how: Encoding, batch: Batch, failed: dict[int, str]) -> dict[int, tuple[Any, Any]]:
-    """For texts with ranges that are not to be learned: bool[tokens of the text], and where it is cut or None."""
+    """Return the loss mask, bool[tokens], of texts with excluded ranges, and the truncated length or None."""
     out: dict[int, tuple[Any, Any]] = {}
     for index, fields in enumerate(batch.fields):
         if index in failed:
@@ -160,7 +160,7 @@ def _masked(tokenizer: Tokenizer, how: Encoding, batch: Batch, failed: dict[int,
 
 
 def loss_ranges(fields: Sequence[Any]) -> list[tuple[int, int]]:
-    """Ranges of characters from ``no_loss_ranges``, of the document or its ``metadata``. Raises ValueError."""
+    """Return the character ranges in ``no_loss_ranges`` of the document or its ``metadata``. Raises ValueError."""
     own, metadata = fields[0], fields[1]
     found = own if own is not None else metadata.get("no_loss_ranges") if isinstance(metadata, dict) else None
     if found is None:
@@ -170,12 +170,12 @@ def loss_ranges(fields: Sequence[Any]) -> list[tuple[int, int]]:
     except (TypeError, ValueError):
         ranges = [(-1, -1)]
     if not all(type(s) is int and type(e) is int and 0 <= s <= e for s, e in ranges):
-        raise ValueError("its no_loss_ranges are not pairs of characters, [[begin, end], ...]")
+        raise ValueError("no_loss_ranges is not a list of character ranges, [[begin, end], ...]")
     return ranges
 
 
 def _mask(offsets: Int64s, ranges: list[tuple[int, int]]) -> npt.NDArray[np.bool_]:
-    """False for tokens in the ranges: those that begin before a range does and reach into it count as in it."""
+    """Return False for tokens in the ranges, including tokens that begin before a range and extend into it."""
     mask = np.ones(len(offsets), np.bool_)
     begins, ends = offsets[:, 0], offsets[:, 1]
     for start, stop in ranges:
@@ -184,7 +184,7 @@ def _mask(offsets: Int64s, ranges: list[tuple[int, int]]) -> npt.NDArray[np.bool
 
 
 def _datatrove(offsets: Int64s, ranges: list[tuple[int, int]]) -> tuple[npt.NDArray[np.bool_], int | None]:
-    """Return the mask by datatrove's rule: a range whose end is at no token drops everything from its beginning on."""
+    """Return the mask by datatrove's rule: a range whose end matches no token truncates the document at its start."""
     mask, stop = np.ones(len(offsets), np.bool_), None
     for start, end in ranges:
         first, last = _token_at(offsets, start), _token_at(offsets, end)

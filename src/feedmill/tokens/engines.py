@@ -1,5 +1,7 @@
-"""The engines behind `feedmill.tokens.tokenizer` (fastokens, Hugging Face tokenizers, SentencePiece), what they give,
-and the vocabularies that are read without one."""
+"""Engines of `feedmill.tokens.tokenizer` (fastokens, Hugging Face tokenizers, SentencePiece), and vocabularies.
+
+A vocabulary is read from the model file without an engine.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,14 @@ Uint32s = npt.NDArray[np.uint32]
 
 
 class Encoded(NamedTuple):
-    """The ids of several texts one after another: uint32[n], and int64[texts], how many belong to each."""
+    """Concatenated ids of several texts, uint32[n], and the number of ids of each text, int64[texts]."""
 
     ids: Uint32s
     lengths: Int64s
 
 
 class TokenizerEngine(Protocol):
-    """What a backend does. Texts are `str` without lone surrogates."""
+    """Interface of a backend. Texts are `str` without lone surrogates."""
 
     def encode(self, texts: list[str], template: bool, ordinary: bool) -> Encoded: ...
 
@@ -39,7 +41,7 @@ class Vocabulary:
 
     Args:
         ids: token -> id, added tokens included.
-        base: entries without the added tokens.
+        base: number of entries without the added tokens.
         special: added tokens marked special.
     """
 
@@ -52,7 +54,7 @@ class Vocabulary:
         self.document: dict[str, Any] | None = None  # the tokenizer.json, while it is loaded
 
     def close_to(self, token: str) -> list[str]:
-        """Up to three tokens that look like this one, special ones first."""
+        """Return up to three tokens with similar spelling, special tokens first."""
         from difflib import get_close_matches
 
         found = get_close_matches(token, list(self.special), 3, 0.4)
@@ -76,7 +78,7 @@ def read_vocabulary(path: Path, data: bytes) -> Vocabulary:
         if odd is not None:
             raise TypeError(f"the token {odd!r:.80} has no whole number as its id")
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ConfigError(f"this is no tokenizer.json ({type(error).__name__}: {error})", file=str(path)) from None
+        raise ConfigError(f"this is not a tokenizer.json ({type(error).__name__}: {error})", file=str(path)) from None
     ids.update(added)
     found = Vocabulary(ids, base, special)
     found.document = document
@@ -85,24 +87,24 @@ def read_vocabulary(path: Path, data: bytes) -> Vocabulary:
 
 
 RANDOM = ("dropout", "alpha", "nbest_size")
-"""Settings of models of `tokenizers` by which the ids of a text are drawn."""
+"""Settings of `tokenizers` models that make ids random."""
 
 
 def _check_ids(ids: dict[str, Any]) -> None:
     if set(map(type, ids.values())) <= {int} and (not ids or (min(ids.values()) >= 0 and max(ids.values()) < 1 << 32)):
         return
     token, number = next((t, n) for t, n in ids.items() if type(n) is not int or not 0 <= n < 1 << 32)
-    raise ValueError(f"the id of {token!r} is {number!r}, a number from 0 to 2^32 - 1 was expected")
+    raise ValueError(f"invalid id of {token!r}: expected a number from 0 to 2^32 - 1, found {number!r}")
 
 
 def random_settings(document: dict[str, Any]) -> dict[str, Any]:
-    """Settings of a ``tokenizer.json`` that would make ids random; they are switched off."""
+    """Return the settings of a ``tokenizer.json`` that would make ids random; they are disabled."""
     model = document.get("model") or {}
     return {name: model[name] for name in RANDOM if model.get(name)}
 
 
 def _declared(folder: Path, kind: str, ids: dict[str, int]) -> str | None:
-    """The token that ``tokenizer_config.json`` or ``special_tokens_map.json`` names, if the vocabulary has it."""
+    """Return the token that ``tokenizer_config.json`` or ``special_tokens_map.json`` set, if the vocabulary has it."""
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         with contextlib.suppress(OSError, orjson.JSONDecodeError, AttributeError):
             value = orjson.loads((folder / name).read_bytes()).get(kind)
@@ -113,7 +115,7 @@ def _declared(folder: Path, kind: str, ids: dict[str, int]) -> str | None:
 
 
 class Fastokens:
-    """`fastokens`, limited to one thread of its own, see `feedmill.tokens.preload`."""
+    """Engine `fastokens`, limited to one thread; see `feedmill.tokens.preload`."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -122,7 +124,7 @@ class Fastokens:
             raise MissingExtra(f"fastokens is not installed ({error})", "tokenize") from None
         except BaseException as error:
             if isinstance(error, Exception) or type(error).__name__ == "PanicException":
-                raise ConfigError(f"fastokens does not load it ({error})", file=str(path), kind="backend") from None
+                raise ConfigError(f"fastokens cannot load the file ({error})", file=str(path), kind="backend") from None
             raise
 
     def encode(self, texts: list[str], template: bool, ordinary: bool) -> Encoded:
@@ -136,7 +138,7 @@ class Fastokens:
 
 
 class HuggingFace:
-    """Hugging Face `tokenizers`, the reference."""
+    """Engine Hugging Face `tokenizers`, the reference."""
 
     def __init__(self, path: Path) -> None:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -147,10 +149,10 @@ class HuggingFace:
         try:
             self._model: Any = Tokenizer.from_file(str(path))
         except Exception as error:
-            raise ConfigError(f"this is no tokenizer ({error})", file=str(path), kind="bad-tokenizer") from None
+            raise ConfigError(f"this is not a tokenizer ({error})", file=str(path), kind="bad-tokenizer") from None
         self._model.no_truncation()
         self._model.no_padding()
-        for setting in RANDOM:  # a file may carry the settings of a training run: they would draw other ids every time
+        for setting in RANDOM:  # settings left from training would make ids random
             if getattr(self._model.model, setting, None) is not None:
                 setattr(self._model.model, setting, None)
 
@@ -170,14 +172,14 @@ class HuggingFace:
         return text
 
     def offsets(self, text: str, template: bool, ordinary: bool) -> tuple[Uint32s, Int64s]:
-        """Ids, and the characters of each token; tokens of the template cover none."""
+        """Return ids, and the characters of each token; tokens of the template cover none."""
         self._model.encode_special_tokens = ordinary
         found = self._model.encode(text, add_special_tokens=template)
         return np.asarray(found.ids, np.uint32), np.asarray(found.offsets, np.int64).reshape(-1, 2)
 
 
 class SentencePiece:
-    """SentencePiece models. They have no template; unknown control symbols in a text are plain text."""
+    """Engine for SentencePiece models. They have no template; unknown control symbols in a text are plain text."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -187,7 +189,7 @@ class SentencePiece:
         try:
             self._model: Any = SentencePieceProcessor(model_file=str(path))
         except Exception as error:
-            raise ConfigError(f"this is no SentencePiece model ({error})", file=str(path)) from None
+            raise ConfigError(f"this is not a SentencePiece model ({error})", file=str(path)) from None
         count = self._model.GetPieceSize()
         ids = {self._model.IdToPiece(i): i for i in range(count)}
         special = {self._model.IdToPiece(i): i for i in range(count) if self._model.IsControl(i)}

@@ -56,7 +56,7 @@ def filter(
         raise ConfigError(
             f"no document has at least {min_length or 0:,} and at most {max_length:,} tokens",
             kind="bad-limit",
-            fix="Give a --max-length that is not below --min-length.",
+            fix="Set --max-length to at least --min-length.",
         )
     corpus = open_corpus(inputs, token_size=token_size, mixed=mixed_tokenizers)
     form = form_for(output, corpus, drop_loss=drop_loss)
@@ -97,7 +97,7 @@ def _marked(numbers: Sequence[int] | Int64s, count: int) -> Bools:
     if len(row) and (row.min() < 0 or row.max() >= count):
         bad = numbers[int(np.flatnonzero((row < 0) | (row >= count))[0])]
         raise ConfigError(
-            f"the list names document {bad}, and there are {count}",
+            f"the list contains document {bad}, but there are only {count}",
             kind="no-such-document",
             fix="Documents are numbered from 0.",
         )

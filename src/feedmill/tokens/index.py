@@ -1,4 +1,4 @@
-"""Write index files next to token data: Modalities' raw index of JSONL, and the bounds of a ``.pbin``."""
+"""Write index files next to data: Modalities' raw index of JSONL, and the bounds of a ``.pbin``."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class IndexReport:
     Attributes:
         path, index: the file and its index.
         kind: ``raw`` (lines of JSONL) or ``bounds`` (documents of tokens).
-        entries: lines or documents in the index.
-        dropped: bad lines that were left out.
-        bad: the first hundred of them: line, byte, reason.
+        entries: number of lines or documents in the index.
+        dropped: number of invalid lines that were skipped.
+        bad: line, byte and reason of the first hundred of them.
     """
 
     path: str
@@ -44,18 +44,18 @@ def index(
     overwrite: bool = False,
     progress: bool | None = None,
 ) -> IndexReport:
-    """Write the index of a JSONL file (Modalities' ``.idx``), or the bounds with which a ``.pbin`` opens at once.
+    """Write the index of a JSONL file (Modalities' ``.idx``), or the bounds of a ``.pbin``, so that it opens instantly.
 
     Args:
         path: path or URL of the file.
         output: path of the index; default: next to the file. Bounds are always written next to their file.
-        on_error: ``"skip"`` skips lines that are not JSON, counted and listed; ``"raise"`` refuses the file.
+        on_error: ``"raise"`` at a line that is not JSON, or ``"skip"`` such lines and list them.
         workers: number of processes; default: one per core for large files.
         overwrite: overwrite an existing index.
 
     Raises:
         ConfigError: the index exists, or the file has another format.
-        DataError: a line is not JSON, or the file is damaged.
+        DataError: a line is not JSON, or the file is corrupt.
     """
     skip_bad = skips(on_error_policy(on_error))
     folder, name = split_url(path)
@@ -65,11 +65,11 @@ def index(
         from feedmill.formats.tokens.pbin import write_bounds
 
         if output is not None:
-            raise ConfigError("bounds lie beside their file", file=output, fix="Leave the output out.")
+            raise ConfigError("bounds are always written next to their file", file=output, fix="Omit --output.")
         return IndexReport(path, store.locate(bounds_path(name)), "bounds", write_bounds(store, name))
     if not name.endswith(".jsonl") and output is None:
         raise ConfigError(
-            "only JSONL and .pbin files are indexed here",
+            "only JSONL and .pbin files can be indexed",
             file=path,
             kind="unknown-format",
             fix="For lines of JSON in a file of another name, say where the index goes (--output); for tar shards and"
@@ -82,13 +82,13 @@ def index(
     out_folder, out_name = split_url(target)
     out_store = open_store(out_folder)
     if (real_place(out_folder), out_name) == (real_place(folder), name):
-        raise ConfigError("the index would replace the file itself", file=target, fix="Name another file for it.")
+        raise ConfigError("the index would replace the file itself", file=target, fix="Pass another --output.")
     if not overwrite and out_store.exists(out_name):
         raise ConfigError(
-            "there is an index already",
+            "the index already exists",
             file=target,
             kind="exists",
-            fix="Add --overwrite (Modalities: --file_existence_policy override) to redo it.",
+            fix="Add --overwrite (Modalities: --file_existence_policy override) to replace it.",
         )
     with Progress("indexing", store.stat(name).size, "B", progress) as bar:
         found = index_lines(store, name, drop=skip_bad, workers=workers, progress=bar)

@@ -1,10 +1,10 @@
-"""Instruction-tuning data: conversations through a chat template, divided into train, val and test.
+"""Prepare instruction-tuning data: render conversations with a chat template, and divide them into splits.
 
 Each line of a JSONL file holds a conversation, a list of turns. Roles are renamed, the template (jinja2, sandboxed)
-makes a text of it, and the line goes, with that text under ``chat``, to a part that is drawn for it. What is drawn and
-how lines are written is Modalities' ``prepare_instruction_tuning_data``, byte for byte.
+renders the text, and the line with this text in ``chat`` is written to a randomly drawn part. The output equals that of
+Modalities' ``prepare_instruction_tuning_data``, byte for byte.
 
-Two markers around them show which tokens of such a text are learned, see `between`.
+Two marker tokens delimit the tokens that contribute to the loss; see `between`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from feedmill.formats.tokens.base import Int64s, Tokens
 from feedmill.storage import Store
 
 ROLE_KEYS = ("role", "from")
-"""Keys of a turn whose values are roles."""
+"""Keys of a turn that hold a role."""
 TEXT = "chat"
-"""The key under which a line gets its text."""
+"""Key of the rendered text in the output."""
 
 _READ = 1 << 20
 
@@ -36,13 +36,13 @@ Template = Callable[..., str]
 
 @dataclass(frozen=True)
 class Chat:
-    """How conversations become texts.
+    """Options of rendering conversations.
 
     Attributes:
-        messages_key: where a line has its conversation.
-        roles: new name of each role.
-        template: jinja2; it sees ``messages`` and ``chat_template_data``.
-        data: whatever the template needs beside the conversation.
+        messages_key: key of the conversation in a line.
+        roles: role -> its new name.
+        template: jinja2 template; its variables are ``messages`` and ``chat_template_data``.
+        data: value of ``chat_template_data``.
     """
 
     messages_key: str
@@ -54,12 +54,12 @@ class Chat:
 def compile_template(text: str) -> Template:
     """Return a chat template as a function of ``messages`` and ``chat_template_data``.
 
-    Line ends between two blocks of the template (``}`` newline ``{``) do not count. There are the filter ``tojson``,
-    which leaves HTML characters as they are, and the function ``raise_exception``.
+    Line ends between two blocks of the template (``}`` newline ``{``) are removed. The filter ``tojson``, which does
+    not escape HTML characters, and the function ``raise_exception`` are available.
 
     Raises:
         MissingExtra: jinja2 is not installed.
-        ConfigError: the template has a syntax error; names its line.
+        ConfigError: the template has a syntax error. The message has its line.
     """
     try:
         from jinja2 import TemplateError, TemplateSyntaxError
@@ -77,7 +77,7 @@ def compile_template(text: str) -> Template:
         return environment.from_string(text.replace("}\n{", "}{")).render
     except TemplateSyntaxError as error:
         raise ConfigError(
-            f"the chat template is wrong at its line {error.lineno}: {error.message}",
+            f"syntax error in line {error.lineno} of the chat template: {error.message}",
             kind="bad-template",
             fix="Fix the template.",
         ) from None
@@ -100,22 +100,22 @@ def prepare_chats(
     weights: Mapping[str, float],
     seed: int,
 ) -> dict[str, int]:
-    """Write the lines of a JSONL file, with their texts, to the files of their parts.
+    """Write the lines of a JSONL file, with rendered texts, to the files of their parts.
 
-    All files are replaced when the last line is through, each as a whole.
+    All files are replaced atomically after the last line.
 
     Args:
-        source: store and path of the conversations.
+        source: store and path of the file of conversations.
         targets: store and path of each part's file; parts of weight 0 need none.
-        weights: of the parts, in the order in which lots are drawn.
-        seed: Python's `random.Random` of this seed draws one part for each line.
+        weights: part -> weight, in the order used for drawing.
+        seed: seed of the `random.Random` that draws a part for each line.
 
     Returns:
-        Lines of each part in `targets`.
+        Number of lines of each part in `targets`.
 
     Raises:
-        DataError: a line that is no conversation, with its number and the reason.
-        ConfigError: the template is wrong.
+        DataError: a line is not a conversation.
+        ConfigError: the template is invalid.
     """
     template = compile_template(chat.template)
     where = source[0].locate(source[1])
@@ -134,7 +134,7 @@ def prepare_chats(
 
 
 def read_lines(store: Store, path: str) -> Iterator[bytes]:
-    """Yield the lines of a file, without their newlines; a last one without a newline too."""
+    """Yield the lines of a file without their newlines. The last line may lack one."""
     size = store.stat(path).size
     rest = b""
     for low in range(0, size, _READ):
@@ -145,7 +145,7 @@ def read_lines(store: Store, path: str) -> Iterator[bytes]:
 
 
 def _rendered(line: bytes, where: str, number: int, chat: Chat, template: Template) -> bytes:
-    """One line with its text, newline included."""
+    """Return a line with its rendered text, newline included."""
 
     def wrong(what: str, fix: str = "Correct or delete the line.") -> DataError:
         return DataError(what, file=where, record=f"line {number}", kind="bad-conversation", fix=fix)
@@ -158,44 +158,45 @@ def _rendered(line: bytes, where: str, number: int, chat: Chat, template: Templa
         raise wrong(f"there is no {chat.messages_key!r}", "Check 'messages_key', or correct the line.")
     turns = entry[chat.messages_key]
     if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
-        raise wrong(f"{chat.messages_key!r} is no list of turns")
+        raise wrong(f"{chat.messages_key!r} is not a list of turns")
     for turn in turns:
         for key in ROLE_KEYS:
             if key in turn:
                 role = turn[key]
                 if not isinstance(role, str) or role not in chat.roles:
                     raise wrong(
-                        f"there is no role mapping for {role!r} (there is for {', '.join(chat.roles)})",
+                        f"the role {role!r} has no mapping (mapped roles: {', '.join(chat.roles)})",
                         "Add it to 'role_mapping'.",
                     )
                 turn[key] = chat.roles[role]
     try:
         entry[TEXT] = template(messages=turns, chat_template_data=chat.data)
-    except Exception as error:  # a template may fail in any way that Python code can
+    except Exception as error:  # a template can raise any exception
         raise wrong(f"the chat template failed ({type(error).__name__}: {error})", "Fix the template.") from None
     try:
         return json.dumps(entry, ensure_ascii=False).encode() + b"\n"
     except UnicodeEncodeError:
-        raise wrong("there is half of a surrogate pair in it, which no text file can hold") from None
+        raise wrong("the text has a lone surrogate, which UTF-8 cannot encode") from None
 
 
 def between(tokens: Tokens, lengths: Int64s, begin: int, end: int, *, number: int = 0) -> npt.NDArray[np.bool_]:
-    """Return which tokens lie strictly between a begin and an end marker of their document: those to be learned.
+    """Return which tokens contribute to the loss: those strictly between a begin and an end marker of their document.
 
-    A document without a begin marker has none. The last marker may be missing: then the rest of the document counts.
+    A document without a begin marker has none. If the last end marker is missing, the range extends to the document's
+    end.
 
     Args:
-        tokens: the ids of all documents one after another.
+        tokens: concatenated ids of all documents.
         lengths: int64[n], tokens per document.
         begin, end: ids of the markers.
-        number: of the first document, for errors.
+        number: number of the first document, for errors.
 
     Returns:
         bool[len(tokens)].
 
     Raises:
         ConfigError: both markers are the same id.
-        DataError: an end before its begin, or two begins in a row; names the document.
+        DataError: an end marker precedes its begin marker, or two begin markers follow each other.
     """
     if begin == end:
         raise ConfigError(f"both markers are the token {begin}", kind="bad-markers", fix="Use two different tokens.")
@@ -209,11 +210,11 @@ def between(tokens: Tokens, lengths: Int64s, begin: int, end: int, *, number: in
     wrong = np.flatnonzero((level < 0) | (level > 1))
     if len(wrong):
         document = int(np.searchsorted(np.cumsum(lengths), wrong[0], side="right"))
-        what = "is an end marker before its begin marker" if level[wrong[0]] < 0 else "are two begin markers in a row"
+        what = "is an end marker without a begin marker" if level[wrong[0]] < 0 else "are two begin markers in a row"
         raise DataError(
             f"there {what}",
             record=f"document {number + document}",
             kind="bad-markers",
-            fix="Look at the chat template: markers come in pairs.",
+            fix="Fix the chat template: markers must be paired.",
         )
     return np.asarray((level == 1) & (tokens != begin), np.bool_)

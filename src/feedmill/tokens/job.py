@@ -1,11 +1,11 @@
-"""The job of every verb that encodes documents: units of work on all cores, their tokens in order to one output.
+"""Job of every verb that encodes documents: encode units of work on all cores, and write their tokens in order.
 
-The inputs are cut into units (`feedmill.documents.units`). Workers leave the tokens of each unit in a piece, in the
-folder of unfinished work beside the output; the output takes the pieces in order while later ones are still made. So
-its bytes do not depend on the number of workers or on where units end, and a run that was killed is continued by the
-same command: pieces that are whole, and belong to the same inputs, options and tokenizer, are used again.
+The inputs are divided into units (`feedmill.documents.units`). Workers write the tokens of each unit to a piece, a file
+in the work folder next to the output. The output consumes the pieces in order while later ones are still encoded, so
+its bytes do not depend on the number of workers or the size of units. To resume a killed run, repeat the command:
+complete pieces of the same inputs, options and tokenizer are reused.
 
-What becomes of the pieces is the output's: token files (`feedmill.tokens.tokenize`), or Dolma's folder of mixed files
+The outputs are token files (`feedmill.tokens.tokenize`) and Dolma's folder of mixed files
 (`feedmill.tokens.dolma_output`).
 """
 
@@ -32,15 +32,15 @@ from feedmill.tokens.tokenizer import Tokenizer
 from feedmill.tokens.work import EXAMPLES, EncodedUnit, EncodeSpec, EncodeTask, encode_unit, offer, tasks_of
 
 PRELOAD = ("feedmill.tokens.work", "feedmill.tokens.engines", "fastokens")
-"""What workers import."""
+"""Modules that workers import."""
 
 _SENT = 64
-"""Small units that a worker gets at once."""
+"""Maximum number of small units in one task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOptions:
-    """How a job runs, whatever its output is; `tokenize` says what each does."""
+    """Options of a job with any output; they are described in `tokenize`."""
 
     on_error: OnError = RAISE
     allow_empty: bool = False
@@ -52,15 +52,15 @@ class JobOptions:
 
 @dataclass(kw_only=True)
 class Counts:
-    """What a run that encodes documents counts.
+    """Counts of a run that encodes documents.
 
     Attributes:
-        documents, tokens, bytes: written, and read.
-        files, units, reused: input files; units of work; how many of those an earlier run had done.
-        blank: lines with nothing on them, which are no documents.
-        skipped: documents left out; `skipped_examples`: the first hundred, as file, line and reason.
-        tokenizer, backend, fallback: its name; which engine encoded; why not the fast one.
-        complete: the output was there already, made by the same job: nothing was done.
+        documents, tokens, bytes: documents and tokens written, and bytes read.
+        files, units, reused: numbers of input files, units of work, and units that an earlier run had finished.
+        blank: number of blank lines, which are not documents.
+        skipped: number of skipped documents; `skipped_examples`: file, line and reason of the first hundred.
+        tokenizer, backend, fallback: name of the tokenizer, its engine, and why the fast engine was not used.
+        complete: whether an earlier run of the same job had written the output, so that nothing was done.
     """
 
     documents: int = 0
@@ -84,13 +84,13 @@ class Counts:
         return {**asdict(self), "skipped_examples": examples}
 
     def restore(self, manifests: Sequence[TokenManifest]) -> None:
-        """Take the counts of an output that is complete from its manifests."""
+        """Set the counts from the manifests of a complete output."""
         first = manifests[0]
         self.complete, self.documents, self.tokens = True, first.documents, first.tokens
         self.skipped, self.skipped_examples = first.skipped, first.skipped_examples
 
     def refuse_empty(self, output: str, allow: bool) -> None:
-        """Raise `EmptyResult` if not one document was kept."""
+        """Raise `EmptyResult` if no document was kept."""
         reasons = {}
         if self.skipped_examples:
             first = self.skipped_examples[0]
@@ -100,13 +100,13 @@ class Counts:
 
 
 class JobOutput(Protocol):
-    """What is made of the encoded documents.
+    """Output of encoded documents.
 
     Attributes:
-        store, name: the output beside which the unfinished work lies, see `Work`.
-        url: the same, for messages.
+        store, name: the output, next to which the work folder is; see `Work`.
+        url: URL of the output, for messages.
         files: the inputs.
-        report: counts what the job does.
+        report: counts of the job.
     """
 
     store: Store
@@ -120,27 +120,29 @@ class JobOutput(Protocol):
     def report(self) -> Counts: ...
 
     def identity(self) -> Iterable[str]:
-        """What decides the output, beside the `EncodeSpec`."""
+        """The values that determine the output, in addition to the `EncodeSpec`."""
 
     def units(self, unit_bytes: int) -> Sequence[tuple[Unit, ...]]:
-        """The units of work, in the order in which they are given to `opened`."""
+        """Return the units of work, in the order in which they are passed to `opened`."""
 
     def manifests(self) -> Iterable[TokenManifest | None]:
-        """The manifests that are there; None for one that is missing, or whose files are not as it says."""
+        """Return the manifests; None for one that is missing or does not match its files."""
 
     def existing(self) -> ConfigError | None:
-        """The error for what another job left here, where that must not be replaced."""
+        """Return the error for output of another job that must not be replaced; None if there is none."""
 
     def opened(self, job: EncodeJob) -> AbstractContextManager[Callable[[EncodedUnit, int], None]]:
-        """A block with a function that takes the units in order, each with the line of its file (from 0) at which it
-        begins. When the block ends without an error, the output is there with its manifests."""
+        """Return a context with a function that consumes units in order, each with the first line of its file (from 0).
+
+        The output is published with its manifests if the block ends without an error.
+        """
 
 
 class EncodeJob:
     """One run, from documents to a published output.
 
     Attributes:
-        key: a hash of all that decides the output.
+        key: hash of everything that determines the output.
     """
 
     def __init__(self, output: JobOutput, spec: EncodeSpec, tokenizer: Tokenizer, options: JobOptions) -> None:
@@ -152,19 +154,19 @@ class EncodeJob:
         report.tokenizer, report.backend, report.fallback = tokenizer.name, tokenizer.backend, tokenizer.fallback
 
     def run(self) -> None:
-        """Do what is not done yet.
+        """Do the unfinished work.
 
         Raises:
-            ConfigError: there is an output of another job.
-            DataError: a document cannot be used, or a file is damaged.
-            EmptyResult: there is not one document.
-            StorageError: another process writes the output, or it cannot be written.
+            ConfigError: an output of another job exists.
+            DataError: a document is invalid, or a file is corrupt.
+            EmptyResult: there are no documents.
+            StorageError: another process is writing the output, or it cannot be written.
         """
         output, options = self.output, self.options
         identity = {"verb": "tokenize", "job": self.key}
         if not options.overwrite and not is_unfinished(output.store, output.name, identity):
             if self._is_complete():
-                tidy(output.store, output.name)  # a worker of a killed run may have left something late
+                tidy(output.store, output.name)  # workers of a killed run may have written pieces later
                 output.report.refuse_empty(output.url, options.allow_empty)
                 return
             if (error := output.existing()) is not None:
@@ -179,7 +181,7 @@ class EncodeJob:
                     self._encode(tasks, add)
                     output.report.refuse_empty(output.url, options.allow_empty)
             except EmptyResult:
-                work.finish()  # no piece is of use to another run
+                work.finish()  # no other run can use the pieces
                 raise
             work.finish()
 
@@ -199,7 +201,7 @@ class EncodeJob:
         )
 
     def _is_complete(self) -> bool:
-        """Return whether the whole output is there and this very job made it; then the report has its counts."""
+        """Return whether the output is complete and of this job. If so, set the counts of the report."""
         manifests = []
         for manifest in self.output.manifests():
             if manifest is None or manifest.options.get("job") != self.key:
@@ -224,7 +226,7 @@ class EncodeJob:
 def _in_order(
     tasks: Sequence[EncodeTask], results: Iterable[EncodedUnit], counts: Counts
 ) -> Iterator[tuple[EncodedUnit, int]]:
-    """Finished units, counted, each with the line of its file (from 0) at which it begins.
+    """Yield finished units and add them to the counts, each with the line of its file (from 0) where it begins.
 
     Raises:
         DataError: a unit stopped at a bad document; of kind ``bad-document``.
@@ -232,7 +234,7 @@ def _in_order(
     line = 0
     for task, done in zip(tasks, results, strict=True):
         facts = done.facts
-        if task.units[0].begin == 0:  # the first of its file
+        if task.units[0].begin == 0:  # first unit of its file
             line = 0
         if done.bad is not None:
             file, row = task.place(facts, done.bad[0])
@@ -241,8 +243,7 @@ def _in_order(
                 file=file.url,
                 record=f"{'row' if file.kind in ('parquet', 'arrow') else 'line'} {line + row + 1}",
                 kind="bad-document",
-                fix="Fix it, or run again with --on-error skip, which leaves such documents out, counts and lists"
-                " them.",
+                fix="Fix the document, or add --on-error skip to skip and list such documents.",
             )
         counts.documents += facts.documents
         counts.tokens += facts.tokens

@@ -44,8 +44,8 @@ def merge(
 
     Args:
         inputs: files, or folders of files of one format; paths or URLs.
-        output: the file to write; with ``{part}`` in its name where `max_tokens_per_file` is given. Numbered ``.ds``
-            files get a ``.metadata`` for all of them together, as datatrove writes it.
+        output: the file to write; with ``{part}`` in its name if `max_tokens_per_file` is given. Numbered ``.ds`` files
+            get a joint ``.metadata``, as datatrove writes it.
         order: ``stored`` is one file after another; ``datatrove`` is the order of its merger, which shuffles the files
             that documents come from.
         seed: seed of datatrove's order; drawn at random by default.
@@ -65,15 +65,15 @@ def merge(
         EmptyResult: the inputs have no documents.
     """
     if chunk is not None and order != "datatrove":
-        raise ConfigError("chunks can be merged in datatrove's order only", fix="Add --order datatrove.")
+        raise ConfigError("chunks can only be merged in datatrove's order", fix="Add --order datatrove.")
     if order not in ("stored", "datatrove"):
-        raise ConfigError(f"there is no order {order!r}", kind="unknown-order", fix="Known are: stored, datatrove.")
+        raise ConfigError(f"unknown order {order!r}", kind="unknown-order", fix="Use stored or datatrove.")
     if max_tokens_per_file is not None:
         need_parts(output, "a limit of tokens per file")
     corpus = open_corpus(inputs, token_size=token_size, mixed=mixed_tokenizers)
     form = form_for(output, corpus, drop_loss=drop_loss)
     if chunk is not None and form.format == LINES:
-        raise ConfigError("lines of text are not cut into chunks", file=output, fix="Leave --chunk out.")
+        raise ConfigError("lines of text cannot be cut into chunks", file=output, fix="Omit --chunk.")
     mask = None
     if learn_between is not None:
         form, mask = _marked(form, output, chunk), partial(_learnt, learn_between)
@@ -103,13 +103,13 @@ def merge(
 
 
 def _marked(form: Form, output: str, chunk: int | None) -> Form:
-    """Return the form with a loss mask. Raises `ConfigError` if it can't have one."""
+    """Return the form with a loss mask. Raises `ConfigError` if the format has none."""
     if form.format != "ds" or chunk is not None:
         raise ConfigError(
-            "a loss mask is written beside whole documents in '.ds' files only",
+            "only '.ds' files of whole documents can have a loss mask",
             file=output,
             kind="no-loss-mask",
-            fix="Give the output the ending .ds, and leave --chunk out.",
+            fix="Use the suffix .ds for the output, and omit --chunk.",
         )
     return replace(form, loss=True)
 
@@ -123,15 +123,15 @@ def _learnt(markers: tuple[int, int], tokens: Tokens, lengths: Int64s, number: i
 def divided(
     units: Units, numbers: Numbers, *, at_least: int | None = None, most: int | None = None, beyond: bool = False
 ) -> list[Numbers]:
-    """Cut a row of units into files by their tokens.
+    """Divide a sequence of units into files by their tokens.
 
     Args:
-        at_least: a file ends with the unit by which it has this many tokens. None is one file.
-        most: the row ends with the unit by which it has this many tokens.
-        beyond: a file ends only where it has more tokens than `at_least`, datatrove's rule for tokenized files.
+        at_least: a file ends with the unit that brings it to this many tokens. None writes one file.
+        most: the sequence ends with the unit that brings it to this many tokens.
+        beyond: a file ends only if it has more than `at_least` tokens, as in datatrove's tokenizer.
 
     Returns:
-        The rows of the files; at least one.
+        The numbers of each file; at least one file.
     """
     for name, value in (("tokens per file", at_least), ("tokens", most)):
         if value is not None and value < 1:
@@ -155,7 +155,7 @@ def divided(
 
 
 def _write_total(output: str, form: Form, tokens: int) -> None:
-    """datatrove's ``<name>.ds.metadata`` for all files together: the output's name without its part's number."""
+    """Write datatrove's ``<name>.ds.metadata`` of all files; its name is the output's name without the part number."""
     from feedmill.formats.tokens.ds import METADATA, metadata_text
 
     folder, name = split_url(part_path(output, ""))
@@ -164,7 +164,7 @@ def _write_total(output: str, form: Form, tokens: int) -> None:
 
 
 def count_left_out(report: Report, units: Units, written: int) -> None:
-    """Enter into a report what chunks do not have, and units that were not written."""
+    """Add to a report what chunks do not contain, and units that were not written."""
     chunked = isinstance(units, Chunks)
     if isinstance(units, Chunks):
         lost = {"tokens in tails shorter than a chunk": units.left_out, "documents without tokens": units.empty}
@@ -178,5 +178,6 @@ def _note_unknown(report: Report, corpus: Corpus) -> None:
     unknown = sum(manifest is None or manifest.tokenizer is None for manifest in corpus.manifests)
     if corpus.format != "jsonl" and len(corpus.shards) > 1 and unknown:
         report.notes.append(
-            f"the tokenizer of {unknown} of {len(corpus.shards)} files is not known: no manifest says it"
+            f"the tokenizer of {unknown} of {len(corpus.shards)} files is unknown: they have no manifest that"
+            " records it"
         )

@@ -1,7 +1,7 @@
-"""Documents of many files in Dolma's mixed order: a ring of open files, batches from it, each batch shuffled.
+"""Mix documents of many files in Dolma's order: take batches from a ring of open files, and shuffle each batch.
 
-From the files of the ring documents are taken in turn, or by chance in proportion to the files' sizes. A file that has
-come to its end makes room for the next. The order depends on the seed only.
+Documents are taken from the files of the ring in turn, or at random in proportion to the files' sizes. The next file
+replaces one that is exhausted. The order depends only on the seed.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ Document = TypeVar("Document")
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """How documents are mixed.
+    """Parameters of mixing.
 
     Attributes:
-        files: how many are open at once.
-        batch: turns between two shuffles; one in which a file is found to be at its end gives no document.
-        proportional: whether files are taken in proportion to their sizes, else in turn.
+        files: number of open files.
+        batch: number of turns per batch. A turn that finds its file exhausted yields no document.
+        proportional: whether files are chosen at random in proportion to their sizes; otherwise in turn.
     """
 
     files: int = 8
@@ -35,8 +35,8 @@ def batches(
     """Yield the documents of files, in shuffled batches.
 
     Args:
-        open_file: the documents of the file of this number; numbers are taken from the last to the first.
-        sizes: of the files, in bytes.
+        open_file: returns the documents of a file by number; the last file is opened first.
+        sizes: sizes of the files in bytes.
     """
     waiting = list(range(len(sizes)))
     opened: list[Iterator[Document]] = []
@@ -70,7 +70,7 @@ def batches(
 
 
 def groups(count: int, processes: int, most: int | None) -> list[slice]:
-    """Which of `count` files belong to each group: as many groups as processes, or more if `most` files are a group.
+    """Return which of `count` files belong to each group: one per process, or more with at most `most` files each.
 
     >>> [(g.start, g.stop) for g in groups(5, 2, None)], [(g.start, g.stop) for g in groups(5, 1, 2)]
     ([(0, 2), (2, 5)], [(0, 2), (2, 4), (4, 5)])

@@ -15,7 +15,7 @@ from feedmill.storage import open_store, split_url
 
 
 class Step(NamedTuple):
-    """What one optimizer step consumes.
+    """Size of an optimizer step.
 
     Attributes:
         sequence: tokens per sample.
@@ -56,11 +56,10 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NumbersReport:
-    """Counts that follow from one number.
+    """Counts derived from one number.
 
     Attributes:
-        counts: tokens, samples, batches and steps by name, or what the name of a checkpoint says; None if it does
-            not follow.
+        counts: tokens, samples, batches and steps by name, or the numbers in a checkpoint's name; None if unknown.
     """
 
     counts: dict[str, int | None]
@@ -87,20 +86,21 @@ def numbers(
     """Convert one count to tokens, samples, batches and steps, rounded down to whole steps.
 
     Args:
-        sequence_length, ranks, micro_batch, accumulation: what a step consumes, see `Step`.
-        tokens, samples, steps, data, lines, checkpoint: the one thing to count from: a number; the windows of a token
-            file or folder; the lines of a JSONL file or its ``.idx``; or the name of a checkpoint folder.
-        own_targets: with `data`: samples do not share their last target.
+        sequence_length, ranks, micro_batch, accumulation: size of a step, see `Step`.
+        tokens, samples, steps, data, lines, checkpoint: exactly one source of the count: a number; a token file or
+            folder, whose windows are counted; a JSONL file or its ``.idx``, whose lines are counted; or the name of a
+            checkpoint folder.
+        own_targets: with `data`: consecutive samples share no token.
 
     Raises:
-        ConfigError: not exactly one thing is given, or tokens without a sequence length.
+        ConfigError: not exactly one source is given, or tokens without a sequence length.
     """
     given = [tokens, samples, steps, data, lines, checkpoint]
     if sum(value is not None for value in given) != 1:
         raise ConfigError(
-            "there is one thing to count from",
+            "expected exactly one number to convert",
             kind="bad-number",
-            fix="Give one of --tokens, --samples, --steps, --data, --lines and --checkpoint.",
+            fix="Pass one of --tokens, --samples, --steps, --data, --lines and --checkpoint.",
         )
     if checkpoint is not None:
         named = read_progress(checkpoint)
@@ -119,7 +119,7 @@ def _counted(
 ) -> dict[str, int | None]:
     """Return all counts that follow from one; those that need a sequence length are None without one."""
     if step.sequence < 1 and (tokens is not None or data is not None):
-        raise ConfigError("tokens are divided into samples", kind="bad-number", fix="Give --sequence-length.")
+        raise ConfigError("the sequence length is missing", kind="bad-number", fix="Add --sequence-length N.")
     if data is not None:
         tokens = count_tokens(data)
         samples = windows(tokens, step.sequence, reuse_last_target=not own_targets)
@@ -177,36 +177,38 @@ def tokens_from_steps(steps: int, step: Step) -> int:
 
 
 def windows(tokens: int, sequence: int, *, reuse_last_target: bool = True) -> int:
-    """Return samples that a row of tokens gives as Modalities' continuous dataset.
+    """Return the number of samples of Modalities' continuous dataset over a sequence of tokens.
 
-    With `reuse_last_target` a sample is ``sequence + 1`` tokens and shares its first one with the sample before;
-    without it is `sequence` tokens of its own.
+    With `reuse_last_target`, a sample has ``sequence + 1`` tokens and shares its first token with the previous sample.
+    Without it, a sample has `sequence` tokens and shares none.
 
     >>> windows(129, 64), windows(128, 64), windows(128, 64, reuse_last_target=False)
     (2, 1, 2)
 
     Raises:
-        ConfigError: there are too few tokens for one, or samples of one token.
+        ConfigError: there are too few tokens for one sample, or samples would have one token.
     """
     block = sequence + reuse_last_target
     if block < 2 or tokens < block:
         raise ConfigError(
-            f"{tokens} tokens give no sample of {block} tokens",
+            f"{tokens} tokens are too few for a sample of {block} tokens",
             kind="empty-source",
-            fix="Take shorter sequences (2 tokens or more with their target), or more data.",
+            fix="Use shorter sequences (at least 2 tokens including the target), or more data.",
         )
     return (tokens - block) // (block - 1) + 1 if reuse_last_target else tokens // block
 
 
 def trained_tokens(tokens: int, step: Step, *, reuse_last_target: bool = True) -> int:
-    """Tokens that one epoch over a row of tokens trains on, in whole steps; raises as `windows`."""
+    """Return the number of tokens that an epoch trains on, in whole steps. Raises as `windows`."""
     samples = windows(tokens, step.sequence, reuse_last_target=reuse_last_target)
     return tokens_from_steps(steps_from_samples(samples, *step[1:]), step)
 
 
 def count_tokens(url: str) -> int:
-    """Tokens of a token file or a folder of them, without reading its documents. Raises as opening it does, and
-    `ConfigError` for lines of text."""
+    """Return the number of tokens of a token file or a folder of them, without reading its documents.
+
+    Raises as opening it does, and `ConfigError` for lines of text.
+    """
     from feedmill.tokens.corpus import open_sets
     from feedmill.tokens.outputs import LINES
 
@@ -222,7 +224,7 @@ def count_tokens(url: str) -> int:
 
 
 def count_lines(url: str) -> int:
-    """Return samples of Modalities' raw index (``.idx``), or lines of a JSONL file. Raises as reading it does."""
+    """Return the number of lines in a JSONL file or in Modalities' raw index (``.idx``). Raises as reading it does."""
     folder, name = split_url(url)
     store = open_store(folder)
     if name.endswith(".jsonl"):
@@ -231,7 +233,9 @@ def count_lines(url: str) -> int:
         return len(open_lines(store, name, url))
     from feedmill.formats.tokens.pickled import load_pairs
 
-    return len(load_pairs(store, name, 0, store.stat(name).size, fix="Make it again: 'feedmill index FILE.jsonl'.")[0])
+    return len(
+        load_pairs(store, name, 0, store.stat(name).size, fix="Write it again with 'feedmill index FILE.jsonl'.")[0]
+    )
 
 
 def read_progress(path: str) -> Progress:
@@ -241,7 +245,7 @@ def read_progress(path: str) -> Progress:
     9
 
     Raises:
-        ConfigError: it names one of them twice, or none at all.
+        ConfigError: it contains one of them twice, or none.
     """
     found = {word: _named(path, word) for word in Progress._fields}
     if not any(value is not None for value in found.values()):
@@ -249,7 +253,7 @@ def read_progress(path: str) -> Progress:
             "the folder name contains no number of steps or tokens",
             file=path,
             kind="no-progress",
-            fix=f"Names have one or more of: {', '.join(word + '_N' for word in Progress._fields)}.",
+            fix=f"Pass a name with at least one of: {', '.join(word + '_N' for word in Progress._fields)}.",
         )
     return Progress(**found)
 
@@ -258,19 +262,19 @@ def target_steps(progress: Progress) -> int:
     """Return the steps of the whole run, from its target in tokens and the steps and tokens seen so far.
 
     Raises:
-        ConfigError: the numbers do not exist, or steps were not of equal size.
+        ConfigError: numbers are missing, or steps were not of equal size.
     """
     if progress.seen_steps is None or progress.seen_tokens is None or progress.target_tokens is None:
         raise ConfigError(
-            "the target in steps needs the steps seen, the tokens seen, and the target in tokens",
+            "the target in steps requires the steps seen, the tokens seen, and the target in tokens",
             kind="no-progress",
-            fix="Give a folder whose name has seen_steps_N, seen_tokens_N and target_tokens_N.",
+            fix="Pass a folder whose name has seen_steps_N, seen_tokens_N and target_tokens_N.",
         )
     if not progress.seen_steps or progress.seen_tokens % progress.seen_steps or not progress.seen_tokens:
         raise ConfigError(
-            f"{progress.seen_tokens} tokens are no whole number for each of {progress.seen_steps} steps",
+            f"{progress.seen_tokens} tokens are not a whole number for each of {progress.seen_steps} steps",
             kind="bad-progress",
-            fix="The name was made by hand, or the batch size changed during the run.",
+            fix="The name was edited, or the batch size changed during the run.",
         )
     return progress.target_tokens // (progress.seen_tokens // progress.seen_steps)
 
@@ -279,10 +283,10 @@ def _named(path: str, word: str) -> int | None:
     found = re.findall(rf"{word}_(\d+)", path)
     if len(found) > 1:
         raise ConfigError(
-            f"the name says {word} {len(found)} times ({', '.join(found)})",
+            f"the name contains {word} {len(found)} times ({', '.join(found)})",
             file=path,
             kind="bad-progress",
-            fix="Give the checkpoint's own folder.",
+            fix="Pass the checkpoint's own folder.",
         )
     return int(found[0]) if found else None
 
@@ -290,10 +294,10 @@ def _named(path: str, word: str) -> int | None:
 def _positive(**values: int) -> None:
     for name, value in values.items():
         if value < 1:
-            raise ConfigError(f"{name} is {value}", kind="bad-number", fix="Give 1 or more.")
+            raise ConfigError(f"{name} is {value}", kind="bad-number", fix="Pass 1 or more.")
 
 
 def _from_zero(**values: int) -> None:
     for name, value in values.items():
         if value < 0:
-            raise ConfigError(f"{name} is {value}", kind="bad-number", fix="Give 0 or more.")
+            raise ConfigError(f"{name} is {value}", kind="bad-number", fix="Pass 0 or more.")

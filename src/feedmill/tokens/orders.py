@@ -1,9 +1,9 @@
-"""In which order documents are written: Feedmill's own shuffle, and those of Modalities and datatrove, bit for bit.
+"""Orders of documents: Feedmill's own shuffle, and those of Modalities and datatrove, bit for bit.
 
-Feedmill's order is the keyed permutation of `feedmill.planning.permutation`: asked piece by piece, no memory. The other
-two are whole permutations, 8 bytes per document:
+Feedmill's order is the keyed permutation of `feedmill.planning.permutation`, which is computed on demand without
+memory. The other two are whole permutations, 8 bytes per document:
 
-    modalities  `shuffle_tokenized_data` and `shuffle_jsonl_data`: `random.Random(seed).shuffle` of the row
+    modalities  `shuffle_tokenized_data` and `shuffle_jsonl_data`: `random.Random(seed).shuffle` of the documents
     chunk       Modalities' shuffled chunks: `numpy.random.default_rng(hashed seed).shuffle`, see `chunk_seed`
     datatrove   `numpy.random.default_rng(seed).permutation`; its merger permutes the *files* that documents come from
 """
@@ -37,7 +37,7 @@ def shuffled(n: int, seed: int, order: str = "feedmill") -> Int64s:
     [2, 0, 1, 4, 3]
 
     Raises:
-        ConfigError: there is no such order, or the seed is not one that it takes.
+        ConfigError: the order is unknown, or it does not support the seed.
     """
     if order == "feedmill":
         out = np.empty(n, np.int64)
@@ -53,22 +53,22 @@ def shuffled(n: int, seed: int, order: str = "feedmill") -> Int64s:
         return np.asarray(row, np.int64)
     if order == "datatrove":
         return generator(seed).permutation(n)
-    raise ConfigError(f"there is no order {order!r}", kind="unknown-order", fix=f"Known are: {', '.join(ORDERS)}.")
+    raise ConfigError(f"unknown order {order!r}", kind="unknown-order", fix=f"Known are: {', '.join(ORDERS)}.")
 
 
 def generator(seed: int) -> np.random.Generator:
-    """numpy's `default_rng`. Raises `ConfigError` for negative seeds, which it does not take."""
+    """Return numpy's `default_rng`. Raises `ConfigError` for negative seeds, which it does not support."""
     if seed < 0:
-        raise ConfigError(f"the seed is {seed}", kind="bad-seed", fix="Give a seed of 0 or more.")
+        raise ConfigError(f"the seed is {seed}", kind="bad-seed", fix="Use a seed of 0 or more.")
     return np.random.default_rng(seed)
 
 
 def interleaved(counts: Sequence[int], seed: int | None) -> Int64s:
-    """datatrove's merger: which file each next document comes from is shuffled, each file keeps its own order.
+    """Return the order of datatrove's merger: the sequence of source files is shuffled, each file keeps its own order.
 
     Args:
-        counts: documents of each file; they are numbered through in this order.
-        seed: None leaves the files one after another.
+        counts: documents of each file; they are numbered consecutively in this order.
+        seed: None keeps the files one after another.
 
     Returns:
         int64[sum(counts)], documents in the order of writing.
@@ -89,7 +89,7 @@ def interleaved(counts: Sequence[int], seed: int | None) -> Int64s:
 def chunk_range(n: int, chunks: int, chunk: int) -> range:
     """Return which of n documents belong to chunk number `chunk` of `chunks`, as Modalities divides them.
 
-    The first ``n mod chunks`` chunks have ``ceil(n / chunks)`` documents, the others one less (all have the same where
+    The first ``n mod chunks`` chunks have ``ceil(n / chunks)`` documents, the others one less (all are equal if
     `chunks` divides n).
 
     >>> [len(chunk_range(10, 4, i)) for i in range(4)]
@@ -100,9 +100,9 @@ def chunk_range(n: int, chunks: int, chunk: int) -> range:
     """
     if chunks < 1 or not 0 <= chunk < chunks:
         raise ConfigError(
-            f"there is no chunk {chunk} of {chunks}",
+            f"chunk {chunk} of {chunks} does not exist",
             kind="bad-chunk",
-            fix=f"Chunks are numbered from 0 to {max(0, chunks - 1)}." if chunks > 0 else "Give 1 chunk or more.",
+            fix=f"Chunks are numbered from 0 to {max(0, chunks - 1)}." if chunks > 0 else "Use at least 1 chunk.",
         )
     size, more = divmod(n, chunks)
     begin = chunk * size + min(chunk, more)
@@ -110,10 +110,10 @@ def chunk_range(n: int, chunks: int, chunk: int) -> range:
 
 
 def chunk_seed(*words: int | str) -> int:
-    """Return the seed with which Modalities shuffles a chunk: its words are the global seed and the chunk's number.
+    """Return the seed with which Modalities shuffles a chunk: `words` are the global seed and the chunk's number.
 
-    The SHA-256 digests of the words' texts, read as numbers, are added up, modulo 2^32 - 1. Sums commute, so chunk 0
-    with seed 1 and chunk 1 with seed 0 are shuffled alike.
+    The seed is the sum of their SHA-256 digests as numbers, modulo 2^32 - 1. Sums commute, so chunk 0 with seed 1 and
+    chunk 1 with seed 0 are shuffled alike.
 
     >>> chunk_seed(42, 7)
     2113767392
@@ -133,20 +133,20 @@ def parts_by_ratio(n: int, ratio: Sequence[float], seed: int) -> list[Int64s]:
     """Divide n documents at random into parts of exact sizes; each part keeps the stored order.
 
     Args:
-        ratio: weights, any numbers from 0 on. Sizes are the nearest to the exact shares (largest remainder).
-        seed: which documents go where.
+        ratio: weights of 0 or more. Sizes are rounded by largest remainder.
+        seed: seed of the assignment of documents to parts.
 
     Returns:
-        For each part its documents, rising, int64.
+        The documents of each part in ascending order, int64.
 
     Raises:
-        ConfigError: the weights are none, negative, or all zero.
+        ConfigError: there are no weights, or they are negative or all zero.
     """
     if not ratio or min(ratio) < 0 or not 0 < sum(ratio) < float("inf"):
         raise ConfigError(
-            f"the ratio {', '.join(map(str, ratio))} divides nothing",
+            f"invalid ratio {', '.join(map(str, ratio))}",
             kind="bad-ratio",
-            fix="Give numbers from 0 on that are not all 0, e.g. 8,1,1.",
+            fix="Pass numbers of 0 or more that are not all 0, e.g. 8,1,1.",
         )
     exact = np.asarray(ratio, np.float64) / sum(ratio) * n
     sizes = np.floor(exact).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Token files as they are written, by whichever verb: names of their files, sizes of their tokens, their writers."""
+"""Token files as outputs of any verb: file names, token sizes and writers."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from feedmill.storage import Store, open_store, split_url
 from feedmill.storage.hashed import hashed_store
 
 FORMATS: Final[dict[str, tuple[str, ...]]] = {name: target.ends for name, target in targets().items() if target.ends}
-"""Name -> ends of the names of one dataset's files; by the first it is recognised."""
+"""Format -> suffixes of a dataset's files; the first one identifies the dataset."""
 LINES = "jsonl"
-"""Lines of text are documents of bytes to the verbs that write files of documents."""
+"""Format of lines of text, which rewriting verbs treat as documents of bytes."""
 _NEWLINE = 10
 _STRIP = tuple(end for target in targets().values() for end in target.strip)
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One dataset to be written.
+    """A dataset to write.
 
     Attributes:
         format: a key of `FORMATS`.
-        store, stem: where: the files are ``<stem><suffix>``.
-        dtype: of a token as stored.
-        sequence, shard: of ``vla-text``: tokens of a sequence, sequences of a shard.
+        store, stem: location; the files are ``<stem><suffix>``.
+        dtype: type of a stored token.
+        sequence, shard: for ``vla-text``: tokens per sequence, and sequences per shard.
     """
 
     format: str
@@ -47,20 +47,20 @@ class Output:
 
     @property
     def path(self) -> str:
-        """The file by which the format is recognised; the manifest lies beside it."""
+        """Path of the file that identifies the dataset. The manifest is next to it."""
         return self.stem + FORMATS[self.format][0]
 
     @property
     def url(self) -> str:
-        """Its full path."""
+        """Full path of `path`."""
         return self.store.locate(self.path)
 
     def sizes(self) -> dict[str, int]:
-        """Name -> bytes of the files that are there; of shards only where their manifest is."""
+        """Return file name -> size in bytes of the existing files; of shards only if their manifest exists."""
         return sizes_of(self.format, self.store, self.stem)
 
     def hashed(self) -> tuple[Output, dict[str, str]]:
-        """Return the same output, and the hashes by path of the files that are written through it."""
+        """Return the same output, and a mapping that receives the hash of each written file by path."""
         store, hashes = hashed_store(self.store)
         return replace(self, store=store), hashes
 
@@ -72,14 +72,14 @@ class Output:
 
 
 def write_documents(store: Store, path: str, form: Form) -> AbstractContextManager[TokenWriter]:
-    """Return the writer of one file of this form; it appears when the block ends without an error."""
+    """Return the writer of one file of this form; it is published if the block ends without an error."""
     if form.format == LINES:
         return _write_lines(store, path)
     return token_format(form.format).open(store, path, form)
 
 
 def token_format(name: str) -> TokenFormat:
-    """Return how a format of token files is written."""
+    """Return the writing interface of a token format."""
     found: TokenFormat = named(targets()[name].writer)
     return found
 
@@ -91,7 +91,7 @@ def _write_lines(store: Store, path: str) -> Iterator[LineWriter]:
 
 
 class LineWriter:
-    """Documents of bytes as lines of a file. A line without its newline (the last one of a file) gets one."""
+    """Writer of documents of bytes as lines. A newline is added to a line that lacks one (the last line of a file)."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -106,12 +106,12 @@ class LineWriter:
 
 
 def main_file(path: str) -> str:
-    """Return the file by which a target is recognised: it appears last, and the manifest is named after it."""
+    """Return the file that identifies a target: it is published last, and the manifest is named after it."""
     return path[:-4] + ".idx" if path.endswith(".bin") else path
 
 
 def sizes_of(format: str, store: Store, stem: str) -> dict[str, int]:
-    """Return what a manifest says of the files of one dataset, see `Output.sizes`."""
+    """Return the sizes of the files of one dataset, see `Output.sizes`."""
     names = [stem + suffix for suffix in FORMATS[format]]
     if targets()[format].form == "sequences" and store.exists(names[0]):
         names += shard_files(store, stem)
@@ -129,40 +129,41 @@ def plan_outputs(
     seq_len: int | None = None,
     shard: int | None = None,
 ) -> list[Output]:
-    """Return where each format goes and how large its tokens are, by the format's own rule.
+    """Return the path and token size of each format, by the format's own rule.
 
     Args:
-        output: a path; the suffix of each format is added to it, in place of one that it has. Or a mapping from each
-            format to its path.
-        vocab_size, base_vocab_size: of the tokenizer, with and without added tokens (Modalities counts without).
-        largest: an id that has to fit whatever the rule says: of BOS and EOS.
-        token_size: bytes, in place of the rules.
-        seq_len, shard: what ``vla-text`` needs: the sequence length of the training program; sequences of a shard.
+        output: a path; the suffix of each format replaces its suffix or is added. Or a mapping from format to path.
+        vocab_size, base_vocab_size: sizes of the vocabulary with and without added tokens (Modalities excludes them).
+        largest: the largest id of BOS and EOS, which must fit regardless of the rule.
+        token_size: bytes per token, instead of the formats' rules.
+        seq_len, shard: for ``vla-text``: the sequence length of the training program, and sequences per shard.
 
     Raises:
-        ConfigError: an unknown format, or a token size that it does not have.
+        ConfigError: a format is unknown, or does not support the token size.
     """
     paths = output if isinstance(output, Mapping) else dict.fromkeys(formats, output)
     out = []
     for name, path in paths.items():
         if name not in FORMATS:
-            raise ConfigError(f"there is no token format {name!r}", fix=f"Use some of {', '.join(FORMATS)}.")
+            raise ConfigError(f"unknown token format {name!r}", fix=f"Use one or more of {', '.join(FORMATS)}.")
         folder, last = split_url(os.fspath(path))
         for suffix in _STRIP:
             last = last.removesuffix(suffix)
         if not last or (os.fspath(path).endswith("/") and targets()[name].form != "sequences"):
-            raise ConfigError("the output has no name", file=os.fspath(path), fix="Add the name of a file to the path.")
+            raise ConfigError(
+                "the output path has no file name", file=os.fspath(path), fix="Add a file name to the path."
+            )
         dtype = _dtype(name, vocab_size, base_vocab_size, largest, token_size)
         sequence = (seq_len or 0) + 1 if targets()[name].form == "sequences" else 0
         out.append(Output(name, open_store(folder), last, dtype, sequence, shard or SEQUENCES if sequence else 0))
     if (seq_len is None) == any(targets()[name].form == "sequences" for name in paths):
         raise ConfigError(
-            "'vla-text', and it alone, is written in sequences of a length",
+            "--seq-len is required for 'vla-text', and unsupported for other formats",
             kind="no-sequence-length" if seq_len is None else "unknown-option",
-            fix="Add --seq-len N, that of the training program." if seq_len is None else "Leave --seq-len out.",
+            fix="Add --seq-len N, as set in the training program." if seq_len is None else "Omit --seq-len.",
         )
     if not out:
-        raise ConfigError("no format is named", fix=f"Use some of {', '.join(FORMATS)}.")
+        raise ConfigError("no format was given", fix=f"Use one or more of {', '.join(FORMATS)}.")
     return out
 
 
@@ -172,7 +173,7 @@ def _dtype(name: str, vocab_size: int, base: int, largest: int, token_size: int 
         if token_size not in allowed:
             sizes = ", ".join(map(str, allowed))
             raise ConfigError(
-                f"{name} has no tokens of {token_size} bytes", kind="bad-token-size", fix=f"It has {sizes}."
+                f"{name} cannot store tokens of {token_size} bytes", kind="bad-token-size", fix=f"It has {sizes}."
             )
         return token_format(name).sized(token_size) if targets()[name].form == "tokens" else np.dtype(f"<u{token_size}")
     if targets()[name].form == "sequences":  # numbers in JSON

@@ -1,4 +1,4 @@
-"""From the pieces of a group of files to Dolma's numbered ``.npy`` and ``.csv.gz`` files."""
+"""Write the pieces of a group of files as Dolma's numbered ``.npy`` and ``.csv.gz`` files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from feedmill.tokens.spill import read_piece
 
 
 class Document(NamedTuple):
-    """A document's tokens and where it came from, as in a row of the ``.csv.gz``."""
+    """A document's tokens and origin, as in a row of the ``.csv.gz``."""
 
     tokens: npt.NDArray[Any]
     id: Any
@@ -30,7 +30,7 @@ class Document(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupFile:
-    """One file of a group: its name, its size, and its pieces with the line at which each begins."""
+    """One file of a group: its name, size, and pieces with the line where each begins."""
 
     src: str
     size: int
@@ -39,13 +39,13 @@ class GroupFile:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The work on one group.
+    """A group to write.
 
     Attributes:
-        folder, stem: the files are ``<folder>/<stem>-<00000><suffix>``.
-        ids: whether documents have ids; else they are made of a hash of the file's name and the line.
-        limit: a file has fewer tokens than that, unless it is one longer document.
-        exact: what is left where there is no token, or a document reaches the limit, is Dolma's (see docs).
+        folder, stem: location; the files are ``<folder>/<stem>-<00000><suffix>``.
+        ids: whether documents have ids; otherwise ids are generated from a hash of the file's name and the line.
+        limit: a file has fewer tokens, unless it is a single longer document.
+        exact: whether groups without tokens and overlong documents are handled as Dolma does (see docs).
     """
 
     folder: str
@@ -60,7 +60,7 @@ class Group:
 
 
 class Part(NamedTuple):
-    """A written file: its name without suffix, its documents and tokens, name -> bytes and hash of both files."""
+    """A written file: name without suffix, numbers of documents and tokens, and name -> (bytes, hash) of both files."""
 
     name: str
     documents: int
@@ -70,10 +70,10 @@ class Part(NamedTuple):
 
 
 def write_group(group: Group) -> list[Part]:
-    """Write the files of a group; they are the same whenever it is done again. Each appears when the next is started.
+    """Write the files of a group, deterministically. Each file is published when the next one begins.
 
     Raises:
-        DataError: of kind ``document-too-long``, with `Group.exact` only.
+        DataError: of kind ``document-too-long``, only with `Group.exact`.
     """
     store, chance = open_store(group.folder), random.Random(group.seed)
     mixed = batches(group.ring, lambda n: _documents(group, n), [file.size for file in group.files], chance)
@@ -105,11 +105,12 @@ def write_group(group: Group) -> list[Part]:
 def _check_long(group: Group, document: Document) -> None:
     if group.exact:
         raise DataError(
-            f"the document has {len(document.tokens)} tokens and files end before {group.limit}; Dolma never ends here",
+            f"the document has {len(document.tokens)} tokens, but files have fewer than {group.limit}; Dolma"
+            " never terminates",
             file=document.src,
             record=f"line {document.loc}",
             kind="document-too-long",
-            fix="Set a larger max_size, or leave out --exact, which gives it a file of its own.",
+            fix="Set a larger max_size, or omit --exact to write the document to a separate file.",
         )
 
 
@@ -138,12 +139,12 @@ def _part(store: Store, name: str, documents: int, tokens: int, hashes: dict[str
 
 
 def _zeros(group: Group, store: Store) -> Part:
-    """Return what Dolma leaves for a group without tokens: a file as large as any may be, of zeros."""
+    """Write the file that Dolma writes for a group without tokens: zeros, of the maximum size of a file."""
     name = f"{group.stem}-{0:05d}"
     with write_dolma(store, name + NPY, group.dtype):
         pass
     with store.write(name + NPY) as file:
         size = group.limit * np.dtype(group.dtype).itemsize
-        file.seek(size - 1)  # a hole: it takes no space
+        file.seek(size - 1)  # a sparse file, which takes no space
         file.write(b"\0")
     return _part(store, name, 0, 0, {})

@@ -1,6 +1,6 @@
-"""The fast engine, loaded on a thread while the program is still importing and reading what else it needs.
+"""Load the fast engine on a thread while the program imports other modules and reads its inputs.
 
-Loading it takes a fifth of a second, without Python's lock. Nothing heavy is imported here.
+Loading takes a fifth of a second and does not hold Python's lock. This module imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _started: dict[str, _Loading] = {}
 
 
 class _Loading:
-    """One model on its way. The thread is waited for at exit: native code must not be cut off inside."""
+    """A model that is being loaded. The thread is joined at exit, because native code must not be interrupted."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -28,7 +28,7 @@ class _Loading:
     def _load(self) -> None:
         try:
             self._model = load_native(self._path)
-        except BaseException as error:  # handed on: a panic of compiled code is not an Exception
+        except BaseException as error:  # raised by `result`; a panic of compiled code is not an Exception
             self._error = error
 
     def result(self) -> Any:
@@ -39,8 +39,7 @@ class _Loading:
 
 
 def load_ahead(name: str | os.PathLike[str]) -> None:
-    """Begin to load a ``tokenizer.json``, or that of a folder, if it is there; whatever is wrong is reported by
-    `take_native`."""
+    """Start loading a ``tokenizer.json``, or that of a folder, if it exists. `take_native` raises any error."""
     path = Path(name)
     path = path / "tokenizer.json" if path.is_dir() else path
     if path.suffix == ".json" and path.is_file() and str(path) not in _started:
@@ -48,7 +47,7 @@ def load_ahead(name: str | os.PathLike[str]) -> None:
 
 
 def take_native(path: str) -> Any:
-    """Return the model, loaded by now, or loaded here. Raises what loading raises, ImportError included."""
+    """Return the preloaded model, or load it now. Raises the errors of loading, including ImportError."""
     loading = _started.pop(path, None)
     return load_native(path) if loading is None else loading.result()
 
@@ -58,7 +57,7 @@ def load_native(path: str) -> Any:
     from fastokens._native import Tokenizer
 
     model = Tokenizer.from_file(path)
-    model.no_truncation()  # a file may carry the settings of a training run: they would cut documents
+    model.no_truncation()  # settings left from training would truncate documents
     model.no_padding()
     with _on_one_core():
         model.encode_batch_flat(["one", "two"], False)
@@ -67,8 +66,10 @@ def load_native(path: str) -> Any:
 
 @contextlib.contextmanager
 def _on_one_core() -> Iterator[None]:
-    """The engine counts the cores at its first call and starts as many threads, which then fight with other workers.
-    Where it may use one core only it starts none."""
+    """Limit the thread to one core inside the block, so that the engine starts no threads of its own.
+
+    At its first call the engine starts one thread per available core; these would compete with other workers.
+    """
     if not hasattr(os, "sched_setaffinity"):
         yield
         return

@@ -1,7 +1,7 @@
-"""Write given documents in a given order to given files: the core of merge, shuffle, split and filter.
+"""Write documents of a corpus to files in a given order: the core of merge, shuffle, split and filter.
 
-Documents are gathered in batches of bounded size from mapped files. Inside a batch they are read in the order in which
-they lie in the files, and neighbours in one piece, so a merge copies and a shuffle reads forward.
+Documents are gathered in batches of bounded size from mapped files. Within a batch they are read in stored order, and
+adjacent documents at once, so that a merge copies and a shuffle reads forward.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from feedmill.tokens.targets import Part, higher_parts, remove_part
 from feedmill.tokens.units import Spans, Units
 
 BATCH = 2 << 20
-"""Bytes of tokens gathered at once: what stays in the processor's cache is written fastest."""
+"""Bytes of tokens gathered at once; data that stays in the processor's cache is written fastest."""
 _BLOCK = 1 << 16
 
 Mask = Callable[[Tokens, Int64s, int], npt.NDArray[np.bool_]]
-"""Which tokens must be learned: of the ids of documents, their lengths, and the number of the first in its file."""
+"""Function that returns the loss mask, bool[tokens], from ids, lengths, and the number of the first document."""
 
 Copy = Callable[[Iterable[tuple[int, int, int, int, int]], npt.NDArray[Any]], None]
 
 
 class WrittenFile(msgspec.Struct, frozen=True):
-    """A file that is whole: its path as given, its documents and tokens."""
+    """A finished file: its path as given, and its numbers of documents and tokens."""
 
     path: str
     documents: int
@@ -56,14 +56,14 @@ class Report:
     """Report of a verb.
 
     Attributes:
-        verb: its name.
+        verb: name of the verb.
         inputs: files read.
-        outputs: files written: path, documents, tokens (bytes, where documents are lines).
-        documents, tokens: of all outputs together.
-        seed: the seed of the order, None if nothing was drawn.
-        left_out: what the outputs lack of the inputs on purpose, by reason: documents or tokens.
-        notes: what the user should know.
-        resumed: files that an earlier run had finished.
+        outputs: files written: path, documents, tokens (bytes if documents are lines).
+        documents, tokens: totals of all outputs.
+        seed: seed of the order; None if nothing was drawn.
+        left_out: reason -> number of dropped documents or tokens.
+        notes: notes for the user.
+        resumed: number of files that an earlier run had finished.
     """
 
     verb: str
@@ -90,13 +90,13 @@ class Report:
 
 @dataclass(slots=True, kw_only=True)
 class Rewriting:
-    """One run of a verb; made by `start`.
+    """One run of a verb; created by `start`.
 
     Attributes:
-        identity: what decides the bytes.
-        options: for the manifests.
-        seed: the one given, or one drawn at the first start; `seeded`: whether it is used.
-        known: the files that an earlier run has finished, by path; `written`: all that are whole now.
+        identity: values that determine the output bytes.
+        options: options for the manifests.
+        seed: the given seed, or one drawn at the first start; `seeded`: whether it is used.
+        known: files that an earlier run finished, by path; `written`: all finished files.
     """
 
     work: Work
@@ -121,17 +121,17 @@ class Rewriting:
         allow_empty: bool = False,
         left_out: dict[str, int] | None = None,
     ) -> list[WrittenFile]:
-        """Write parts of the corpus, each atomically, but for those that the job knows as whole.
+        """Write parts of the corpus, each atomically, except parts that an earlier run finished.
 
         Args:
-            mask: makes the loss mask, in place of those of the corpus.
-            numbered: the target with ``{part}``, where the parts are its numbers from 0. Those of an earlier run that
-                had more parts are replaced, too: they are removed when the others are there.
-            allow_empty: whether the parts may all be empty.
-            left_out: why they are, with counts.
+            mask: returns the loss mask, instead of the masks of the corpus.
+            numbered: the target with ``{part}``, if parts are numbered from 0. Higher-numbered parts of an earlier run
+                are removed when the new parts are complete.
+            allow_empty: accept parts without any documents.
+            left_out: reason -> number of dropped documents, for the error about an empty result.
 
         Raises:
-            EmptyResult: the parts have no documents at all.
+            EmptyResult: the parts have no documents.
             ConfigError: a target exists already, or is an input.
         """
         lines = self.form.format == LINES
@@ -144,12 +144,12 @@ class Rewriting:
             for store, main in (_main(path) for path in (*(part.path for part in parts), *higher)):
                 if not self.overwrite and store.exists(main):
                     raise ConfigError(
-                        "it exists already",
+                        "the file already exists",
                         file=store.locate(main),
                         kind="exists",
-                        fix="Name another file, or add --overwrite (Modalities: --file_existence_policy override).",
+                        fix="Choose another file, or add --overwrite (Modalities: --file_existence_policy override).",
                     )
-            self.work.begin(self.identity, seed=self.seed)  # for a single file, too: its manifest comes behind it
+            self.work.begin(self.identity, seed=self.seed)  # also for a single file: its manifest is written after it
         inputs = [] if lines else self.corpus.facts()
         unit = "B" if lines else "tokens"
         with self.corpus.mapped() as mapped, Progress("writing", self.corpus.tokens, unit, self.progress) as bar:
@@ -160,7 +160,7 @@ class Rewriting:
                     done = self._write_part(units, part, mapped, bar, mask, inputs)
                     self.work.units.add(done.path, msgspec.json.encode(done))
                 self.written.append(done)
-        for path in reversed(higher):  # what a killed run leaves of them is then found again
+        for path in reversed(higher):  # a killed run then finds the remaining ones
             remove_part(path, self.form.format)
         return self.written
 
@@ -178,19 +178,19 @@ class Rewriting:
                 bar.advance(len(ids))
             if form.format != LINES:
                 manifest = _manifest(self.corpus, form, documents, tokens, inputs, self.options)
-                write_manifest(store, main, manifest)  # sizes: once the files are there
+                write_manifest(store, main, manifest)  # sizes are known when the files are published
         if form.format != LINES:
             sizes = sizes_of(form.format, store, main.removesuffix(FORMATS[form.format][0]))
             write_manifest(store, main, with_files(manifest, sizes, hashes))
         return WrittenFile(part.path, documents, tokens)
 
     def finish(self, **fields: Any) -> Report:
-        """End the job, whose files are all there, and report."""
+        """End the job after all files are written, and return the report."""
         self.work.finish()
         shards, lines = self.corpus.shards, self.corpus.format == LINES
         notes = [f"{store.locate(shard.path)}: {remark}" for store, shard in shards for remark in shard.remarks]
         notes += [
-            f"{store.locate(shard.path)}: its splits do not go along; divide the output with 'feedmill prepare FILE"
+            f"{store.locate(shard.path)}: its splits are not copied; divide the output with 'feedmill prepare FILE"
             " --split-ratio 8,1,1'"
             for store, shard in shards
             if lines and store.exists(splits_name(shard.path))
@@ -219,20 +219,20 @@ def start(
     progress: bool | None = None,
     **more: Any,
 ) -> Iterator[Rewriting]:
-    """A block in which one process writes the target; nothing is written yet. A killed run is finished by the same
-    call: its seed and the files that are whole are noted.
+    """Lock the target for a run of a verb; nothing is written yet.
+
+    To resume a killed run, repeat the call: the journal has its seed and finished files.
 
     Args:
-        options: the verb and what else the manifests should tell.
-        seed: None draws one; it is not used, and not reported, unless `seeded`.
-        overwrite: replace files that are there.
-        progress: whether to draw a bar, see `Progress`.
-        more: what decides the bytes, too, and stands in no manifest.
+        options: the verb and other options for the manifests.
+        seed: seed of the order; None draws one. It is used and reported only if `seeded`.
+        overwrite: replace existing files.
+        progress: whether to show a progress bar, see `Progress`.
+        more: further values that determine the output bytes and are not in manifests.
 
     Raises:
-        ConfigError: the target is an input, another job that writes there was not finished, or a number has more than
-            64 bits.
-        StorageError: another process writes there (kind ``busy``).
+        ConfigError: the target is an input, another unfinished job writes there, or a number has more than 64 bits.
+        StorageError: another process is writing there (kind ``busy``).
     """
     _refuse_inputs(corpus, [target])
     seed = seed if seeded else 0
@@ -240,7 +240,7 @@ def start(
     try:
         text = orjson.dumps(facts, default=str, option=orjson.OPT_SORT_KEYS).decode()
     except orjson.JSONEncodeError as error:
-        raise ConfigError(f"an option is not valid ({error})", kind="bad-number", fix="Give smaller numbers.") from None
+        raise ConfigError(f"invalid option ({error})", kind="bad-number", fix="Use smaller numbers.") from None
     folder, name = split_url(target)
     identity = {"verb": "rewrite", "job": hash_words([text])}
     with Work(open_store(folder), name) as work:
@@ -268,7 +268,7 @@ def start(
 
 
 def _refuse_inputs(corpus: Corpus, targets: Sequence[str]) -> None:
-    """Raises `ConfigError` if a target is an input, by whatever name: it would be gone."""
+    """Raise `ConfigError` if a target is also an input, under any name: it would be overwritten."""
     inputs = {_place(store.locate(main_file(shard.path))) for store, shard in corpus.shards}
     for target in targets:
         if _place(main_file(target)) in inputs:
@@ -283,7 +283,7 @@ def _place(path: str) -> tuple[str, str]:
 
 
 def _main(path: str) -> tuple[Store, str]:
-    """Return where the file is by which a target is recognised."""
+    """Return the path of the file that identifies a target."""
     folder, name = split_url(path)
     return open_store(folder), main_file(name)
 
@@ -291,7 +291,7 @@ def _main(path: str) -> tuple[Store, str]:
 def gathered(
     corpus: Corpus, mapped: Mapped, units: Units, numbers: Numbers, loss: bool
 ) -> Iterator[tuple[Tokens, Int64s, npt.NDArray[np.bool_] | None]]:
-    """Yield the tokens of units in batches: ids one after another, tokens per document, and the mask where `loss`."""
+    """Yield the tokens of units in batches: concatenated ids, tokens per document, and the mask if `loss`."""
     for low in range(0, len(numbers), _BLOCK):
         block = np.asarray(numbers[low : low + _BLOCK], np.int64)
         spans = units.spans(block)
@@ -314,11 +314,11 @@ def gathered(
 def _gather(
     files: Sequence[npt.NDArray[Any]], copy: Copy | None, spans: Spans, dtype: np.dtype[Any]
 ) -> npt.NDArray[Any]:
-    """The tokens of spans one after another. Neighbours are copied in one piece; one piece alone is not copied."""
+    """Return the concatenated tokens of spans. Adjacent spans are copied at once; one range is not copied."""
     shard, start, length = spans
     breaks = np.flatnonzero((shard[1:] != shard[:-1]) | (start[1:] != start[:-1] + length[:-1])) + 1
     first = np.concatenate(([0], breaks))
-    to = np.cumsum(length) - length  # where each span goes
+    to = np.cumsum(length) - length  # position of each span in the output
     total = int(length.sum())
     begins = start[first]
     sizes = np.add.reduceat(length, first)

@@ -1,7 +1,8 @@
 """Encode documents paragraph by paragraph, as Dolma can, for tokenizers that are slow on long texts.
 
-A paragraph begins with the newlines before it. Tokenizers that put a space before every text would put one before every
-paragraph; so each but the first is given a space of its own, and the first token, which then holds both, is dropped.
+A paragraph begins with the newlines before it. Some tokenizers add a space before every text, and would add one before
+every paragraph. For them, a space is added to each paragraph but the first, and the first token, which then covers both
+spaces, is dropped.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ def paragraphs(texts: list[str], prefix: bool) -> tuple[list[str], Int64s]:
 
 
 def joined(ids: npt.NDArray[Any], lengths: Int64s, counts: Int64s, prefix: bool) -> tuple[npt.NDArray[Any], Int64s]:
-    """Join the ids of paragraphs to those of texts: return ids, and int64[texts], the number of ids of each.
+    """Join the ids of paragraphs to the ids of texts. Return the ids, and int64[texts], the number of ids of each.
 
     Args:
-        ids, lengths: of all paragraphs, one after another.
-        counts: int64[texts], paragraphs of each.
-        prefix: whether the first token of each paragraph but a text's first is dropped.
+        ids, lengths: concatenated ids of all paragraphs, and their numbers.
+        counts: int64[texts], number of paragraphs of each text.
+        prefix: whether to drop the first token of each paragraph except the first of a text.
     """
     firsts = np.cumsum(counts) - counts
     if prefix:
@@ -51,18 +52,18 @@ def joined(ids: npt.NDArray[Any], lengths: Int64s, counts: Int64s, prefix: bool)
 
 
 def adds_space(path: Path) -> bool:
-    """Return whether a ``tokenizer.json`` says, in the places where Dolma looks, that it puts a space before a text."""
+    """Return whether a ``tokenizer.json`` adds a space before a text, by the settings that Dolma checks."""
     document = orjson.loads(path.read_bytes())
     before = _members(document.get("pre_tokenizer"), "pretokenizers")
     normal = _members(document.get("normalizer"), "normalizers")
-    # Dolma asks the model as `tokenizers` saves it again: a Metaspace has no such entry there.
+    # Dolma checks the model as `tokenizers` saves it again, which drops this entry of a Metaspace.
     return any(m.get("add_prefix_space") and m.get("type") != "Metaspace" for m in before) or any(
         m.get("type") == "Prepend" for m in normal
     )
 
 
 def prepends_space(document: Mapping[str, Any]) -> bool:
-    """Return whether the content of a ``tokenizer.json`` puts a space before a text, in any of the ways to say so."""
+    """Return whether the content of a ``tokenizer.json`` adds a space before a text, by any of its settings."""
     before = _members(document.get("pre_tokenizer"), "pretokenizers")
     normal = _members(document.get("normalizer"), "normalizers")
     return any(m.get("type") == "Prepend" for m in normal) or any(

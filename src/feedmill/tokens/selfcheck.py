@@ -1,4 +1,4 @@
-"""The self-check of the fast engine: texts on which tokenizers are known to part ways, encoded by both."""
+"""Self-check of the fast engine: encode texts on which tokenizers are known to differ with both engines."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def differences(engine: TokenizerEngine, reference: TokenizerEngine) -> list[str
 
 
 def _ids(engine: TokenizerEngine, template: bool, ordinary: bool) -> list[list[int] | None]:
-    """Return the ids of each text; None for all of them where the engine gives up."""
+    """Return the ids of each text; None for all of them if the engine fails."""
     try:
         ids, lengths = engine.encode(list(TEXTS), template, ordinary)
     except BaseException as error:  # a panic of compiled code is not an Exception

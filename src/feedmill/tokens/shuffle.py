@@ -37,18 +37,17 @@ def shuffle(
 ) -> Report:
     """Write all documents of some files in a shuffled order.
 
-    The data stay on disk: in memory are the order (8 bytes per document) and one batch. To resume a killed
-    run, repeat the call.
+    Memory holds only the order (8 bytes per document) and one batch. To resume a killed run, repeat the call.
 
     Args:
         inputs: files, or folders of files of one format; paths or URLs. JSONL files are shuffled by lines.
-        output: the file to write; with ``{part}`` in its name where `max_tokens_per_file` is given.
+        output: the file to write; with ``{part}`` in its name if `max_tokens_per_file` is given.
         seed: seed of the order; drawn at random and reported by default.
-        order: ``feedmill`` is the project's keyed permutation; ``modalities`` and ``datatrove`` are theirs.
-        chunk: shuffle chunks of N tokens instead of documents. The parts of a document that fall into different
-            chunks are documents of their own afterwards. With datatrove's order the tail of each file is skipped.
+        order: ``feedmill`` for the keyed permutation; ``modalities`` or ``datatrove`` for the order of these tools.
+        chunk: shuffle chunks of N tokens instead of documents. A document that spans several chunks becomes one
+            document per chunk. With datatrove's order the tail of each file is dropped.
         documents_too: shuffle documents first, then chunks of them.
-        max_tokens_per_file: a file that has more tokens is followed by another one.
+        max_tokens_per_file: start a new file once a file has more tokens.
         token_size, mixed_tokenizers, drop_loss, allow_empty, overwrite: as in `merge`.
 
     Returns:
@@ -56,18 +55,18 @@ def shuffle(
 
     Raises:
         EmptyResult: the inputs hold no documents.
-        ConfigError: the inputs do not belong together, the output exists, or the order does not go with the rest.
+        ConfigError: the inputs are incompatible, the output exists, or the order does not support the other options.
     """
     if chunk is not None and order == "modalities":
         raise ConfigError(
-            "Modalities shuffles no chunks of tokens", fix="Take --order feedmill or datatrove.", kind="bad-order"
+            "Modalities has no order of chunks", fix="Use --order feedmill or datatrove.", kind="bad-order"
         )
     if max_tokens_per_file is not None:
         need_parts(output, "a limit of tokens per file")
     corpus = open_corpus(inputs, token_size=token_size, mixed=mixed_tokenizers)
     form = form_for(output, corpus, drop_loss=drop_loss)
     if chunk is not None and form.format == "jsonl":
-        raise ConfigError("lines of text are not cut into chunks", file=output, fix="Leave --chunk out.")
+        raise ConfigError("lines of text cannot be cut into chunks", file=output, fix="Omit --chunk.")
     options = {
         "verb": "shuffle",
         "order": order,
@@ -87,7 +86,7 @@ def shuffle(
 def ordered(
     corpus: Corpus, order: str, seed: int, chunk: int | None, documents_too: bool = False
 ) -> tuple[Units, Int64s]:
-    """Return what is shuffled, and the shuffled numbers, int64[n]. Raises as `shuffle`."""
+    """Return the units to shuffle, and their shuffled numbers, int64[n]. Raises as `shuffle`."""
     if chunk is None:
         return Documents(corpus), shuffled(len(corpus), seed, order)
     if order == "datatrove":
@@ -111,13 +110,13 @@ def shuffle_chunk(
     overwrite: bool = False,
     progress: bool | None = None,
 ) -> Report:
-    """Modalities' shuffled chunk: number `chunk` of `chunks` of every file, one after another, shuffled together.
+    """Write Modalities' shuffled chunk: chunk `chunk` of `chunks` of every file, concatenated and shuffled.
 
     Args:
         inputs: files of one format.
         output: the file to write.
-        chunk, chunks: which of how many; see `feedmill.tokens.orders.chunk_range`.
-        global_seed: the order depends on it and on `chunk`; drawn by default.
+        chunk, chunks: number of the chunk, and number of chunks; see `feedmill.tokens.orders.chunk_range`.
+        global_seed: seed of the order, together with `chunk`; drawn at random by default.
 
     Raises:
         ConfigError: no file has a document in that chunk, or as in `shuffle`.
@@ -132,7 +131,7 @@ def shuffle_chunk(
                 f"no file has a document in chunk {chunk} of {chunks}",
                 file=output,
                 kind="empty-chunk",
-                fix="Make fewer chunks.",
+                fix="Use fewer chunks.",
             )
         numbers = numbers[chunk_shuffled(len(numbers), run.seed, chunk)]
         run.write(Documents(corpus), [Part(output, numbers)])

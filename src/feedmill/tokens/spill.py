@@ -1,14 +1,14 @@
-"""Pieces: the tokens of one unit of work, in a file that is either whole or not there.
+"""Pieces: files with the tokens of one unit of work, written atomically.
 
     tokens    u16 or u32 each
     lengths   u32 for each document
-    loss      the mask, one bit a token, where there is one
-    origins   JSON: [id, line] of each document, where they are kept
+    loss      the loss mask, one bit per token, if any
+    origins   JSON: [id, line] of each document, if kept
     facts     JSON: `PieceFacts`
-    trailer   u64 bytes of facts, 16 bytes xxh3-128 of all before it, "FMPIECE1"
+    trailer   u64 bytes of facts, 16 bytes xxh3-128 of everything before it, "FMPIECE1"
 
-All little endian. A piece is written under a temporary name and renamed. It is not forced to the disk: whoever uses it
-again, in a later run, compares the hash.
+All numbers are little-endian. A piece is written under a temporary name and renamed. It is not synced to the disk: a
+later run that reuses it compares the hash.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from feedmill.tokens.encode import Encodings
 
 _TRAILER = struct.Struct("<Q16s8s")
 _MAGIC = b"FMPIECE1"
-_CHUNK = 1 << 20  # what is read is still near when it is written
+_CHUNK = 1 << 20  # small enough to stay in the cache between reading and writing
 SUFFIX = ".piece"
 
 
 class PieceFacts(msgspec.Struct):
-    """What a piece holds, and what became of its unit.
+    """Facts about a piece and its unit.
 
     Attributes:
-        lines, blank: lines or rows of the unit; those with nothing on them.
-        ends: of several units, where each but the last ends, in rows of all of them.
-        empty: documents that were passed over because their text is white space.
-        bytes: of the input.
-        bad: how many documents were left out; `examples`: (row from 0, reason) of the first hundred.
+        lines, blank: numbers of lines or rows of the unit, and of blank ones.
+        ends: for several units, the row at which each but the last ends, counted over all of them.
+        empty: number of documents skipped because their text is white space.
+        bytes: bytes of the input.
+        bad: number of skipped invalid documents; `examples`: (row from 0, reason) of the first hundred.
     """
 
     documents: int = 0
@@ -70,7 +70,7 @@ class Documents(NamedTuple):
 
 
 class PieceWriter:
-    """Writes one piece; made by `write_piece`."""
+    """Writer of one piece; created by `write_piece`."""
 
     def __init__(self, out: BinaryIO, facts: PieceFacts) -> None:
         self._out, self.facts, self._hash = out, facts, xxhash.xxh3_128()
@@ -79,7 +79,7 @@ class PieceWriter:
         self._origins: list[tuple[Any, int]] = []
 
     def add(self, documents: tuple[Encodings, list[tuple[Any, int]] | None]) -> None:
-        """Append documents; with the id and the line of each where they are kept."""
+        """Append documents, with the id and line of each if these are kept."""
         found, origins = documents
         self._write(found.data)
         self._lengths.append(found.lengths.astype("<u4"))
@@ -91,7 +91,7 @@ class PieceWriter:
             self._origins += origins
 
     def finish(self) -> None:
-        """Write what follows the tokens."""
+        """Write the sections after the tokens."""
         for lengths in self._lengths:
             self._write(lengths.tobytes())
         if self.facts.loss:
@@ -109,7 +109,7 @@ class PieceWriter:
 
 @contextlib.contextmanager
 def write_piece(path: str, facts: PieceFacts) -> Iterator[PieceWriter]:
-    """A piece that is there when the block ends without an error. Raises StorageError."""
+    """Return a context that writes a piece and publishes it if the block ends without an error. Raises StorageError."""
     temporary = None
     try:
         with staged(path) as temporary:
@@ -125,7 +125,7 @@ def write_piece(path: str, facts: PieceFacts) -> Iterator[PieceWriter]:
 
 
 def find_piece(path: str) -> PieceFacts | None:
-    """Return the facts of a piece of an earlier run; None if there is none, or not a whole one."""
+    """Return the facts of a piece of an earlier run; None if there is none, or it is incomplete."""
     try:
         with open(path, "rb", buffering=0) as raw:
             size = os.fstat(raw.fileno()).st_size
@@ -147,7 +147,7 @@ def _facts(raw: BinaryIO, size: int, length: int) -> PieceFacts:
 
 
 def read_piece(path: str) -> Iterator[Documents]:
-    """Yield the documents of a piece, some at a time. Raises StorageError."""
+    """Yield the documents of a piece in batches. Raises StorageError."""
     try:
         with open(path, "rb") as raw:
             size = Path(path).stat().st_size

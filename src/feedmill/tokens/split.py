@@ -1,4 +1,4 @@
-"""Dividing token files, or JSONL files, into several: chunks, parts by ratio, or an exact plan."""
+"""Split token files or JSONL files into parts: chunks, parts by ratio, or an exact plan."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from feedmill.tokens.targets import Part, form_for, need_parts, part_path
 from feedmill.tokens.units import Documents
 
 _MOST_EMPTY = 10_000
-"""Chunks that may be asked for, whatever the number of documents; some of them have none then."""
+"""Number of chunks that is always accepted. If there are fewer documents, some chunks are empty."""
 SplitPlan = Mapping[str, Sequence[int | Sequence[int]]]
-"""For each part its documents: numbers, or pairs ``[first, behind the last]``."""
+"""Part -> its documents: numbers, or pairs ``[first, stop]``; ``stop`` is excluded."""
 
 
 def split(
@@ -36,26 +36,27 @@ def split(
     overwrite: bool = False,
     progress: bool | None = None,
 ) -> Report:
-    """Divide documents into parts, a file each. Killed at any moment, the same call again finishes the work.
+    """Split documents into parts, with one file each. To resume a killed run, repeat the call.
 
     Args:
         inputs: files, or folders of files of one format; paths or URLs.
-        output: with ``{part}`` where the part's name or number belongs.
-        chunks: this many parts of neighbouring documents, of equal size (the first ones may have one more).
-        ratio: weights by name. Which documents go where is drawn with `seed`; sizes are exact, the stored order stays.
-        plan: exactly these documents; those in no part are counted as left out, one may be in several.
-        seed: of `ratio`; drawn, and reported, by default.
+        output: path with ``{part}``, which becomes the part's name or number.
+        chunks: number of parts of consecutive documents and equal size (the first parts may have one more).
+        ratio: part -> weight. Documents are assigned at random by `seed`; sizes are exact, and parts keep the stored
+            order.
+        plan: part -> its documents. A document can be in several parts; documents in no part are dropped and counted.
+        seed: seed for `ratio`; drawn at random and reported by default.
         token_size, mixed_tokenizers, drop_loss, allow_empty, overwrite: as in `feedmill.tokens.merge.merge`.
 
     Raises:
         EmptyResult: no part has a document.
-        ConfigError: not exactly one way to divide, a part that can't be, or an output that exists.
+        ConfigError: not exactly one of chunks, ratio and plan is given, a part is invalid, or an output exists.
     """
     if sum(way is not None for way in (chunks, ratio, plan)) != 1:
         raise ConfigError(
-            "there are three ways to divide: a number of chunks, a ratio, or a plan",
+            "expected exactly one of: a number of chunks, a ratio, a plan",
             kind="bad-split",
-            fix="Give one of them, e.g. --ratio train=8,val=1,test=1.",
+            fix="Pass one of them, e.g. --ratio train=8,val=1,test=1.",
         )
     need_parts(output, "dividing")
     corpus = open_corpus(inputs, token_size=token_size, mixed=mixed_tokenizers)
@@ -64,7 +65,7 @@ def split(
     count = len(documents)
     if chunks is not None and chunks > max(count, _MOST_EMPTY):
         raise ConfigError(
-            f"{count:,} documents cannot be divided into {chunks:,} chunks", kind="bad-split", fix="Give fewer chunks."
+            f"{count:,} documents cannot be divided into {chunks:,} chunks", kind="bad-split", fix="Use fewer chunks."
         )
     planned: dict[str | int, Numbers] = {name: _planned(name, entries, count) for name, entries in (plan or {}).items()}
     options = {"verb": "split", "chunks": chunks, "ratio": ratio}
@@ -100,7 +101,7 @@ def _planned(name: str, entries: Sequence[int | Sequence[int]], count: int) -> I
         low, high = (entry, entry + 1) if isinstance(entry, int) else _pair(name, entry)
         if not 0 <= low <= high <= count:
             raise ConfigError(
-                f"the part {name!r} names documents {low} to {high - 1}, and there are {count}",
+                f"the part {name!r} contains documents {low} to {high - 1}, but there are only {count}",
                 kind="bad-split",
                 fix="Documents are numbered from 0.",
             )
@@ -111,9 +112,9 @@ def _planned(name: str, entries: Sequence[int | Sequence[int]], count: int) -> I
 def _pair(name: str, entry: Sequence[int]) -> tuple[int, int]:
     if not isinstance(entry, Sequence) or len(entry) != 2 or not all(isinstance(number, int) for number in entry):
         raise ConfigError(
-            f"the part {name!r} has the entry {entry!r}",
+            f"the part {name!r} has the invalid entry {entry!r}",
             kind="bad-split",
-            fix="An entry is a number, or a pair [first, behind the last].",
+            fix="Use a number, or a pair [first, stop], where stop is excluded.",
         )
     return entry[0], entry[1]
 
@@ -121,7 +122,11 @@ def _pair(name: str, entry: Sequence[int]) -> tuple[int, int]:
 def _check_names(rows: Mapping[str | int, Numbers]) -> None:
     for name in rows:
         if isinstance(name, str) and (not name or "/" in name or name.startswith(".")):
-            raise ConfigError(f"{name!r} is no name of a part", kind="bad-split", fix="Use a plain word.")
+            raise ConfigError(
+                f"invalid part name {name!r}",
+                kind="bad-split",
+                fix="Use a name without '/' that does not begin with a dot.",
+            )
 
 
 def _in_no_part(rows: Iterable[Numbers], count: int) -> int:

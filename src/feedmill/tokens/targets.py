@@ -25,7 +25,7 @@ class Part(NamedTuple):
 
 
 def form_for(target: str, corpus: Corpus, *, drop_loss: bool = False) -> Form:
-    """Return how a corpus is stored under a name.
+    """Return the form in which a corpus is stored under a name.
 
     Args:
         drop_loss: allow formats without a loss mask, and drop the mask.
@@ -36,25 +36,25 @@ def form_for(target: str, corpus: Corpus, *, drop_loss: bool = False) -> Form:
     format = format_of(target)
     if (format == LINES) != (corpus.format == LINES):
         raise ConfigError(
-            "lines of text are written to '.jsonl' files, and only they are",
+            "lines of text can only be written to '.jsonl' files, and tokens cannot",
             file=target,
             kind="mixed-formats",
-            fix="Give the output the ending of the inputs; 'feedmill tokenize' makes tokens of text.",
+            fix="Use the suffix of the inputs for the output. To tokenize text, use 'feedmill tokenize'.",
         )
     if format not in ("pbin", "ds", "megatron", LINES):
         raise ConfigError(
             f"merging and shuffling do not write {format} files",
             file=target,
             kind="unknown-format",
-            fix="Name a target that ends in .pbin, .ds, .bin or .jsonl.",
+            fix="Use a target that ends in .pbin, .ds, .bin or .jsonl.",
         )
     loss = corpus.has_loss and not drop_loss
     if loss and format != "ds":
         raise ConfigError(
-            "this format has no place for the masks of tokens to be learned, which the inputs have",
+            "this format cannot store the loss masks that the inputs have",
             file=target,
             kind="no-loss-mask",
-            fix="Write '.ds', or add --drop-loss.",
+            fix="Write a '.ds' file, or add --drop-loss.",
         )
     size = corpus.token_size
     name = corpus.tokenizer.name if corpus.tokenizer is not None and not corpus.name else corpus.name
@@ -76,7 +76,7 @@ def part_path(target: str, part: int | str) -> str:
 
 
 def higher_parts(target: str, first: int) -> list[str]:
-    """Return the paths of numbered parts that are there, from number `first` up to the first one that is not."""
+    """Return the paths of existing numbered parts, from number `first` up to the first missing one."""
     found: list[str] = []
     while has_parts(target):
         path = part_path(target, first + len(found))
@@ -88,7 +88,7 @@ def higher_parts(target: str, first: int) -> list[str]:
 
 
 def remove_part(path: str, format: str) -> None:
-    """Remove one part with its manifest. The file by which it is recognised goes last: a killed run leaves it."""
+    """Remove one part with its manifest. Its identifying file is removed last, so that a killed run can resume."""
     folder, name = split_url(path)
     store, main = open_store(folder), main_file(name)
     suffixes = FORMATS[format] if format != LINES else (".jsonl",)
@@ -98,7 +98,7 @@ def remove_part(path: str, format: str) -> None:
 
 
 def numbered_parts(target: str, rows: Sequence[Numbers]) -> list[Part]:
-    """Return a part for each row of units, numbered where the target stands for several files."""
+    """Return a part for each list of units, numbered if the target stands for several files."""
     return [Part(part_path(target, number), row) for number, row in enumerate(rows)]
 
 
@@ -107,8 +107,8 @@ def need_parts(target: str, why: str) -> None:
     if not has_parts(target):
         stem, dot, suffix = target.rpartition(".")
         raise ConfigError(
-            f"{why} writes several files, and their names are the same",
+            f"{why} writes several files, but the output has a single name",
             file=target,
             kind="no-part",
-            fix=f"Write {{part}} where the part's name or number belongs, e.g. {stem}_{{part}}{dot}{suffix}.",
+            fix=f"Add {{part}} to the output, for the part's name or number, e.g. {stem}_{{part}}{dot}{suffix}.",
         )

@@ -1,9 +1,9 @@
-"""Find the tokens that a tokenizer adds around every text, from ``tokenizer.json`` or the settings beside it.
+"""Find the tokens that a tokenizer adds around every text, in ``tokenizer.json`` or the settings next to it.
 
-Some classes of Hugging Face transformers replace the template (``post_processor``) of ``tokenizer.json`` when they are
-loaded, by one made of ``add_bos_token`` and ``add_eos_token`` of ``tokenizer_config.json``; `FAMILIES` lists them with
-their defaults (transformers 4.57). datatrove and Dolma read ``tokenizer.json`` alone. Where other classes have these
-settings, and they contradict the template, releases of transformers differ: that is an error until the user decides.
+Some classes of Hugging Face transformers ignore the template (``post_processor``) of ``tokenizer.json``, and make one
+from ``add_bos_token`` and ``add_eos_token`` in ``tokenizer_config.json`` instead. `FAMILIES` lists these classes with
+their defaults (transformers 4.57). datatrove and Dolma read only ``tokenizer.json``. If other classes have settings
+that contradict the template, the result depends on the release of transformers, so the user must decide.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Template(NamedTuple):
 
 
 def around(ids: npt.NDArray[Any], lengths: npt.NDArray[np.int64], template: Template) -> tuple[Any, Any]:
-    """Return the ids of texts with a template's tokens around each, and int64[texts], how many belong to each."""
+    """Return the ids of texts with a template's tokens around each, and the number of ids per text, int64[texts]."""
     head, tail = len(template.before), len(template.after)
     if not (head or tail):
         return ids, lengths
@@ -112,14 +112,14 @@ def resolve(
         path: the model file.
         document: the content of a ``tokenizer.json``; None for a SentencePiece model.
         ids: its vocabulary.
-        source: ``file`` for the model file alone, ``flags`` for the settings beside it, ``auto`` for what transformers'
+        source: ``file`` for only the model file, ``flags`` for the settings next to it, ``auto`` for what transformers'
             ``AutoTokenizer`` does.
 
     Raises:
         ConfigError: the settings contradict the file, or name a token missing from the vocabulary.
     """
     if source not in SOURCES:
-        raise ConfigError(f"there is no template source {source!r}", fix=f"Use one of {', '.join(SOURCES)}.")
+        raise ConfigError(f"unknown template source {source!r}", fix=f"Use one of {', '.join(SOURCES)}.")
     own = None if document is None else _own(document.get("post_processor"))
     if source == "file":
         return own
@@ -131,7 +131,7 @@ def resolve(
         found = own
     elif family is None and all(flag is None for flag in flags.values()):
         raise ConfigError(
-            f"the template cannot be made of {CONFIG}: it has neither add_bos_token nor add_eos_token",
+            f"no template can be made from {CONFIG}: it has neither add_bos_token nor add_eos_token",
             file=str(path.parent / CONFIG),
             kind="no-flags",
             fix="Pass --template-source file.",
@@ -146,7 +146,7 @@ def resolve(
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    """Return the settings beside a tokenizer; empty if there are none."""
+    """Return the settings next to a tokenizer; empty if there are none."""
     try:
         found = orjson.loads(path.read_bytes())
     except FileNotFoundError:
@@ -159,7 +159,7 @@ def _settings(path: Path) -> dict[str, Any]:
 
 
 def _family(settings: Mapping[str, Any], folder: Path) -> tuple[str, Family] | None:
-    """Return the class that is loaded, if it makes its template: by the settings, else by the model's configuration."""
+    """Return the class that transformers loads, by the settings or the model's configuration, if in `FAMILIES`."""
     name = settings.get("tokenizer_class")
     if name is None and (folder / "config.json").is_file():
         config = _settings(folder / "config.json")
@@ -180,7 +180,7 @@ def _token(settings: Mapping[str, Any], kind: str, default: str | None) -> str |
 def _made(
     path: Path, settings: Mapping[str, Any], family: tuple[str, Family] | None, ids: Mapping[str, int]
 ) -> Template:
-    """Return the template that a class makes of the settings."""
+    """Return the template that a class makes from the settings."""
     known = family[1] if family else Family(False, False, "", "", "")
     found: list[tuple[str, ...]] = []
     for flag, kind, on, default in (
@@ -193,7 +193,7 @@ def _made(
         elif token is None or token not in ids:
             raise ConfigError(
                 f"{flag} is true{'' if flag in settings else f' by default for {family[0]}' if family else ''}, and "
-                + (f"the vocabulary does not have {token!r}" if token else f"no {kind} is set"),
+                + (f"the vocabulary lacks {token!r}" if token else f"no {kind} is set"),
                 file=str(path.parent / CONFIG),
                 kind="unknown-token",
                 fix=f"Set {kind} or {flag} there, or pass --template-source file.",
@@ -205,7 +205,7 @@ def _made(
 
 
 def _own(processor: Any) -> Template:
-    """Return what a ``post_processor`` puts around one text."""
+    """Return the tokens that a ``post_processor`` adds around a text."""
     before, after = _processed(processor)
     return Template(
         tuple(number for _, number in before),
@@ -240,7 +240,7 @@ def _processed(processor: Any) -> tuple[Pairs, Pairs]:
                     name = item["SpecialToken"]["id"]
                     special = processor["special_tokens"][name]
                     pairs += list(zip(special["tokens"], special["ids"], strict=True))
-    except (KeyError, IndexError, TypeError, ValueError):  # the engine says what is wrong with it
+    except (KeyError, IndexError, TypeError, ValueError):  # the engine reports the error
         return [], []
     return before, after
 
@@ -252,7 +252,7 @@ def _refuse_contradiction(
     settings: Mapping[str, Any],
     ids: Mapping[str, int],
 ) -> None:
-    """Raise where a class that leaves the template alone has settings that it does not follow."""
+    """Raise `ConfigError` if a class that keeps the template has settings that contradict it."""
     for flag, kind, place in (("add_bos_token", "bos_token", 0), ("add_eos_token", "eos_token", 1)):
         wanted, token = flags[flag], _token(settings, kind, None)
         if not isinstance(wanted, bool):
@@ -275,7 +275,7 @@ def _refuse_others(
     ids: Mapping[str, int],
     family: tuple[str, Family] | None,
 ) -> None:
-    """Raise for other settings by which ``AutoTokenizer`` would give other ids than the file alone."""
+    """Raise `ConfigError` for other settings that make ids of ``AutoTokenizer`` differ from those of the file."""
     if not settings:
         return
     before = document.get("pre_tokenizer")
@@ -289,7 +289,7 @@ def _refuse_others(
         from feedmill.tokens.segments import prepends_space
 
         if bool(wanted) != prepends_space(document):
-            raise _undecided(path, "add_prefix_space", wanted, "tokenizer.json does otherwise")
+            raise _undecided(path, "add_prefix_space", wanted, "tokenizer.json differs")
     added = settings.get("added_tokens_decoder")
     missing = [
         token["content"]
@@ -304,10 +304,10 @@ def _refuse_others(
 def _undecided(path: Path, setting: str, value: Any, what: str) -> ConfigError:
     shown = f"is {str(value).lower()}" if isinstance(value, bool) else str(value)
     return ConfigError(
-        f"{setting} {shown}, but {what}: programs differ in which of them they follow",
+        f"{setting} {shown}, but {what}: programs differ in which one they use",
         file=str(path.parent / CONFIG),
         kind="undecided-template",
-        fix="Pass --template-source file to follow tokenizer.json"
-        + (", or --template-source flags to follow the setting" if setting in _FLAGS else "")
+        fix="Pass --template-source file to use tokenizer.json"
+        + (", or --template-source flags to use the setting" if setting in _FLAGS else "")
         + " (in Python template_source=...), or make the files agree.",
     )

@@ -122,12 +122,12 @@ def tokenize(
         inputs: files, folders, URLs or patterns, see `feedmill.documents.find`.
         output: a path without suffix (each format adds its own), or a mapping from format to path.
         tokenizer: see `load_tokenizer`.
-        formats: some of ``pbin``, ``ds``, ``megatron``, ``dolma``, ``vla-text``.
-        kind: type of files to read from folders: ``lines``, ``text``, ``parquet`` or ``arrow``. None detects it; a
-            folder with several types is an error.
+        formats: one or more of ``pbin``, ``ds``, ``megatron``, ``dolma``, ``vla-text``.
+        kind: type of files to read from folders: ``lines``, ``text``, ``parquet`` or ``arrow``. None detects it, and
+            raises an error for a folder with several types.
         text: field of the text, a path like ``.a.b[0]``, or a jq expression.
-        eos, bos: tokens for the end and the beginning of each document; None for none. ``auto``: the EOS that the
-            tokenizer's own files name.
+        eos, bos: tokens for the end and the beginning of each document; None for none. ``auto``: the EOS defined in the
+            tokenizer's files.
         rule: ``missing`` adds them only if the document does not have them already, ``always`` to every document.
         template: apply the tokenizer's template. datatrove with an EOS is ``template=False, rule="always"``.
         template_source: where the template is defined; see `load_tokenizer`. Ignored for a loaded tokenizer.
@@ -137,8 +137,8 @@ def tokenize(
         shard_sequences: for ``vla-text``, sequences per shard; default: 8,192.
         loss: write a mask from the documents' ``no_loss_ranges`` (``.ds`` only); `loss_rule` ``datatrove`` cuts
             documents that end in such a range, as datatrove does.
-        on_error: what a document that cannot be tokenized does: end the job, or be left out, counted and listed.
-        allow_empty: write the outputs even if there is not one document.
+        on_error: ``raise`` at a document that cannot be tokenized, or ``skip`` and list it.
+        allow_empty: write the outputs even if there are no documents.
         workers: number of processes, one core each; default: one per core.
         overwrite: overwrite existing files.
         tokenizer_name: name of the tokenizer in ``.ds.metadata``; default: `tokenizer` as given.
@@ -147,9 +147,11 @@ def tokenize(
 
     Raises:
         ConfigError: options contradict each other or name an unknown token, or the output exists.
-        DataError: a document cannot be tokenized (`on_error` is ``raise``), or a file is damaged.
+        DataError: a document cannot be tokenized (`on_error` is ``raise``), or a file is corrupt.
         EmptyResult: there are no documents, or all were skipped.
-        NotFound, MissingExtra, StorageError: as their names say.
+        NotFound: an input or the tokenizer does not exist.
+        MissingExtra: an optional package is required.
+        StorageError: the output cannot be written.
     """
     options = TokenizeOptions(
         formats=tuple(output) if isinstance(output, Mapping) else tuple(formats),
@@ -230,7 +232,7 @@ def _spec(
     limit = min(int(np.iinfo(out.dtype).max) for out in outputs)
     for token, number in ((options.bos, bos), (options.eos, eos)):
         if number is not None and number > limit:
-            what = f"the id of {token!r} does not fit the output (ids up to {limit} do)"
+            what = f"the id of {token!r} does not fit the output (maximum {limit})"
             raise ConfigError(what, kind="bad-token-size", fix="Use a larger token size.")
     how = Encoding(
         bos=bos,
@@ -248,7 +250,7 @@ def _spec(
 
 
 def _find(inputs: Sequence[str | os.PathLike[str] | DocumentFile], kind: str | None) -> Found:
-    """Return the files of the inputs; one that is named twice is read twice."""
+    """Return the files of the inputs. A file that is given twice is read twice."""
     found = Found()
     for item in inputs:
         if isinstance(item, DocumentFile):
@@ -268,7 +270,7 @@ def _eos(tokenizer: Tokenizer, eos: str | None) -> str | None:
             "the tokenizer's files do not define an EOS token",
             file=str(tokenizer.path),
             kind="no-eos",
-            fix="Name it with --eos, or say --eos none. Its special tokens: "
+            fix="Pass it with --eos, or pass --eos none. Special tokens of the tokenizer:  "
             + (", ".join(tokenizer.special_tokens()) or "none"),
         )
     return tokenizer.declared_eos
@@ -282,13 +284,13 @@ def _check(options: TokenizeOptions) -> None:
         if value not in known:
             raise ConfigError(f"{value!r} is not known here", fix=f"Use {' or '.join(known)}.")
     if options.loss and "ds" not in options.formats:
-        raise ConfigError("only '.ds' keeps a loss mask", kind="no-loss-mask", fix="Add --to ds.")
+        raise ConfigError("only '.ds' can store a loss mask", kind="no-loss-mask", fix="Add --to ds.")
     if len(set(options.formats)) < len(options.formats):
-        raise ConfigError("a format is named twice", fix="Name each once.")
+        raise ConfigError("a format is given twice", fix="Pass each format once.")
 
 
 class TokenFiles:
-    """The output of `tokenize`: token files of some formats, documents in the order of the inputs."""
+    """Output of `tokenize`: token files of one or more formats, with documents in the order of the inputs."""
 
     def __init__(
         self,
@@ -325,7 +327,7 @@ class TokenFiles:
         if url is None:
             return None
         fix = "Add --overwrite to replace it, or choose another output."
-        return ConfigError("there is something already", file=url, kind="exists", fix=fix)
+        return ConfigError("the output already exists", file=url, kind="exists", fix=fix)
 
     @contextmanager
     def opened(self, job: EncodeJob) -> Iterator[Callable[[EncodedUnit, int], None]]:

@@ -1,7 +1,7 @@
 """Tokenizers: encode text to ids and decode ids, with the fastest engine whose ids equal the reference's.
 
-A tokenizer is a ``tokenizer.json`` (or the folder it lies in), or a SentencePiece ``.model``; nothing is
-ever downloaded. Three engines share one interface:
+A tokenizer is a ``tokenizer.json`` (or its folder), or a SentencePiece ``.model``; nothing is ever
+downloaded. Three engines share one interface:
 
     fastokens       about 40 times faster than the reference; used if it loads the file and passes the self-check
     hf              Hugging Face `tokenizers`: the reference, and the fallback if fastokens cannot be used
@@ -46,16 +46,16 @@ class Tokenizer:
     Attributes:
         name: path as given.
         path: the model file.
-        backend: which engine encodes.
-        fallback: why the fast engine is not used although it was not ruled out; else None.
+        backend: the engine that encodes.
+        fallback: why the fast engine is not used, unless the user excluded it; otherwise None.
         hash: xxh3-128 of the model file, in hex.
-        vocab_size: entries with added tokens; `base_vocab_size`: without them.
-        size: one more than the largest id, so that every id is below.
+        vocab_size: number of entries with added tokens; `base_vocab_size`: without them.
+        size: the largest id plus 1.
         template: whether the tokenizer's own template (BOS, EOS ...) is applied to each text.
-        around: what that is; None if the tokenizer has none. `template_source`: see `load_tokenizer`.
+        around: the template; None if the tokenizer has none. `template_source`: see `load_tokenizer`.
         switched_off: settings of the model that would make ids random, with their values; they are disabled.
-        ordinary: whether special tokens that stand in a text are encoded as plain text.
-        declared_eos, declared_bos: the tokens that the files beside the model name as such; None if they don't.
+        ordinary: whether special tokens that occur in a text are encoded as plain text.
+        declared_eos, declared_bos: EOS and BOS defined in the files next to the model; None if undefined.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Tokenizer:
             f"the tokenizer has no {what} {token!r}",
             file=str(self.path),
             kind="unknown-token",
-            fix=f"Did you mean {' or '.join(map(repr, close))}?" if close else "Name a token of its vocabulary.",
+            fix=f"Did you mean {' or '.join(map(repr, close))}?" if close else "Use a token of its vocabulary.",
         )
 
     def special_tokens(self) -> dict[str, int]:
@@ -113,13 +113,13 @@ class Tokenizer:
         return TokenizerFacts(self.name, self.hash, self.vocab_size, self.backend, self.versions())
 
     def offsets(self, text: str) -> tuple[Uint32s, Int64s]:
-        """Ids of one text, and int64[n, 2]: the characters that each token covers; always by the reference.
+        """Return the ids of a text, and the characters that each token covers, int64[n, 2]. Always uses the reference.
 
         Raises:
-            ConfigError: the backend is SentencePiece, which gives none here.
+            ConfigError: the backend is SentencePiece, for which offsets are not supported.
         """
         if self.backend == "sentencepiece":
-            raise ConfigError("loss masks need a tokenizer.json", file=str(self.path), kind="no-offsets")
+            raise ConfigError("loss masks require a tokenizer.json", file=str(self.path), kind="no-offsets")
 
         engine = self._engine
         if not isinstance(engine, engines.HuggingFace):
@@ -143,20 +143,20 @@ def load_tokenizer(
 
     Args:
         name: a folder with ``tokenizer.json`` (or ``tokenizer.model``), the file itself, or a SentencePiece ``.model``.
-        backend: ``auto`` takes fastokens where it loads the file and its ids are the reference's (see
-            `feedmill.tokens.selfcheck`), else Hugging Face `tokenizers`; anything else forces that one.
-        check: compare the fast engine with the reference first. Only for a file that was compared just before.
-        template_source: where the template is: ``file`` for the model file alone, ``flags`` for ``add_bos_token`` and
-            ``add_eos_token`` in ``tokenizer_config.json`` beside it, ``auto`` for what transformers' ``AutoTokenizer``
+        backend: ``auto`` uses fastokens if it loads the file and its ids equal the reference's (see
+            `feedmill.tokens.selfcheck`), and Hugging Face `tokenizers` otherwise. Any other value forces that engine.
+        check: compare the fast engine with the reference first. Pass False only for a file that was just compared.
+        template_source: source of the template: ``file`` for only the model file, ``flags`` for ``add_bos_token`` and
+            ``add_eos_token`` in ``tokenizer_config.json`` next to it, ``auto`` for what transformers' ``AutoTokenizer``
             does, see `feedmill.tokens.template`.
 
     Raises:
         NotFound: the file does not exist; names of a model hub are not looked up.
-        ConfigError: the file is not a tokenizer, the backend cannot read it, or the settings beside it contradict it.
+        ConfigError: the file is not a tokenizer, the backend cannot read it, or the settings next to it contradict it.
         MissingExtra: a package is missing.
     """
     if backend not in BACKENDS:
-        raise ConfigError(f"there is no tokenizer backend {backend!r}", fix=f"Use one of {', '.join(BACKENDS)}.")
+        raise ConfigError(f"unknown tokenizer backend {backend!r}", fix=f"Use one of {', '.join(BACKENDS)}.")
     given = os.fspath(name)
     path = _find(given)
     data = path.read_bytes()
@@ -165,7 +165,7 @@ def load_tokenizer(
     pieces = _is_sentencepiece(path, data)
     if pieces != (backend == "sentencepiece") and (pieces or backend == "sentencepiece") and backend != "auto":
         kind = "a SentencePiece model" if pieces else "a tokenizer.json"
-        raise ConfigError(f"this is {kind}, which the backend {backend!r} does not read", file=str(path))
+        raise ConfigError(f"this is {kind}, which the backend {backend!r} cannot read", file=str(path))
     if not pieces and backend != "hf":
         load_ahead(path)
 
@@ -183,7 +183,7 @@ def load_tokenizer(
     made.fallback, made.template_source, made.switched_off = fallback, template_source, switched_off
     if vocabulary.document is not None:
         made.around = resolve(path, vocabulary.document, vocabulary.ids, template_source)
-        vocabulary.document = None  # a large one; nobody needs it any more
+        vocabulary.document = None  # it is large, and no longer needed
     return made
 
 
@@ -193,13 +193,13 @@ def _fast(
     """Return the fast engine, or the reason it is not used. Raises if it was requested by name and cannot be used."""
 
     if switched_off:
-        what = f"fastokens cannot switch off the {' and '.join(switched_off)} of the file"
+        what = f"fastokens cannot disable the {' and '.join(switched_off)} of the file"
         if forced:
             raise ConfigError(what, file=str(path), kind="random-ids", fix="Use --tokenizer-backend hf.")
         return None, what
     reference = None
     if check:
-        with contextlib.suppress(MissingExtra):  # nothing to compare with: a minimal installation
+        with contextlib.suppress(MissingExtra):  # a minimal installation has nothing to compare with
             reference = engines.HuggingFace(path)
     try:
         engine = engines.Fastokens(path)
@@ -229,10 +229,10 @@ def _find(given: str) -> Path:
         if len(versions) == 1:
             return versions[0]
         _refuse_folder(path)
-        raise NotFound("the folder has no tokenizer.json", file=given, fix="Name the tokenizer's own folder or file.")
+        raise NotFound("the folder has no tokenizer.json", file=given, fix="Pass the tokenizer's own folder or file.")
     if not path.is_file():
         raise NotFound(
-            "there is no such tokenizer on this machine",
+            "the tokenizer does not exist on this machine",
             file=given,
             kind="no-tokenizer",
             fix="Give a tokenizer.json, the folder it lies in, or a SentencePiece .model; names of a model hub are not"
@@ -253,7 +253,7 @@ def _refuse_others(path: Path, data: bytes) -> None:
     if _RANK.match(start):
         raise _other(
             path,
-            "a tiktoken file (tokens in base64 with their ranks), which does not say how texts are split",
+            "a tiktoken file (tokens in base64 with their ranks), which does not define how texts are split",
             "Use the tokenizer.json of the model's repository, or convert it: TikTokenConverter of transformers"
             " (convert_slow_tokenizer) takes the file and its pattern.",
         )
@@ -270,7 +270,7 @@ def _refuse_folder(folder: Path) -> None:
     """Raise ConfigError for a folder with a tokenizer of another kind."""
     for names in _SLOW:
         if all((folder / name).is_file() for name in names):
-            raise _other(folder, f"the folder of a tokenizer in files of its own ({', '.join(names)})", _CONVERT)
+            raise _other(folder, f"a tokenizer in another program's files ({', '.join(names)})", _CONVERT)
     for path in sorted(folder.iterdir()):
         if path.suffix == ".tiktoken" or path.name == "tekken.json":
             with path.open("rb") as file:
@@ -279,7 +279,7 @@ def _refuse_folder(folder: Path) -> None:
 
 def _other(path: Path, what: str, fix: str) -> ConfigError:
     return ConfigError(
-        f"this is {what}: a tokenizer.json or a SentencePiece .model was expected",
+        f"expected a tokenizer.json or a SentencePiece .model, found {what}",
         file=str(path),
         kind="other-tokenizer-kind",
         fix=fix,

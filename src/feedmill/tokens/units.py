@@ -1,7 +1,7 @@
-"""What is put into an order: whole documents, or chunks of a fixed number of tokens.
+"""Units that are ordered: whole documents, or chunks of a fixed number of tokens.
 
-Both give, for numbers of units, the spans of tokens to be written. A chunk covers parts of several documents; each
-part becomes a document of its own where it is written, so that no two documents ever run together.
+Both map numbers of units to the spans of tokens to write. A chunk covers parts of several documents. Each part is
+written as a separate document, so that documents stay separated.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ class Spans(NamedTuple):
 
 
 class Units(Protocol):
-    """A numbered row of units."""
+    """Interface of a numbered sequence of units."""
 
     def __len__(self) -> int: ...
 
     def lengths(self, numbers: Int64s) -> Int64s:
-        """Tokens of each unit, int64[n]."""
+        """Return the number of tokens of each unit, int64[n]."""
 
     def spans(self, numbers: Int64s) -> Spans:
-        """The spans of all these units one after another; at least one of each unit that has tokens."""
+        """Return the concatenated spans of these units; at least one for each unit that has tokens."""
 
 
 class Documents:
-    """The documents of a corpus, one span each."""
+    """Units that are the documents of a corpus, with one span each."""
 
     def __init__(self, corpus: Corpus) -> None:
         if not corpus.indexed:
             for store, shard in corpus.shards:
                 if shard.documents is None:
                     raise ConfigError(
-                        "the index of documents is missing, so it has no documents to write",
+                        "the index of documents is missing",
                         file=store.locate(shard.path),
                         kind="no-index",
                         fix="Restore the index, or shuffle chunks of tokens: --chunk 2048.",
@@ -77,23 +77,23 @@ class Documents:
 
 
 class Chunks:
-    """Chunks of a fixed number of tokens.
+    """Units that are chunks of a fixed number of tokens.
 
     Args:
         corpus: the documents.
         size: tokens per chunk.
-        order: None cuts each file by itself; an order of documents, int64[n], is one row that is cut as a whole.
-        keep_tails: whether the tokens left at the end of a row are a shorter chunk, or are skipped.
+        order: order of documents, int64[n], whose concatenation is cut; None cuts each file separately.
+        keep_tails: whether the tokens left at the end of a sequence are a shorter chunk; otherwise they are dropped.
 
     Attributes:
-        left_out: tokens at the ends that no chunk has.
-        empty: documents without a token, which no chunk has.
-        counts: chunks of each row.
+        left_out: number of tokens at the ends that are in no chunk.
+        empty: number of documents without tokens, which are in no chunk.
+        counts: number of chunks of each sequence.
     """
 
     def __init__(self, corpus: Corpus, size: int, order: Int64s | None = None, *, keep_tails: bool = True) -> None:
         if size < 1:
-            raise ConfigError(f"chunks of {size} tokens", kind="bad-chunk-size", fix="Give 1 or more.")
+            raise ConfigError(f"invalid chunk size: {size} tokens", kind="bad-chunk-size", fix="Use 1 or more.")
         self.corpus, self.size, self._order = corpus, size, order
         if order is None:
             row_tokens = [shard.tokens for _, shard in corpus.shards]
@@ -114,7 +114,7 @@ class Chunks:
         return int(self._firsts[-1])
 
     def _range(self, numbers: Int64s) -> tuple[Int64s, Int64s]:
-        """Return where chunks begin and end, in tokens of all rows one after another."""
+        """Return where chunks begin and end, in tokens of all concatenated sequences."""
         row = np.searchsorted(self._firsts, numbers, side="right") - 1
         begin = self._begins[row] + (numbers - self._firsts[row]) * self.size
         return begin, np.minimum(begin + self.size, self._stops[row])
@@ -129,11 +129,11 @@ class Chunks:
         counts = np.searchsorted(self._ends, end, side="left") - first + 1
         unit = np.repeat(np.arange(len(begin)), counts)
         piece = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-        document = first[unit] + piece  # its place in the row
+        document = first[unit] + piece  # its number in the sequence
         stop = self._ends[document]
         start = np.where(document > 0, self._ends[document - 1], 0)
         low, high = np.maximum(start, begin[unit]), np.minimum(stop, end[unit])
-        filled = high > low  # documents of no tokens inside a chunk are not there
+        filled = high > low  # empty documents inside a chunk are dropped
         document, low, high, start = document[filled], low[filled], high[filled], start[filled]
         if self._order is None:
             shard = np.searchsorted(self._begins, low, side="right") - 1
@@ -143,7 +143,7 @@ class Chunks:
 
 
 def _document_ends(corpus: Corpus) -> Int64s:
-    """Where each document ends, in tokens of all files one after another; a file without an index is one document."""
+    """Return the end of each document, in tokens of all concatenated files. A file without an index is one document."""
     ends, base = [np.zeros(0, np.int64)], 0
     for _, shard in corpus.shards:
         if shard.documents is None:
@@ -155,7 +155,7 @@ def _document_ends(corpus: Corpus) -> Int64s:
 
 
 def lengths_of(units: Units, numbers: Numbers) -> Int64s:
-    """Tokens of each unit of a row, int64[n], asked for some at a time."""
+    """Return the number of tokens of each unit, int64[n], computed in batches."""
     blocks = [
         units.lengths(np.asarray(numbers[low : low + _BLOCK], np.int64)) for low in range(0, len(numbers), _BLOCK)
     ]

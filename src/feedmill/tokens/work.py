@@ -1,4 +1,4 @@
-"""What one worker does with a unit, or with some small ones: read, encode, leave a piece."""
+"""Encode units in a worker: read the documents of a unit, or of several small ones, encode them, write a piece."""
 
 from __future__ import annotations
 
@@ -37,15 +37,16 @@ LOSS_FIELDS = ("no_loss_ranges", "metadata")
 
 @dataclass(frozen=True, slots=True)
 class EncodeSpec:
-    """All that decides what a piece holds, beside the unit.
+    """Everything that determines the content of a piece, except the unit.
 
     Attributes:
-        tokenizer, backend: to load it in a worker; `identity`: its hash, backend and versions.
-        text: where the text is.
-        skip: whether bad documents are skipped; else the first one ends the job.
+        tokenizer, backend: path and engine, to load the tokenizer in a worker; `identity`: its hash, backend and
+            versions.
+        text: location of the text.
+        skip: whether invalid documents are skipped; otherwise the first one ends the job.
         origins: whether ids of documents are kept.
-        typed: where text and id are, in place of `text`.
-        template_source: to load the tokenizer; what it gives is in `identity`.
+        typed: locations of text and id, instead of `text`.
+        template_source: source of the template, to load the tokenizer; the template itself is in `identity`.
     """
 
     tokenizer: str
@@ -62,31 +63,33 @@ class EncodeSpec:
     def of(
         cls, tokenizer: Tokenizer, how: Encoding, text: str, *, skip: bool, origins: bool, typed: Typed | None = None
     ) -> EncodeSpec:
-        """Return what a loaded tokenizer does with documents."""
+        """Return the specification of encoding with a loaded tokenizer."""
         name, identity, source = str(tokenizer.path), identity_of(tokenizer), tokenizer.template_source
         return cls(name, tokenizer.backend, identity, text, how, skip, origins, typed, source)
 
     def reader(self) -> TextReader | TypedReader:
-        """Return what reads the documents; one for each thread."""
+        """Return the reader of documents; each thread has its own."""
         return _reader(self, threading.get_ident())
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Fields to read beside the text."""
+        """Fields to read in addition to the text."""
         return (LOSS_FIELDS if self.how.loss else ()) + (("id",) if self.origins else ())
 
     def key(self) -> str:
         """Return a hash of everything that decides the bytes."""
         facts = asdict(self)
-        facts.pop("tokenizer")  # the same file elsewhere gives the same ids
+        facts.pop("tokenizer")  # a copy of the file gives the same ids
         facts.pop("template_source")
         return xxhash.xxh3_64_hexdigest(msgspec.json.encode([_LAYOUT, sorted(facts.items())]))
 
 
 @dataclass(frozen=True, slots=True)
 class EncodeTask:
-    """Units to be done, a part of a file or some whole ones, and where their piece goes. `spare`: threads may read and
-    write it, on cores nobody needs."""
+    """Units to encode (part of a file, or several whole files) and the path of their piece.
+
+    With `spare`, threads may read and write on idle cores.
+    """
 
     units: tuple[Unit, ...]
     spec: EncodeSpec
@@ -99,18 +102,18 @@ class EncodeTask:
 
     @property
     def bytes(self) -> int:
-        """Of the input."""
+        """Number of input bytes."""
         return sum(unit.bytes for unit in self.units)
 
     def place(self, facts: PieceFacts, row: int) -> tuple[DocumentFile, int]:
-        """Return the file of a row of the piece, and which row of its unit it is."""
+        """Return the file of a row of the piece, and the row's number in its unit."""
         number = bisect_right(facts.ends, row)
         return self.units[number].file, row - (facts.ends[number - 1] if number else 0)
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedUnit:
-    """A finished unit: its piece, what is in it, whether an earlier run made it; or the first bad document."""
+    """A finished unit: its piece, facts, and whether an earlier run wrote it; or the first invalid document."""
 
     task: EncodeTask
     facts: PieceFacts
@@ -119,7 +122,7 @@ class EncodedUnit:
 
 
 def encode_unit(task: EncodeTask) -> EncodedUnit:
-    """Do a unit, unless its piece is there. Raises FeedmillError if its file cannot be read."""
+    """Encode a unit unless its piece exists. Raises FeedmillError if its file cannot be read."""
     found = find_piece(task.path)
     if found is not None:
         return EncodedUnit(task, found, reused=True)
@@ -144,7 +147,7 @@ def encode_unit(task: EncodeTask) -> EncodedUnit:
 def _batches(
     units: tuple[Unit, ...], reader: TextReader | TypedReader, facts: PieceFacts
 ) -> Generator[Batch, None, None]:
-    """Yield the documents of units, rows counted through all of them; small batches are joined."""
+    """Yield the documents of units, with rows numbered across all of them. Small batches are joined."""
     joined, size, base = Batch(), 0, 0
     for number, unit in enumerate(units):
         if number:
@@ -168,7 +171,7 @@ def _batches(
 def _encoded(
     batches: Iterable[Batch], tokenizer: Tokenizer, spec: EncodeSpec, facts: PieceFacts
 ) -> Generator[tuple[Encodings, list[tuple[Any, int]] | None], None, None]:
-    """The documents as they are stored, with ids and lines where those are kept; what is passed over is counted."""
+    """Yield the encoded documents, with ids and lines if these are kept. Skipped documents are counted."""
     for batch in batches:
         for part in _parts(batch):
             found = encode_batch(tokenizer, spec.how, part)
@@ -187,16 +190,15 @@ def _encoded(
 
 
 def tasks_of(job: Work, units: Sequence[tuple[Unit, ...]], spec: EncodeSpec, workers: int | None) -> list[EncodeTask]:
-    """The work for some units, on a number of processes (None for one per core). Pieces that belong to none of them are
-    removed."""
+    """Return the tasks for units, on `workers` processes (None for one per core). Pieces of other tasks are removed."""
     key, cores = spec.key(), available_cores()
     spare = min(cores if workers is None else workers, len(units)) < cores
-    names = [piece_name(number, some, key) for number, some in enumerate(units)]
+    names = [piece_name(number, group, key) for number, group in enumerate(units)]
     job.sweep(set(names))
-    # A file that is not packed is cut instead: more processes do more for it than threads.
+    # Uncompressed files are divided instead, because processes help more than threads.
     return [
-        EncodeTask(some, spec, os.path.join(job.folder, name), spare and some[0].file.packed)
-        for some, name in zip(units, names, strict=True)
+        EncodeTask(group, spec, os.path.join(job.folder, name), spare and group[0].file.packed)
+        for group, name in zip(units, names, strict=True)
     ]
 
 
@@ -214,7 +216,7 @@ def _note(facts: PieceFacts, batch: Batch, skip: bool) -> None:
 
 
 def _parts(batch: Batch, limit: int = 8 << 20) -> Iterator[Batch]:
-    """Yield a batch in pieces of at most this many characters (or one text), for memory."""
+    """Yield a batch in slices of at most this many characters (or one text), to bound memory."""
     if sum(map(len, batch.texts)) <= limit:
         yield batch
         return
@@ -229,9 +231,9 @@ def _parts(batch: Batch, limit: int = 8 << 20) -> Iterator[Batch]:
 
 
 def _key(value: object) -> object:
-    """Return an id that can be written down; else the document is named after its line."""
+    """Return an id that can be stored; None if the document must be identified by its line."""
     if isinstance(value, str):
-        with contextlib.suppress(UnicodeEncodeError):  # half of a surrogate pair is in no file
+        with contextlib.suppress(UnicodeEncodeError):  # a lone surrogate cannot be stored
             value.encode()
             return value
         return None
@@ -247,7 +249,7 @@ def _reader(spec: EncodeSpec, thread: int) -> TextReader | TypedReader:  # noqa:
 def _loaded(name: str, backend: Backend, identity: str, template_source: TemplateSource) -> Tokenizer:
     found = load_tokenizer(name, backend, check=False, template_source=template_source)
     if identity_of(found) != identity:
-        raise FeedmillError("the tokenizer has changed while it was in use", file=name, fix="Run the command again.")
+        raise FeedmillError("the tokenizer changed while it was in use", file=name, fix="Run the command again.")
     return found
 
 
@@ -255,7 +257,7 @@ _ready: dict[str, Tokenizer] = {}
 
 
 def offer(tokenizer: Tokenizer) -> None:
-    """Let this process use a tokenizer that is loaded already."""
+    """Make a loaded tokenizer available to this process."""
     _ready.clear()
     _ready[identity_of(tokenizer)] = tokenizer
 
@@ -268,7 +270,7 @@ def tokenizer_of(spec: EncodeSpec) -> Tokenizer:
 
 
 def identity_of(tokenizer: Tokenizer) -> str:
-    """Hash, backend and versions of a tokenizer."""
+    """Return the hash, backend and versions of a tokenizer."""
     versions = ",".join(f"{name}={number}" for name, number in sorted(tokenizer.versions().items()))
     around = tokenizer.around
     template = "" if around is None or around.own else f" template {around.before} {around.after}"
@@ -276,7 +278,7 @@ def identity_of(tokenizer: Tokenizer) -> str:
 
 
 def piece_name(number: int, units: tuple[Unit, ...], spec_key: str) -> str:
-    """Return the name of the piece of some units: it is a hash of all that decides the content."""
+    """Return the name of the piece of units: a hash of everything that determines its content."""
     words = [spec_key]
     for unit in units:
         words += [unit.file.url, unit.file.kind, unit.file.version, str(unit.begin), str(unit.end)]

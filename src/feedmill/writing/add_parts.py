@@ -19,7 +19,7 @@ from feedmill.formats.tar.dataset import TarDataset
 from feedmill.samples.encode import Encode, Encoder
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import open_store
-from feedmill.writing.copying import Piece, bounded, open_source, refuse_twofold
+from feedmill.writing.copying import Piece, bounded, open_source, refuse_duplicate_parts
 from feedmill.writing.destination import Destination
 from feedmill.writing.encoding import Encoded, Encoding
 from feedmill.writing.fields import Taker, is_about
@@ -32,7 +32,7 @@ from feedmill.writing.write import batches, write_shards
 from feedmill.writing.writer import encoding_facts
 
 Make = Callable[[list[Sample]], Sequence[Mapping[str, Any]]]
-"""Samples -> for each of them, its new parts (name -> value)."""
+"""Function that maps samples to the new parts of each (name -> value)."""
 
 _ON_MISSING = ("error", "skip")
 
@@ -65,7 +65,7 @@ class _Column:
     def _looked_up(self, source: Dataset, samples: list[Sample]) -> Iterator[tuple[Sample, dict[str, Any]]]:
         numbers = [self._number(source, sample.key) for sample in samples]
         known = np.asarray([number for number in numbers if number is not None], np.int64)
-        read = (found for some in bounded(source)(known) for found in source.read_raw(known[some]))
+        read = (found for batch in bounded(source)(known) for found in source.read_raw(known[batch]))
         for sample, number in zip(samples, numbers, strict=True):
             if number is None:
                 yield sample, {}
@@ -161,7 +161,7 @@ def _in_place(
                 setattr(report, name, value)
             return report
         if column.missing == "skip" and not allow_empty:
-            _refuse_strangers(change.shards, url, column)
+            _refuse_disjoint_keys(change.shards, url, column)
         todo = {shard.path: None for shard in change.shards}
         before = {shard.path: len(shard.scan.parts) for shard in change.shards}
         make = _Adder(column)
@@ -176,7 +176,7 @@ def _in_place(
     return report
 
 
-def _refuse_strangers(shards: Sequence[Shard], url: str, column: _Column) -> None:
+def _refuse_disjoint_keys(shards: Sequence[Shard], url: str, column: _Column) -> None:
     """Raise `EmptyResult` if the source has none of the dataset's keys: rewriting the shards would change nothing."""
     if isinstance(column.source, Dataset):
         keys = [key for shard in shards for key in shard.scan.keys]
@@ -205,7 +205,7 @@ class _Adder:
             raise
 
     def _with(self, sample: Sample, added: Mapping[str, Any]) -> dict[str, Any]:
-        refuse_twofold(sample)
+        refuse_duplicate_parts(sample)
         both = [name for name in added if name in sample]
         if both and not self.column.replace:
             raise DataError(
@@ -228,8 +228,8 @@ def _samples_of(change: Change) -> Iterator[list[Sample]]:
 
 def _read(dataset: Dataset, first: int, last: int) -> Iterator[list[Sample]]:
     numbers = np.arange(first, last)
-    for some in bounded(dataset)(numbers):
-        yield dataset.read_raw(numbers[some])
+    for batch in bounded(dataset)(numbers):
+        yield dataset.read_raw(numbers[batch])
 
 
 def one_shard(dataset: TarDataset, path: str) -> TarDataset:

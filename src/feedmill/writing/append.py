@@ -79,7 +79,7 @@ def append(
         try:
             report = write_shards(target, work, copies, workers=workers, progress=progress)
         except DataError as error:
-            if error.kind == "duplicate-key":  # running the command again would fail again
+            if error.kind == "duplicate-key":  # the same command would fail again, so nothing is kept
                 target.drop()
             raise
     report.seconds = round(time.perf_counter() - began, 3)

@@ -174,9 +174,9 @@ class Copy:
         order, cut = self.groups[piece.group].order, bounded(self.dataset)
         for first in range(piece.first, piece.last, READ_SAMPLES):
             numbers = order.numbers(first, min(first + READ_SAMPLES, piece.last))
-            for some in cut(numbers):
-                for sample in self.dataset.read_raw(numbers[some]):
-                    refuse_twofold(sample)
+            for batch in cut(numbers):
+                for sample in self.dataset.read_raw(numbers[batch]):
+                    refuse_duplicate_parts(sample)
                     if self.prefix:
                         sample.key = self.prefix + sample.key
                     yield encoding(sample)
@@ -213,7 +213,7 @@ def _mean_size(dataset: Dataset) -> int:
         return 0
 
 
-def refuse_twofold(sample: Sample) -> None:
+def refuse_duplicate_parts(sample: Sample) -> None:
     """Raise `DataError` for a sample with two parts of the same name: one of them would be lost."""
     source = sample.source
     if len(source.names) > len(sample):

@@ -189,7 +189,7 @@ class Destination:
         for shard in shards if field_map else ():
             problem = unreadable(field_map, shard.scan, self.store.locate(shard.path))
             if problem is not None:
-                self.drop()  # running the command again would fail again
+                self.drop()  # the same command would fail again, so nothing is kept
                 problem.file = self.url
                 problem.offset = None
                 problem.fix = f"Nothing was appended. {problem.fix}"
@@ -216,7 +216,8 @@ def _foreign(url: str, path: str, fix: str) -> ConfigError:
 
 def _present_splits(store: Store, base: Sequence[str]) -> energon.Splits:
     """Return the splits of the dataset. Without a split file, all its shards count as ``train``: once a split file
-    lists the new shards only, the old ones would be skipped."""
+    lists the new shards only, the old ones would be skipped.
+    """
     return energon.read_splits(store) or energon.Splits({"train": list(base)})
 
 

@@ -84,7 +84,7 @@ def reshard(
     target = Destination(
         url,
         layout,
-        job={"verb": "reshard", "prefix": prefix, **facts(dataset, shuffle=shuffle, splits=_words(groups))},
+        job={"verb": "reshard", "prefix": prefix, **facts(dataset, shuffle=shuffle, splits=_split_hash(groups))},
         overwrite=overwrite,
         media=_media(source, prefix),
     )
@@ -101,7 +101,7 @@ def reshard(
     return report
 
 
-def _words(groups: Sequence[Group]) -> str:
+def _split_hash(groups: Sequence[Group]) -> str:
     """Return a hash that distinguishes these splits from others of the same samples."""
     return hash_words([f"{g.splits} {g.order.begins.tobytes().hex()} {g.order.ends.tobytes().hex()}" for g in groups])
 

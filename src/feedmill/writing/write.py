@@ -161,7 +161,7 @@ def write_shards(
         results = run(_write_shard, todo, workers=workers, preload=(__name__,), policy=policy)
         with closing(results):
             for name in names:
-                shard = target.done.get(name) or _noted(target, next(results))
+                shard = target.done.get(name) or _record(target, next(results))
                 bar.advance()
                 if shard is not None:
                     keys.add_shard(shard)
@@ -170,7 +170,7 @@ def write_shards(
     return WriteReport.of(target.url, shards, len(target.done), 0.0)
 
 
-def _noted(target: Destination, shard: Shard | None) -> Shard | None:
+def _record(target: Destination, shard: Shard | None) -> Shard | None:
     if shard is not None:
         target.work.add(shard)
     return shard

@@ -170,7 +170,7 @@ class Writer:
         self.samples = 0
         self._keys = Keys(self.url, self.target.base)
         self._skip: deque[str] = deque()
-        self._take_done()
+        self._reuse_finished()
         self._pending: list[Encoded] = []
         self._pending_bytes = 0
         self._in_shard = 0
@@ -182,7 +182,7 @@ class Writer:
         self._placed: deque[Future[Shard]] = deque()
         self._closed = self._failed = False
 
-    def _take_done(self) -> None:
+    def _reuse_finished(self) -> None:
         """Reuse the first shards that an interrupted run finished; their samples are not written again."""
         while (shard := self.target.done.get(self.layout.shard(len(self.shards)))) is not None:
             self.shards.append(shard)
@@ -275,17 +275,17 @@ class Writer:
         """Publish the shard in the background while the next one begins; at most two are in flight."""
         file, self._file = self._file, None
         assert file is not None
-        self._placed.append(self._placing.submit(self._place, file))
+        self._placed.append(self._placing.submit(self._publish, file))
         while len(self._placed) > 2 or (self._placed and self._placed[0].done()):
-            self._note()
+            self._record()
 
-    def _place(self, file: ShardFile) -> Shard:
+    def _publish(self, file: ShardFile) -> Shard:
         """Publish a shard, on the third thread, and record it at once in the journal, so that it survives a kill."""
         shard = file.close()
         self.target.work.add(shard)
         return shard
 
-    def _note(self) -> None:
+    def _record(self) -> None:
         self.shards.append(self._placed[0].result())
         self._placed.popleft()
 
@@ -306,7 +306,7 @@ class Writer:
         while self._queue:
             self._queue.popleft().result()
         while self._placed:
-            self._note()
+            self._record()
         self.target.finish(self.shards)
         self.report = WriteReport.of(self.url, self.shards, self.reused, time.perf_counter() - self._began)
         return self.report

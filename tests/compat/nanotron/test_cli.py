@@ -83,7 +83,7 @@ def test_the_same_command_again_does_nothing_and_another_is_refused(folder: Path
     assert {path.name: path.stat().st_mtime_ns for path in (folder / "out").iterdir()} == before
     other = [*first, "--eos-token", "<|endoftext|>", "jsonl", "--dataset", "jsonl"]
     refused = preprocess(*other)
-    assert refused.exit_code == 1 and "there is something already" in refused.output
+    assert refused.exit_code == 1 and "the output already exists" in refused.output
     assert preprocess("--overwrite", *other).exit_code == 0
     assert sha256(folder / "out" / "00000_unshuffled.ds") == sha256(NANOSETS / "nt_eos" / "00000_unshuffled.ds")
 
@@ -92,7 +92,7 @@ def test_the_same_command_again_does_nothing_and_another_is_refused(folder: Path
     ("arguments", "message"),
     [
         (["jsonl", "--dataset", "nowhere"], "there is no such folder"),
-        (["jsonl", "--dataset", "tok1k", "--glob-pattern", "*.txt"], "no file of JSON lines is here"),
+        (["jsonl", "--dataset", "tok1k", "--glob-pattern", "*.txt"], "the folder has no file of JSON lines"),
         (["hf", "--dataset", "dair-ai/emotion"], "nothing is downloaded"),
         (["hf", "--dataset", "jsonl"], "Use the form 'jsonl'"),
     ],

@@ -84,8 +84,8 @@ def test_a_manifest_that_lies_is_one_message(robotics: Path) -> None:
 
 
 def test_a_plan_of_no_run_is_one_message() -> None:
-    assert "error: no run is given" in run("vla", "plan", status=1)
-    assert "Name the file first" in run("vla", "plan", "--data.seed", 3, "run.yaml", status=1)
+    assert "error: no run was given" in run("vla", "plan", status=1)
+    assert "Pass the file first" in run("vla", "plan", "--data.seed", 3, "run.yaml", status=1)
 
 
 @pytest.mark.parametrize(

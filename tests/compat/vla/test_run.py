@@ -207,7 +207,7 @@ def test_bad_lists_are_named(data, changes, word: str) -> None:
 
 @pytest.mark.parametrize("name", ["shuffle", "allow_multiple_epochs"])
 def test_a_switch_is_true_or_false(data, name: str) -> None:
-    with pytest.raises(ConfigError, match=f"'{name}' is 'maybe', true or false was expected"):
+    with pytest.raises(ConfigError, match=f"'{name}' must be true or false, found 'maybe'"):
         _ = run_of(data["even"], [0.7, 0.3], 100, 2, **{name: "maybe"}).plan
 
 

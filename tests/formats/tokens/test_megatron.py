@@ -120,15 +120,15 @@ def test_modes_of_multimodal_sets(tmp_path: Path) -> None:
     [
         (b"", "not with b'MMIDIDX"),
         (b"\x80\x04]\x94.", "another kind of index"),
-        (index_of([2, 3], [0, 1, 2])[:20], "its header alone has 34"),
+        (index_of([2, 3], [0, 1, 2])[:20], "fewer than its header .34."),
         (index_of([2, 3], [0, 1, 2])[:-1], "need 82"),
         (index_of([2, 3], [0, 1, 2], modes=b"\0\0\0"), "it has 85 bytes"),
         (index_of([2, 3], [0, 1, 2], version=2), "unsupported version 2"),
-        (index_of([2, 3], [0, 1, 2], code=7), "which is no integer"),
-        (index_of([2, 3], [0, 1, 2], code=99), "which is no integer"),
+        (index_of([2, 3], [0, 1, 2], code=7), "which is not an integer"),
+        (index_of([2, 3], [0, 1, 2], code=99), "which is not an integer"),
         (index_of([2, 3], []), "no document bounds"),
         (index_of([2, 3], [0, 1]), "the last document ends at sequence 1 of 2"),
-        (index_of([2, 2], [0, 1, 2]), "it has 10 bytes, its index expects 8"),
+        (index_of([2, 2], [0, 1, 2]), "expected 8 bytes by the index, found 10"),
         (struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, 8, 2**62, 1), "it has 34 bytes"),
     ],
 )
@@ -143,7 +143,7 @@ def test_damaged_indices_are_refused(tmp_path: Path, index: bytes, message: str)
     ("index", "message"),
     [
         (index_of([2, 3], [1, 1, 2]), "do not begin at sequence 0"),
-        (index_of([2, 3], [0, 2, 1, 2]), "do not follow one another"),
+        (index_of([2, 3], [0, 2, 1, 2]), "are not consecutive"),
     ],
 )
 def test_damage_found_with_the_bounds(tmp_path: Path, index: bytes, message: str) -> None:
@@ -155,7 +155,7 @@ def test_sequences_that_are_not_one_after_another(tmp_path: Path) -> None:
     index = bytearray(index_of([2, 3, 1], [0, 1, 2, 3]))
     begins = HEADER.size + 4 * 3
     index[begins : begins + 8] = struct.pack("<q", 4)
-    with pytest.raises(DataError, match="'0': the sequence begins at byte 4 and has 2 tokens; expected at byte 0"):
+    with pytest.raises(DataError, match="'0': the sequence of 2 tokens begins at byte 4, expected byte 0"):
         _ = open_megatron(put(tmp_path, [2, 3, 1], bytes(index)), "x", "u").lengths
 
 

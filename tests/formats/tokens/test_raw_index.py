@@ -233,7 +233,7 @@ def test_an_index_of_another_file_is_noticed(change: str, tmp_path: Path) -> Non
         (np.arange(3, dtype="<u8").tobytes(), "opcode"),
         (pickle.dumps([(0, 3), (2, 1)], 4), "entry 1.*not the index"),
         (pickle.dumps([(2**63 - 1, 2**63 - 1)], 4), "entry 0.*not the index"),
-        (b"", "cut short"),
+        (b"", "truncated"),
     ],
 )
 def test_files_that_are_no_such_index(data: bytes, message: str, tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_tokenize(tmp_path: Path) -> None:
     assert set(report.token_bytes) == {"pbin"}
     again = tokenize([source], tmp_path / "out", workers=1, **options)
     assert again.complete and again.left_over == report.left_over
-    with pytest.raises(ConfigError, match="something already"):
+    with pytest.raises(ConfigError, match="already exists"):
         tokenize([source], tmp_path / "out", workers=1, **{**options, "seq_len": 15})
     tokenize([source], tmp_path / "out", workers=1, overwrite=True, **{**options, "seq_len": 15})
     assert {len(s) for shard in sequences(tmp_path / "out") for s in shard} == {16}

@@ -231,7 +231,7 @@ class TestGather:
     def test_a_file_cut_while_open(self, dataset: WindowDataset) -> None:
         dataset.gather([0])
         os.truncate(Path(dataset.url) / "0.pbin", 100)
-        with pytest.raises(DataError, match=r"0\.pbin: the file is cut short"):
+        with pytest.raises(DataError, match=r"0\.pbin: the file is truncated"):
             dataset.gather([0])
 
     def test_in_other_processes(self, dataset: WindowDataset) -> None:

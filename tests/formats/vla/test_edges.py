@@ -28,10 +28,10 @@ def test_whole_samples_are_those_of_webdataset(name: str) -> None:
 @pytest.mark.parametrize(
     "name, word",
     [
-        ("bad_checksum.tar", "not a tar header"),  # webdataset: silently one sample of three
-        ("cut_in_data.tar", "cut short inside this member"),
-        ("cut_in_header.tar", "cut short inside a header"),  # webdataset: silently two samples
-        ("not_a_tar.tar", "not a tar header"),
+        ("bad_checksum.tar", "invalid tar header"),  # webdataset: silently one sample of three
+        ("cut_in_data.tar", "truncated inside this member"),
+        ("cut_in_header.tar", "truncated inside a header"),  # webdataset: silently two samples
+        ("not_a_tar.tar", "invalid tar header"),
         ("empty.tar", "the file is empty"),
         ("ok3.tar.gz", "."),
     ],

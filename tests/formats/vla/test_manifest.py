@@ -152,7 +152,7 @@ def test_carriage_returns_and_further_keys_pass(tmp_path: Path) -> None:
 def test_a_cut_tar_is_an_error_that_names_it(tmp_path: Path) -> None:
     make(tmp_path, [3, 4])
     shard = tmp_path / "shards" / "s-1.tar"
-    for length, word in ((2600, "cut short"), (2048, "num_sequences is 4")):
+    for length, word in ((2600, "truncated"), (2048, "num_sequences is 4")):
         data = shard.read_bytes()
         shard.write_bytes(data[:length])
         with pytest.raises(DataError, match=word) as info:

@@ -111,7 +111,7 @@ def test_a_cut_tar_says_where(cut: int) -> None:
     if cut != 1536:
         assert found.problem is not None
         assert found.problem.offset is not None
-        assert "cut short" in str(found.problem)
+        assert "truncated" in str(found.problem)
     assert not found.closed
 
 
@@ -292,5 +292,5 @@ def test_sample_names_follow_the_written_rules(name: str) -> None:
 
 def test_errors_name_the_member() -> None:
     raw = tar_bytes([("a.txt", b"1" * 600)])[:700]
-    with pytest.raises(DataError, match=r"'a.txt' at byte 0: the archive is cut short inside this member"):
+    with pytest.raises(DataError, match=r"'a.txt' at byte 0: the archive is truncated inside this member"):
         list(tar.walk(raw))

@@ -62,13 +62,13 @@ def test_as_plain_data_and_for_validation() -> None:
         ("  - image_caption\n", "", "recipe:10: the lists must have the same length"),
         ("- 0.3", "- -1", "recipe:9: blend[1].weight: the weight '-1' is negative"),
         ("- 0.3", "- .nan", "recipe:9: blend[1].weight"),
-        ("type: image_caption", "type: [image_caption]", "recipe:3: the type ['image_caption'] is not known"),
-        ("- b/part.jsonl", "- b/", "recipe:6: 'b/' is a folder. Name the manifest in it."),
+        ("type: image_caption", "type: [image_caption]", "recipe:3: unknown type ['image_caption']"),
+        ("- b/part.jsonl", "- b/", "recipe:6: 'b/' is a folder. Pass the path of the manifest in it."),
         ("type: image_caption", "type: robotics", "recipe:11: the modality 'image_caption' cannot be used"),
         ("type: image_caption", "type: image_captions", "(did you mean 'image_caption'?)"),
-        ("  type: image_caption\n", "", "the type None is not known"),
+        ("  type: image_caption\n", "", "unknown type None"),
         ("- b/part.jsonl", "- 'x::pipe:rm'", "recipe:6: 'x::pipe:rm' would run a command"),
-        ("- b/part.jsonl", "- 3", "recipe:6: a manifest is a path or URL"),
+        ("- b/part.jsonl", "- 3", "recipe:6: a manifest must be a path or URL"),
     ],
 )
 def test_errors_name_the_line(old: str, new: str, message: str) -> None:

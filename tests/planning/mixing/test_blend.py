@@ -8,7 +8,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError
-from feedmill.planning.mixing.blend import Schedule, apportion, exact_weight, normalise, schedule
+from feedmill.planning.mixing.blend import Schedule, apportion, exact_weight, normalize, schedule
 from feedmill.planning.mixing.lines import LINES_LIMIT, Lines
 
 WEIGHTS = st.lists(
@@ -74,7 +74,7 @@ def test_weights_are_read_through_their_decimal_text() -> None:
     assert exact_weight("1e-3") == Fraction(1, 1000)
     assert exact_weight(" 2/6 ") == Fraction(1, 3)
     assert exact_weight(np.int64(4)) == 4
-    assert normalise([0.7, 0.3, 1]) == (Fraction(7, 20), Fraction(3, 20), Fraction(1, 2))
+    assert normalize([0.7, 0.3, 1]) == (Fraction(7, 20), Fraction(3, 20), Fraction(1, 2))
     assert schedule([0.7, 0.3]).period == 10
 
 
@@ -125,7 +125,7 @@ def test_weights_with_a_long_period_are_computed_not_rounded() -> None:
 @given(st.lists(st.integers(1, 10**12), min_size=1, max_size=40))
 @settings(max_examples=60, deadline=None)
 def test_apportioned_counts_fill_the_period(weights: list[int]) -> None:
-    shares = normalise(weights)
+    shares = normalize(weights)
     counts = apportion(shares, 64)
     assert sum(counts) == 64 and min(counts) >= 1
     if min(shares) * 64 >= 1:  # nobody needed lifting to one
@@ -134,10 +134,10 @@ def test_apportioned_counts_fill_the_period(weights: list[int]) -> None:
 
 def test_more_sources_than_slots_are_refused() -> None:
     with pytest.raises(ConfigError, match="9 sources, at most 8"):
-        apportion(normalise(range(1, 10)), 8)
+        apportion(normalize(range(1, 10)), 8)
 
 
 def test_many_odd_weights_are_rounded_at_once() -> None:
     weights = [Fraction(10**17 + 7 * i * i, 10**18) for i in range(20_000)]
-    counts = apportion(normalise(weights), 2**50)
+    counts = apportion(normalize(weights), 2**50)
     assert sum(counts) == 2**50 and max(counts) - min(counts) < 2**50 // 20_000

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from feedmill.planning.mixing.blend import apportion, normalise, schedule
+from feedmill.planning.mixing.blend import apportion, normalize, schedule
 from feedmill.planning.mixing.deadlines import ONE_GROUP_LIMIT, Deadlines, groups_of
 from feedmill.planning.mixing.lines import LINES_LIMIT, Lines
 from feedmill.planning.nodes import Blend, Leaf, Repeat
@@ -21,7 +21,7 @@ HARD = [1, 2.0002, 5.000001, 1.0001, 5.000001, 5, 2, 3.000301, 1.000001, 5.00000
 
 
 def dealt(weights: list, groups: int | None = None) -> Deadlines:
-    asked = normalise(weights)
+    asked = normalize(weights)
     period = 1
     for share in asked:
         period = np.lcm.reduce([period, share.denominator], dtype=object)
@@ -140,7 +140,7 @@ def test_five_sources_and_more_are_within_one_sample_where_no_tree_is() -> None:
 
 def test_weights_of_three_scales_keep_the_wider_bound() -> None:
     weights = [1, 1, 1, 1, 1.0001, *[1e-7] * 4, 1.0001e-7, *[1e-14] * 4, 1.0001e-14]
-    assert groups_of(apportion(normalise(weights), ONE_GROUP_LIMIT)) is None
+    assert groups_of(apportion(normalize(weights), ONE_GROUP_LIMIT)) is None
     plan = schedule(weights)
     assert isinstance(plan, Lines) and 1 < plan.bound < Fraction(168, 100)
     blend = Blend([Repeat(Leaf(i, 10)) for i in range(len(weights))], weights)
@@ -150,6 +150,6 @@ def test_weights_of_three_scales_keep_the_wider_bound() -> None:
 
 def test_a_period_beyond_the_arithmetic_is_refused() -> None:
     with pytest.raises(ValueError, match="too long"):
-        Deadlines(normalise([1, 2]), [2**60, 1], [[0, 1]])
+        Deadlines(normalize([1, 2]), [2**60, 1], [[0, 1]])
     with pytest.raises(ValueError, match="too long"):
-        Deadlines(normalise([1, 2]), [2**50, 1], [[0], [1]])
+        Deadlines(normalize([1, 2]), [2**50, 1], [[0], [1]])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from feedmill.planning.mixing.blend import normalise, schedule
+from feedmill.planning.mixing.blend import normalize, schedule
 from feedmill.planning.mixing.lines import LINES_LIMIT, Lines, best_tree, worst
 
 COUNTS = st.one_of(
@@ -19,7 +19,7 @@ NEVER_BEYOND = Fraction(168, 100)
 
 
 def lines(counts: list[int]) -> Lines:
-    return Lines(normalise(counts), counts)
+    return Lines(normalize(counts), counts)
 
 
 @given(COUNTS, st.sampled_from([0, 1, 10**6, 10**12, 2**62, 2**63 - 3000]), st.integers(0, 2000))

@@ -41,7 +41,7 @@ def test_a_file_of_any_format_is_a_recipe_of_one_source(folder: Path) -> None:
     assert len(Recipe.load(folder / "table.parquet").plan().source("table")) == 3
     assert len(Recipe.load(folder / "lines.jsonl").plan().source("lines")) == 7
     (folder / "cut.pbin").write_bytes(b"\0\1\2")
-    with pytest.raises(FeedmillError, match=r"cut\.pbin: the file has 3 bytes, which is less than the header"):
+    with pytest.raises(FeedmillError, match=r"cut\.pbin: the file has 3 bytes, fewer than the header"):
         Recipe.load(folder / "cut.pbin").plan()
     (folder / "packed.jsonl.gz").write_bytes(b"\x1f\x8b")
     with pytest.raises(NotFound, match="this kind of file is not a dataset"):

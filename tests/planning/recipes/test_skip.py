@@ -125,7 +125,7 @@ def test_the_fingerprint_covers_the_list_and_not_how_it_is_written() -> None:
     assert one.explain_change(plain.fingerprints) == ["skip is new"]
     assert one.explain_change(planned("[5]").fingerprints) == ["skip was 5, is now 5, 7"]
     many = planned(str(list(range(0, 900, 3))))
-    assert many.skip is not None and many.skip.said.startswith("300 entries (")
+    assert many.skip is not None and many.skip.text.startswith("300 entries (")
     assert many.fingerprint != planned(str(list(range(0, 897, 3)))).fingerprint
 
 

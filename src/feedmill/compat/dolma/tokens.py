@@ -125,7 +125,7 @@ def _show(report: GroupedReport) -> None:
             ("tokenizer", f"{report.tokenizer} ({report.backend})"),
             ("empty documents", report.empty or None),
             ("blank lines", report.blank or None),
-            ("left out", counted(report.skipped, "document") if report.skipped else None),
+            ("skipped", counted(report.skipped, "document") if report.skipped else None),
             ("time", f"{report.seconds:.2f} s" + ("" if report.complete else f", {human_size(rate)}/s")),
         ]
     )
@@ -136,6 +136,6 @@ def _show(report: GroupedReport) -> None:
     if report.empty_groups:
         typer.echo(f"warning: {counted(report.empty_groups, 'group')} of files had no tokens", err=True)
     for item in report.skipped_examples:
-        typer.echo(f"left out: {item.file} line {item.line}: {item.reason}", err=True)
+        typer.echo(f"skipped: {item.file} line {item.line}: {item.reason}", err=True)
     if report.skipped > len(report.skipped_examples):
-        typer.echo(f"left out: and {report.skipped - len(report.skipped_examples):,} more", err=True)
+        typer.echo(f"skipped: and {report.skipped - len(report.skipped_examples):,} more", err=True)

@@ -163,7 +163,9 @@ def prepare(
             and not scratch_of(store).exists(SHARDS)
         ):
             tidy(store)
-            raise ConfigError("the dataset is already prepared", file=path, fix="Add --force-overwrite to redo it.")
+            raise ConfigError(
+                "the dataset is already prepared", file=path, fix="Add --force-overwrite to prepare it again."
+            )
     report = prepare_cli.run(
         path,
         asking=not non_interactive and not tar_index_only,

@@ -104,7 +104,7 @@ def pack_encoded_data(
     for path in report.outputs.values():
         typer.echo(f"{path}: {report.documents:,} documents, {report.tokens:,} tokens")
     for skipped in report.skipped_examples:
-        typer.echo(f"found: {skipped.file} line {skipped.line} was skipped: {skipped.reason}")
+        typer.echo(f"skipped: {skipped.file} line {skipped.line}: {skipped.reason}")
     if report.skipped:
         raise typer.Exit(1)
 

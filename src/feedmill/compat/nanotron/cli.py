@@ -36,7 +36,7 @@ def preprocess_data(
         typer.Option(TOKENIZER, metavar="PATH", help="A tokenizer.json, or its folder.  [required]"),
     ] = None,
     output_folder: Annotated[
-        str | None, typer.Option(OUTPUT, metavar="FOLDER", help="Where the files go.  [required]")
+        str | None, typer.Option(OUTPUT, metavar="FOLDER", help="Output folder.  [required]")
     ] = None,
     eos_token: Annotated[
         str | None,
@@ -134,7 +134,7 @@ def _show(report: DealtReport, folder: str) -> None:
             ("files", counted(len(report.tasks), ".ds file")),
             ("end of text", first.eos or "none: documents run together"),
             ("token size", f"{first.token_bytes['ds']} bytes"),
-            ("left out", f"{counted(report.skipped, 'document')} without usable text" if report.skipped else None),
+            ("skipped", f"{counted(report.skipped, 'document')} without usable text" if report.skipped else None),
             ("ignored", f"{', '.join(report.ignored[:5])}: no JSON lines" if report.ignored else None),
         ]
     )

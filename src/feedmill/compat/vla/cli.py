@@ -106,7 +106,7 @@ def plan(
         from feedmill.errors import ConfigError
 
         raise ConfigError(
-            "no run is given", kind="bad-usage", fix="Name its YAML file, or give settings: --data.NAME VALUE."
+            "no run was given", kind="bad-usage", fix="Pass its YAML file, or settings: --data.NAME VALUE."
         )
     if config is not None and config.startswith("--"):
         words, config = [config, *words], None

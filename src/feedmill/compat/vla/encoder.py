@@ -52,5 +52,5 @@ class VlaEncoder(TaskEncoder):
         groups: dict[str, list[dict[str, Any]]] = {}
         for sample in samples:
             groups.setdefault(sample[_MODALITY], []).append({k: v for k, v in sample.items() if k != _MODALITY})
-        done = {name: self.modalities[name].batch(some) for name, some in groups.items()}
+        done = {name: self.modalities[name].batch(group) for name, group in groups.items()}
         return next(iter(done.values())) if len(done) == 1 else done

@@ -117,7 +117,7 @@ def parse_options(arguments: Sequence[str]) -> dict[str, Any]:
         name, equals, text = word.removeprefix("--").partition("=")
         if not word.startswith("--") or not name:
             raise ConfigError(
-                f"{word!r} is not an option", kind="bad-usage", fix="Name the file first, then --data.NAME VALUE."
+                f"{word!r} is not an option", kind="bad-usage", fix="Pass the file first, then --data.NAME VALUE."
             )
         if not equals:
             if not todo:

@@ -260,8 +260,8 @@ def arrow_schema(columns: Mapping[str, str]) -> Any:
         return {**plain, "double": pa.float64(), "bool": pa.bool_()}[form]
 
     texts = {name: "json" for name, form in columns.items() if form == "json" or (form == "string" and is_json(name))}
-    said = {METADATA: json.dumps(texts).encode()} if texts else None
-    return pa.schema([pa.field(name, kind(form)) for name, form in columns.items()], metadata=said)
+    metadata = {METADATA: json.dumps(texts).encode()} if texts else None
+    return pa.schema([pa.field(name, kind(form)) for name, form in columns.items()], metadata=metadata)
 
 
 def _table(rows: list[dict[str, Any]], schema: Any, where: str) -> Any:

@@ -196,9 +196,9 @@ def document_hashes(batch: Batch) -> list[bytes]:
     ends = np.cumsum(lengths).tolist()
     out = []
     for start, end in zip([0, *ends[:-1]], ends, strict=True):
-        word = xxhash.xxh3_128(ids[4 * start : 4 * end])
+        hasher = xxhash.xxh3_128(ids[4 * start : 4 * end])
         if loss is not None:
-            word.update(b"\0")
-            word.update(np.packbits(loss[start:end]).tobytes())
-        out.append(word.digest())
+            hasher.update(b"\0")
+            hasher.update(np.packbits(loss[start:end]).tobytes())
+        out.append(hasher.digest())
     return out

@@ -100,7 +100,7 @@ def find_duplicates(
         allow_empty: Accept patterns without files, and files without a document.
 
     Raises:
-        EmptyResult: There is no document.
+        EmptyResult: There are no documents.
         NotFound: No files were found.
         ConfigError: Options are invalid.
         StorageError: Another run writes the same attribute set or filter.

@@ -98,7 +98,7 @@ def _by_path(rows: Sequence[bytes], options: DedupeOptions, file: str, first: in
             value = dump(value).decode()
         if not isinstance(value, str):
             raise DataError(
-                f"{options.key} is {'missing' if value is None else 'no string'}: documents are compared by it",
+                f"{options.key} is {'missing' if value is None else 'not a string'}, but documents are compared by it",
                 file=file,
                 record=f"line {line}",
                 kind="bad-key",

@@ -67,11 +67,11 @@ class Bulk:
             return done
         spans = choose(columns, self._bounds, len(at))
         found = cut([documents[n]["text"] for n in at], spans, self._new, self._enough)
-        told = zip(
+        counts = zip(
             np.diff(spans.first).tolist(), found.passed.tolist(), found.sound.tolist(), found.odd.tolist(), strict=True
         )
         data = found.data
-        for n, (low, high), (count, passed, long, odd) in zip(at, pairwise(found.bounds), told, strict=True):
+        for n, (low, high), (count, passed, long, odd) in zip(at, pairwise(found.bounds), counts, strict=True):
             if not (odd and self._exact):
                 documents[n]["text"] = msgspec.Raw(data[low:high])
                 done[n] = count - passed, passed, long

@@ -301,7 +301,9 @@ def _check_odd(
         kinds = [type(document.get(name)) for document in documents]
         if not set(kinds) <= _OBJECT:
             odd.update(
-                (n, f"{name!r} is no object and would be lost") for n, kind in enumerate(kinds) if kind not in _OBJECT
+                (n, f"{name!r} is not an object and would be lost")
+                for n, kind in enumerate(kinds)
+                if kind not in _OBJECT
             )
     if odd and not (shard.config.exact or shard.config.dolma_names):
         n = min(odd)

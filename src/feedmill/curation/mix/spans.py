@@ -54,7 +54,7 @@ def compile_spans(replacements: Sequence[Replacement]) -> Callable[[Any], Taken]
             if chosen:
                 groups.append(Taken(chosen, new if one.text is None else _text(one.text(document), one.of)))
         if len(groups) != 1:
-            groups = [Taken([(start, end, new) for some, new in groups for start, end, _ in some], None)]
+            groups = [Taken([(start, end, new) for triples, new in groups for start, end, _ in triples], None)]
         groups[0].spans.sort(key=itemgetter(0))
         return groups[0]
 

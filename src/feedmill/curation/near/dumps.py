@@ -177,9 +177,9 @@ def _agree(store: LocalStore, options: NearOptions) -> None:
         raise damaged(store, RECORD, f"expected version {VERSION}")
     different = [name for name in wanted if found["options"].get(name) != wanted[name]]
     if different:
-        said = ", ".join(f"{name} {found['options'].get(name)} instead of {wanted[name]}" for name in different)
+        differences = ", ".join(f"{name} {found['options'].get(name)} instead of {wanted[name]}" for name in different)
         raise ConfigError(
-            f"these signatures were made with other options: {said}",
+            f"these signatures were made with other options: {differences}",
             file=store.locate(RECORD),
             kind="other-signatures",
             fix="Use those options, or another folder.",
@@ -192,7 +192,7 @@ def add_dump(
     options: NearOptions,
     report: NearReport,
     run: str,
-    told: bool,
+    recorded: bool,
     workers: int | None,
     progress: bool | None,
 ) -> None:
@@ -210,7 +210,7 @@ def add_dump(
     """
     tasks = _unknown(dumps, files, options)
     keep = frozenset(task.fingerprint for task in tasks)
-    said = len(report.warnings)
+    before = len(report.warnings)
     if tasks:
         plan = _plan_print(dumps, tasks)
         dumps.forget_work(keep | {plan})
@@ -226,10 +226,10 @@ def add_dump(
             setattr(report, name, value)
         report.added, report.empty = record["rows"], sum(one.empty for one in sketched)
         found = {name: getattr(report, name) for name in _Found.__struct_fields__}
-        record |= {"run": run, "found": {**found, "warnings": report.warnings[said:]}}
+        record |= {"run": run, "found": {**found, "warnings": report.warnings[before:]}}
         write_record(dumps.store, dump_name(len(dumps.records)), record)
         dumps.records.append(record)
-    elif not told and dumps.records and dumps.records[-1].get("run") == run:  # killed after it added the dump
+    elif not recorded and dumps.records and dumps.records[-1].get("run") == run:  # killed after it added the dump
         for name, value in _found(dumps).items():
             setattr(report, name, [*report.warnings, *value] if name == "warnings" else value)
     report.known = dumps.documents

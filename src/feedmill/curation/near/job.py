@@ -94,7 +94,7 @@ def find_near(
         allow_empty: Accept patterns without files, and files without a document.
 
     Raises:
-        EmptyResult: There is no document.
+        EmptyResult: There are no documents.
         NotFound: No files were found.
         ConfigError: Options are invalid or differ from those of the signatures, or a file changed since its signatures
             were computed.
@@ -140,9 +140,9 @@ def _run(
     report: NearReport,
 ) -> None:
     manifests = [read_manifest(open_store(root or "."), options.name) for root in by_folder(files)]
-    told = all(one is not None and one.get("run") == run_print for one in manifests)
+    recorded = all(one is not None and one.get("run") == run_print for one in manifests)
     with open_dumps(folder, options) as dumps:
-        add_dump(dumps, files, options, report, run_print, told, workers, progress)
+        add_dump(dumps, files, options, report, run_print, recorded, workers, progress)
         results = _finish(dumps, files, options, workers, progress)
         dumps.forget_work()  # before the record: a run that finds the record does nothing
         _record(files, results, options, run_print, report)

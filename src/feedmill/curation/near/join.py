@@ -81,11 +81,11 @@ def join(task: Task) -> Joined:
     edges, candidates = [np.empty((0, 2), np.int64)], 0
     for low, high in _chunks(shared):
         go_on()
-        some = documents[low:high]
-        columns = view.columns(some, task.band)
-        pairs, more = compiled.candidates(shared[low:high], some >= first, view.digests(some), columns)
+        members = documents[low:high]
+        columns = view.columns(members, task.band)
+        pairs, more = compiled.candidates(shared[low:high], members >= first, view.digests(members), columns)
         del columns
-        edges.append(some[_similar(view, some, pairs, task.threshold)])
+        edges.append(members[_similar(view, members, pairs, task.threshold)])
         candidates, left_out = candidates + len(pairs), left_out + more
     write_arrays(
         view.store,
@@ -125,17 +125,17 @@ def _matches(view: View, task: Task, keys: Words) -> tuple[Words, Ints, int]:
     for plan in view.plans[:-1]:
         for part, (low, high) in enumerate(ranges(plan["rows"])):
             inside = slice(np.searchsorted(wanted, np.uint64(low)), np.searchsorted(wanted, np.uint64(high), "right"))
-            some = wanted[inside]
-            if high < task.low or low > task.high or not some.size:
+            queried = wanted[inside]
+            if high < task.low or low > task.high or not queried.size:
                 continue
             arrays = read_arrays(view.store, index_name(plan["folder"], task.band, part))
-            starts = np.searchsorted(arrays["keys"], some)
-            sizes = np.searchsorted(arrays["keys"], some, "right") - starts
+            starts = np.searchsorted(arrays["keys"], queried)
+            sizes = np.searchsorted(arrays["keys"], queried, "right") - starts
             taken = np.minimum(sizes, 2 * MOST)
             left_out += int(((sizes - taken) * counts[inside]).sum())
             at = np.arange(int(taken.sum())) - np.repeat(np.cumsum(taken) - taken, taken)
             at += np.repeat(starts, taken) + np.where(at >= MOST, np.repeat(sizes - taken, taken), 0)
-            found_keys.append(np.repeat(some, taken))
+            found_keys.append(np.repeat(queried, taken))
             found.append(arrays["documents"][at].astype(np.int64) + plan["first"])
     return np.concatenate(found_keys), np.concatenate(found), left_out
 
@@ -172,11 +172,11 @@ def _similar(view: View, numbers: Ints, pairs: npt.NDArray[np.int64], threshold:
     sizes, parents = view.sizes(numbers), np.arange(len(numbers))
     todo = [pairs[at : at + BATCH] for at in range(0, len(pairs), BATCH)][::-1]
     while todo:
-        some = todo.pop()
-        used, which = np.unique(some, return_inverse=True)
-        if sizes[used].sum() > HELD and len(some) > 1:
-            todo += [some[len(some) // 2 :], some[: len(some) // 2]]
+        batch = todo.pop()
+        used, which = np.unique(batch, return_inverse=True)
+        if sizes[used].sum() > HELD and len(batch) > 1:
+            todo += [batch[len(batch) // 2 :], batch[: len(batch) // 2]]
             continue
         sets, starts = view.sets(numbers[used])
-        kept.append(compiled.similar(sets, starts, sizes[used], which.reshape(-1, 2), some, threshold, parents))
+        kept.append(compiled.similar(sets, starts, sizes[used], which.reshape(-1, 2), batch, threshold, parents))
     return np.concatenate(kept)

@@ -20,8 +20,8 @@ ENERGON = Format(
     targets=(
         TargetFormat(
             "webdataset",
-            "a prepared folder: tars and `.nv-meta`, of crude samples where the source has no sample type",
-            "media metadata, where not all is taken",
+            "a prepared folder: tars and `.nv-meta`, with crude samples if the source has no sample type",
+            "media metadata, unless all samples are converted",
             "prepared",
             SAMPLES,
             shards="shards/%06d.tar",

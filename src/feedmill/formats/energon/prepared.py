@@ -204,7 +204,9 @@ class PreparedShards(ShardTable):
     def load(self, shards: Iterable[int]) -> None:
         missing = [shard for shard in shards if shard not in self._offsets]
         if len(missing) > 1:
-            self.store.entries([self.shards[shard] for shard in missing])  # at once; the guard asks for each
+            self.store.entries(
+                [self.shards[shard] for shard in missing]
+            )  # one listing, because the guard requests each entry
             for _ in ordered_map(self.offsets, missing, workers=min(_AT_ONCE, len(missing)), in_flight=2 * _AT_ONCE):
                 pass
 

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import structs
 
 from feedmill.errors import NotFound
-from feedmill.formats.content import content_word, middle_hash
+from feedmill.formats.content import content_hash, middle_hash
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
 
@@ -78,7 +78,7 @@ def with_words(store: Store, records: Mapping[str, ShardRecord]) -> dict[str, Sh
 
     def complete(shard: str) -> ShardRecord:
         record = records[shard]
-        word = record.word or content_word(store, shard, record.size)
+        word = record.word or content_hash(store, shard, record.size)
         return structs.replace(record, word=word, middle=middle_hash(store, shard, record.size))
 
     missing = [shard for shard, record in records.items() if record.word is None or record.middle is None]

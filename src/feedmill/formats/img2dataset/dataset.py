@@ -104,10 +104,10 @@ def open_img2dataset(store: Store, url: str, table: Callable[[list[str]], ShardT
 
 
 def _check_counts(store: Store, shards: Mapping[str, int], counts: Int64s) -> None:
-    for (name, said), found in zip(shards.items(), counts.tolist(), strict=True):
-        if said != found:
+    for (name, expected), found in zip(shards.items(), counts.tolist(), strict=True):
+        if expected != found:
             raise DataError(
-                f"the shard has {found} images, but {name}_stats.json has {said}",
+                f"the shard has {found} images, but {name}_stats.json has {expected}",
                 file=store.locate(name),
                 kind="wrong-count",
                 fix=_AGAIN,

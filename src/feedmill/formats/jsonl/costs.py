@@ -58,9 +58,9 @@ def _decoder(by: str) -> msgspec.json.Decoder[Any]:
 def _array(found: list[Any], by: str, first: int, file: str) -> npt.NDArray[Any]:
     """Return numbers as an array of their common type. Raises `DataError` for the first missing or too large one."""
     number = next((n for n, value in enumerate(found) if value is None or not -(2.0**63) < value < 2.0**63), None)
-    if number is not None and found[number] == found[number]:  # what follows names NaN
-        said = "missing" if found[number] is None else found[number]
-        raise bad_cost(by, first + number, said, file=file)
+    if number is not None and found[number] == found[number]:  # NaN is reported later
+        shown = "missing" if found[number] is None else found[number]
+        raise bad_cost(by, first + number, shown, file=file)
     return np.asarray(found, np.float64 if any(type(value) is float for value in found) else np.int64)
 
 

@@ -19,7 +19,7 @@ import orjson
 
 from feedmill.errors import DataError, NotFound
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key, number_of
-from feedmill.formats.content import content_word
+from feedmill.formats.content import content_hash
 from feedmill.formats.cost_cache import digest_of, kept_costs
 from feedmill.formats.extents import Extents
 from feedmill.formats.format import Wanted
@@ -265,14 +265,14 @@ class JsonlDataset(Dataset):
         """Return the strings that the fingerprint of the first `count` records hashes."""
         step = max(1, count // 1000)  # cheap for any size, and detects most edits
         if self._pieces is None:
-            some = self._offsets[: count + 1 : step]
+            starts = self._offsets[: count + 1 : step]
             end = int(self._offsets[count])
-            return [self.path, str(count), str(end), some.tobytes().hex(), content_word(self.store, self.path, end)]
-        some = self._offsets[self._records(np.arange(0, count, step))]
+            return [self.path, str(count), str(end), starts.tobytes().hex(), content_hash(self.store, self.path, end)]
+        starts = self._offsets[self._records(np.arange(0, count, step))]
         edges = np.asarray(self._pieces.first(count), np.int64).reshape(-1, 2)
         words = [self.path, str(count), edges.tobytes().hex(), self._offsets[edges].tobytes().hex()]
         begin, end = (int(self._offsets[record]) for record in (edges.min(initial=0), edges.max(initial=0)))
-        return [*words, some.tobytes().hex(), content_word(self.store, self.path, end - begin, begin)]
+        return [*words, starts.tobytes().hex(), content_hash(self.store, self.path, end - begin, begin)]
 
     @property
     def splits(self) -> Mapping[str, int]:

@@ -147,7 +147,7 @@ class LeRobotDataset(TableDataset):
             raise no_such_key(self.url, key)
         return int(self._episode_starts[places[0]]) + int(match[2])
 
-    def _word(self, file: int) -> str:
+    def _file_hash(self, file: int) -> str:
         return self.files[file]
 
     def fingerprint(self) -> str:

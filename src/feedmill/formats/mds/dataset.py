@@ -174,7 +174,7 @@ class MdsDataset(RowsDataset):
             return super().costs_advice(by)
         return "Its shards are compressed as a whole, so samples have no stored size. Decompress the shards."
 
-    def _word(self, file: int) -> str:
+    def _file_hash(self, file: int) -> str:
         shard = self.shards[file]
         columns = [f"{c.name}:{c.encoding}" for c in shard.columns]
         return f"{shard.bytes} {shard.raw_bytes} {sorted(shard.hashes.items())} {columns}"
@@ -252,14 +252,14 @@ def _wrong_hashes(store: Store, shard: Shard) -> Iterator[FeedmillError]:
     import xxhash
 
     data = store.read(shard.path) if shard.hashes else b""
-    for name, said in shard.hashes.items():
+    for name, expected in shard.hashes.items():
         if name in hashlib.algorithms_guaranteed and not name.startswith("shake"):
             found = hashlib.new(name, data, usedforsecurity=False).hexdigest()
         elif name in ("xxh32", "xxh64", "xxh128", "xxh3_64", "xxh3_128"):
             found = getattr(xxhash, name)(data).hexdigest()
         else:
             continue
-        if found != said:
+        if found != expected:
             yield DataError(
                 f"its {name} differs from {INDEX}", file=store.locate(shard.path), kind="hash-mismatch", fix=_AGAIN
             )

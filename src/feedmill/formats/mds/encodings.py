@@ -95,7 +95,7 @@ def _text(data: bytes) -> str:
 
 def _number(dtype: np.dtype[Any], data: bytes) -> Any:
     if len(data) != dtype.itemsize:
-        raise ValueError(f"{len(data)} bytes are no {dtype}")
+        raise ValueError(f"{len(data)} bytes are not a value of {dtype}")
     return np.frombuffer(data, dtype)[0].item()
 
 

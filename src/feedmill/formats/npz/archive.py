@@ -43,7 +43,7 @@ class Member(NamedTuple):
         at: offset of its values in the archive; None if they are compressed or in Fortran order.
         head: bytes before the values in the member.
         info: the member's entry in the archive's directory.
-        end: offset of what follows the member in the archive.
+        end: offset of the next entry in the archive.
     """
 
     name: str
@@ -97,7 +97,7 @@ class Archive:
                 self.members[member.name] = member
 
     @property
-    def word(self) -> str:
+    def digest(self) -> str:
         """Return a hash of the content: of the checksums of all arrays."""
         return " ".join(f"{m.name}:{m.info.CRC:08x}" for m in self.members.values())
 
@@ -153,7 +153,7 @@ class Archive:
     def _opened(self) -> Iterator[zipfile.ZipFile]:
         with self._reading():
             if self.size < _LEAST:
-                raise zipfile.BadZipFile(f"its {self.size} bytes are no zip archive")
+                raise zipfile.BadZipFile(f"its {self.size} bytes are not a zip archive")
             with (
                 io.BufferedReader(Window(self.store, self.path, 0, self.size), 1 << 16) as stream,
                 zipfile.ZipFile(stream) as archive,
@@ -220,7 +220,7 @@ class Archive:
         if member.at is not None:
             data = self.store.read(self.path, member.at, size)
             return np.frombuffer(data, member.dtype).reshape(member.shape), size
-        begin = member.info.header_offset  # all of the member in one request, which the directory is not needed for
+        begin = member.info.header_offset  # one request reads the whole member, without the directory
         stored = io.BytesIO(self.store.read(self.path, begin, member.end - begin))
         with self._reading():
             stored.seek(30 + sum(struct.unpack("<HH", stored.getbuffer()[26:30])))

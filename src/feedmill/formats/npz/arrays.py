@@ -58,7 +58,7 @@ def read_npz(data: bytes, names: Iterable[str] | None = None, *, writable: bool 
         if out is not None:
             return out
     if not data.startswith(b"PK"):
-        raise ValueError("it is no zip archive")
+        raise ValueError("it is not a zip archive")
     with np.load(io.BytesIO(data), allow_pickle=False) as archive:
         limit = max_unpacked(len(data))
         names = [name for name in archive.files if wanted is None or name in wanted]

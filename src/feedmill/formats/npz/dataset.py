@@ -92,7 +92,7 @@ class Shard:
         return [self._made(column, block) for block in blocks]
 
     def indexes(self) -> list[str]:
-        """Return the arrays that say where values begin and what shapes they have, and that are not loaded yet."""
+        """Return the arrays of offsets and shapes that are not loaded yet."""
         names = [name for column in self.columns for name in (column.offsets, column.shapes) if name]
         return [name for name in names if not self.archive.has(name)]
 
@@ -245,8 +245,8 @@ class NpzDataset(RowsDataset):
             raise no_such_key(self.url, key)
         return self._numbers[key]
 
-    def _word(self, file: int) -> str:
-        return self.shards[file].archive.word
+    def _file_hash(self, file: int) -> str:
+        return self.shards[file].archive.digest
 
     def verify(self) -> Sequence[FeedmillError]:
         """Compare all arrays with their checksums, and read every value once."""

@@ -88,7 +88,7 @@ class Machine:
                     f"the opcode {_NAMES.get(code)} at byte {here - self.begin} of its pickle is invalid"
                     f" ({type(error).__name__})"
                 ) from None
-        raise bad("its pickle is cut short")
+        raise bad("its pickle is truncated")
 
     def refused(self, code: int, here: int) -> DataError:
         """Return the error for an opcode at an offset."""
@@ -104,14 +104,14 @@ class Machine:
         found = self.data[self.at : self.at + count]
         self.at += count
         if self.at > self.stop:
-            raise bad("its pickle is cut short")
+            raise bad("its pickle is truncated")
         return found
 
     def line(self) -> str:
         """Return an argument that ends at a newline."""
         end = self.data.find(b"\n", self.at, self.stop)
         if end < 0:
-            raise bad("its pickle is cut short")
+            raise bad("its pickle is truncated")
         found = self.data[self.at : end].decode("utf-8", "replace")
         self.at = end + 1
         return found
@@ -245,7 +245,7 @@ def _protocol(m: Machine) -> None:
 
 def _frame(m: Machine) -> None:
     if _U64.unpack(m.take(8))[0] > m.stop - m.at:
-        raise bad("its pickle is cut short")
+        raise bad("its pickle is truncated")
 
 
 def _duplicate(m: Machine) -> None:

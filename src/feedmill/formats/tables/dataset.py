@@ -72,7 +72,7 @@ class TableDataset(RowsDataset):
         self.suffixes = suffixes_of(self.schema) if self.schema is not None else {}
         self.key_column = key_column or (KEY if KEY in self.names else None)
         self._blocks = BlockCache(CACHE_BYTES)
-        self._located: set[int] = set()  # files of which the extents of blocks were read
+        self._located: set[int] = set()  # files whose block extents were read
         self._keys: list[list[str]] | None = None
         self._numbers: dict[str, int] | None = None
 
@@ -164,8 +164,8 @@ class TableDataset(RowsDataset):
         offset, length = columns.extents[int(np.searchsorted(columns.ends, stored, side="right"))].tolist()
         return offset, length
 
-    def _word(self, file: int) -> str:
-        return self._columns[file].word
+    def _file_hash(self, file: int) -> str:
+        return self._columns[file].digest
 
     def _key(self, file: int, local: int) -> str:
         return super()._key(file, local) if self.key_column is None else self._all_keys()[file][local]
@@ -287,9 +287,7 @@ def _other_columns(store: Store, first: str, path: str, have: Any, found: Any) -
     extra = [name for name in found.names if name not in have.names]
     other = [f.name for f in have if f.name in found.names and found.field(f.name).type != f.type]
     if lacking or extra:
-        what = (
-            f"it lacks {', '.join(map(repr, lacking))}" if lacking else f"it has {', '.join(map(repr, extra))} besides"
-        )
+        what = f"it lacks {', '.join(map(repr, lacking))}" if lacking else f"it also has {', '.join(map(repr, extra))}"
     elif other:
         what = f"{other[0]!r} is {found.field(other[0]).type} here and {have.field(other[0]).type} there"
     else:

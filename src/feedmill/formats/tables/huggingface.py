@@ -151,12 +151,12 @@ def _cache_files(store: Store, info: Mapping[str, Any]) -> dict[str, list[str]]:
 def _check_counts(dataset: HfDataset, info: Mapping[str, Any]) -> None:
     known = info.get("splits")
     for name, count in dataset.splits.items():
-        said = (
+        expected = (
             known[name].get("num_examples") if isinstance(known, dict) and isinstance(known.get(name), dict) else None
         )
-        if isinstance(said, int) and said != count:
+        if isinstance(expected, int) and expected != count:
             raise DataError(
-                f"the split {name!r} has {count} rows, but {INFO} has {said}",
+                f"the split {name!r} has {count} rows, but {INFO} has {expected}",
                 file=dataset.url,
                 kind="wrong-count",
                 fix="A file is missing or truncated. Create the dataset again.",

@@ -66,7 +66,7 @@ class ShardTable(ABC):
         """Return the offset of each sample's first header, and the end of the last sample, int64[count + 1]."""
 
     def load(self, shards: Iterable[int]) -> None:  # noqa: B027 - most tables have them
-        """Load the offsets of shards at once, where each is a request to a remote store."""
+        """Load the offsets of several shards at once, because each is a request to a remote store."""
 
     def copy_indices(self) -> None:  # noqa: B027 - most tables have none that are opened by path
         """See `Dataset.copy_indices`."""
@@ -398,7 +398,7 @@ class TarDataset(Dataset):
         """
         if self.store.is_local:
             return [self.get(name) for name in names]
-        found = self._get_by_shard(names)  # a request costs more than a byte
+        found = self._get_by_shard(names)  # adjacent ranges share a request
         return [self.get(name) if data is None else data for name, data in zip(names, found, strict=True)]
 
     def _get_by_shard(self, names: Sequence[str]) -> list[bytes | None]:

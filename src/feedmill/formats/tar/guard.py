@@ -16,7 +16,7 @@ from pathlib import Path
 import xxhash
 
 from feedmill.errors import DataError
-from feedmill.formats.content import content_word, middle_hash
+from feedmill.formats.content import content_hash, middle_hash
 from feedmill.formats.energon.sidecar import ShardRecord
 from feedmill.formats.offsets import Int64s
 from feedmill.kernels.files import tar
@@ -53,7 +53,7 @@ class ShardGuard:
         if entry.version == record.version:
             return True
         one_block = not self.store.is_local and record.middle is not None
-        expected, read = (record.middle, middle_hash) if one_block else (record.word, content_word)
+        expected, read = (record.middle, middle_hash) if one_block else (record.word, content_hash)
         if expected is None:
             return False
         if self._seen.has(shard, entry.version, expected):
@@ -94,10 +94,9 @@ class ShardGuard:
 
 
 class _Seen:
-    """Remote shards whose bytes were compared on this machine: that takes a request for each.
+    """Cache of remote shards whose bytes were compared on this machine, which takes a request per shard.
 
-    They are kept in ``shards/`` in the cache folder, one file for each dataset. Nothing is kept where that cannot be
-    written to.
+    It is stored in ``shards/`` in the cache folder, one file per dataset. If that is not writable, nothing is cached.
     """
 
     def __init__(self, store: Store) -> None:
@@ -105,15 +104,15 @@ class _Seen:
         self._url = store.url
         self._known: set[bytes] | None = None
 
-    def _line(self, shard: str, version: str, word: str) -> bytes:
-        name = f"{shard}\0{version}\0{word}".encode("utf-8", "surrogateescape")
+    def _line(self, shard: str, version: str, content_hash: str) -> bytes:
+        name = f"{shard}\0{version}\0{content_hash}".encode("utf-8", "surrogateescape")
         return str(xxhash.xxh3_128_hexdigest(name)).encode()
 
     def _file(self) -> Path:
         name = xxhash.xxh3_128_hexdigest(self._url.encode("utf-8", "surrogateescape"))
         return cache_folder() / "shards" / str(name)
 
-    def has(self, shard: str, version: str, word: str) -> bool:
+    def has(self, shard: str, version: str, content_hash: str) -> bool:
         """Return whether this version of a shard was compared."""
         if not self._remote:
             return False
@@ -123,16 +122,16 @@ class _Seen:
                 os.utime(self._file())  # its last use: files of the cache folder are evicted
             except OSError:
                 self._known = set()
-        return self._line(shard, version, word) in self._known
+        return self._line(shard, version, content_hash) in self._known
 
-    def add(self, shard: str, version: str, word: str) -> None:
-        """Note that this version of a shard was compared."""
+    def add(self, shard: str, version: str, content_hash: str) -> None:
+        """Record that this version of a shard was compared."""
         if self._remote:
             with contextlib.suppress(OSError):
                 file = self._file()
                 file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                with file.open("ab") as f:  # one write to the end: several processes may do it
-                    f.write(self._line(shard, version, word) + b"\n")
+                with file.open("ab") as f:  # a single append, because several processes may write
+                    f.write(self._line(shard, version, content_hash) + b"\n")
 
 
 def _first_key(block: bytes) -> str | None:

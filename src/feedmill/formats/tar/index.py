@@ -80,15 +80,15 @@ class IndexedShards(ShardTable):
             hashes = np.concatenate([one.hashes for one in self._known]) if self._known else np.zeros(0, np.uint64)
             order = np.argsort(hashes, kind="stable")
             self._sorted = hashes[order], order
-        word = key.encode("utf-8", "surrogateescape")
+        encoded = key.encode("utf-8", "surrogateescape")
         hashes, order = self._sorted
-        wanted = np.uint64(xxhash.xxh3_64_intdigest(word))
+        wanted = np.uint64(xxhash.xxh3_64_intdigest(encoded))
         ends = np.cumsum(self.counts)
         for at in range(int(np.searchsorted(hashes, wanted)), int(np.searchsorted(hashes, wanted, side="right"))):
             number = int(order[at])
             shard = int(np.searchsorted(ends, number, side="right"))
             local = number - int(ends[shard] - self.counts[shard])
-            if self._key(shard, local) == word:
+            if self._key(shard, local) == encoded:
                 return shard, local
         raise no_such_key(self.store.url, key)
 
@@ -147,10 +147,10 @@ def _scanned(store: Store, entry: Entry, compiled: bool) -> Known:
     scan = scan_shard(store, entry.path, compiled=compiled)
     if scan.problem is not None:
         raise in_file(scan.problem, store.locate(entry.path))
-    words = [key.encode("utf-8", "surrogateescape") for key in scan.keys]
-    ends = np.cumsum([len(word) for word in words], dtype=np.int64)
-    hashes = np.asarray([xxhash.xxh3_64_intdigest(word) for word in words], np.uint64)
-    return Known(entry.size, entry.version, scan.starts, np.frombuffer(b"".join(words), np.uint8), ends, hashes)
+    encoded = [key.encode("utf-8", "surrogateescape") for key in scan.keys]
+    ends = np.cumsum([len(key) for key in encoded], dtype=np.int64)
+    hashes = np.asarray([xxhash.xxh3_64_intdigest(key) for key in encoded], np.uint64)
+    return Known(entry.size, entry.version, scan.starts, np.frombuffer(b"".join(encoded), np.uint8), ends, hashes)
 
 
 class _Home:
@@ -158,8 +158,8 @@ class _Home:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        word = hashlib.sha256(store.url.encode()).hexdigest()[:32]
-        self._cache = LocalStore(cache_folder() / "shards"), word
+        digest = hashlib.sha256(store.url.encode()).hexdigest()[:32]
+        self._cache = LocalStore(cache_folder() / "shards"), digest
 
     def read(self) -> dict[str, Known]:
         for store, path in self._places():

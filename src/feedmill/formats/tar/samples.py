@@ -133,7 +133,7 @@ class _Files(NamedTuple):
         return bool(read_all(self.fds, np.ascontiguousarray(offsets), lengths, addresses) == len(self.fds))
 
     def fill(self, offsets: Int64s, lengths: Int64s, buffer: npt.NDArray[np.uint8]) -> bool:
-        """Read all ranges into a buffer, one behind the other. Return whether this succeeded."""
+        """Read all ranges consecutively into a buffer. Return whether this succeeded."""
         return self.read(offsets, lengths, np.cumsum(lengths) - lengths + _begin(buffer))
 
 
@@ -145,7 +145,7 @@ class _Remote(NamedTuple):
     cuts: Sequence[int]
 
     def fill(self, offsets: Int64s, lengths: Int64s, buffer: npt.NDArray[np.uint8]) -> bool:
-        """Read all ranges into a buffer, one behind the other. Raises `DataError` and `StorageError`."""
+        """Read all ranges consecutively into a buffer. Raises `DataError` and `StorageError`."""
         rows = zip(self.paths, itertools.pairwise(self.cuts), strict=True)
         files = [(path, offsets[a:b].tolist(), lengths[a:b].tolist()) for path, (a, b) in rows]
         cached = self.store.on_disk(files)

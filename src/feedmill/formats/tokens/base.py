@@ -184,9 +184,9 @@ class TokenWriter(Protocol):
         """Append documents.
 
         Args:
-            tokens: the ids of all documents one after another, of any integer type.
+            tokens: concatenated ids of all documents, of any integer type.
             lengths: int64[n], tokens per document; they add up to ``len(tokens)``.
-            loss: bool[len(tokens)], False for tokens that do not contribute to the loss; if the format stores it.
+            loss: bool[len(tokens)], False for tokens that do not contribute to the loss; only for formats with a mask.
 
         Raises:
             DataError: an id does not fit the file's token size.
@@ -200,11 +200,11 @@ class TokenDataset(Dataset):
     Keys are the document's number in the dataset, written as a decimal.
 
     Args:
-        store: where the files are.
+        store: the store of the files.
         shards: the files, in the order of the dataset.
         name: path or URL as the user gave it.
         format: the format's short name.
-        about: what `describe` shows beside the counts (tokenizer, version ...).
+        about: facts for `describe` in addition to the counts (tokenizer, version, ...).
     """
 
     format = "tokens"
@@ -276,7 +276,7 @@ class TokenDataset(Dataset):
         return shard, wanted - (self._starts[shard] if len(wanted) else 0)
 
     def load_bounds(self, shards: Iterable[int]) -> None:
-        """Load the bounds of files at once, where each is a request to a remote store."""
+        """Load the bounds of several files at once, because each is a request to a remote store."""
         if not self.store.is_local:
             missing = [self.shards[number] for number in shards if not self.shards[number].loaded]
             workers = min(64, len(missing)) if len(missing) > 1 else 0
@@ -407,7 +407,7 @@ class TokenDataset(Dataset):
         return hash_words(list(words))
 
     def verify(self) -> Sequence[FeedmillError]:
-        """Read the offsets of all documents, if there is an index, and return what is wrong."""
+        """Read the offsets of all documents, if there is an index, and return the problems."""
         found: list[FeedmillError] = []
         for shard in self.shards if self._no_index is None else ():
             try:

@@ -1,8 +1,8 @@
-"""Windows that begin where a document does: the Megatron-style blocks of Modalities, as they were meant.
+"""Windows that begin with a document: the Megatron-style blocks of Modalities, as documented.
 
-Modalities' own class cannot be used: it counts starts from the wrong byte, takes lengths in tokens for bytes, and loses
-its place behind a document that is longer than a block. This is the rule that its comments state; see
-`feedmill.kernels.order.blocks`. It goes document by document, so that opening takes as long as reading their bounds.
+The class in Modalities does not work: it counts starts from the wrong byte, confuses lengths in tokens with bytes, and
+loses its position after a document that is longer than a block. This module implements the rule in its comments; see
+`feedmill.kernels.order.blocks`. Opening takes as long as reading the bounds of documents.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class BlockDataset(WindowDataset):
 
     Args:
         tokens: the files, with their index of documents.
-        block_size: tokens in a block, 2 or more.
-        options: ``positions``, ``boundaries``, ``eos`` and ``dtype`` as of `WindowDataset`.
+        block_size: tokens per block, at least 2.
+        options: ``positions``, ``boundaries``, ``eos`` and ``dtype`` as for `WindowDataset`.
 
     Raises:
         NotFound: a file has no index of documents.
-        ConfigError: the settings are invalid, or there is not a single block.
+        ConfigError: the settings are invalid, or there are no blocks.
     """
 
     format = "blocks"
@@ -54,7 +54,7 @@ class BlockDataset(WindowDataset):
         return file, start
 
     def _left_out(self) -> int:
-        """Tokens that are in no block: the cut ends of documents, and the last ones of each file."""
+        """Return the number of tokens in no block: truncated ends of documents, and the end of each file."""
         seen = 0
         for starts in self._starts:
             gaps = np.diff(starts)

@@ -1,17 +1,18 @@
-"""The bounds sidecar: ``<x.pbin>.feedmill.bounds``, with which a file of any number of documents opens at once.
+"""Bounds sidecar ``<x.pbin>.feedmill.bounds``, with which a file with any number of documents opens instantly.
 
     0   8 bytes  "FMBOUNDS"
     8   u32      2, the version of this layout
     12  u32      version of the file that it belongs to (for .pbin 0 to 3)
     16  u64      documents, n
     24  u64      bytes of the file
-    32  16 bytes xxh3-128 of the file's first 12 bytes and its last 64 KiB (of all of it where it is shorter)
-    48  u64      entries of the file's own index that were wrong and are right here
-    56  u64      xxh3-64 of what follows (in layout 1, which is left aside: 0)
-    64  u64 x (n + 1)  token at which each document begins; the last: how many tokens there are
+    32  16 bytes xxh3-128 of the file's first 12 bytes and its last 64 KiB (of a shorter file: all bytes)
+    48  u64      entries of the file's own index that were wrong and are corrected here
+    56  u64      xxh3-64 of the rest (0 in layout 1, which is ignored)
+    64  u64 x (n + 1)  first token of each document, then the number of tokens
 
-All little endian. A sidecar whose size or hash does not fit its file is left aside: it only saves work. One whose own
-hash is another one is damaged, and an error: looked at when it is loaded, up to `HASHED` bytes, and by `check`.
+All numbers are little-endian. A sidecar whose size or hash does not match its file is ignored, since it only saves
+time. A sidecar whose own hash differs is corrupt and an error. Its hash is verified by `check`, and when it is loaded
+if it has at most `HASHED` bytes.
 """
 
 from __future__ import annotations
@@ -31,13 +32,12 @@ SUFFIX = ".feedmill.bounds"
 HEADER = struct.Struct("<8sIIQQ16sQQ")
 MAGIC, LAYOUT = b"FMBOUNDS", 2
 HASHED = 1 << 20
-"""Bytes of a table that is hashed whenever it is loaded, which takes a tenth of a millisecond."""
+"""Maximum bytes of a table that is hashed each time it is loaded, which takes a tenth of a millisecond."""
 HEAD, TAIL = 12, 1 << 16
 
 
 class BoundsHeader(NamedTuple):
-    """What a sidecar says: its file's format version, documents, bytes, hash and index entries put right; its own
-    hash."""
+    """Header of a sidecar: version, documents, bytes, hash and corrected index entries of its file; its own hash."""
 
     version: int
     documents: int
@@ -52,12 +52,12 @@ class BoundsHeader(NamedTuple):
 
 
 def bounds_path(path: str) -> str:
-    """Return where the sidecar of a token file lies."""
+    """Return the path of the sidecar of a token file."""
     return path + SUFFIX
 
 
 def file_digest(store: Store, path: str, size: int) -> bytes:
-    """Return the hash by which a sidecar knows its file: of its two ends, 16 bytes."""
+    """Return the hash that identifies a sidecar's file: of its beginning and end, 16 bytes."""
     if size <= HEAD + TAIL:
         return xxhash.xxh3_128_digest(store.read(path, 0, size))
     head, tail = store.read_ranges(path, [0, size - TAIL], [HEAD, TAIL])
@@ -79,7 +79,7 @@ def read_header(store: Store, path: str, size: int, digest: bytes) -> BoundsHead
 
 
 def map_bounds(store: Store, path: str, header: BoundsHeader) -> Int64s:
-    """Return the bounds in a file's sidecar, int64[documents + 1]: mapped where it is local. Raises `DataError`."""
+    """Return the bounds in a file's sidecar, int64[documents + 1], mapped if the file is local. Raises `DataError`."""
     side, count = bounds_path(path), header.documents + 1
     if store.is_local:
         more_files()
@@ -101,7 +101,7 @@ def check_table(store: Store, path: str, header: BoundsHeader, bounds: Int64s) -
     """Raise `DataError` if the bounds are not those that were written."""
     if table_hash(bounds) != header.table:
         raise DataError(
-            "the bounds of documents are damaged (their hash differs)",
+            "the bounds of documents are corrupt (their hash differs)",
             file=store.locate(bounds_path(path)),
             kind="bad-index",
             fix=f"Run 'feedmill index {store.locate(path)} --overwrite' to write it again, or delete this file.",

@@ -2,17 +2,16 @@
 
 Layout::
 
-    part-0-00000.npy      token ids one after another, nothing else: little-endian, and not numpy's ``.npy`` format
-                          in spite of the name
-    part-0-00000.csv.gz   one row per document: start, end, id, src, loc. Without a header; commas, quotes only where
-                          needed, rows end with CRLF. Start and end count tokens; rows follow one another without gaps.
-                          src is the document's file as it was named, loc its line there, from 1
+    part-0-00000.npy      only concatenated token ids, little-endian; despite the name, not numpy's ``.npy`` format
+    part-0-00000.csv.gz   one row per document: start, end, id, src, loc. No header; commas, quotes only if needed, rows
+                          end with CRLF. Start and end count tokens; rows are consecutive without gaps. src is the
+                          path of the document's file as given, loc its line there, from 1
 
-A folder is all its ``.npy`` files, sorted by path. The type of a token (unsigned, 1, 2, 4 or 8 bytes) stands nowhere;
-it follows from the size of the ``.npy`` and the end of the last row. Opening therefore reads the rows.
+A folder stands for all its ``.npy`` files, sorted by path. The type of a token (unsigned, 1, 2, 4 or 8 bytes) is not
+stored; it is derived from the size of the ``.npy`` and the end of the last row. Opening therefore reads the rows.
 
-Refused: rows that do not follow one another, sizes that do not fit each other. Dolma leaves a file of zeros where a
-group of files had no tokens; such a pair is refused too, and may be deleted.
+Rejected: rows that are not consecutive, and sizes that do not match. For a group of files without tokens, Dolma writes
+a file of zeros; such a pair is rejected too, and can be deleted.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, NotFound
-from feedmill.formats.content import content_word
+from feedmill.formats.content import content_hash
 from feedmill.formats.format import Wanted
 from feedmill.formats.tokens.base import (
     Form,
@@ -55,14 +54,14 @@ FORMAT = "dolma"
 NPY, CSV = ".npy", ".csv.gz"
 
 _LONGEST = 64 << 20
-"""Characters of an id; an unclosed quote would take in all that follows it."""
+"""Maximum characters of an id; an unclosed quote would include everything after it."""
 _limiting = threading.Lock()
 _NUMPY_MAGIC = b"\x93NUMPY"
 _TYPES = {size: np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
 
 
 class Origin(NamedTuple):
-    """Where a document came from: its id, its file as it was named, its line there (from 1)."""
+    """Origin of a document: its id, its file as given, and its line there (from 1)."""
 
     id: str
     src: str
@@ -73,15 +72,15 @@ def open_dolma(store: Store, path: str, url: str, *, dtype: np.dtype[Any] | str 
     """Open one pair of files, or a folder of them.
 
     Args:
-        store: where they are.
+        store: the store of the files.
         path: a ``.npy`` file in the store, or a folder ("" for the store's own).
         url: path or URL as the user gave it.
-        dtype: of a token; None for what the sizes tell.
+        dtype: type of a token; None derives it from the sizes.
 
     Raises:
         NotFound: a file is missing.
-        ConfigError: it is one of numpy's own ``.npy`` files, or tokens are not of `dtype`.
-        DataError: the files are damaged or do not fit each other.
+        ConfigError: it is one of numpy's own ``.npy`` files, or the tokens have another type than `dtype`.
+        DataError: the files are corrupt or do not match.
     """
     names = [path] if path.endswith(NPY) and store.exists(path) else _in_folder(store, path, url)
     shards = [_shard(store, name, None if dtype is None else np.dtype(dtype)) for name in names]
@@ -89,11 +88,11 @@ def open_dolma(store: Store, path: str, url: str, *, dtype: np.dtype[Any] | str 
 
 
 def read_origins(store: Store, path: str) -> Iterator[Origin]:
-    """Yield where the documents of a ``.npy`` file came from, in order.
+    """Yield the origins of the documents of a ``.npy`` file, in order.
 
     Raises:
-        NotFound: there is no ``.csv.gz`` beside it.
-        DataError: it is damaged.
+        NotFound: there is no ``.csv.gz`` next to it.
+        DataError: the ``.csv.gz`` is corrupt.
     """
     name = _beside(path)
     for number, row in enumerate(_rows(store, name)):
@@ -104,7 +103,7 @@ def read_origins(store: Store, path: str) -> Iterator[Origin]:
 
 
 def dolma_dtype(vocab_size: int) -> np.dtype[Any]:
-    """Return the type of a token for a vocabulary: the smallest that holds its last id.
+    """Return the type of a token for a vocabulary: the smallest that can store its last id.
 
     >>> [dolma_dtype(size).name for size in (256, 257, 65_536, 65_537)]
     ['uint8', 'uint16', 'uint16', 'uint32']
@@ -114,14 +113,14 @@ def dolma_dtype(vocab_size: int) -> np.dtype[Any]:
 
 @contextlib.contextmanager
 def write_dolma(store: Store, path: str, dtype: np.dtype[Any] | str) -> Iterator[DolmaWriter]:
-    """Write a ``.npy`` file and the ``.csv.gz`` beside it.
+    """Write a ``.npy`` file and the ``.csv.gz`` next to it.
 
     Args:
-        store, path: where; `path` ends in ``.npy``.
-        dtype: of a token; see `dolma_dtype`.
+        store, path: location; `path` ends in ``.npy``.
+        dtype: type of a token; see `dolma_dtype`.
 
     Raises:
-        ConfigError: tokens are unsigned integers.
+        ConfigError: the type is not an unsigned integer.
     """
     kind = np.dtype(dtype).newbyteorder("<")
     if kind not in _TYPES.values():
@@ -129,17 +128,17 @@ def write_dolma(store: Store, path: str, dtype: np.dtype[Any] | str) -> Iterator
             f"the format does not support tokens of type {np.dtype(dtype)}",
             file=store.locate(path),
             kind="bad-token-size",
-            fix="Use uint16 for small vocabularies, else uint32.",
+            fix="Use uint16 for small vocabularies, and uint32 for others.",
         )
-    with store.write(path) as file, store.write(_beside(path)) as packed:  # the first appears last
-        # No time and no name in the header: the same documents give the same bytes.
+    with store.write(path) as file, store.write(_beside(path)) as packed:  # the first one is published last
+        # The header has no time and no name, so the same documents give the same bytes.
         with gzip.GzipFile(filename="", mode="wb", fileobj=packed, compresslevel=6, mtime=0) as rows:
             yield DolmaWriter(FlatFile(file, kind, store.locate(path)), rows)
-        store.delete(path)  # older tokens must not be seen beside the new rows
+        store.delete(path)  # readers must not see older tokens with the new rows
 
 
 class DolmaWriter(FlatWriter):
-    """The `TokenWriter` of Dolma's files; made by `write_dolma`."""
+    """`TokenWriter` of Dolma's files; created by `write_dolma`."""
 
     def __init__(self, flat: FlatFile, rows: BinaryIO | gzip.GzipFile) -> None:
         super().__init__(flat)
@@ -156,7 +155,7 @@ class DolmaWriter(FlatWriter):
         """Append documents, see `TokenWriter.add`.
 
         Args:
-            origins: id, src and loc of each document (`Origin`); their numbers, from 0, where it is None.
+            origins: id, src and loc of each document (`Origin`); by default, documents are numbered from 0.
         """
         refuse_loss(self._flat.where, loss)
         first, begin = self._flat.documents, self._flat.tokens
@@ -217,15 +216,15 @@ def _shard(store: Store, path: str, dtype: np.dtype[Any] | None) -> TokenShard:
         documents=len(bounds) - 1,
         load_bounds=partial(np.asarray, bounds),
         facts=(
-            partial(content_word, store, path, entry.size),
-            partial(content_word, store, rows, store.stat(rows).size),
+            partial(content_hash, store, path, entry.size),
+            partial(content_hash, store, rows, store.stat(rows).size),
         ),
     )
 
 
 def _blocks(store: Store, path: str) -> Iterator[bytes]:
-    """Whole rows, about a megabyte at a time. What they say is held in memory, so the limit is one for all of them."""
-    from feedmill.formats.documents import read_lines  # it loads libraries that other formats do without
+    """Yield whole rows, about a megabyte at a time. The limit applies to all rows, which stay in memory."""
+    from feedmill.formats.documents import read_lines  # it imports libraries that other formats do not need
 
     limit, size = max_unpacked(store.stat(path).size), 0
     for block in read_lines(store, path):
@@ -239,14 +238,14 @@ def _rows(store: Store, path: str) -> Iterator[list[str]]:
     blocks = (block.decode("utf-8", "surrogatepass") for block in _blocks(store, path))
     rows = csv.reader(line for block in blocks for line in io.StringIO(block, newline=""))
     try:
-        while some := _some(rows):
-            yield from some
+        while batch := _some(rows):
+            yield from batch
     except (csv.Error, UnicodeDecodeError) as error:
         raise _damaged(store, path, f"it cannot be read ({error})") from None
 
 
 def _some(rows: Iterator[list[str]]) -> list[list[str]]:
-    """The next rows. Their ids may be longer than csv allows, whose limit is the whole process's: it is put back."""
+    """Return the next rows. Ids may exceed csv's process-wide limit, so it is changed and restored."""
     with _limiting:
         before = csv.field_size_limit()
         csv.field_size_limit(max(before, _LONGEST))
@@ -257,14 +256,14 @@ def _some(rows: Iterator[list[str]]) -> list[list[str]]:
 
 
 def _bounds(store: Store, path: str) -> Int64s:
-    """int64[documents + 1], from the first two columns."""
+    """Return the bounds, int64[documents + 1], from the first two columns."""
     table = _plain_table(store, path)
     if table is None:
         pairs = array("q")
         for number, row in enumerate(_rows(store, path)):
             try:
                 start, end = int(row[0]), int(row[1])
-                if (start | end) >> 63:  # negative, or no int64
+                if (start | end) >> 63:  # negative, or too large for int64
                     raise ValueError
             except (ValueError, IndexError):
                 raise _damaged(store, path, f"expected start and end, found {row!s:.80}", number) from None
@@ -280,7 +279,7 @@ def _bounds(store: Store, path: str) -> Int64s:
 
 
 def _plain_table(store: Store, path: str) -> Int64s | None:
-    """Return the first two columns, int64[n, 2]; None if a row has quotes, or anything but numbers there."""
+    """Return the first two columns, int64[n, 2]; None if a row has quotes or other values than numbers."""
     tables = [np.zeros((0, 2), np.int64)]
     for block in _blocks(store, path):
         table = _plain_columns(block) if b'"' not in block else None
@@ -305,7 +304,7 @@ def _plain_columns(data: bytes) -> Int64s | None:
 
 
 def _digits(text: npt.NDArray[np.uint8], begins: Int64s, ends: Int64s) -> Int64s | None:
-    """Return the decimal numbers at these places, int64[n]; None if there is anything but 1 to 18 digits."""
+    """Return the decimal numbers in these ranges, int64[n]; None if any range is not 1 to 18 digits."""
     width = ends - begins
     if (width < 1).any() or (width > 18).any():
         return None
@@ -330,7 +329,7 @@ def _damaged(store: Store, path: str, what: str, row: int | None = None) -> Data
 
 
 def open_found(wanted: Wanted) -> TokenDataset:
-    """See `open_dolma`; the files of a list together."""
+    """See `open_dolma`; files of a list are opened together."""
     return open_files(wanted, FORMAT, lambda one: open_dolma(one.store, one.name, one.url))
 
 

@@ -1,22 +1,22 @@
 """datatrove's token files (``.ds``), as Nanotron's Nanosets read them.
 
-Layout. All numbers are little-endian; only the first of the files must be there::
+Layout; all numbers are little-endian, and only the first file is required::
 
-    x.ds            token ids one after another, nothing else: 2 bytes each where the vocabulary with its added tokens
-                    has at most 65,536 entries, else 4
-    x.ds.index      8 bytes per document, unsigned: the number of tokens up to its end, so the first begins at 0
-    x.ds.loss       1 byte per token: 1 where it contributes to the loss, 0 if it does not
-    x.ds.metadata   three lines of text without a newline at the end: tokenizer name, "|", token size; the number of
-                    tokens; that number for display ("27.3 kT")
+    x.ds            only concatenated token ids: 2 bytes each if the vocabulary with added tokens has at most 65,536
+                        entries, else 4
+    x.ds.index      8 bytes per document, unsigned: the number of tokens up to its end; the first begins at 0
+    x.ds.loss       1 byte per token: 1 if it contributes to the loss, else 0
+    x.ds.metadata   three lines of text without a final newline: tokenizer name, "|", token size; the number of
+                        tokens; that number for display ("27.3 kT")
 
-A folder is all its ``.ds`` files, those in folders below included, sorted by path, and then, as Nanotron orders them,
-permuted by numpy's `default_rng(42)`. Documents of no tokens are possible: an end is repeated.
+A folder stands for all its ``.ds`` files, including those in subfolders, sorted by path. Nanotron's order permutes them
+by numpy's `default_rng(42)`. A document without tokens repeats the previous end.
 
-The token size stands in ``.metadata`` only. Where that is missing, it follows from the size of the file and the last
-end in ``.index``. If both are missing, `token_size` is required: a wrong guess would read two tokens as one.
+The token size is stored only in ``.metadata``. Without it, it is derived from the size of the file and the last end in
+``.index``. If both are missing, `token_size` is required: a wrong guess would read two tokens as one.
 
-Refused: sizes that do not fit each other (a file truncated, an index of another file), ends that fall, files of
-different token sizes in one folder.
+Rejected: sizes that do not match (a truncated file, an index of another file), descending ends, and files of different
+token sizes in one folder.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
-from feedmill.formats.content import content_word
+from feedmill.formats.content import content_hash
 from feedmill.formats.format import Wanted
 from feedmill.formats.tokens.base import (
     Form,
@@ -52,7 +52,7 @@ FORMAT = "ds"
 SUFFIX, INDEX, LOSS, METADATA = ".ds", ".index", ".loss", ".metadata"
 FILE_SEED = 42
 FILE_ORDERS = ("sorted", "nanotron")
-"""The seed that orders the files of a folder for a Nanoset, whatever the seed of the run."""
+"""Seed of the order of files in a folder for a Nanoset, independent of the seed of the run."""
 
 _UNKNOWN = "Unknown Tokenizer"
 _TYPES: dict[int, np.dtype[Any]] = {2: np.dtype("<u2"), 4: np.dtype("<u4")}
@@ -60,7 +60,7 @@ _MAGNITUDES = ["", "k", "M", "G", "T", "P", "E", "Z"]
 
 
 class DsMetadata(NamedTuple):
-    """What a ``.metadata`` file says: the tokenizer's name ("" where unknown), bytes per token, tokens."""
+    """Content of a ``.metadata`` file: the tokenizer's name ("" if unknown), bytes per token, number of tokens."""
 
     tokenizer: str
     token_size: int
@@ -80,18 +80,18 @@ def open_ds(
     """Open one ``.ds`` file, or a folder of them.
 
     Args:
-        store: where it is.
+        store: the store of the file or folder.
         path: the file in the store, or a folder ("" for the store's own).
         url: path or URL as the user gave it.
-        pattern: which file names of a folder belong to it, as a shell pattern.
-        recursive: whether files in folders below belong to it too.
-        seed: None for files sorted by path; `FILE_SEED` for the order that Nanotron reads them in.
-        token_size: bytes per token, 2 or 4; needed only where neither metadata nor index is there.
+        pattern: shell pattern of the file names in a folder.
+        recursive: whether to include files in subfolders.
+        seed: None for files sorted by path; `FILE_SEED` for Nanotron's order.
+        token_size: bytes per token, 2 or 4; required only without metadata and index.
 
     Raises:
         NotFound: there is no such file.
-        ConfigError: the token size is not known, or not the one of the file.
-        DataError: the files do not fit each other.
+        ConfigError: the token size is unknown, or differs from that of the file.
+        DataError: the files do not match.
     """
     files = _listed(store, path, pattern, recursive, url)
     names = file_order([name for name in files if fnmatchcase(name.rpartition("/")[2], pattern)], seed)
@@ -122,10 +122,10 @@ def file_order(paths: Sequence[str], seed: int | None = FILE_SEED) -> list[str]:
 
 
 def read_metadata(store: Store, path: str) -> DsMetadata | None:
-    """Return what the ``.metadata`` of a ``.ds`` file says; None if there is none.
+    """Return the metadata of a ``.ds`` file; None if there is none.
 
     Raises:
-        DataError: it is not such a file.
+        DataError: the metadata is invalid.
     """
     name = path + METADATA
     if not store.exists(name):
@@ -144,12 +144,12 @@ def read_metadata(store: Store, path: str) -> DsMetadata | None:
             kind="bad-metadata",
             fix="Restore it, or delete it: the token size can also be determined from the '.index'.",
         ) from None
-    # datatrove writes "Unknown Tokenizer|2|2" where it has no name
+    # without a name, datatrove writes "Unknown Tokenizer|2|2"
     return found._replace(tokenizer="") if tokenizer.split("|")[0] == _UNKNOWN else found
 
 
 def metadata_text(tokenizer: str | None, token_size: int, tokens: int) -> str:
-    """Return what a ``.metadata`` file holds."""
+    """Return the text of a ``.metadata`` file."""
     return f"{tokenizer or _UNKNOWN}|{token_size}\n{tokens}\n{human_tokens(tokens)}"
 
 
@@ -165,11 +165,11 @@ def human_tokens(count: int) -> str:
         text = f"{count / 10 ** (3 * step):.{2 - place}f}"
         if float(text) < 10 ** (place + 1):
             return f"{text} {_MAGNITUDES[step]}T"
-        exponent += 1  # rounding made a digit more: 999.5 k is 1.00 M
+        exponent += 1  # rounding can add a digit: 999.5 k is 1.00 M
 
 
 def ds_token_size(vocab_size: int) -> int:
-    """Return bytes per token by datatrove's rule; `vocab_size` counts added tokens too."""
+    """Return bytes per token by datatrove's rule; `vocab_size` includes added tokens."""
     return 2 if vocab_size <= 65_536 else 4
 
 
@@ -184,30 +184,30 @@ def write_ds(
     metadata: bool = True,
     loss: bool = False,
 ) -> Iterator[DsWriter]:
-    """Write one ``.ds`` file and those beside it, byte for byte as datatrove does.
+    """Write one ``.ds`` file and its accompanying files, byte for byte as datatrove does.
 
     Args:
-        store, path: where; `path` ends in ``.ds``.
+        store, path: location; `path` ends in ``.ds``.
         token_size: bytes per token, 2 or 4; see `ds_token_size`.
-        tokenizer_name: the first line of the metadata begins with it.
-        index, metadata, loss: which files to write beside it; those of an older file that are not are removed.
+        tokenizer_name: name of the tokenizer for the metadata.
+        index, metadata, loss: which accompanying files to write. Others of an older file are removed.
 
     Raises:
-        ConfigError: there is no such token size.
+        ConfigError: the token size is unsupported.
     """
     if token_size not in _TYPES:
         raise ConfigError(
             f"invalid token size {token_size}: '.ds' files have 2 or 4 bytes per token",
             file=store.locate(path),
             kind="bad-token-size",
-            fix="Use 2 for vocabularies of up to 65,536 entries, else 4.",
+            fix="Use 2 for vocabularies of up to 65,536 entries, and 4 for others.",
         )
-    with store.write(path) as file, contextlib.ExitStack() as sides:  # the first appears last
+    with store.write(path) as file, contextlib.ExitStack() as sides:  # the first one is published last
         ends = sides.enter_context(store.write(path + INDEX)) if index else None
         mask = sides.enter_context(store.write(path + LOSS)) if loss else None
         writer = DsWriter(FlatFile(file, _TYPES[token_size], store.locate(path)), ends, mask)
         yield writer
-        # Tokens of an older file must not be seen beside the new index, nor the new ones beside an older one.
+        # Readers must not see tokens of an older file with the new index, or new tokens with an older index.
         store.delete(path)
         for side, kept in ((INDEX, index), (LOSS, loss), (METADATA, metadata)):
             if not kept:
@@ -218,7 +218,7 @@ def write_ds(
 
 
 class DsWriter(FlatWriter):
-    """The `TokenWriter` of ``.ds`` files; made by `write_ds`."""
+    """`TokenWriter` of ``.ds`` files; created by `write_ds`."""
 
     def __init__(self, flat: FlatFile, ends: BinaryIO | None, mask: BinaryIO | None) -> None:
         super().__init__(flat)
@@ -239,7 +239,7 @@ class DsWriter(FlatWriter):
 
 
 def _listed(store: Store, path: str, pattern: str, recursive: bool, url: str) -> dict[str, Entry]:
-    """Return the files of the dataset and those beside them, by path."""
+    """Return the files of the dataset and the accompanying files, by path."""
     if path.endswith(SUFFIX):
         found = {}
         for name in (path, path + INDEX, path + LOSS, path + METADATA):
@@ -262,7 +262,7 @@ def _listed(store: Store, path: str, pattern: str, recursive: bool, url: str) ->
 
 
 def _shard(store: Store, files: Mapping[str, Entry], path: str, token_size: int | None) -> tuple[TokenShard, str]:
-    """One file, and its tokenizer's name ("" where unknown)."""
+    """Return one file, and its tokenizer's name ("" if unknown)."""
     entry, index, loss = files[path], files.get(path + INDEX), files.get(path + LOSS)
     metadata = read_metadata(store, path) if path + METADATA in files else None
     last = None if index is None else _last_end(store, index)
@@ -271,11 +271,11 @@ def _shard(store: Store, files: Mapping[str, Entry], path: str, token_size: int 
     if rest:
         raise _inconsistent(store, path, f"{entry.size} bytes are not a multiple of the token size of {size} bytes")
     if metadata is not None and metadata.tokens != tokens:
-        raise _inconsistent(store, path, f"it has {tokens} tokens, its '.metadata' says {metadata.tokens}")
+        raise _inconsistent(store, path, f"expected {metadata.tokens} tokens by its '.metadata', found {tokens}")
     if last is not None and last != tokens:
-        raise _inconsistent(store, path, f"it has {tokens} tokens, its '.index' ends at {last}")
+        raise _inconsistent(store, path, f"expected {last} tokens by its '.index', found {tokens}")
     if loss is not None and loss.size != tokens:
-        raise _inconsistent(store, path, f"it has {tokens} tokens, its '.loss' has {loss.size}")
+        raise _inconsistent(store, path, f"expected {loss.size} tokens by its '.loss', found {tokens}")
     shard = TokenShard(
         path=path,
         dtype=_TYPES[size],
@@ -285,7 +285,7 @@ def _shard(store: Store, files: Mapping[str, Entry], path: str, token_size: int 
         load_bounds=partial(_load_bounds, store, path),
         load_loss=None if loss is None else partial(load_numbers, store, loss.path, "u1"),
         facts=tuple(
-            partial(content_word, store, each.path, each.size) for each in (entry, index, loss) if each is not None
+            partial(content_hash, store, each.path, each.size) for each in (entry, index, loss) if each is not None
         ),
     )
     return shard, metadata.tokenizer if metadata else ""
@@ -318,7 +318,7 @@ def _token_size(store: Store, entry: Entry, metadata: DsMetadata | None, last: i
 
 
 def _last_end(store: Store, index: Entry) -> int:
-    """Return where the last document of an index ends; 0 if it has none."""
+    """Return the end of the last document of an index; 0 if it has none."""
     if index.size % 8:
         raise _inconsistent(store, index.path, f"{index.size} bytes are not a list of 8-byte numbers")
     return int.from_bytes(store.read(index.path, index.size - 8, 8), "little") if index.size else 0
@@ -364,7 +364,7 @@ def _inconsistent(store: Store, path: str, what: str) -> FeedmillError:
 
 
 def open_found(wanted: Wanted) -> TokenDataset:
-    """See `open_ds`; the files of a list together, those of a folder in the order that `files` names."""
+    """See `open_ds`; files of a list are opened together, files of a folder in the order given by `files`."""
     return open_files(wanted, FORMAT, _open_one)
 
 

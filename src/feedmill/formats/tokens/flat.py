@@ -14,15 +14,15 @@ from feedmill.storage.local import more_files
 
 
 class FlatFile:
-    """Tokens written one after another in one type.
+    """Writer of concatenated tokens of one type.
 
     Args:
-        file: where they go.
-        dtype: a token as it is stored.
+        file: the output file.
+        dtype: type of a stored token.
         where: path or URL of the file, for errors.
 
     Attributes:
-        documents, tokens: how many were written.
+        documents, tokens: numbers written so far.
     """
 
     def __init__(self, file: BinaryIO, dtype: np.dtype[Any], where: str) -> None:
@@ -30,7 +30,7 @@ class FlatFile:
         self.documents = self.tokens = 0
 
     def add(self, tokens: Tokens, lengths: Int64s) -> Int64s:
-        """Append documents; returns int64[n], where each one ends, in tokens from the beginning of the file.
+        """Append documents. Return the end of each, in tokens from the beginning of the file, int64[n].
 
         Raises:
             DataError: an id does not fit the token size.
@@ -64,19 +64,19 @@ class FlatFile:
 
 
 class FlatWriter:
-    """What writers of formats with one flat file have in common."""
+    """Base class of writers of formats with one flat file."""
 
     def __init__(self, flat: FlatFile) -> None:
         self._flat = flat
 
     @property
     def tokens(self) -> int:
-        """Tokens written so far."""
+        """Number of tokens written so far."""
         return self._flat.tokens
 
     @property
     def documents(self) -> int:
-        """Documents written so far."""
+        """Number of documents written so far."""
         return self._flat.documents
 
 
@@ -92,12 +92,12 @@ def refuse_loss(where: str, loss: npt.NDArray[np.bool_] | None) -> None:
 
 
 def load_numbers(store: Store, path: str, dtype: str, offset: int = 0, count: int = -1) -> npt.NDArray[Any]:
-    """Return numbers of a file: mapped where it is local, read otherwise.
+    """Return numbers of a file, memory-mapped if it is local.
 
     Args:
-        dtype: the type of a number.
-        offset: bytes before the first.
-        count: how many; all up to the end by default.
+        dtype: type of a number.
+        offset: bytes before the first number.
+        count: number of values; by default all up to the end.
     """
     kind = np.dtype(dtype)
     if count < 0:

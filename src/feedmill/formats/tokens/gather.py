@@ -1,6 +1,6 @@
-"""Many ranges of tokens, of one length, into one array: local files by memory map, others by ranged reads.
+"""Gather many ranges of tokens of one length into an array: local files by memory map, others by ranged reads.
 
-Ranges are copied straight out of the map; numpy's own loops do it at memory speed and let other threads run meanwhile.
+Ranges are copied directly from the map by numpy's loops, at memory speed and without the GIL.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from feedmill.storage import Store
 from feedmill.storage.local import more_files
 
 _PIECE = 1 << 20
-"""Bytes that are copied before they are widened: few enough to stay in the processor's cache."""
+"""Bytes copied before they are widened, so that they are still in the processor's cache."""
 
 
 class Gather:
-    """Reads ranges of the flat tokens of some files. Any thread may use it.
+    """Reader of ranges of the flat tokens of files. Thread-safe.
 
     Args:
-        store, shards: the files. Those of a local store are mapped when first read.
+        store, shards: the files. Local files are mapped when first read.
     """
 
     def __init__(self, store: Store, shards: Sequence[TokenShard]) -> None:
@@ -41,12 +41,12 @@ class Gather:
 
         Args:
             shard: number of the file.
-            starts: int64[n], the first token of each row; ``starts + out.shape[1]`` lies in the file.
-            out: integers[m, width]; where n = 0 or width = 0 nothing is read.
-            rows: int64[n], which rows to fill; the first n where None.
+            starts: int64[n], the first token of each row; ``starts + out.shape[1]`` must be in the file.
+            out: integers[m, width]; if n = 0 or width = 0, nothing is read.
+            rows: int64[n], rows to fill; by default the first n.
 
         Raises:
-            DataError: the file became shorter than when it was opened.
+            DataError: the file has become shorter since it was opened.
         """
         width = out.shape[1]
         if not (width and len(starts)):
@@ -63,30 +63,32 @@ class Gather:
         out[slice(len(at)) if rows is None else rows] = found.view(table.dtype).reshape(len(at), width)
 
     def _mapped(self, shard: int) -> npt.NDArray[Any]:
-        """The tokens of a local file, mapped once; looks each time that the file still has them all, because reading
-        a map behind the end of its file kills the process."""
+        """Return the tokens of a local file, which is mapped once.
+
+        Each call checks the size of the file, because reading a map beyond the end of its file kills the process.
+        """
         table = self._shards[shard]
         end = table.offset + table.tokens * table.dtype.itemsize
         found = self._store.stat(table.path).size
         if found < end:
             raise DataError(
-                f"the file is cut short (its tokens end at byte {end}, the file has {found})",
+                f"the file is truncated (its tokens end at byte {end}, the file has {found} bytes)",
                 file=self._store.locate(table.path),
                 kind="truncated",
-                fix="It changed after it was opened: copy or make it again.",
+                fix="The file changed after it was opened: copy it or write it again.",
             )
         if shard not in self._maps:
             more_files()
             with self._store.local_copy(table.path) as local:
-                # As a plain array: slicing a memmap object costs more than copying a window.
+                # A plain array, because slicing a memmap object costs more than copying a window.
                 self._maps[shard] = np.asarray(np.memmap(local, table.dtype, "r", table.offset, (table.tokens,)))
         return self._maps[shard]
 
 
 def _copy(tokens: npt.NDArray[Any], starts: Int64s, out: npt.NDArray[Any], rows: Int64s | None) -> None:
-    """Ranges of mapped tokens into rows: copied as they are, a piece of the batch at a time, then widened at once.
+    """Copy ranges of mapped tokens to rows: a slice of the batch is copied in its stored type, then widened.
 
-    Widening each row by itself would take twice as long.
+    Widening each row separately would take twice as long.
     """
     width = out.shape[1]
     together = _PIECE // (width * tokens.itemsize)
@@ -102,15 +104,15 @@ def _copy(tokens: npt.NDArray[Any], starts: Int64s, out: npt.NDArray[Any], rows:
 
 
 def resets_from_bounds(bounds: Int64s, starts: Int64s, width: int) -> tuple[Int64s, Int64s]:
-    """Return where documents begin inside of ranges of a file's tokens.
+    """Return the starts of documents inside ranges of a file's tokens.
 
     Args:
-        bounds: int64[documents + 1], where documents begin, and the end of the last one.
-        starts: int64[n], where the ranges begin.
-        width: tokens in each.
+        bounds: int64[documents + 1], start of each document, and the end of the last one.
+        starts: int64[n], the start of each range.
+        width: tokens per range.
 
     Returns:
-        int64[k] row, and int64[k] place in it, from 1 to width - 1: every document's beginning but one at place 0.
+        Row and position in it (1 to width - 1) of each start except those at position 0, int64[k] both.
     """
     low = np.searchsorted(bounds, starts, side="right")
     high = np.searchsorted(bounds, starts + width, side="left")
@@ -122,30 +124,30 @@ def resets_from_bounds(bounds: Int64s, starts: Int64s, width: int) -> tuple[Int6
 
 
 def resets_from_eos(tokens: npt.NDArray[Any], eos: int) -> tuple[Int64s, Int64s]:
-    """As `resets_from_bounds`, from the tokens [n, width] themselves: a document begins behind each `eos`."""
+    """Return the result of `resets_from_bounds` from tokens [n, width]: a document begins after each `eos`."""
     row, at = np.nonzero(tokens[:, :-1] == eos)
     return row.astype(np.int64), at.astype(np.int64) + 1
 
 
 def positions_from(resets: tuple[Int64s, Int64s], shape: tuple[int, int]) -> Int64s:
-    """int64[n, width]: each token's place in its document, counted from the window's beginning for the first one."""
+    """Return each token's position in its document, int64[n, width]; for the first document, in the window."""
     count, width = shape
     row, at = resets
     begins = np.unique(np.concatenate((np.arange(count, dtype=np.int64) * width, row * width + at)))
-    out: Int64s = np.ones(shape, np.int64)  # not a view of something flat, so that collating can take it as it is
+    out: Int64s = np.ones(shape, np.int64)  # not a view of a flat array, so that collating needs no copy
     flat = out.reshape(-1)
     flat[begins[:1]] = 0
-    flat[begins[1:]] = 1 - np.diff(begins)  # so that the running sum is 0 there
+    flat[begins[1:]] = 1 - np.diff(begins)  # makes the running sum 0 at a start
     np.cumsum(flat, out=flat)
     return out
 
 
 def boundaries_from(resets: tuple[Int64s, Int64s], shape: tuple[int, int]) -> list[Int64s]:
-    """For each window int64[documents + 1]: 0, where its further documents begin, and its width."""
+    """Return for each window 0, the starts of its further documents, and its width, int64[documents + 1]."""
     row, at = resets
     cuts = np.searchsorted(row, np.arange(shape[0] + 1))
     ends = np.zeros(1, np.int64), np.full(1, shape[1], np.int64)
-    # An empty document begins where the next one does.
+    # An empty document has the same start as the next one.
     return [
         np.unique(np.concatenate((ends[0], at[low:high], ends[1])))
         for low, high in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)

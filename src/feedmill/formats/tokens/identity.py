@@ -1,4 +1,4 @@
-"""Which tokenizers made a dataset of tokens: by the manifests beside its files, or the names in ``.ds.metadata``."""
+"""Identify the tokenizers of token data by the manifests next to its files, or by the names in ``.ds.metadata``."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from feedmill.formats.tokens.windows import WindowDataset
 
 
 class Identity(NamedTuple):
-    """A tokenizer: its name as it was given, the hash of its model ("" where unknown), and the file it made."""
+    """A tokenizer: its name as given, the hash of its model ("" if unknown), and a file that it made."""
 
     name: str
     hash: str
     file: str
 
     def differs(self, other: Identity) -> bool:
-        """Return whether the two are known to be different: by hash where both have one, else by name."""
+        """Return whether the two are known to be different: by hash if both have one, otherwise by name."""
         if self.hash and other.hash:
             return self.hash != other.hash
         mine, others = _steps(self.name), _steps(other.name)
@@ -33,7 +33,7 @@ class Identity(NamedTuple):
 
 
 def identities(dataset: Dataset) -> list[Identity]:
-    """Return the different tokenizers of a dataset; none where nothing is known, or where it is none of tokens."""
+    """Return the different tokenizers of a dataset; empty if they are unknown or it is not token data."""
     documents = dataset.tokens if isinstance(dataset, WindowDataset) else dataset
     if not isinstance(documents, TokenDataset):
         return []
@@ -56,11 +56,11 @@ def _identity(dataset: TokenDataset, path: str) -> Identity | None:
     try:
         metadata = ds.read_metadata(store, path)
     except DataError:
-        return None  # opening has judged it already
+        return None  # invalid metadata was reported at opening
     return Identity(metadata.tokenizer, "", store.locate(path)) if metadata and metadata.tokenizer else None
 
 
 def _steps(name: str) -> list[str]:
-    """A name or path in parts: the same tokenizer is named by paths of different length, with and without its file."""
+    """Return the components of a name or path: one tokenizer can have several paths, with and without a file."""
     parts = [part for part in name.replace(os.sep, "/").split("/") if part not in ("", ".")]
     return parts[:-1] if len(parts) > 1 and parts[-1] == "tokenizer.json" else parts

@@ -1,7 +1,7 @@
-"""The manifest beside token files: which tokenizer made them, from what, with which options.
+"""Manifest of token files: their tokenizer, inputs and options.
 
-``<file>.feedmill.json`` beside the file by which the format is recognised (``x.pbin``, ``00000.ds``, ``x.idx`` ...). No
-format carries a tokenizer's identity of its own; with the manifest, mixing data of different tokenizers is refused.
+It is ``<file>.feedmill.json`` next to the file that identifies the dataset (``x.pbin``, ``00000.ds``, ``x.idx``, ...).
+No format stores the identity of the tokenizer; with the manifest, mixing data of different tokenizers is an error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ VERSION = 1
 
 
 class TokenizerFacts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Which tokenizer: the name as given, a hash of its model file (xxh3-128), its vocabulary with added tokens."""
+    """A tokenizer: its name as given, a hash of its model file (xxh3-128), its vocabulary size with added tokens."""
 
     name: str
     hash: str
@@ -31,7 +31,7 @@ class TokenizerFacts(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Skipped(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A document that was left out: input file, line (from 1), and why."""
+    """A skipped document: input file, line (from 1), and reason."""
 
     file: str
     line: int
@@ -39,18 +39,18 @@ class Skipped(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TokenManifest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How token files were made.
+    """Manifest of token files.
 
     Attributes:
         format: short name of the format.
-        documents, tokens: counts; `skipped` documents are not among them.
-        tokenizer: None if it isn't known (files of other tools, merged).
-        bos, eos: ids put before and after each document, or None.
-        inputs: what was read: dicts with path, bytes, version word, documents.
-        skipped, skipped_examples: how many documents were left out; the first hundred.
-        options: whatever else decides the bytes.
+        documents, tokens: numbers of documents and tokens, without `skipped` documents.
+        tokenizer: the tokenizer; None if unknown (merged files of other tools).
+        bos, eos: ids added before and after each document, or None.
+        inputs: the input files: dicts with path, bytes, version, documents.
+        skipped, skipped_examples: number of skipped documents, and the first hundred of them.
+        options: other values that determine the bytes.
         sizes: file name -> bytes, for all files of the dataset.
-        hashes: file name -> xxh3-128, in hex. Absent in manifests of 0.1, and for files that carry their own.
+        hashes: file name -> xxh3-128, in hex. Absent in manifests of 0.1, and for files that contain a hash.
     """
 
     format: str
@@ -69,12 +69,12 @@ class TokenManifest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def manifest_path(path: str) -> str:
-    """Return where the manifest of a token file lies."""
+    """Return the path of the manifest of a token file."""
     return path + SUFFIX
 
 
 def read_manifest(store: Store, path: str) -> TokenManifest | None:
-    """Return the manifest of a token file; None if there is none, or none that this release understands."""
+    """Return the manifest of a token file; None if there is none, or this release cannot read it."""
     if not store.exists(manifest_path(path)):
         return None
     try:
@@ -85,13 +85,13 @@ def read_manifest(store: Store, path: str) -> TokenManifest | None:
 
 
 def write_manifest(store: Store, path: str, manifest: TokenManifest) -> None:
-    """Write the manifest of a token file, atomically; to be called before the file itself appears."""
+    """Write the manifest of a token file atomically. Call this before the file itself is published."""
     store.write_bytes(manifest_path(path), msgspec.json.format(msgspec.json.encode(manifest), indent=1))
 
 
 def with_files(manifest: TokenManifest, sizes: Mapping[str, int], hashes: Mapping[str, str]) -> TokenManifest:
     """Return the manifest with the sizes of its files, by name, and their hashes, given by path."""
-    # A sidecar of bounds carries its own, and is written again where it is needed.
+    # A bounds sidecar contains its own hash, and is written again when needed.
     named = {path.rpartition("/")[2]: digest for path, digest in hashes.items() if not path.endswith(BOUNDS)}
     known = {name: named[name] for name in sizes if name in named}
     return msgspec.structs.replace(manifest, sizes=dict(sizes), hashes=known)
@@ -110,7 +110,7 @@ def wrong_files(
         try:
             found = store.stat(folder + name).size
         except NotFound:
-            if not name.endswith(BOUNDS):  # which is made again where it is needed
+            if not name.endswith(BOUNDS):  # it is written again when needed
                 yield _wrong(store, folder + name, "missing-file", f"{where} lists this file, but it is missing")
             continue
         if found != size:
@@ -131,7 +131,7 @@ def _wrong(store: Store, path: str, kind: str, what: str) -> DataError:
 
 
 def tokenizer_words(store: Store, paths: Sequence[str]) -> dict[str, Any]:
-    """What `TokenDataset.describe` says of the tokenizers of some token files: nothing if no manifest names one."""
+    """Return the facts about the tokenizers of token files for `TokenDataset.describe`; empty if they are unknown."""
     found = [manifest.tokenizer for path in paths if (manifest := read_manifest(store, path)) and manifest.tokenizer]
     if not found:
         return {}

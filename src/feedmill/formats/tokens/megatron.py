@@ -1,25 +1,25 @@
-"""Megatron-LM's token files (``.bin`` and ``.idx``), which NeMo and others read too.
+"""Megatron-LM's token files (``.bin`` and ``.idx``), also read by NeMo and others.
 
-Layout. All numbers are little-endian::
+Layout; all numbers are little-endian::
 
-    x.bin   token ids one after another, nothing else
+    x.bin   only concatenated token ids
     x.idx   0   9 bytes  "MMIDIDX" and two zero bytes
             9   u64      1, the version
-            17  u8       type of a token: 1 u8, 2 i8, 3 i16, 4 i32, 5 i64, 8 u16 (6 f64 and 7 f32 are no tokens)
-            18  u64      S, how many sequences there are
-            26  u64      K, how many document bounds: documents + 1
+            17  u8       type of a token: 1 u8, 2 i8, 3 i16, 4 i32, 5 i64, 8 u16 (6 f64 and 7 f32 are not tokens)
+            18  u64      S, number of sequences
+            26  u64      K, number of document bounds: documents + 1
             34  S * i32  tokens of each sequence
-                S * i64  where each begins in x.bin, in bytes
-                K * i64  the sequence at which each document begins, and at the end S
-                S * i8   mode of each sequence, in multimodal sets only
+                S * i64  offset of each in x.bin, in bytes
+                K * i64  first sequence of each document, then S
+                S * i8   mode of each sequence, only in multimodal datasets
 
-A document is one sequence or, where a tool split it into sentences, several. Nothing in the file says whether it
-has modes, but its size does: they are there where it has S bytes more.
+A document is one sequence, or several if a tool split it into sentences. Whether the file has modes is only visible by
+its size: with modes, it has S more bytes.
 
-Writers choose the type by the vocabulary: Megatron-LM 2 bytes (u16) below 65,500 entries, datatrove up to 65,536;
-4 bytes (i32) above.
+Writers choose the type by the vocabulary: Megatron-LM uses 2 bytes (u16) below 65,500 entries, datatrove up to 65,536;
+both use 4 bytes (i32) above.
 
-Refused: sizes that do not fit each other, sequences that do not lie one after another, types that are no integers.
+Rejected: sizes that do not match, sequences that are not consecutive, and types that are not integers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError
-from feedmill.formats.content import content_word
+from feedmill.formats.content import content_hash
 from feedmill.formats.format import Wanted
 from feedmill.formats.tokens.base import (
     Form,
@@ -64,13 +64,13 @@ _PER_WRITE = 1 << 20
 
 
 class MegatronIndex(NamedTuple):
-    """The header of an ``.idx`` file, and where its arrays begin.
+    """Header of an ``.idx`` file, and the offsets of its arrays.
 
     Attributes:
-        dtype: a token as it is stored.
-        sequences, documents: how many there are.
+        dtype: type of a stored token.
+        sequences, documents: numbers of sequences and documents.
         multimodal: whether each sequence has a mode.
-        lengths_at, offsets_at, documents_at, modes_at: bytes before the arrays: int32[sequences] tokens,
+        lengths_at, offsets_at, documents_at, modes_at: offsets of the arrays: int32[sequences] tokens,
             int64[sequences] bytes into the ``.bin``, int64[documents + 1] sequences, int8[sequences].
     """
 
@@ -103,13 +103,13 @@ def open_megatron(
 
     Args:
         store: where they are.
-        prefix: their path in the store without ``.bin`` or ``.idx``; with one of them is the same.
+        prefix: their path in the store, with or without ``.bin`` or ``.idx``.
         url: path or URL as the user gave it.
-        unit: what a sample is, where documents were split into sequences.
+        unit: what a sample is if documents were split into sequences.
 
     Raises:
         NotFound: one of them is missing.
-        DataError: they are damaged or do not fit each other.
+        DataError: they are corrupt or do not match.
     """
     prefix = strip(prefix)
     index = read_header(store, prefix + IDX)
@@ -121,7 +121,7 @@ def open_megatron(
         begin = int.from_bytes(store.read(prefix + IDX, index.offsets_at + 8 * last, 8), "little", signed=True)
         end = begin + length * index.dtype.itemsize
     if end != data.size:
-        raise _damaged(store, prefix + BIN, f"it has {data.size} bytes, its index expects {end}", kind="truncated")
+        raise _damaged(store, prefix + BIN, f"expected {end} bytes by the index, found {data.size}", kind="truncated")
     bound = int.from_bytes(store.read(prefix + IDX, index.modes_at - 8, 8), "little", signed=True)
     if bound != index.sequences:
         raise _damaged(store, prefix + IDX, f"the last document ends at sequence {bound} of {index.sequences}")
@@ -133,8 +133,8 @@ def open_megatron(
         documents=index.documents if unit == "documents" else index.sequences,
         load_bounds=partial(_load_bounds, store, prefix + IDX, index, unit),
         facts=(
-            partial(content_word, store, data.path, data.size),
-            partial(content_word, store, idx.path, idx.size),
+            partial(content_hash, store, data.path, data.size),
+            partial(content_hash, store, idx.path, idx.size),
             unit,
         ),
     )
@@ -157,30 +157,30 @@ def read_header(store: Store, path: str) -> MegatronIndex:
 
     Raises:
         NotFound: there is no such file.
-        DataError: it is of another format, truncated, or of a type that is no integer.
+        DataError: the file has another format, is truncated, or its token type is not an integer.
     """
     size = store.stat(path).size
     head = store.read(path, 0, min(size, HEADER.size))
     if not head.startswith(MAGIC):
         raise _damaged(store, path, f"it begins with {head[:9]!r}, not with {MAGIC!r}: it is another kind of index")
     if len(head) < HEADER.size:
-        raise _damaged(store, path, f"it has {size} bytes, its header alone has {HEADER.size}", kind="truncated")
+        raise _damaged(store, path, f"it has {size} bytes, fewer than its header ({HEADER.size})", kind="truncated")
     _, version, code, sequences, bounds = HEADER.unpack(head)
     if version != VERSION:
         raise _damaged(store, path, f"unsupported version {version}: expected {VERSION}")
     if code not in _INTEGERS:
-        raise _damaged(store, path, f"its type of a token is {_CODES.get(code, code)}, which is no integer")
+        raise _damaged(store, path, f"its type of a token is {_CODES.get(code, code)}, which is not an integer")
     if not bounds:
-        raise _damaged(store, path, "it has no document bounds; there is always one more than there are documents")
+        raise _damaged(store, path, "it has no document bounds: expected one more than the number of documents")
     plain = HEADER.size + 12 * sequences + 8 * bounds
     if size not in (plain, plain + sequences):
-        what = f"it has {size} bytes, {sequences} sequences and {bounds - 1} documents need {plain}"
+        what = f"expected {plain} bytes for {sequences} sequences and {bounds - 1} documents, found {size}"
         raise _damaged(store, path, what, kind="truncated")
     return MegatronIndex(_INTEGERS[code], sequences, bounds - 1, bool(sequences) and size == plain + sequences)
 
 
 def read_modes(store: Store, prefix: str) -> npt.NDArray[np.int8] | None:
-    """Return the mode of each sequence, int8[sequences]; None if the set is not multimodal. Raises as `read_header`."""
+    """Return the mode of each sequence, int8[sequences]; None if there are none. Raises as `read_header`."""
     index = read_header(store, strip(prefix) + IDX)
     if not index.multimodal:
         return None
@@ -201,15 +201,15 @@ def megatron_dtype(vocab_size: int, *, datatrove: bool = False) -> np.dtype[Any]
 
 @contextlib.contextmanager
 def write_megatron(store: Store, prefix: str, dtype: np.dtype[Any] | str) -> Iterator[MegatronWriter]:
-    """Write ``<prefix>.bin`` and ``<prefix>.idx``, byte for byte as Megatron-LM does; a document is one sequence.
+    """Write ``<prefix>.bin`` and ``<prefix>.idx``, byte for byte as Megatron-LM does, with one sequence per document.
 
     Args:
-        store: where.
-        prefix: path in the store without ``.bin``; with it is the same.
-        dtype: of a token; see `megatron_dtype`.
+        store: the store of the files.
+        prefix: path in the store, with or without ``.bin``.
+        dtype: type of a token; see `megatron_dtype`.
 
     Raises:
-        ConfigError: the format has no such type.
+        ConfigError: the format does not support the type.
     """
     prefix = strip(prefix)
     kind = np.dtype(dtype).newbyteorder("<")
@@ -219,25 +219,25 @@ def write_megatron(store: Store, prefix: str, dtype: np.dtype[Any] | str) -> Ite
             f"the format does not support tokens of type {np.dtype(dtype)}",
             file=store.locate(prefix + IDX),
             kind="bad-token-size",
-            fix="Use uint16 for small vocabularies, else int32.",
+            fix="Use uint16 for small vocabularies, and int32 for others.",
         )
-    with store.write(prefix + IDX) as index:  # the outermost appears last
+    with store.write(prefix + IDX) as index:  # the outermost one is published last
         with store.write(prefix + BIN) as file:
             writer = MegatronWriter(FlatFile(file, kind, store.locate(prefix + BIN)))
             yield writer
-            store.delete(prefix + IDX)  # an older index must not be seen beside the new tokens
+            store.delete(prefix + IDX)  # readers must not see an older index with the new tokens
         writer.write_index(index, code)
 
 
 class MegatronWriter(FlatWriter):
-    """The `TokenWriter` of Megatron-LM's files; made by `write_megatron`. Keeps 4 bytes per document in memory."""
+    """`TokenWriter` of Megatron-LM's files; created by `write_megatron`. Uses 4 bytes of memory per document."""
 
     def __init__(self, flat: FlatFile) -> None:
         super().__init__(flat)
         self._lengths: list[npt.NDArray[np.int32]] = []
 
     def add(self, tokens: Tokens, lengths: Int64s, loss: npt.NDArray[np.bool_] | None = None) -> None:
-        """Append documents, see `TokenWriter.add`. A document has less than 2^31 tokens."""
+        """Append documents, see `TokenWriter.add`. A document must have fewer than 2^31 tokens."""
         refuse_loss(self._flat.where, loss)
         lengths = np.asarray(lengths, np.int64)
         long = np.flatnonzero(lengths >= 2**31)
@@ -279,15 +279,15 @@ def _load_bounds(store: Store, path: str, index: MegatronIndex, unit: str) -> In
         raise _damaged(
             store,
             path,
-            f"the sequence begins at byte {int(offsets[number])} and has {int(lengths[number])} tokens; expected at"
-            f" byte {expected}, after the one before it",
+            f"the sequence of {int(lengths[number])} tokens begins at byte {int(offsets[number])}, expected"
+            f" byte {expected}",
             record=str(number),
         )
     if unit == "sequences":
         return bounds
     firsts = load_numbers(store, path, "<i8", index.documents_at, index.documents + 1)
     if firsts[0] != 0 or (firsts[1:] < firsts[:-1]).any():
-        raise _damaged(store, path, "its documents do not begin at sequence 0 or do not follow one another")
+        raise _damaged(store, path, "its documents do not begin at sequence 0 or are not consecutive")
     return np.asarray(bounds[firsts])
 
 
@@ -302,12 +302,12 @@ def _damaged(store: Store, path: str, what: str, *, kind: str = "bad-index", rec
 
 
 def open_found(wanted: Wanted) -> TokenDataset:
-    """See `open_megatron`; the files of a list together."""
+    """See `open_megatron`; files of a list are opened together."""
     return open_files(wanted, FORMAT, lambda one: open_megatron(one.store, one.name, one.url))
 
 
 def need_megatron(store: Store, name: str) -> bool:
-    """Return whether a file is Megatron-LM's. Raises `ConfigError` for the ``.idx`` of something else."""
+    """Return whether a file is Megatron-LM's. Raises `ConfigError` for other kinds of ``.idx``."""
     if name.endswith(IDX) and store.exists(name) and not is_megatron(store, name):
         raise ConfigError(
             "this is not an index of Megatron-LM's tokens, but of lines or shards",

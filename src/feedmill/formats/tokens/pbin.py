@@ -1,23 +1,23 @@
-"""Modalities' packed token files, ``.pbin``: documents of tokens, and behind them a pickled list of where each one is.
+"""Modalities' packed token files, ``.pbin``: documents of tokens, then a pickled list of their locations.
 
     0      u64  D, bytes of tokens
     8      u32  token size: 1, 2 or 4
-    12     D bytes, the documents one after another; unsigned tokens, little endian
-    12 + D a pickled list of (start, length) in bytes, one pair a document, up to the end of the file
+    12     D bytes, the concatenated documents; unsigned tokens, little-endian
+    12 + D a pickled list of (start, length) in bytes, one pair per document, up to the end of the file
 
-Read are all versions there are:
+All versions can be read:
 
-    V0  before 2024: no token size (4 bytes), everything big endian, starts count from the file's beginning (8)
-    V1  12 bytes of header, big endian, starts from the file's beginning (12)
-    V2  as V1, little endian
-    V3  little endian, starts from the first token (0); since 2024-06, and what is written here, byte for byte
+    V0  before 2024: no token size (4 bytes), big-endian, starts count from the file's beginning (8)
+    V1  12 bytes of header, big-endian, starts count from the file's beginning (12)
+    V2  as V1, little-endian
+    V3  little-endian, starts count from the first token (0); since 2024-06. Feedmill writes it byte for byte
 
-The pickle is read opcode by opcode (`pickled`), never unpickled. Starts that are 12, 24 ... bytes too low are what
-Modalities' own merge writes: they are put right, which `describe` reports. Refused, each with its own words: a length
-field of 0 over data (the writer was killed), a file shorter than its header says, an index that is truncated or is
-something else, and documents that do not add up to the tokens. The tokens can be read in windows without the index.
+The pickle is parsed opcode by opcode (`pickled`), never unpickled. Modalities' merge writes starts that are 12, 24, ...
+bytes too low; they are corrected, which `describe` reports. Rejected, each with a separate message: a length field of 0
+before data (the writer was killed), a file shorter than its header declares, an index that is truncated or not a list
+of pairs, and documents that do not add up to the tokens. Windows of tokens can be read without the index.
 
-With a bounds sidecar (`bounds`), which `write_pbin` and `write_bounds` write, opening costs the same for any file.
+With a bounds sidecar (`bounds`), which `write_pbin` and `write_bounds` write, opening takes the same time for any file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
-from feedmill.formats.content import content_word
+from feedmill.formats.content import content_hash
 from feedmill.formats.format import Wanted
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.tokens.base import (
@@ -69,7 +69,7 @@ _FORMAT = "Modalities .pbin"
 
 
 class Layout(NamedTuple):
-    """Where things are in a file: token type, bytes before the tokens, bytes of tokens, bytes of the whole."""
+    """Layout of a file: token type, bytes before the tokens, bytes of tokens, bytes of the file."""
 
     dtype: np.dtype[Any]
     header: int
@@ -78,12 +78,12 @@ class Layout(NamedTuple):
 
     @property
     def behind(self) -> int:
-        """The byte at which the pickled list begins."""
+        """Return the offset of the pickled list."""
         return self.header + self.data
 
 
 def token_size(vocab_size: int) -> int:
-    """Return bytes a token by Modalities' rule: the fewest of 1, 2 and 4 that hold the ids below `vocab_size`.
+    """Return bytes per token by Modalities' rule: the smallest of 1, 2 and 4 that can store the ids below `vocab_size`.
 
     >>> [token_size(n) for n in (256, 257, 65_536, 65_537)]
     [1, 2, 2, 4]
@@ -101,19 +101,19 @@ def token_size(vocab_size: int) -> int:
 
 
 def open_pbin(store: Store, path: str, url: str) -> TokenDataset:
-    """The documents of a ``.pbin`` file. Raises `NotFound`, and `DataError` where it is damaged or something else."""
+    """Open the documents of a ``.pbin`` file. Raises `NotFound`, and `DataError` if it is corrupt or another format."""
     return open_pbins(store, [path], url)
 
 
 def open_pbins(store: Store, paths: list[str], url: str) -> TokenDataset:
-    """Several files of a store as one dataset, in the order given: what Modalities calls combined."""
+    """Open several files of a store as one dataset, in the given order (Modalities calls this combined)."""
     return TokenDataset(
         store, [pbin_shard(store, path) for path in paths], name=url, format="pbin", about=tokenizer_words(store, paths)
     )
 
 
 def pbin_shard(store: Store, path: str) -> TokenShard:
-    """One file: its tokens now, its documents when they are first asked for. Raises as `open_pbin`."""
+    """Return one file, whose documents are loaded on first access. Raises as `open_pbin`."""
     size = store.stat(path).size
     layout = find_layout(store, path, size)
     digest = file_digest(store, path, size)
@@ -129,20 +129,20 @@ def pbin_shard(store: Store, path: str) -> TokenShard:
         layout.data // layout.dtype.itemsize,
         COUNTED,
         load,
-        facts=(partial(content_word, store, path, size),),
+        facts=(partial(content_hash, store, path, size),),
         remarks=remarks,
         verify=partial(_verify_sidecar, store, path, known) if known else None,
     )
     if known and store.is_local:
-        _ = shard.bounds  # mapped, not read: nothing has to be there later
+        _ = shard.bounds  # map it now, so that it may be deleted later
     return shard
 
 
 def find_layout(store: Store, path: str, size: int) -> Layout:
-    """Return which version a file is, as far as it must be known to read its tokens. Raises `DataError`."""
+    """Return the layout of a file, as needed to read its tokens. Raises `DataError`."""
     head = store.read(path, 0, min(12, size))
     found = [layout for layout in _possible(head, size) if _is_index(store, path, layout)]
-    if len(found) > 1:  # the first token of a V0 may look like a token size: the documents have to add up
+    if len(found) > 1:  # the first token of a V0 can look like a token size, so the documents must add up
         found = [layout for layout in found if _adds_up(store, path, layout)] or found[:1]
     if not found:
         raise _no_layout(store, path, head, size)
@@ -158,7 +158,7 @@ def find_layout(store: Store, path: str, size: int) -> Layout:
 
 
 def _possible(head: bytes, size: int) -> Iterator[Layout]:
-    """Yield what the header may mean, as far as the sizes fit."""
+    """Yield the layouts that match the header and the sizes."""
     for order, name in (("<", "little"), (">", "big")):
         data, width = (int.from_bytes(part, name) for part in (head[:8], head[8:12]))  # type: ignore[arg-type]
         if len(head) == 12 and width in (1, 2, 4) and 12 + data < size and data % width == 0:
@@ -169,11 +169,13 @@ def _possible(head: bytes, size: int) -> Iterator[Layout]:
 
 
 def _is_index(store: Store, path: str, layout: Layout) -> bool:
-    """Return whether a pickled list begins where it should."""
+    """Return whether a pickled list begins after the tokens."""
     start = store.read(path, layout.behind, min(4, layout.size - layout.behind))
     if not (len(start) == 4 and start[0] == PICKLE and 2 <= start[1] <= 5 and start[2] in b"\x5d\x95"):
         return False
-    return layout.data > 0 or _adds_up(store, path, layout)  # no tokens: either no documents, or a killed writer
+    return layout.data > 0 or _adds_up(
+        store, path, layout
+    )  # no tokens: either there are no documents, or the writer was killed
 
 
 def _adds_up(store: Store, path: str, layout: Layout) -> bool:
@@ -185,11 +187,11 @@ def _adds_up(store: Store, path: str, layout: Layout) -> bool:
 
 
 def _no_layout(store: Store, path: str, head: bytes, size: int) -> DataError:
-    """Why a file is no .pbin, or no whole one."""
+    """Return the error for a file that is not a .pbin, or is incomplete."""
     where = store.locate(path)
     data, width = int.from_bytes(head[:8], "little"), int.from_bytes(head[8:12], "little")
     if size < 12:
-        what, kind = f"the file has {size} bytes, which is less than the header of a {_FORMAT}", "truncated"
+        what, kind = f"the file has {size} bytes, fewer than the header of a {_FORMAT}", "truncated"
     elif data == 0 and width in (1, 2, 4, 0):
         return DataError(
             "the length field is 0 although there is data: the program that wrote the file did not finish",
@@ -199,17 +201,17 @@ def _no_layout(store: Store, path: str, head: bytes, size: int) -> DataError:
         )
     elif width in (1, 2, 4) and 12 + data >= size:
         what, kind = (
-            f"the file is cut short (the header promises {data} bytes of tokens and a list of documents behind"
-            f" them, the whole file has {size} bytes)",
+            f"the file is truncated: its header declares {data} bytes of tokens and a list of documents, but the"
+            f" file has {size} bytes",
             "truncated",
         )
     elif width in (1, 2, 4):
-        odd = f"{data} bytes are no whole number of tokens of {width} bytes"
+        odd = f"{data} bytes are not a whole number of tokens of {width} bytes"
         gone = f"no list of documents begins at byte {12 + data}, where the tokens end"
         what, kind = odd if data % width else gone, "bad-index"
     else:
         return DataError(
-            f"this is not a {_FORMAT}: its header names tokens of {width} bytes, expected 1, 2 or 4",
+            f"this is not a {_FORMAT}: its header has tokens of {width} bytes, expected 1, 2 or 4",
             file=where,
             offset=8,
             kind="not-pbin",
@@ -219,7 +221,7 @@ def _no_layout(store: Store, path: str, head: bytes, size: int) -> DataError:
 
 
 class Index(NamedTuple):
-    """Documents of a file: int64[n + 1] bounds in tokens, version of the file, entries that had to be put right."""
+    """Documents of a file: int64[n + 1] bounds in tokens, version of the file, number of corrected entries."""
 
     bounds: Int64s
     version: int
@@ -227,7 +229,7 @@ class Index(NamedTuple):
 
 
 def read_index(store: Store, path: str, layout: Layout) -> Index:
-    """Read the pickled list of documents. Raises `DataError` if it is damaged or does not fit the tokens."""
+    """Read the pickled list of documents. Raises `DataError` if it is corrupt or does not match the tokens."""
     total = documents = repaired = base = 0
     width = layout.dtype.itemsize
     pieces = [np.zeros(1, np.int64)]
@@ -254,10 +256,10 @@ def read_index(store: Store, path: str, layout: Layout) -> Index:
         pieces.append(ends // width)
     if total != layout.data:
         raise DataError(
-            f"the documents in the index have {total} bytes in all, the file has {layout.data} bytes of tokens",
+            f"expected documents of {layout.data} bytes in total, found {total} in the index",
             file=store.locate(path),
             kind="bad-index",
-            fix=_MAKE_AGAIN + " Windows (seq_len=...) can be read all the same.",
+            fix=_MAKE_AGAIN + " Windows (seq_len=...) can still be read.",
         )
     little = layout.dtype.str[0] != ">"
     version = (3 if base == 0 else 2) if little else (1 if layout.header == 12 else 0)
@@ -266,11 +268,11 @@ def read_index(store: Store, path: str, layout: Layout) -> Index:
 
 def _bad_entry(where: str, number: int, found: str) -> DataError:
     return DataError(
-        f"the entry in the index of documents has {found}",
+        f"invalid entry in the index of documents: {found}",
         file=where,
         record=f"document {number}",
         kind="bad-index",
-        fix=_MAKE_AGAIN + " Windows (seq_len=...) can be read all the same.",
+        fix=_MAKE_AGAIN + " Windows (seq_len=...) can still be read.",
     )
 
 
@@ -286,10 +288,10 @@ def _from_sidecar(store: Store, path: str, layout: Layout, header: BoundsHeader)
     tokens = layout.data // layout.dtype.itemsize
     if bounds[0] != 0 or bounds[-1] != tokens:
         raise DataError(
-            f"the bounds run from {bounds[0]} to {bounds[-1]}, the file has {tokens} tokens",
+            f"expected bounds from 0 to {tokens}, found {bounds[0]} to {bounds[-1]}",
             file=store.locate(bounds_path(path)),
             kind="bad-index",
-            fix="Delete this file; without it the index is read from the .pbin itself.",
+            fix="Delete this file. Without it, the index is read from the .pbin itself.",
         )
     return bounds
 
@@ -299,11 +301,11 @@ def _verify_sidecar(store: Store, path: str, header: BoundsHeader) -> None:
 
 
 def _repaired(count: int) -> str:
-    return f"{count} entries of the index were wrong (as Modalities' merge writes them) and are read as they should be"
+    return f"{count} entries of the index were wrong (as written by Modalities' merge) and are corrected when read"
 
 
 def write_bounds(store: Store, path: str) -> int:
-    """Write the sidecar of a ``.pbin``, so that it opens at once; gives its documents. Raises as `open_pbin`."""
+    """Write the sidecar of a ``.pbin``, and return the number of documents. Raises as `open_pbin`."""
     size = store.stat(path).size
     found = read_index(store, path, find_layout(store, path, size))
     documents = len(found.bounds) - 1
@@ -316,10 +318,10 @@ def write_bounds(store: Store, path: str) -> int:
 
 
 class PbinWriter:
-    """Writes one ``.pbin``; made by `write_pbin`. Documents already added are on disk, bounds included.
+    """Writer of one ``.pbin``; created by `write_pbin`. Added documents and their bounds are on disk.
 
     Attributes:
-        documents, tokens: how many were added.
+        documents, tokens: numbers added so far.
     """
 
     def __init__(self, out: BinaryIO, bounds: BinaryIO, token_size: int, where: str) -> None:
@@ -328,7 +330,7 @@ class PbinWriter:
         self.documents = self.tokens = 0
 
     def add(self, tokens: Tokens, lengths: Int64s, loss: npt.NDArray[np.bool_] | None = None) -> None:
-        """Append documents, see `TokenWriter.add`. A loss mask is refused: the format has no place for it."""
+        """Append documents, see `TokenWriter.add`. A loss mask is an error, because the format cannot store it."""
         ends = np.cumsum(lengths, dtype=np.int64)
         if loss is not None:
             raise ConfigError("a .pbin cannot store a loss mask", file=self._where, fix="Write .ds files.")
@@ -347,7 +349,7 @@ class PbinWriter:
         """Return the tokens in their stored type, contiguous."""
         given, most = tokens.dtype, np.iinfo(self._dtype).max
         if given.kind not in "iu":
-            raise FeedmillError(f"tokens have to be integers, found {given}", file=self._where, kind="bad-tokens")
+            raise FeedmillError(f"tokens must be integers, found {given}", file=self._where, kind="bad-tokens")
         may_be_wrong = given.kind == "i" or given.itemsize > self._dtype.itemsize
         if len(tokens) and may_be_wrong and (tokens.max() > most or tokens.min() < 0):
             i = int(np.flatnonzero((tokens > most) | (tokens < 0))[0])
@@ -357,7 +359,7 @@ class PbinWriter:
                 file=self._where,
                 record=f"document {document}",
                 kind="token-too-large",
-                fix="Use a larger token size: the tokenizer's vocabulary with its added tokens decides it.",
+                fix="Use a larger token size, which must fit the tokenizer's vocabulary with its added tokens.",
             )
         return np.ascontiguousarray(tokens, self._dtype)
 
@@ -367,14 +369,14 @@ def write_pbin(store: Store, path: str, token_size: int) -> Iterator[PbinWriter]
     """Write a ``.pbin`` as Modalities 0.5 does, byte for byte, and its bounds sidecar before it.
 
     Args:
-        token_size: bytes a token: 1, 2 or 4; see the function `token_size`.
+        token_size: bytes per token: 1, 2 or 4; see the function `token_size`.
 
     Raises:
-        ConfigError: another token size.
+        ConfigError: the token size is unsupported.
     """
     if token_size not in (1, 2, 4):
         raise ConfigError(f"invalid token size of {token_size} bytes", fix="Use 1, 2 or 4.")
-    # Contexts end from the inside out: the sidecar appears first, and is left aside while the file does not exist.
+    # Contexts end from the inside out: the sidecar is published first, and ignored while the file does not exist.
     with store.build(path) as file, store.build(bounds_path(path)) as side:
         with io.BufferedWriter(WriteBehind(file, "r+")) as out, open(side, "r+b") as bounds:
             out.write(bytes(12))
@@ -390,7 +392,7 @@ def write_pbin(store: Store, path: str, token_size: int) -> Iterator[PbinWriter]
 
 
 def _seal(file: str, side: str, documents: int, table: int) -> None:
-    """Write the header of the sidecar, now that its file is finished."""
+    """Write the header of the sidecar after its file is finished."""
     from feedmill.storage import open_store, split_url
 
     folder, name = split_url(file)
@@ -415,7 +417,7 @@ class Pbin(TokenFormat):
     """See `TokenFormat`."""
 
     def dtype(self, sizes: VocabularySizes) -> np.dtype[Any]:
-        """See `TokenFormat`; Modalities counts without added tokens."""
+        """See `TokenFormat`; Modalities' rule excludes added tokens."""
         return np.dtype(f"<u{max(token_size(max(sizes.base, 1)), token_size(sizes.largest + 1))}")
 
     def open(self, store: Store, path: str, form: Form) -> AbstractContextManager[TokenWriter]:

@@ -1,9 +1,9 @@
-"""Modalities' indices: a pickled ``list[tuple[int, int]]`` of offsets and lengths in bytes, never unpickled.
+"""Read and write Modalities' indices: a pickled ``list[tuple[int, int]]`` of offsets and lengths in bytes.
 
-The same bytes stand alone as the raw index of a JSONL file (``.idx``) and at the end of a ``.pbin``. Read are the lists
-that pickle protocols 2 to 5 make of plain integers from 0 to 2^63 - 1, and nothing else: any other opcode, one out of
-place, a number too large, a frame that does not fit, bytes behind the end, or a missing end is an error that names the
-byte. Written is protocol 4 as CPython writes it. See `feedmill.kernels.files.pairs` for the opcodes.
+The same layout is used in the raw index of a JSONL file (``.idx``) and at the end of a ``.pbin``. Nothing is unpickled.
+The reader accepts only lists of integers from 0 to 2^63 - 1 in pickle protocols 2 to 5. Any other or misplaced opcode,
+a larger number, a wrong frame, bytes after the end, or a missing end is an error with the offset. The writer writes
+protocol 4 like CPython. See `feedmill.kernels.files.pairs` for the opcodes.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from feedmill.kernels.files import pair_codes, pairs
 from feedmill.storage import Store
 
 BLOCK = 1 << 20
-"""Bytes read at once: pieces of this size stay in the processor's cache."""
+"""Bytes read at once; blocks of this size stay in the processor's cache."""
 
 _WHAT = {
-    pair_codes.FOREIGN_OPCODE: "the pickle has the opcode {}, which no list of pairs of integers has",
-    pair_codes.MISPLACED: "the pickle has the opcode {} where a list of pairs of integers has another",
-    pair_codes.BAD_NUMBER: "a number of the pickled list is negative or beyond 2^63 - 1 (opcode {})",
+    pair_codes.FOREIGN_OPCODE: "the pickle has the opcode {}, which a list of pairs of integers cannot have",
+    pair_codes.MISPLACED: "the pickle has the opcode {} at an invalid position",
+    pair_codes.BAD_NUMBER: "a number of the pickled list is negative or above 2^63 - 1 (opcode {})",
     pair_codes.BAD_PROTOCOL: "the pickle is of a protocol other than 2 to 5",
-    pair_codes.BAD_FRAME: "a frame of the pickle does not fit its opcodes (at {})",
-    pair_codes.TRAILING: "there are bytes behind the end of the pickled list",
-    pair_codes.TRUNCATED: "the pickled list is cut short",
+    pair_codes.BAD_FRAME: "a frame of the pickle does not match its opcodes (at {})",
+    pair_codes.TRAILING: "there are bytes after the end of the pickled list",
+    pair_codes.TRUNCATED: "the pickled list is truncated",
 }
 
 
 def read_pairs(store: Store, path: str, offset: int, size: int, *, fix: str) -> Iterator[tuple[Int64s, Int64s]]:
-    """Yield the pairs of a pickled list that is a file or its end, in pieces of int64[n] each.
+    """Yield the pairs of a pickled list that is a file or its end, in batches of int64[n] each.
 
     Args:
-        offset, size: where the pickle lies in the file, in bytes.
-        fix: what the user is to do when it is damaged.
+        offset, size: location of the pickle in the file, in bytes.
+        fix: fix for the error about a corrupt list.
 
     Raises:
-        DataError: it is anything else than such a list; names the byte and the opcode.
+        DataError: the pickle is not such a list. The error has the offset and the opcode.
     """
     blocks = (store.read(path, at, min(BLOCK, offset + size - at)) for at in range(offset, offset + size, BLOCK))
     try:
@@ -64,7 +64,7 @@ def load_pairs(store: Store, path: str, offset: int, size: int, *, fix: str) -> 
 
 
 def write_pairs(out: BinaryIO, starts: Int64s, lengths: Int64s) -> int:
-    """Write the pickle of ``list(zip(starts, lengths))``, int64[n] both; gives its bytes."""
+    """Write the pickle of ``list(zip(starts, lengths))``, int64[n] both. Return the number of bytes."""
     size = 0
     for piece in pairs.encode(starts, lengths):
         size += out.write(piece)

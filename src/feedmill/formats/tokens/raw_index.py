@@ -1,13 +1,13 @@
-"""Modalities' raw index of a JSONL file: ``<stem>.idx``, where each line lies.
+"""Modalities' raw index of a JSONL file, ``<stem>.idx``: the location of each line.
 
-A pickled list of (offset, length) in bytes (see `pickled`), one pair a line: the length skips the newline, but not
-a carriage return before it. Lines end at byte 0x0A only; the last may lack it. Not the ``.jsonl.idx`` of Energon (u64
-offsets), nor Megatron's ``.idx`` (which begins with ``MMIDIDX``).
+The index is a pickled list of (offset, length) in bytes (see `pickled`), one pair per line. The length excludes the
+newline, but includes a carriage return before it. Lines end only at byte 0x0A; the last may lack it. This is neither
+Energon's ``.jsonl.idx`` (u64 offsets) nor Megatron's ``.idx`` (which begins with ``MMIDIDX``).
 
-A line is good when Python's ``json.loads`` accepts its bytes. That is more than JSON (NaN, Infinity, lone surrogates, a
-byte order mark, UTF-16 even) and less (no integers of over 4,300 digits, no depth of 1,000). A fast parser decides for
-nearly all lines (`feedmill.kernels.jsonl.jsonlines`); whatever is not plain to it is put to ``json.loads`` itself.
-A blank line is no good line, and neither is a file without a byte.
+A line is valid if Python's ``json.loads`` accepts its bytes. It accepts more than JSON (NaN, Infinity, lone surrogates,
+a byte order mark, even UTF-16) and less (no integers of over 4,300 digits, no depth of 1,000). A fast parser decides
+for nearly all lines (`feedmill.kernels.jsonl.jsonlines`), and ``json.loads`` for all others. Blank lines and empty
+files are invalid.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from feedmill.storage import Store
 
 BLOCK = 1 << 18
 RANGE = 16 << 20
-"""Bytes that one thread takes at once."""
+"""Bytes that one thread processes at once."""
 PARALLEL_FROM = 64 << 20
 LISTED = 100
-"""How many bad lines are named; all are counted."""
+"""Maximum number of invalid lines that are listed; all are counted."""
 CHECKED = 1000
 
 
 class BadLine(NamedTuple):
-    """A line that is not JSON: its number from 1, the byte where it begins, and why."""
+    """A line that is not JSON: its number from 1, its offset, and the reason."""
 
     line: int
     offset: int
@@ -48,7 +48,7 @@ class BadLine(NamedTuple):
 
 
 class RawIndex(NamedTuple):
-    """The good lines of a file, int64[n] offsets and lengths in bytes; how many were bad, and the first `LISTED`."""
+    """Valid lines of a file, int64[n] offsets and lengths in bytes; number of invalid lines, and the first `LISTED`."""
 
     starts: Int64s
     lengths: Int64s
@@ -57,7 +57,7 @@ class RawIndex(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """What one range of a file holds: as `RawIndex`, lines counted from 0 at its beginning, and all its lines."""
+    """Index of a range of a file, like `RawIndex`, with lines counted from 0 in the range, and the number of lines."""
 
     starts: Int64s
     lengths: Int64s
@@ -67,7 +67,7 @@ class _Part(NamedTuple):
 
 
 def raw_index_path(path: str) -> str:
-    """Return where Modalities puts the index of a file: the last suffix replaced by ``.idx``."""
+    """Return the path of the index in Modalities: that of the file with the last suffix replaced by ``.idx``."""
     return str(PurePosixPath(path).with_suffix(".idx"))
 
 
@@ -77,27 +77,27 @@ def index_lines(
     """Find and check the lines of a JSONL file.
 
     Args:
-        drop: leave bad lines out (counted and listed); otherwise the first one is an error.
-        workers: threads, 0 for none but this; None for one per core where the file is large enough for that to pay.
-        progress: advanced by the bytes done.
+        drop: skip invalid lines, and count and list them; otherwise the first one is an error.
+        workers: number of threads; 0 for only this one; None for one per core if the file is large enough.
+        progress: advanced by the processed bytes.
 
     Raises:
-        DataError: a bad line, with its number and the reason; or an empty file. Not with `drop`.
+        DataError: a line is invalid, or the file is empty. Not raised with `drop`.
         NotFound: there is no such file.
     """
     size = store.stat(path).size
     if size == 0:
-        # Modalities takes a file without a byte for one blank line.
+        # In Modalities, an empty file is one blank line.
         return _merged(store, path, [_Part(*_no_lines(), 1, [(0, 0, "the file is empty")], 1)], drop)
     if workers is None:
         workers = available_cores() if size >= PARALLEL_FROM else 0
     ranges = [(low, min(low + RANGE, size)) for low in range(0, size, RANGE)]
-    # The scan and the reading leave the interpreter to others; only doubtful lines don't.
+    # Scanning and reading release the GIL; only lines that the fast parser does not accept need it.
     parts = ordered_map(partial(_index_range, store, path, size), ranges, workers=workers, in_flight=2 * workers)
-    return _merged(store, path, _told(parts, ranges, progress), drop)
+    return _merged(store, path, _with_progress(parts, ranges, progress), drop)
 
 
-def _told(parts: Iterable[_Part], ranges: list[tuple[int, int]], progress: Progress | None) -> Iterator[_Part]:
+def _with_progress(parts: Iterable[_Part], ranges: list[tuple[int, int]], progress: Progress | None) -> Iterator[_Part]:
     for part, (low, high) in zip(parts, ranges, strict=True):
         if progress is not None:
             progress.advance(high - low)
@@ -157,10 +157,10 @@ def _index_range(store: Store, path: str, size: int, span: tuple[int, int]) -> _
 
 
 def _blocks(store: Store, path: str, size: int, span: tuple[int, int]) -> Iterator[tuple[int, bytes, int]]:
-    """The lines that begin in a range: the offset of the first of a block, its bytes, and how many are whole lines."""
+    """Yield blocks of the lines that begin in a range: offset, bytes, and number of bytes in whole lines."""
     low, high = span
     at = low
-    if low > 0:  # a line begins here only behind a newline
+    if low > 0:  # a line begins here only after a newline
         at = _line_end(store, path, low - 1, size)
     while at < high:
         stop = min(at + BLOCK, high)
@@ -174,7 +174,7 @@ def _blocks(store: Store, path: str, size: int, span: tuple[int, int]) -> Iterat
 
 
 def _line_end(store: Store, path: str, at: int, size: int) -> int:
-    """Return the byte behind the first newline from `at` on, or the file's size."""
+    """Return the offset after the first newline from `at` on, or the file's size."""
     step = 1 << 16
     while at < size:
         block = store.read(path, at, min(step, size - at))
@@ -186,7 +186,7 @@ def _line_end(store: Store, path: str, at: int, size: int) -> int:
 
 
 def _wrong(block: bytes, begins: Int64s, ends: Int64s, doubtful: Int64s) -> list[tuple[int, str]]:
-    """Return those of some lines that ``json.loads`` refuses: number in the block, and why."""
+    """Return the lines that ``json.loads`` rejects: number in the block, and reason."""
     wrong = []
     for i in doubtful.tolist():
         reason = _refusal(block[begins[i] : ends[i]])
@@ -196,15 +196,15 @@ def _wrong(block: bytes, begins: Int64s, ends: Int64s, doubtful: Int64s) -> list
 
 
 def _refusal(line: bytes) -> str | None:
-    """Why ``json.loads`` refuses a line; None if it takes it."""
+    """Return why ``json.loads`` rejects a line; None if it accepts it."""
     if not line.strip():
         return "it is blank"
     try:
         json.loads(line)
     except RecursionError:
-        return "it nests too deep"
+        return "it is nested too deeply"
     except UnicodeDecodeError as error:
-        return f"byte {error.start} of it is not UTF-8"
+        return f"it is not valid UTF-8 (byte {error.start})"
     except ValueError as error:
         return str(error)
     return None
@@ -231,27 +231,27 @@ def load_raw_index(store: Store, index_path: str, path: str) -> tuple[Int64s, In
 
     Raises:
         NotFound: one of the two is missing.
-        DataError: it is no such index, or that of another file (entries outside of the file, or whose ends are not
-            those of lines; up to `CHECKED` of them are looked at).
+        DataError: the file is not such an index, or belongs to another file (entries outside the file, or not whole
+            lines; up to `CHECKED` entries are compared).
     """
     where = store.locate(index_path)
-    again = f"Make it again from {store.locate(path)}."
+    again = f"Write it again from {store.locate(path)}."
     size, index_size = store.stat(path).size, store.stat(index_path).size
     if store.read(index_path, 0, min(7, index_size)) == b"MMIDIDX":
         raise DataError(
-            "this is Megatron's index of a .bin file, not that of a JSONL file", file=where, kind="bad-index"
+            "this is Megatron's index of a .bin file, not the index of a JSONL file", file=where, kind="bad-index"
         )
     starts, lengths = load_pairs(store, index_path, 0, index_size, fix=again)
     ends = starts + lengths
     wrong = (ends > size) | (ends < 0)  # a sum beyond 2^63 turns negative
     wrong[1:] |= starts[1:] <= ends[:-1]
     if not wrong.any() and len(starts):
-        some = np.unique(np.linspace(0, len(starts) - 1, CHECKED).astype(np.int64))
-        wrong[some] = ~_are_lines(store, path, size, starts[some], ends[some])
+        checked = np.unique(np.linspace(0, len(starts) - 1, CHECKED).astype(np.int64))
+        wrong[checked] = ~_are_lines(store, path, size, starts[checked], ends[checked])
     if wrong.any():
         i = int(np.flatnonzero(wrong)[0])
         raise DataError(
-            f"this is not the index of {store.locate(path)}: no line of it lies at bytes {starts[i]} to {ends[i]}",
+            f"this is not the index of {store.locate(path)}: bytes {starts[i]} to {ends[i]} are not a line",
             file=where,
             record=f"entry {i}",
             kind="stale-index",
@@ -261,7 +261,7 @@ def load_raw_index(store: Store, index_path: str, path: str) -> tuple[Int64s, In
 
 
 def _are_lines(store: Store, path: str, size: int, starts: Int64s, ends: Int64s) -> npt.NDArray[np.bool_]:
-    """Return whether there are newlines (or the file's ends) right before and behind these ranges."""
+    """Return whether each range has a newline, or an end of the file, directly before and after it."""
     at = np.concatenate((starts - 1, ends))
     inside = (at >= 0) & (at < size)
     found = np.ones(len(at), bool)

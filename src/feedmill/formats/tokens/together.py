@@ -1,4 +1,4 @@
-"""Token files of one format, one after another, as one dataset."""
+"""Open token files of one format as one dataset."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from feedmill.formats.tokens.base import TokenDataset, refuse_missing
 
 
 def open_files(wanted: Wanted, format: str, open_one: Callable[[Wanted], TokenDataset]) -> TokenDataset:
-    """Return the file or folder that is wanted, or the files of a list in the order of their names here."""
+    """Return the dataset of a file or folder, or of a list of files in the given order."""
     if not wanted.names:
         if wanted.name:
             refuse_missing(wanted.store, wanted.name)

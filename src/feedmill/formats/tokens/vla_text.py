@@ -5,11 +5,11 @@ Layout::
     shard-000000.tar      members <key>.json.gz, each the gzip of a JSON array of sequence length + 1 token ids
     manifest.jsonl        one {"shard": "shard-000000", "num_sequences": n} per line; appears last
 
-All documents are put one after another and cut into sequences, which do not overlap: a training program predicts
-tokens 2 to n + 1 from 1 to n, and throws away what is shorter. So the tokens after the last whole sequence are left
-over and counted. Members have no time and VLA Foundry's own owner: the same documents give the same bytes.
+All documents are concatenated and cut into sequences that do not overlap. A training program predicts tokens 2 to n + 1
+from 1 to n, and drops shorter sequences. So the tokens after the last whole sequence are dropped and counted. Members
+have no time and VLA Foundry's own owner: the same documents give the same bytes.
 
-Shards appear one by one, the manifest when all are there: shards without one are what a run that ended early left.
+Shards are published one by one, and the manifest last: shards without a manifest are left by an interrupted run.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from feedmill.storage import Store
 
 MANIFEST = "manifest.jsonl"
 SEQUENCES = 8192
-"""Sequences of a shard, unless another number is asked for."""
+"""Default number of sequences per shard."""
 
 _SHARD = re.compile(r"shard-[0-9]{6,}\.tar")
 _BLOCK, _RECORD = 512, 10_240
-_GZIP = 31  # wbits of zlib for a gzip header, which then has no time
-_LEVEL = 1  # of zlib: ISA-L is faster, but its result may differ from one run to the next in a stream of some thousands
+_GZIP = 31  # zlib's wbits for a gzip header without a time
+_LEVEL = 1  # zlib's level: ISA-L is faster, but its output can differ between runs
 
 
 def shard_name(number: int) -> str:
-    """Return the name of a shard, without ``.tar``, as the manifest has it."""
+    """Return the name of a shard without ``.tar``, as in the manifest."""
     return f"shard-{number:06d}"
 
 
 def shard_files(store: Store, folder: str) -> list[str]:
-    """Return the shards that are in a folder of the store: files of `shard_name`'s form, and no others."""
+    """Return the shards in a folder of the store: only files whose names have the form of `shard_name`."""
     try:
         found = list(store.files(folder, suffixes=(".tar",)))
     except NotFound:
@@ -57,14 +57,14 @@ def shard_files(store: Store, folder: str) -> list[str]:
 
 @contextlib.contextmanager
 def write_vla_text(store: Store, folder: str, length: int, sequences: int = SEQUENCES) -> Iterator[VlaTextWriter]:
-    """Write a folder of shards; the manifest appears when the block ends without an error.
+    """Write a folder of shards. The manifest is published if the block ends without an error.
 
     Args:
-        length: tokens of a sequence: the sequence length of the training program + 1.
-        sequences: of a shard.
+        length: tokens per sequence: the sequence length of the training program plus 1.
+        sequences: sequences per shard.
 
     Raises:
-        ConfigError: there are no sequences of such a length.
+        ConfigError: a number is too small.
     """
     if length < 2 or sequences < 1:
         raise ConfigError(
@@ -80,10 +80,10 @@ def write_vla_text(store: Store, folder: str, length: int, sequences: int = SEQU
 
 
 class VlaTextWriter:
-    """The `TokenWriter` of these shards; made by `write_vla_text`.
+    """`TokenWriter` of these shards; created by `write_vla_text`.
 
     Attributes:
-        sequences: written so far.
+        sequences: number of sequences written so far.
     """
 
     def __init__(self, store: Store, folder: str, length: int, most: int, stack: ExitStack) -> None:
@@ -95,7 +95,7 @@ class VlaTextWriter:
 
     @property
     def left_over(self) -> int:
-        """Tokens that fill no sequence yet."""
+        """Return the number of tokens that do not fill a sequence yet."""
         return len(self._rest)
 
     def add(self, tokens: Tokens, lengths: Int64s, loss: npt.NDArray[np.bool_] | None = None) -> None:  # noqa: ARG002
@@ -108,7 +108,7 @@ class VlaTextWriter:
         self._rest = together[whole:].copy()
 
     def finish(self) -> None:
-        """End the last shard, remove those that an earlier run left behind it, write the manifest."""
+        """End the last shard, remove later shards of an earlier run, and write the manifest."""
         self._close()
         names = [shard_name(number) for number in range(len(self._counts))]
         kept = {f"{self._folder}/{name}.tar" for name in names}
@@ -142,7 +142,7 @@ class VlaTextWriter:
             return
         self._shard.write(bytes(2 * _BLOCK))
         self._shard.write(bytes(-self._shard.tell() % _RECORD))
-        self._forget()  # an older manifest must not be seen beside new shards
+        self._forget()  # readers must not see an older manifest with new shards
         self._shard = None
         self._stack.close()
 
@@ -152,7 +152,7 @@ class VlaTextWriter:
 
 
 def member_header(name: str, size: int) -> bytes:
-    """Return the tar header of a member, as VLA Foundry's writer makes it with a fixed time."""
+    """Return the tar header of a member, as VLA Foundry's writer writes it, but with a fixed time."""
     info: Any = tarfile.TarInfo(name)
     info.size, info.mode, info.uname, info.gname = size, 0o444, "bigdata", "bigdata"
     header: bytes = info.tobuf(tarfile.USTAR_FORMAT)

@@ -1,15 +1,15 @@
 """Windows over the flat tokens of files, of any token format.
 
 Window i of a file with T tokens holds the tokens ``[i * stride, i * stride + width)``; there are
-``(T - width) // stride + 1`` of them, and the tokens behind the last one are skipped (``tail="drop"``), or fill one
-more window (``"pad"``). The rules of others are settings of this one:
+``(T - width) // stride + 1`` of them. The tokens after the last one are dropped (``tail="drop"``), or fill one more
+window (``"pad"``). The rules of other tools are settings of this one:
 
     Modalities, reuse_last_target   width seq_len + 1, stride seq_len
     Modalities, without             width seq_len,     stride seq_len
     datatrove                       width seq_len + 1, stride seq_len + 1
 
-Files one after another each have their own windows; with ``across`` the files are one stream. Windows are arithmetic:
-opening costs nothing, whatever their number. `BlockDataset` (file `blocks`) begins its windows at documents instead.
+Each file has its own windows; with ``across`` the files are one stream. Windows are computed, so opening takes the same
+time for any number of them. The windows of `BlockDataset` (module `blocks`) begin with documents instead.
 """
 
 from __future__ import annotations
@@ -62,32 +62,32 @@ class Window(Sample):
         self._owner, self._number = owner, number
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
-        # The array is the row's own in another process: the others of its call need not go along.
+        # Copy the row, so that pickling does not include the other rows of its array.
         state: dict[str, Any] = {name: getattr(self, name) for name in (*Sample.__slots__, *Window.__slots__)}
         values = {name: np.array(value) if isinstance(value, np.ndarray) else value for name, value in self.items()}
         return None, {**state, "_values": values}
 
     def before(self, place: int, most: int) -> npt.NDArray[Any]:
-        """Tokens of the document at a place of the window that stand before it: the last `most` of them.
+        """Return the last `most` tokens before the window that belong to the document at a position of the window.
 
-        Only the document at place 0 can have begun before the window.
+        Only the document at position 0 can begin before the window.
 
         Raises:
-            NotFound: neither the index nor `eos` says where documents begin.
+            NotFound: neither the index nor `eos` locates documents.
         """
         if place or self._owner is None:
             return np.zeros(0, np.int64)
         return self._owner.before(self._number, most)
 
     def starts(self) -> list[int]:
-        """Return where documents begin in the window, rising from 0. Raises `NotFound` as `before` does."""
+        """Return the starts of documents in the window, ascending from 0. Raises `NotFound` as `before` does."""
         if self._owner is None:
             return [0]
         _, places = self._owner.resets([self._number], self["input_ids"][None])
         return sorted({0, *places.tolist()})
 
     def raw(self, name: str) -> bytes:
-        """Return the window's tokens as they are stored. Raises `NotFound`."""
+        """Return the window's tokens as stored. Raises `NotFound`."""
         if name != "input_ids":
             raise self._missing(name)
         return self._raw()
@@ -110,23 +110,24 @@ class Window(Sample):
 class WindowDataset(Dataset):
     """Windows of `width` tokens, one every `stride` tokens.
 
-    A sample has ``input_ids``, `dtype`[width]; on request ``positions``, int64[width] (each token's place in its
-    document, as far as it lies in the window) and ``boundaries``, int64[k + 1] (0, where further documents begin,
-    width). With ``tail="pad"`` also ``tokens``, how many are no padding. Keys are the window's number as a decimal.
+    A sample has ``input_ids``, `dtype`[width]. Optional fields are ``positions``, int64[width] (position of each token
+    in the part of its document that is in the window), and ``boundaries``, int64[k + 1] (0, the starts of further
+    documents, width). With ``tail="pad"`` it also has ``tokens``, the number of tokens that are not padding. Keys are
+    the window's number as a decimal.
 
     Args:
         tokens: the files.
-        width: tokens in a window, 2 or more.
-        stride: tokens from one window to the next; `width` where None.
-        across: windows run over the ends of files.
-        tail: what becomes of the tokens behind the last whole window: ``drop``, or ``pad`` for one more window.
-        pad: id that fills that window.
-        positions, boundaries: give these too.
-        eos: id behind which a document begins, for positions and boundaries; by default the index says it.
-        dtype: of ``input_ids``; None for the type that is stored (the widest of the files').
+        width: tokens per window, at least 2.
+        stride: tokens from one window to the next; default: `width`.
+        across: windows can extend over the ends of files.
+        tail: handling of the tokens after the last whole window: ``drop``, or ``pad`` for one more window.
+        pad: id that pads that window.
+        positions, boundaries: also return these fields.
+        eos: id after which a document begins, for positions and boundaries; default: starts come from the index.
+        dtype: type of ``input_ids``; None for the stored type (the widest of the files').
 
     Raises:
-        ConfigError: the settings are invalid, or there is not a single window.
+        ConfigError: the settings are invalid, or there are no windows.
     """
 
     format = "windows"
@@ -195,7 +196,7 @@ class WindowDataset(Dataset):
             )
 
     def _count(self, sizes: Int64s) -> Int64s:
-        """int64[rows of files]: windows up to the end of each."""
+        """Return the number of windows up to the end of each file, int64."""
         whole = np.where(sizes >= self.width, (sizes - self.width) // self.stride + 1, 0)
         if self.tail == "pad":
             whole += (whole * self.stride < sizes) & ((whole == 0) | ((whole - 1) * self.stride + self.width < sizes))
@@ -226,8 +227,8 @@ class WindowDataset(Dataset):
 
         Args:
             indices: int64[n] window numbers.
-            out: integers[n, width] to write into, for example the numpy view of a pinned tensor; a new array of the
-                dataset's `dtype` where None.
+            out: integers[n, width] to fill, for example the numpy view of a pinned tensor; default: a new array of the
+                dataset's `dtype`.
 
         Raises:
             IndexError: there is no such window.
@@ -252,11 +253,11 @@ class WindowDataset(Dataset):
         for number in np.unique(file[whole]).tolist():
             rows = np.flatnonzero((file == number) & whole)
             self._gather.rows(number, start[rows], out, rows)
-        for row in np.flatnonzero(~whole).tolist():  # over the end of a file, or of the data
+        for row in np.flatnonzero(~whole).tolist():  # beyond the end of a file or of the data
             self._fill_pieces(int(file[row]), int(start[row]), out[row : row + 1])
 
     def _pieces(self, file: int, start: int) -> list[tuple[int, int, int]]:
-        """Return what one window is made of: file, first token, how many."""
+        """Return the pieces of a window: file, first token, number of tokens."""
         left, pieces = self.width, []
         while left and file < len(self._files) - 1:
             count = min(left, int(self._files[file + 1] - self._files[file]) - start)
@@ -274,7 +275,7 @@ class WindowDataset(Dataset):
             out[:, at:] = self.pad
 
     def resets(self, indices: Indices, tokens: npt.NDArray[Any]) -> Resets:
-        """Where documents begin inside of windows: int64[k] row and place, in order; from `eos`, or from the index.
+        """Return the starts of documents inside windows, from `eos` or the index: row and position in it, int64[k].
 
         Raises `NotFound` if neither is known.
         """
@@ -283,7 +284,7 @@ class WindowDataset(Dataset):
         return self._index_resets(indices)
 
     def _index_resets(self, indices: Indices) -> Resets:
-        """`resets` from the index. Raises `NotFound` if a file has none."""
+        """Return `resets` from the index. Raises `NotFound` if a file has no index."""
         self.tokens.need_index()
         file, start = self.begins(indices)
         if len(self.tokens.shards) == 1:
@@ -298,13 +299,13 @@ class WindowDataset(Dataset):
             for over in np.flatnonzero(start + self.width > np.diff(self._files)[file]).tolist():
                 at = 0
                 for number, first, count in self._pieces(int(file[over]), int(start[over])):
-                    if at:  # a file begins with a document, and the first piece has been looked at above
+                    if at:  # a file begins with a document, and the first piece was handled above
                         _, place = resets_from_bounds(self.tokens.shards[number].bounds, np.array([first]), count)
                         more = np.concatenate((np.zeros(1, np.int64), place)) + at
                         rows.append(np.full(len(more), over))
                         places.append(more)
                     at += count
-                if at < self.width:  # the padding is no part of the last document
+                if at < self.width:  # padding is not part of the last document
                     rows.append(np.array([over]))
                     places.append(np.array([at]))
         row, place = np.concatenate(rows), np.concatenate(places)
@@ -312,19 +313,19 @@ class WindowDataset(Dataset):
         return row[order], place[order]
 
     def attention(self, indices: Indices) -> Int64s:
-        """Return the sum of the squared lengths of the documents inside of windows, int64[n].
+        """Return the sum of the squared lengths of the documents in each window, int64[n].
 
-        The index says where documents begin; where there is none, a window counts as one document, whatever `eos` is.
-        Padding belongs to no document.
+        Documents are located by the index. Without one, a window counts as one document, regardless of `eos`. Padding
+        belongs to no document.
         """
         numbers = np.asarray(indices, np.int64)
         real = self._real(numbers) if self.tail == "pad" else np.full(len(numbers), self.width, np.int64)
         if not all(shard.indexed for shard in self.tokens.shards):
             return real * real
         row, place = self._index_resets(numbers)
-        inside = place < real[row]  # behind that there is padding
+        inside = place < real[row]  # the rest is padding
         row, place = row[inside], place[inside]
-        # Each window's first document begins at 0, the others at their places; each ends where the next one begins.
+        # Each window's first document begins at 0, the others at their starts; each ends at the next start.
         first = np.arange(len(numbers)) + np.searchsorted(row, np.arange(len(numbers)))
         begins = np.zeros(len(row) + len(numbers), np.int64)
         begins[np.arange(len(row)) + row + 1] = place
@@ -392,9 +393,9 @@ class WindowDataset(Dataset):
         if store.is_local:
             return ()
         first, start = self.begins(indices)
-        begin = self._files[first] + start  # in the tokens of all files
+        begin = self._files[first] + start  # offset in the tokens of all files
         end = np.minimum(begin + self.width, self._files[-1] if self.across else self._files[first + 1])
-        counts = np.searchsorted(self._files, end, side="left") - first  # of the files that a window lies in
+        counts = np.searchsorted(self._files, end, side="left") - first  # the files that contain a part of a window
         window = np.repeat(np.arange(len(first)), counts)
         file = np.arange(len(window)) + np.repeat(first - np.cumsum(counts) + counts, counts)
         low, high = self._files[file], self._files[file + 1]
@@ -410,10 +411,10 @@ class WindowDataset(Dataset):
         return [Extents(store, paths, window, file, offset + low * size, offset + high * size)]
 
     def before(self, index: int, most: int) -> npt.NDArray[Any]:
-        """Return the tokens that a window's first document has before the window: the last `most` of them.
+        """Return the last `most` tokens before a window that belong to its first document.
 
         Raises:
-            NotFound: neither the index nor `eos` says where documents begin.
+            NotFound: neither the index nor `eos` locates documents.
         """
         file, start = (int(place[0]) for place in self.begins([index]))
         low = max(start - most, 0)
@@ -429,7 +430,7 @@ class WindowDataset(Dataset):
         return out.reshape(-1)
 
     def _real(self, numbers: Int64s) -> Int64s:
-        """Return how many tokens of windows are no padding, int64[n]."""
+        """Return the number of tokens of windows that are not padding, int64[n]."""
         file, start = self.begins(numbers)
         left = int(self._files[-1]) - self._files[file] if self.across else np.diff(self._files)[file]
         return np.minimum(left - start, self.width)
@@ -461,7 +462,7 @@ class WindowDataset(Dataset):
 
     @property
     def lengths(self) -> Int64s:
-        """Tokens per window, int64[len]: one number, repeated without memory."""
+        """Return tokens per window, int64[len]: a broadcast number, which takes no memory."""
         return np.broadcast_to(np.int64(self.width), (len(self),))
 
     def _rule(self) -> str:
@@ -494,7 +495,7 @@ class WindowDataset(Dataset):
         }
 
     def _left_out(self) -> int:
-        """Tokens behind the last window of each file, and between windows where the stride is larger."""
+        """Return the number of tokens after the last window of each file, and between windows with a larger stride."""
         counts = np.diff(np.concatenate((np.zeros(1, np.int64), self._ends)))
         sizes = self._files[-1:] if self.across else np.diff(self._files)
         seen = np.where(counts > 0, (counts - 1) * min(self.stride, self.width) + self.width, 0)

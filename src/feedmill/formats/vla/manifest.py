@@ -156,10 +156,10 @@ def missing_shard(store: Store, manifest: str, number: int, path: str) -> DataEr
     )
 
 
-def wrong_count(store: Store, manifest: str, number: int, path: str, said: int, found: int) -> DataError:
+def wrong_count(store: Store, manifest: str, number: int, path: str, expected: int, found: int) -> DataError:
     """Return the error for a count that differs from the shard's."""
     return DataError(
-        f"num_sequences is {said}, but the shard {path!r} has {found} samples",
+        f"num_sequences is {expected}, but the shard {path!r} has {found} samples",
         file=f"{store.locate(manifest)}:{number}",
         kind="wrong-count",
         fix="The shard is truncated, or the manifest is for other shards. Restore it, or write the manifest again with"

@@ -1,15 +1,15 @@
-"""The b-trees of a SQLite database, written bottom-up: a bulk loader for tables whose rows are known in full.
+"""Write the b-trees of a SQLite database bottom-up: a bulk loader for tables whose rows are all known.
 
 Source: "Database File Format" of the SQLite documentation (b-tree pages, cell formats, record format, the lock-byte
-page). Pages are packed full in key order, level by level, and each page is written once:
+page). Pages are filled in key order, level by level, and each page is written once:
 
 * A table leaf holds its rows by rowid (1, 2, 3, ...); a table interior cell repeats the last rowid of its left child.
-* An index leaf holds records of the indexed columns and the rowid, in order; a record that stands in an interior page
-  stands in no leaf.
+* An index leaf holds records of the indexed columns and the rowid, in order; a record in an interior page is in no
+  leaf.
 
-Only what an index of samples needs is known here: int64 columns, one column of UTF-8 text, no NULL, records that fit
-a page (`LONGEST_TEXT`). The reference, and the way for all else, is SQLite itself (`feedmill.formats.energon.index`);
-a database made here is compared with one that SQLite made, and passes its ``PRAGMA integrity_check``.
+Supported is only what an index of samples needs: int64 columns, one column of UTF-8 text, no NULL, and records that fit
+a page (`LONGEST_TEXT`). SQLite itself is the reference, and writes all other tables (`feedmill.formats.energon.index`).
+Tests compare a database with one that SQLite wrote, and run ``PRAGMA integrity_check``.
 """
 
 from __future__ import annotations
@@ -30,22 +30,24 @@ Int64s = npt.NDArray[np.int64]
 
 PAGE = 4096
 LONGEST_TEXT = 900
-"""Bytes of text in a record: an index cell keeps at most 1,002 bytes in its page; the other columns take under 70."""
+"""Maximum bytes of text in a record: an index cell holds at most 1,002 bytes, the other columns under 70."""
 LOCK_PAGE = (1 << 30) // PAGE + 1
 """SQLite takes its file locks on the bytes of this page, so it holds no data."""
 TEXT, ROWID = -1, -2
-"""What a field of a record is, besides the number of an integer column."""
+"""Kinds of record fields other than the number of an integer column."""
 
 _INDEX_INTERIOR, _TABLE_INTERIOR, _INDEX_LEAF, _TABLE_LEAF = 2, 5, 10, 13
 _LEAF_HEADER, _INTERIOR_HEADER = 8, 12
-_CHUNK = 512  # pages written in one call
+_CHUNK = 512  # maximum number of pages written in one call
 
 
 class Columns(NamedTuple):
     """One table in memory.
 
-    ints: int64[k, n], the integer columns. text: uint8, the text column as UTF-8, one NUL after each value.
-    starts: int64[n + 1], where each value begins.
+    Attributes:
+        ints: int64[k, n], the integer columns.
+        text: uint8, the text column as UTF-8, with a NUL after each value.
+        starts: int64[n + 1], the offset of each value.
     """
 
     ints: Int64s
@@ -56,8 +58,11 @@ class Columns(NamedTuple):
 class Tree(NamedTuple):
     """One b-tree to write.
 
-    columns: its table. fields: for each field of a record an integer column's number, `TEXT`, or `ROWID`.
-    order: int64[n], the rows in key order, or None for the table itself. root: number of its root page.
+    Attributes:
+        columns: its table.
+        fields: for each field of a record, the number of an integer column, `TEXT`, or `ROWID`.
+        order: int64[n], the rows in key order; None for the table itself.
+        root: number of its root page.
     """
 
     columns: Columns
@@ -68,7 +73,7 @@ class Tree(NamedTuple):
 
 @njit()
 def _width(value):  # type: ignore[no-untyped-def]
-    """Return bytes of the body that an integer takes; 0 for the constants 0 and 1."""
+    """Return the number of body bytes of an integer; 0 for the constants 0 and 1."""
     if value == 0 or value == 1:
         return 0
     size = value ^ (value >> 63)
@@ -85,7 +90,7 @@ def _width(value):  # type: ignore[no-untyped-def]
 
 @njit()
 def varint_width(value):  # type: ignore[no-untyped-def]
-    """Return bytes of a non-negative number below 2^56 as a varint."""
+    """Return the number of bytes of a non-negative number below 2^56 as a varint."""
     width = 1
     while value > 127:
         value >>= 7
@@ -93,9 +98,9 @@ def varint_width(value):  # type: ignore[no-untyped-def]
     return width
 
 
-@njit(inline="always")  # a call costs two counts of references to `out`
+@njit(inline="always")  # inlined, because a call increments and decrements the reference count of `out`
 def put_varint(out, at, value):  # type: ignore[no-untyped-def]
-    """Writes a varint (seven bits a byte, the highest first); where it ends."""
+    """Write a varint (seven bits per byte, the highest first), and return its end."""
     end = at + varint_width(value)
     more = 0
     for i in range(end - 1, at - 1, -1):
@@ -107,7 +112,7 @@ def put_varint(out, at, value):  # type: ignore[no-untyped-def]
 
 @njit()
 def _cell_sizes(table, fields, ints, starts, rows, sizes):  # type: ignore[no-untyped-def]
-    """Bytes of the leaf cell of each of the rows."""
+    """Compute the size of the leaf cell of each row in bytes."""
     for i in range(len(rows)):
         row = rows[i]
         size = 1 + len(fields)
@@ -126,8 +131,10 @@ def _cell_sizes(table, fields, ints, starts, rows, sizes):  # type: ignore[no-un
 
 @njit()
 def _partition(sizes, extra, room, promote, bounds):  # type: ignore[no-untyped-def]
-    """Cuts cells into full pages; the number of pages. Page p begins with cell bounds[p]; where cells are promoted,
-    the cell before that moves to the level above."""
+    """Divide cells into full pages, and return the number of pages.
+
+    Page p begins with cell bounds[p]. With `promote`, the cell before it moves to the level above.
+    """
     n = len(sizes)
     pages, used = 1, 0
     bounds[0] = 0
@@ -140,7 +147,7 @@ def _partition(sizes, extra, room, promote, bounds):  # type: ignore[no-untyped-
             bounds[pages] = i + 1
             pages += 1
             used = 0
-        else:  # the last cell must stay in a page of its own: the one before it is promoted
+        else:  # the last cell needs a page, because the cell before it is promoted
             bounds[pages] = i
             pages += 1
             used = need
@@ -151,7 +158,7 @@ def _partition(sizes, extra, room, promote, bounds):  # type: ignore[no-untyped-
 
 @njit()
 def _put_integer(out, head, body, value):  # type: ignore[no-untyped-def]
-    """Writes an integer as short as it goes, its serial type at `head`, its bytes from `body` on; where they end."""
+    """Write an integer in its shortest form: its serial type at `head`, its bytes from `body` on. Return their end."""
     width = _width(value)
     if width == 0:
         out[head] = 8 + value
@@ -167,7 +174,7 @@ def _put_integer(out, head, body, value):  # type: ignore[no-untyped-def]
 
 @njit()
 def _put_record(out, at, fields, ints, text, starts, row):  # type: ignore[no-untyped-def]
-    """Writes a record: its header of serial types, then the values."""
+    """Write a record: its header of serial types, then the values."""
     head = at + 1
     body = head + len(fields)
     for f in range(len(fields)):
@@ -189,7 +196,7 @@ def _put_record(out, at, fields, ints, text, starts, row):  # type: ignore[no-un
 
 @njit()
 def _put_pages(out, first, kind, bounds, promote, rows, sizes, child, fields, ints, text, starts):  # type: ignore[no-untyped-def]
-    """Writes pages first, first + 1, ... of one level into out, uint8[pages * 4096]."""
+    """Write pages first, first + 1, ... of one level to out, uint8[pages * 4096]."""
     interior = kind in (_INDEX_INTERIOR, _TABLE_INTERIOR)
     table = kind in (_TABLE_LEAF, _TABLE_INTERIOR)
     link = 4 if interior else 0
@@ -235,7 +242,7 @@ def _stepped(page):  # type: ignore[no-untyped-def]
 
 @njit()
 def _put_number(out, at, value, width):  # type: ignore[no-untyped-def]
-    """Writes a big-endian number."""
+    """Write a big-endian number."""
     for i in range(at + width - 1, at - 1, -1):
         out[i] = value & 255
         value >>= 8
@@ -243,11 +250,14 @@ def _put_number(out, at, value, width):  # type: ignore[no-untyped-def]
 
 @dataclass(slots=True)
 class _Level:
-    """One level of a tree: cells, cut into pages.
+    """One level of a tree: cells, divided into pages.
 
-    kind: type of its pages. rows: int64[k], the row of each cell. sizes: uint16[k], bytes of each, without the number
-    of its child. bounds: as `_partition` gives them. first, child: the first page of this level and of the one below,
-    counted as if there were no lock-byte page.
+    Attributes:
+        kind: type of its pages.
+        rows: int64[k], the row of each cell.
+        sizes: uint16[k], bytes of each cell without the number of its child.
+        bounds: see `_partition`.
+        first, child: first page of this level and of the level below, not counting the lock-byte page.
     """
 
     tree: Tree
@@ -279,7 +289,7 @@ def _levels(tree: Tree) -> list[_Level]:
         cells = below.bounds[1:-1] - 1
         rows, sizes = below.rows[cells], below.sizes[cells]
         if below.kind == _TABLE_LEAF:
-            # An interior cell of a table holds a rowid and nothing else.
+            # An interior cell of a table holds only a rowid.
             sizes = np.searchsorted(1 << np.arange(7, 56, 7), rows + 1, side="right").astype(np.uint16) + np.uint16(1)
         levels.append(_level(tree, _TABLE_INTERIOR if table else _INDEX_INTERIOR, rows, sizes))
     return levels
@@ -296,16 +306,16 @@ def _level(tree: Tree, kind: int, rows: Int64s, sizes: npt.NDArray[np.uint16]) -
 
 
 def write_trees(file: int, trees: Sequence[Tree], pages: int, *, threads: int = 1) -> int:
-    """Writes b-trees into a database whose root pages are there, and empty.
+    """Write b-trees to a database that has empty root pages.
 
     Args:
         file: a descriptor open for writing.
-        trees: what to write.
-        pages: pages that the database has now; new ones follow them.
-        threads: how many trees and runs of pages to work on at once.
+        trees: the trees to write.
+        pages: present number of pages in the database; new pages follow them.
+        threads: number of trees and runs of pages to write concurrently.
 
     Returns:
-        The pages of the database now, to be put into its header.
+        The new number of pages in the database, for its header.
 
     Raises:
         OSError: the disk is full, or similar.
@@ -324,12 +334,12 @@ def write_trees(file: int, trees: Sequence[Tree], pages: int, *, threads: int = 
 
 
 def _chunks(level: _Level) -> Iterator[tuple[int, int, int]]:
-    """Runs of a level's pages that lie together: (first, count, number of the first in the file)."""
+    """Yield runs of a level's consecutive pages: (first, count, number of the first in the file)."""
     at = 0
     while at < level.pages:
         number = level.first + at
         count = min(_CHUNK, level.pages - at)
-        if number < LOCK_PAGE:  # a run ends where the lock-byte page lies
+        if number < LOCK_PAGE:  # a run ends at the lock-byte page
             count = min(count, LOCK_PAGE - number)
         yield at, count, int(_stepped(number))
         at += count

@@ -8,14 +8,14 @@ PROTO, FRAME, EMPTY_LIST, MARK, STOP, APPEND, APPENDS, TUPLE2 = 0x80, 0x95, 0x5D
 MEMOIZE, BINPUT, LONG_BINPUT = 0x94, 0x71, 0x72
 BININT1, BININT2, BININT, LONG1 = 0x4B, 0x4D, 0x4A, 0x8A
 
-# What can be wrong. An opcode that is in the list above may still be out of place.
+# Faults. A listed opcode can still be invalid at its position.
 FINE, FOREIGN_OPCODE, MISPLACED, BAD_NUMBER, BAD_PROTOCOL, BAD_FRAME, TRAILING, TRUNCATED = range(8)
 
-# What is expected next.
+# States: the expected next opcode.
 AT_START, AT_LIST, IN_LIST, IN_GROUP, AT_SECOND, AT_TUPLE, AT_APPEND, AT_END = range(8)
 
 MEMOS = (MEMOIZE, BINPUT, LONG_BINPUT)
 INTS = (BININT1, BININT2, BININT, LONG1)
 KNOWN = frozenset((PROTO, FRAME, EMPTY_LIST, MARK, STOP, APPEND, APPENDS, TUPLE2, *MEMOS, *INTS))
-# Bytes of each opcode with its argument; LONG1 has more by its own word.
+# Number of bytes of each opcode with its argument; LONG1 stores the number of further bytes.
 SIZES = {PROTO: 2, FRAME: 9, BINPUT: 2, LONG_BINPUT: 5, BININT1: 2, BININT2: 3, BININT: 5, LONG1: 2}

@@ -1,14 +1,14 @@
-"""Lists of pairs of whole numbers as Python pickles them: read opcode by opcode, written byte for byte.
+"""Read and write lists of pairs of integers as Python pickles, without unpickling.
 
-Nothing is ever unpickled. What is read is one list of 2-tuples of integers from 0 to 2^63 - 1, in the few opcodes that
-pickle protocols 2 to 5 use for it:
+The reader accepts one list of 2-tuples of integers from 0 to 2^63 - 1, in the few opcodes that pickle protocols 2 to 5
+use for it:
 
     PROTO FRAME* EMPTY_LIST memo? ( MARK pair* APPENDS | pair APPEND )* STOP        pair: int int TUPLE2 memo?
     int: BININT1 BININT2 BININT LONG1        memo: MEMOIZE BINPUT LONG_BINPUT        FRAME: between any two
 
-Written is what CPython 3.8 to 3.13 write (protocol 4): groups of up to 1,000 pairs, frames that end before the first
-tuple or integer that follows 64 KiB of opcodes. Here are the plain loops, which are the oracles of the compiled ones;
-short lists are written by Python's pickler itself.
+The writer writes the same bytes as CPython 3.8 to 3.13 (protocol 4): groups of up to 1,000 pairs, and frames that end
+before the first tuple or integer after 64 KiB of opcodes. This module has the plain loops, the test oracles of the
+compiled ones. Python's pickler writes short lists.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ from feedmill.kernels.files.pair_codes import (
 Int64s = npt.NDArray[np.int64]
 
 COMPILED_FROM = 1 << 17
-"""Bytes of a pickle from which loading the compiled kernel pays for itself."""
+"""Minimum bytes of a pickle for which the compiled kernel is worth its loading time."""
 ENCODE_FROM = 1 << 16
-"""Pairs from which it does for writing, beside Python's own pickler, which keeps every tuple in memory meanwhile."""
+"""Minimum number of pairs for which the compiled kernel writes; Python's pickler keeps every tuple in memory."""
 
 
 class Fault(NamedTuple):
-    """What is wrong with a pickle: one of the codes above, the byte where, and the opcode found there (or -1)."""
+    """Fault of a pickle: one of the codes above, its byte, and the opcode at that byte (or -1)."""
 
     code: int
     offset: int
@@ -76,7 +76,7 @@ class Fault(NamedTuple):
 
 
 class PickleFault(ValueError):
-    """A pickle that is not a list of pairs; ``fault`` says why."""
+    """Raised for a pickle that is not a list of pairs; ``fault`` has the reason."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(str(fault))
@@ -84,17 +84,17 @@ class PickleFault(ValueError):
 
 
 def decode(blocks: Iterable[bytes], *, compiled: bool | None = None) -> Iterator[tuple[Int64s, Int64s]]:
-    """Yield the pairs of one pickle, in pieces.
+    """Yield the pairs of one pickle in batches.
 
     Args:
-        blocks: the bytes of the pickle, all of them and nothing else, cut anywhere.
-        compiled: use the numba kernel; by default where the first block is long.
+        blocks: the bytes of exactly one pickle, divided anywhere.
+        compiled: use the numba kernel; by default if the first block is long.
 
     Yields:
-        The first and the second numbers of pairs that follow each other, int64[n] both; at most some 100,000 at a time.
+        The first and the second numbers of consecutive pairs, int64[n] each; about 100,000 at most.
 
     Raises:
-        PickleFault: it is no such pickle. Pieces before the fault have been given by then.
+        PickleFault: the pickle is not a list of pairs. Batches before the fault have been yielded.
     """
     todo = iter(blocks)
     first = next(todo, b"")
@@ -130,7 +130,7 @@ def _decode_compiled(first: bytes, todo: Iterator[bytes]) -> Iterator[tuple[Int6
 
 
 def decode_plain(data: bytes) -> tuple[Int64s, Int64s]:
-    """As `decode`, all in one and in plain Python."""
+    """Decode like `decode`, at once and in plain Python."""
     starts: list[int] = []
     lengths: list[int] = []
     phase, single, memo, held, frame_end, at = AT_START, False, False, 0, 0, 0
@@ -206,12 +206,12 @@ def _number(op: int, argument: bytes) -> int:
 
 
 def encode(starts: Int64s, lengths: Int64s, *, compiled: bool | None = None) -> Iterator[bytes]:
-    """Yield the pickle of ``list(zip(starts, lengths))`` in pieces of some 64 KiB.
+    """Yield the pickle of ``list(zip(starts, lengths))`` in pieces of about 64 KiB.
 
     Args:
-        starts, lengths: int64[n], none below 0.
-        compiled: use the kernel, or the plain loop; by default the kernel where there is enough to do, else
-            Python's own pickler.
+        starts, lengths: int64[n], not negative.
+        compiled: use the kernel or the plain loop; by default the kernel for long lists, and Python's pickler for
+            short ones.
     """
     if compiled is None and len(starts) < ENCODE_FROM:
         yield pickle.dumps(list(zip(starts.tolist(), lengths.tolist(), strict=True)), protocol=4)
@@ -267,7 +267,7 @@ def _pickled_int(number: int) -> bytes:
 
 
 def opcode_name(opcode: int) -> str:
-    """Return an opcode as people find it in the documentation, or its number."""
+    """Return the documented name of an opcode, or its number."""
     import pickletools
 
     found: Any = {ord(op.code): op.name for op in pickletools.opcodes}.get(opcode)

@@ -18,10 +18,10 @@ BAD_PROTOCOL, BAD_FRAME, TRAILING = pairs.BAD_PROTOCOL, pairs.BAD_FRAME, pairs.T
 AT_START, AT_LIST, IN_LIST, IN_GROUP = pairs.AT_START, pairs.AT_LIST, pairs.IN_LIST, pairs.IN_GROUP
 AT_SECOND, AT_TUPLE, AT_APPEND, AT_END = pairs.AT_SECOND, pairs.AT_TUPLE, pairs.AT_APPEND, pairs.AT_END
 
-# What `step` keeps between blocks, int64[STATE].
+# State of `step` between blocks, int64[STATE].
 PHASE, SINGLE, MEMO, HELD, FRAME_END, OFFSET, COUNT, CODE, OPCODE, STATE = range(10)
 
-_sizes = np.zeros(256, np.int64)  # 0: a foreign opcode
+_sizes = np.zeros(256, np.int64)  # 0: an unsupported opcode
 for _opcode in pairs.KNOWN:
     _sizes[_opcode] = pairs.SIZES.get(_opcode, 1)
 
@@ -38,7 +38,7 @@ def _number(data, at, size, signed):  # type: ignore[no-untyped-def]
 
 @kernel
 def _structure(op, phase):  # type: ignore[no-untyped-def]
-    """Return the phase after an opcode that holds the list together; -1 where it is out of place."""
+    """Return the phase after a structural opcode; -1 if the opcode is invalid at its position."""
     if op == MARK and phase == IN_LIST:
         return IN_GROUP
     if (op == APPENDS and phase == IN_GROUP) or (op == APPEND and phase == AT_APPEND):
@@ -52,7 +52,7 @@ def _structure(op, phase):  # type: ignore[no-untyped-def]
 
 @kernel
 def step(data, state, starts, lengths):  # type: ignore[no-untyped-def]
-    """As `pairs.decode_plain`, for one block; gives the bytes used. What is left is the beginning of an opcode."""
+    """Decode one block like `pairs.decode_plain`. Return the bytes used; the rest is the beginning of an opcode."""
     phase, single, memo, held = state[PHASE], state[SINGLE], state[MEMO], state[HELD]
     base, count, code, at, op = state[OFFSET], state[COUNT], FINE, 0, 0
     frame_end = state[FRAME_END] - base
@@ -155,9 +155,10 @@ def _put(out, at, number):  # type: ignore[no-untyped-def]
 
 @kernel
 def fill_frame(starts, lengths, state, out):  # type: ignore[no-untyped-def]
-    """As one turn of `pairs._frames_plain`: write the next frame into `out`, give its length.
+    """Write the next frame to `out` like `pairs._frames_plain`, and return its length.
 
-    state: int64[2]: the pair to continue with (one past the last: all is written), and which of its numbers.
+    Args:
+        state: int64[2], the pair to continue with (one past the last at the end), and which of its numbers.
     """
     total = len(starts)
     first, half = state[0], state[1]

@@ -1,11 +1,11 @@
-"""Walking the headers of a tar, and grouping its members into samples.
+"""Walk the headers of a tar, and group its members into samples.
 
 Sources: POSIX.1-2017 pax "ustar Interchange Format" and "pax Extended Header", the GNU tar manual ("Basic Tar Format",
 "Storing Sparse Files"), and the layout rules of WebDataset as Energon applies them (docs/formats/energon.md).
 
-`walk` is the plain Python reference: it knows every header (v7, ustar prefix, PAX ``x`` and ``g``, GNU long names,
-sparse files, base-256 sizes) and is also what reads single samples. `scan` indexes a whole shard: with the compiled
-kernel where that pays, and with the reference otherwise; both give the same result.
+`walk` is the plain Python reference: it supports every header (v7, ustar prefix, PAX ``x`` and ``g``, GNU long names,
+sparse files, base-256 sizes), and also reads single samples. `scan` indexes a whole shard: large shards with the
+compiled kernel, others with the reference. Both give the same result.
 """
 
 from __future__ import annotations
@@ -27,15 +27,19 @@ _BUILT_IN = b"0\x0012345676S"  # types whose data size POSIX defines; links, dev
 _SKIPPED = re.compile(r"__[^/]*__(?:/|$)")
 _NO_DATA = b"123456"
 COMPILED_FROM = 64 << 20
-"""Bytes of tar from which loading the compiled kernel (about half a second) pays for itself."""
+"""Minimum bytes of a tar for which the compiled kernel is worth its loading time (about half a second)."""
 
 
 class Member(NamedTuple):
     """One file of a tar.
 
-    start: offset of its first header, extension headers included. data: offset of the content. size: bytes of content
-    once expanded. end: offset of the next header. sparse: (offset, length) pieces of the content that are stored, one
-    after the other, from `data` on; None for an ordinary file.
+    Attributes:
+        start: offset of its first header, including extension headers.
+        data: offset of the content.
+        size: bytes of the expanded content.
+        end: offset of the next header.
+        sparse: (offset, length) of the stored pieces of a sparse file, which follow each other from `data` on; None for
+            an ordinary file.
     """
 
     start: int
@@ -53,14 +57,14 @@ class ShardScan:
 
     Attributes:
         keys: one per sample, in stored order.
-        starts: int64[n + 1], where each sample's first header begins; the last entry is the end of the last member.
-        sample: int32[m], the sample each part belongs to.
+        starts: int64[n + 1], the offset of each sample's first header, then the end of the last member.
+        sample: int32[m], the number of each part's sample.
         parts: m part names.
-        data, sizes: int64[m], where each part's content lies and how long it is.
-        problem: what stopped the scan before the end of the tar, if anything did; what came before it is valid.
-        closed: whether the end-of-archive marker was seen.
-        trailing: whether anything but zeros follows the marker, as where two tars were written into one file; no tar
-            reader looks there.
+        data, sizes: int64[m], offset and size of each part's content.
+        problem: the error that stopped the scan before the end of the tar, or None; earlier samples are valid.
+        closed: whether the end-of-archive marker was found.
+        trailing: whether data other than zeros follows the marker, as in two concatenated tars; tar readers stop at
+            the marker.
     """
 
     keys: list[str]
@@ -76,7 +80,7 @@ class ShardScan:
 
 @dataclass(slots=True)
 class _Extension:
-    """What extension headers say about the member that follows them."""
+    """Settings of extension headers for the next member."""
 
     start: int | None = None
     name: bytes | None = None
@@ -85,8 +89,10 @@ class _Extension:
 
 
 def sample_name(name: str) -> tuple[str, str] | None:
-    """Key and part of a member name: cut at the first dot after the last slash. None if it is not a sample part:
-    no dot, a dot file at the top, or a name below ``__...__``."""
+    """Return key and part of a member name, which is divided at the first dot after the last slash.
+
+    Returns None if it is not a part of a sample: no dot, a dot file at the top, or a name below ``__...__``.
+    """
     slash = name.rfind("/") + 1
     dot = name.find(".", slash)
     if dot <= 0 or (name.startswith("__") and _SKIPPED.match(name)):
@@ -97,13 +103,13 @@ def sample_name(name: str) -> tuple[str, str] | None:
 def walk(
     buffer: memoryview | bytes, position: int = 0, end: int | None = None, *, headers: list[int] | None = None
 ) -> Iterator[Member]:
-    """Yield the members of a tar (or of a part of one that begins and ends at headers), in stored order.
+    """Yield the members of a tar, or of a range of it that begins and ends at headers, in stored order.
 
     Args:
-        buffer: the bytes; offsets given are relative to its beginning.
-        position: where the first header begins.
-        end: where to stop; the end of the buffer otherwise.
-        headers: gets the offset of every header passed, those of extensions included.
+        buffer: the bytes; all offsets are relative to its beginning.
+        position: offset of the first header.
+        end: offset at which to stop; by default the end of the buffer.
+        headers: receives the offset of every header, including extension headers.
 
     Raises:
         DataError: ``bad-header``, ``truncated-header`` or ``truncated-member``, with the offset.
@@ -156,7 +162,7 @@ def _member(
     pax: dict[bytes, bytes],
     pending: _Extension,
 ) -> Member:
-    """Return the member whose own header stands at `position`, with what extension headers said before it."""
+    """Return the member whose own header is at `position`, with the settings of its extension headers."""
     kind = header[156:157]
     name = header[:100].split(b"\0", 1)[0]
     prefix = header[345:500].split(b"\0", 1)[0]
@@ -185,7 +191,7 @@ def _member(
 
 
 def expand(buffer: memoryview | bytes, member: Member) -> bytes:
-    """Return the content of a sparse member, holes filled with zeros. Raises `DataError` if memory does not hold it."""
+    """Return the content of a sparse member with holes as zeros. Raises `DataError` if it does not fit in memory."""
     try:
         out = bytearray(member.size)
     except MemoryError:
@@ -198,7 +204,7 @@ def expand(buffer: memoryview | bytes, member: Member) -> bytes:
 
 
 def _pax_records(content: bytes, position: int, sparse_map: list[int] | None = None) -> dict[bytes, bytes]:
-    """Records ``<length> <key>=<value>\\n``. Repeated sparse 0.0 offsets and lengths are collected in `sparse_map`."""
+    """Parse records ``<length> <key>=<value>\\n``. Repeated sparse 0.0 offsets and lengths go to `sparse_map`."""
     records: dict[bytes, bytes] = {}
     at = 0
     while at < len(content) and content[at]:
@@ -219,9 +225,9 @@ def scan(buffer: npt.NDArray[np.uint8], *, compiled: bool | None = None) -> Shar
 
     Args:
         buffer: uint8[size], the tar, usually mapped.
-        compiled: use the numba kernel; by default where the tar is large enough to pay for loading it.
+        compiled: use the numba kernel; by default for large tars.
 
-    Never raises for bad data: `ShardScan.problem` says where and why the scan stopped.
+    Invalid data raises no error: `ShardScan.problem` has the error that stopped the scan.
     """
     if compiled is None:
         compiled = len(buffer) >= COMPILED_FROM
@@ -234,7 +240,7 @@ def scan(buffer: npt.NDArray[np.uint8], *, compiled: bool | None = None) -> Shar
 
 
 def scan_compiled(buffer: npt.NDArray[np.uint8]) -> ShardScan | None:
-    """`scan` by the kernel; None if the tar holds something that the reference has to look at."""
+    """Scan with the kernel. Returns None if the tar needs the reference."""
     from feedmill.kernels.files.tar_compiled import find_samples
 
     found = find_samples(buffer)
@@ -242,7 +248,7 @@ def scan_compiled(buffer: npt.NDArray[np.uint8]) -> ShardScan | None:
 
 
 def scan_reference(buffer: npt.NDArray[np.uint8]) -> ShardScan:
-    """`scan` in plain Python: the oracle of the compiled kernel, and the way for tars that it leaves to us."""
+    """Scan in plain Python: the test oracle of the compiled kernel, and the fallback for unsupported tars."""
     view = memoryview(buffer)  # type: ignore[arg-type]
     keys: list[str] = []
     starts: list[int] = []
@@ -310,16 +316,18 @@ def _cut(
 
 
 def first_bad_checksum(buffer: npt.NDArray[np.uint8], headers: npt.NDArray[np.int64]) -> int | None:
-    """The first of these header offsets whose checksum is wrong (both the signed and the unsigned sum are accepted,
-    as old writers disagree). Vectorised: 2,048 headers at a time."""
+    """Return the first of these header offsets whose checksum is wrong; computed for 2,048 headers at a time.
+
+    Both the signed and the unsigned sum are accepted, since old writers differ.
+    """
     for low in range(0, len(headers), 2048):
-        some = headers[low : low + 2048]
-        blocks = np.lib.stride_tricks.sliding_window_view(buffer, BLOCK)[some]
+        batch = headers[low : low + 2048]
+        blocks = np.lib.stride_tricks.sliding_window_view(buffer, BLOCK)[batch]
         text = blocks[:, 148:156]
         total = blocks.sum(axis=1, dtype=np.int64) - text.sum(axis=1, dtype=np.int64) + 8 * 32
         signed = total - 256 * ((blocks >= 128).sum(axis=1) - (text >= 128).sum(axis=1))
-        for at, want, want_signed, said in zip(some.tolist(), total.tolist(), signed.tolist(), text, strict=True):
-            field_ = said.tobytes().split(b"\0", 1)[0].strip()
+        for at, want, want_signed, raw in zip(batch.tolist(), total.tolist(), signed.tolist(), text, strict=True):
+            field_ = raw.tobytes().split(b"\0", 1)[0].strip()
             if not field_ or any(c not in b"01234567" for c in field_) or int(field_, 8) not in (want, want_signed):
                 return int(at)
     return None

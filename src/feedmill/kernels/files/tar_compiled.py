@@ -1,9 +1,9 @@
 """The compiled form of `feedmill.kernels.files.tar.scan`: one numba pass over the headers of a shard.
 
-It knows what nearly every shard is made of: v7, ustar with prefix, GNU long names, and PAX headers that set the path,
-the size, or nothing that concerns us. Whatever else turns up (sparse files, global headers, damage) it leaves to the
-reference, which then says exactly what is wrong. Names are gathered NUL-terminated, so that Python splits and decodes
-them in two calls.
+It supports the headers of nearly all shards: v7, ustar with prefix, GNU long names, and PAX headers that set the path,
+the size, or fields that are not used. For anything else (sparse files, global headers, corrupt data) the reference is
+used, which reports the exact error. Names are collected NUL-terminated, so that Python splits and decodes them in two
+calls.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DONE, _OPEN, _FULL, _OTHER = 0, 1, 2, 3
 
 @njit()
 def _octal(buf, at, length):  # type: ignore[no-untyped-def]
-    """Return a numeric header field; -1 where it is not one."""
+    """Return a numeric header field; -1 if it is invalid."""
     if buf[at] == 0x80:
         value = 0
         for i in range(at + 1, at + length):
@@ -43,7 +43,10 @@ def _octal(buf, at, length):  # type: ignore[no-untyped-def]
 
 @njit()
 def _checksum_holds(buf, words, at):  # type: ignore[no-untyped-def]
-    """Eight bytes at a time: 64 words leave each 16-bit lane below 2 * 64 * 255, so no lane overflows."""
+    """Return whether the checksum of a header is correct.
+
+    Eight bytes are summed at a time: 64 words keep each 16-bit lane below 2 * 64 * 255, so no lane overflows.
+    """
     low = np.uint64(0x00FF00FF00FF00FF)
     lanes = np.uint64(0)
     for i in range(at >> 3, (at >> 3) + 64):
@@ -52,18 +55,18 @@ def _checksum_holds(buf, words, at):  # type: ignore[no-untyped-def]
     total = np.int64(pairs & np.uint64(0xFFFFFFFF)) + np.int64(pairs >> np.uint64(32)) + 256
     for i in range(at + 148, at + 156):
         total -= np.int64(buf[i])
-    said = _octal(buf, at + 148, 8) if buf[at + 148] != 0x80 else -1
-    if said == total:
+    stored = _octal(buf, at + 148, 8) if buf[at + 148] != 0x80 else -1
+    if stored == total:
         return True
     for i in range(at, at + 512):  # old writers summed signed bytes
         if buf[i] >= 128 and not at + 148 <= i < at + 156:
             total -= 256
-    return said == total
+    return stored == total
 
 
 @njit()
 def _pax(buf, at, end, found):  # type: ignore[no-untyped-def]
-    """Reads PAX records; found = [path offset, path length, size]. False if a record needs the reference."""
+    """Read PAX records to found = [path offset, path length, size]. Return False if a record needs the reference."""
     while at < end and buf[at] != 0:
         begin, length = at, 0
         while at < end and 48 <= buf[at] <= 57:
@@ -105,7 +108,7 @@ def _pax(buf, at, end, found):  # type: ignore[no-untyped-def]
 
 @njit()
 def _gather_name(buf, at, found, name):  # type: ignore[no-untyped-def]
-    """Return the member's full name into `name`; its length, or -1 where it is too long."""
+    """Write the member's full name to `name`. Return its length, or -1 if it is too long."""
     if found[0] >= 0:
         if found[1] > len(name):
             return -1
@@ -133,7 +136,7 @@ def _gather_name(buf, at, found, name):  # type: ignore[no-untyped-def]
 
 @njit()
 def _key_length(name, n):  # type: ignore[no-untyped-def]
-    """Length of the key part of a member name; 0 if the member is not a part of a sample."""
+    """Return the length of the key in a member name; 0 if the member is not a part of a sample."""
     slash, first = 0, n
     for i in range(n):
         if name[i] == 47:
@@ -149,7 +152,7 @@ def _key_length(name, n):  # type: ignore[no-untyped-def]
 
 @njit()
 def _scan(buf, words, state, starts, sample, data, sizes, keys, parts, name):  # type: ignore[no-untyped-def]
-    """Walks from state[0]. state = [position, samples, parts, bytes in keys, bytes in parts, length of last key]."""
+    """Walk from state[0]. state = [position, samples, parts, bytes in keys, bytes in parts, length of last key]."""
     size_all = len(buf)
     found = np.empty(4, np.int64)  # path offset, path length, size, whether the path is a GNU long name
     while True:
@@ -235,7 +238,7 @@ def _scan(buf, words, state, starts, sample, data, sizes, keys, parts, name):  #
 
 
 def find_samples(buffer: npt.NDArray[np.uint8]) -> tuple[Any, ...] | None:
-    """Return the fields of a `ShardScan` of a tar, or None if it holds something that the reference has to look at."""
+    """Return the fields of a `ShardScan` of a tar, or None if the tar needs the reference."""
     words = buffer[: len(buffer) // 8 * 8].view(np.uint64)
     room = max(64, len(buffer) // (16 * BLOCK))
     state = np.zeros(6, np.int64)
@@ -270,7 +273,7 @@ def _grown(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _shared(words: list[str]) -> list[str]:
-    """Return the same words, each distinct one kept in memory once: a shard has few part names, but many parts."""
+    """Return the same words with one object per distinct word: a shard has few part names, but many parts."""
     once: dict[str, str] = {}
     return list(map(once.setdefault, words, words))
 

@@ -1,4 +1,4 @@
-"""Numbers in the headers of a tar, and the errors of headers and members that are damaged."""
+"""Parse numbers in the headers of a tar, and create the errors for corrupt headers and members."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _DIGITS = 20  # of numbers up to 2^64
 
 
 def number(field_: bytes, position: int) -> int:
-    """Return a numeric field: octal text, or base 256 where the first bit is set (GNU, for files above 8 GiB)."""
+    """Return a numeric field: octal text, or base 256 if the first bit is set (GNU, for files above 8 GiB)."""
     if field_[0] in (0o200, 0o377):
         value = int.from_bytes(field_[1:], "big")
         if field_[0] == 0o377:
@@ -33,21 +33,21 @@ def decimal(text: bytes, position: int) -> int:
 
 
 def bad_header(position: int, record: str | None = None) -> DataError:
-    """Return the error for a block that should be a tar header and is not."""
+    """Return the error for a block that is not a tar header."""
     return DataError(
-        "this is not a tar header (its checksum or its numbers are wrong)",
+        "invalid tar header (its checksum or its numbers are wrong)",
         offset=position,
         record=record,
         kind="bad-header",
-        fix="The shard is damaged from here on: restore it from its origin, or run 'feedmill repair' to"
+        fix="The shard is corrupt from here on: restore it, or run 'feedmill repair' to"
         " keep the samples before this point.",
     )
 
 
 def cut_header(position: int, found: int) -> DataError:
-    """Return the error for a header that the archive ends in."""
+    """Return the error for an archive that ends inside a header."""
     return DataError(
-        f"the archive is cut short inside a header (expected {BLOCK} bytes, found {found})",
+        f"the archive is truncated inside a header (expected {BLOCK} bytes, found {found})",
         offset=position,
         kind="truncated-header",
         fix="The shard was truncated: restore it, or run 'feedmill repair' to drop the incomplete tail.",
@@ -55,9 +55,9 @@ def cut_header(position: int, found: int) -> DataError:
 
 
 def cut_member(position: int, name: str, size: int, found: int) -> DataError:
-    """Return the error for a member that the archive ends in: `size` bytes were to come, `found` are there."""
+    """Return the error for an archive that ends inside a member: expected `size` bytes, found `found`."""
     return DataError(
-        f"the archive is cut short inside this member (expected {size} bytes, found {max(0, found)})",
+        f"the archive is truncated inside this member (expected {size} bytes, found {max(0, found)})",
         offset=position,
         record=name,
         kind="truncated-member",

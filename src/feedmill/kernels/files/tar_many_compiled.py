@@ -1,7 +1,7 @@
-"""Many samples of tars in two calls: their bytes, from several files, and where their parts lie.
+"""Read many samples of tars in two calls: their bytes from several files, and the offsets of their parts.
 
-The lock of the interpreter is released once for all reads of a batch, not at each of them: threads that read small
-samples would otherwise spend their time handing it to and fro.
+The GIL is released once for all reads of a batch. Otherwise threads that read small samples would spend their time
+acquiring it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ pread: Any = Lazy(_pread)
 
 @kernel
 def read_all(files, offsets, lengths, addresses):  # type: ignore[no-untyped-def]
-    """Read ranges of open files into memory; neighbours in one file and in memory are read together.
+    """Read ranges of open files into memory; ranges that are adjacent in one file and in memory are read together.
 
     Args:
         files: int64[n], descriptors.
-        offsets, lengths, addresses: int64[n]: what is read, and to where.
+        offsets, lengths, addresses: int64[n]: the ranges to read, and the memory addresses to read them to.
 
     Returns:
-        The number of ranges, or that of the first whose reading failed or came to the file's end.
+        The number of ranges; if a read failed or reached the end of the file, the number of that range.
     """
     i = 0
     while i < len(files):
@@ -58,16 +58,16 @@ def read_all(files, offsets, lengths, addresses):  # type: ignore[no-untyped-def
 
 @kernel
 def plain_samples(buffer, ends, members, firsts, keys, alike):  # type: ignore[no-untyped-def]
-    """Where the parts of samples lie whose headers are plain ones (see `feedmill.formats.tar.samples.parse_plain`).
+    """Locate the parts of samples with plain headers (see `feedmill.formats.tar.samples.parse_plain`).
 
     Args:
-        buffer: uint8, the samples one behind the other.
-        ends: int64[n], where each ends.
-        members: int64[most, 4], filled for each part: where its name begins (the key left out) and ends, and where its
-            content does, counted from the sample's beginning.
+        buffer: uint8, the concatenated samples.
+        ends: int64[n], the end of each sample.
+        members: int64[most, 4], filled for each part: begin (after the key) and end of its name, and begin and end of
+            its content, relative to the sample's beginning.
         firsts: int64[n + 1], filled: the first row of each sample in `members`.
-        keys: int64[n], filled: length of the key, which begins the sample; -1 for a sample that is not plain.
-        alike: int64[n], filled: 1 where a sample's parts have the names of those of the sample before it.
+        keys: int64[n], filled: length of the key at the sample's beginning; -1 for a sample that is not plain.
+        alike: int64[n], filled: 1 if a sample has the same part names as the previous sample.
     """
     row, begin, before = 0, 0, -1
     for i in range(len(ends)):
@@ -86,7 +86,7 @@ def plain_samples(buffer, ends, members, firsts, keys, alike):  # type: ignore[n
 
 @kernel
 def _same_names(buffer, one, other, members, first, second):  # type: ignore[no-untyped-def]
-    """1 where the parts of two samples, of equal number, have the same names."""
+    """Return 1 if two samples with equally many parts have the same part names."""
     for row in range(second - first):
         a, b = one + members[first + row, 0], other + members[second + row, 0]
         length = members[second + row, 1] - members[second + row, 0]
@@ -100,7 +100,7 @@ def _same_names(buffer, one, other, members, first, second):  # type: ignore[no-
 
 @kernel
 def _sample(buffer, begin, end, members, row):  # type: ignore[no-untyped-def]
-    """Fill the rows of one sample; the row behind them, or -1."""
+    """Fill the rows of one sample. Return the next row, or -1 if the sample is not plain."""
     at, key, first = begin, 0, row
     while at < end:
         if end - at < 512 or buffer[at + 156] != 48 or buffer[at + 345] != 0 or buffer[at + 135] > 32:
@@ -139,7 +139,7 @@ def _sample(buffer, begin, end, members, row):  # type: ignore[no-untyped-def]
 
 @kernel
 def _key(buffer, at, length):  # type: ignore[no-untyped-def]
-    """Return how long the key of a member's name is; 0 for a name that may belong to no sample."""
+    """Return the length of the key in a member's name; 0 if the member may not be part of a sample."""
     if length == 0 or buffer[at] == _DOT or (length > 1 and buffer[at] == _LOW and buffer[at + 1] == _LOW):
         return 0
     dot = 0

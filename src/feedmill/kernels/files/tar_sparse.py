@@ -1,4 +1,4 @@
-"""Which pieces of a sparse member are stored in a tar: in the old GNU form, and in the three of PAX headers."""
+"""Locate the stored pieces of a sparse member of a tar: the old GNU form, and the three forms of PAX headers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _MOST = (1 << 63) - 1
 
 
 def fits(pieces: tuple[tuple[int, int], ...], size: int, stored: int) -> bool:
-    """Return whether the pieces of a sparse member lie in its content, and all of them are stored."""
+    """Return whether the pieces of a sparse member are inside its content and completely stored."""
     return (
         size <= _MOST
         and sum(length for _, length in pieces) <= stored
@@ -19,7 +19,7 @@ def fits(pieces: tuple[tuple[int, int], ...], size: int, stored: int) -> bool:
 def gnu_pieces(
     buffer: memoryview | bytes, header: bytes, position: int, end: int
 ) -> tuple[tuple[tuple[int, int], ...], int, int]:
-    """The old GNU form: four pieces in the header, 21 more in each extension block. Gives pieces, size, data offset."""
+    """Return pieces, size and data offset of the old GNU form: four pieces in the header, 21 per extension block."""
     pieces: list[tuple[int, int]] = []
     fields, more, data = header[386:482], header[482], position + BLOCK
     size = number(header[483:495], position)

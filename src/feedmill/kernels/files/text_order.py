@@ -1,9 +1,9 @@
-"""The order of UTF-8 texts, byte by byte (SQLite's BINARY collation); they stand NUL-terminated in one buffer.
+"""Sort UTF-8 texts byte by byte (SQLite's BINARY collation); the texts are NUL-terminated in one buffer.
 
 The reference is Python's ``sorted`` over the encoded texts. `sort_texts` is a radix sort from the most significant
 end, eight bytes at a time ("Engineering Radix Sort", McIlroy, Bostic and McIlroy, 1993, with eight-byte digits that
-are themselves sorted by a least-significant-byte radix sort): its time is linear in the bytes that tell texts apart,
-whatever the texts are.
+are themselves sorted by a least-significant-byte radix sort): its time is linear in the bytes that distinguish the
+texts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SMALL = 48
 
 @njit()
 def compare(text, a, b):  # type: ignore[no-untyped-def]
-    """Less than, equal to or greater than 0, as the text at `a` is before, the same as or after the one at `b`."""
+    """Return a number below, equal to or above 0 if the text at `a` is before, equal to or after the text at `b`."""
     while text[a] == text[b] and text[a] != 0:
         a += 1
         b += 1
@@ -38,7 +38,7 @@ def _strictly_ascending(text, starts):  # type: ignore[no-untyped-def]
 
 @njit()
 def _digit(text, at):  # type: ignore[no-untyped-def]
-    """Return the next eight bytes as a big-endian number, filled up with zeros after the end."""
+    """Return the next eight bytes as a big-endian number, padded with zeros after the end."""
     digit = np.uint64(0)
     size = 0
     while size < 8 and text[at + size] != 0:
@@ -49,7 +49,7 @@ def _digit(text, at):  # type: ignore[no-untyped-def]
 
 @njit()
 def _sort_digits(digits, rows, other_digits, other_rows, counts):  # type: ignore[no-untyped-def]
-    """Sorts rows by their digits, both in place; stable. The other arrays are room to work in."""
+    """Sort rows by their digits, both in place; stable. The other arrays are scratch space."""
     n = len(digits)
     if n <= _SMALL:
         for i in range(1, n):
@@ -67,7 +67,7 @@ def _sort_digits(digits, rows, other_digits, other_rows, counts):  # type: ignor
     for byte in range(8):
         shift = np.uint64(8 * byte)
         if counts[byte, (digits[0] >> shift) & np.uint64(255)] == n:
-            continue  # the same byte everywhere
+            continue  # all digits have the same byte
         total = 0
         for i in range(256):
             here = counts[byte, i]
@@ -85,10 +85,10 @@ def _sort_digits(digits, rows, other_digits, other_rows, counts):  # type: ignor
 
 @njit()
 def _sort(text, starts, rows, digits, other_digits, other_rows):  # type: ignore[no-untyped-def]
-    """Sorts rows in place; whether no two texts are the same."""
+    """Sort rows in place. Return whether all texts are different."""
     counts = np.empty((8, 256), np.int64)
     distinct = True
-    todo = [(0, len(rows), 0)]  # runs of rows that agree in their first bytes: begin, end, how many bytes
+    todo = [(0, len(rows), 0)]  # runs of rows with equal first bytes: begin, end, number of equal bytes
     while len(todo) > 0:
         begin, end, depth = todo.pop()
         for i in range(begin, end):
@@ -113,8 +113,8 @@ def sort_texts(text: Bytes, starts: Int64s) -> tuple[Int64s, bool]:
     """Return the order of texts, and whether they are all different.
 
     Args:
-        text: uint8, every text followed by one NUL; no text holds a NUL.
-        starts: int64[n + 1], where each text begins; the last entry is the end of the buffer.
+        text: uint8, each text followed by one NUL; no text contains a NUL.
+        starts: int64[n + 1], the offset of each text, then the end of the buffer.
 
     Returns:
         int64[n], row numbers in ascending order, equal texts by row number.
@@ -146,7 +146,7 @@ def _sort_groups(group, then, text, starts, rows):  # type: ignore[no-untyped-de
         end = begin + 1
         while end < len(rows) and _same(group, rows[begin], rows[end]):
             end += 1
-        for gap in gaps:  # Shell's sort: groups are nearly always a handful of rows
+        for gap in gaps:  # Shellsort, because groups usually have only a few rows
             for i in range(begin + gap, end):
                 row = rows[i]
                 j = i
@@ -166,7 +166,7 @@ def _same(ints, a, b):  # type: ignore[no-untyped-def]
 
 
 def sort_groups(group: Int64s, then: Int64s, text: Bytes, starts: Int64s, rows: Int64s) -> Int64s:
-    """Rows sorted by (group columns, text, other columns, row number), from rows that are sorted by group already.
+    """Return rows sorted by group columns, text, other columns and row number, from rows sorted by group columns.
 
     Args:
         group, then: int64[k, n], the columns before and after the text.
@@ -190,7 +190,7 @@ def _ascending(ints):  # type: ignore[no-untyped-def]
 
 
 def sort_rows(ints: Int64s) -> Int64s:
-    """int64[n]: rows in ascending order of the columns int64[k, n], equal ones by row number."""
+    """Return the rows in ascending order of the columns int64[k, n], equal rows by row number, int64[n]."""
     if _ascending(ints):
         return np.arange(ints.shape[1])
     return np.lexsort(ints[::-1])

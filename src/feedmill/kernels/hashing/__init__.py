@@ -1,1 +1,1 @@
-"""Hashes, and what is found by them: Bloom filters, shingles, near-duplicates."""
+"""Hashes and their uses: Bloom filters, shingles, near-duplicates."""

@@ -1,7 +1,7 @@
 """The compiled form of `feedmill.kernels.hashing.ahash`: all hashes of many keys, and the bits of a Bloom filter.
 
-For each key its parts are taken in turn, each part for all seeds: the chains of the seeds do not depend on each other,
-so the processor works on several at once.
+Each part of a key is hashed for all seeds before the next part. The hashes of different seeds are independent, so the
+processor computes several in parallel.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _write(state, keys, data, low, high):  # type: ignore[no-untyped-def]
 
 @kernel
 def _write_known(state, keys, folded, length):  # type: ignore[no-untyped-def]
-    """As `_write` of a string of up to 16 bytes; `folded`, uint64[k], is what does not depend on the state."""
+    """Write a string of up to 16 bytes like `_write`; `folded`, uint64[k], is independent of the state."""
     for s in range(len(state)):
         value = _rotated(((state[s] + length) * _M + keys[0, s]) ^ folded[s])
         state[s] = _fold(_FF ^ value, _M)
@@ -74,7 +74,7 @@ def _step(state, a, b, pad, extra0, extra1):  # type: ignore[no-untyped-def]
 
 @kernel
 def _write_long(state, keys, data, low, high):  # type: ignore[no-untyped-def]
-    """As `_write` of a string of more than 16 bytes: four seeds at a time, whose states stay in registers."""
+    """Write a string of more than 16 bytes like `_write`, for four seeds at a time, whose states stay in registers."""
     length = np.uint64(high - low)
     last, last_b = load64(data, high - 16), load64(data, high - 8)
     s = 0
@@ -134,16 +134,18 @@ def positions(
     out: Array,
     first_hash: Array,
 ) -> None:
-    """The bits of every key in a filter of this many `words`.
+    """Compute the bits of every key in a filter of `words` words.
 
     Args:
-        data: uint8, the text; lows, highs: int64[parts], where each part lies in it.
+        data: uint8, the text.
+        lows, highs: int64[parts], begin and end of each part in `data`.
         firsts, counts: int64[n], the parts of each key.
         keys: uint64[4, k], the seeds after their constants.
-        out: uint64[n, k], filled. first_hash: uint64[n], the first hash itself, filled.
+        out: uint64[n, k], filled.
+        first_hash: uint64[n], filled: the first hash of each key.
     """
     state = np.empty(keys.shape[1], np.uint64)
-    # Keys of several parts overlap (n-grams): what a part alone decides is kept for the keys that follow.
+    # Keys of several parts overlap (n-grams), so the values that depend only on a part are cached for the next keys.
     ring, kept = np.empty((_RING, len(state)), np.uint64), np.full(_RING, -1, np.int64)
     _positions(data, lows, highs, firsts, counts, keys, words, out, first_hash, state, ring, kept)
 
@@ -172,11 +174,13 @@ def _positions(data, lows, highs, firsts, counts, keys, words, out, first_hash, 
 
 @kernel
 def look_up(words, bits, wanted, read_only, found):  # type: ignore[no-untyped-def]
-    """Keys in turn: whether the filter has each, and its bits set where it has not.
+    """Look up keys in order, and set the bits of those that the filter does not have.
 
     Args:
         words: uint32[W], changed unless `read_only`.
-        bits: uint64[n, k]. wanted: bool[n], keys that are looked up at all. found: bool[n], filled.
+        bits: uint64[n, k].
+        wanted: bool[n], true for keys to look up.
+        found: bool[n], filled.
     """
     for i in range(len(bits)):
         found[i] = False

@@ -48,14 +48,14 @@ def _finish(h1, h2, size):  # type: ignore[no-untyped-def]
 
 @kernel
 def _tail(data, low, high):  # type: ignore[no-untyped-def]
-    word = load64(data, low)  # what lies behind `high` is cut off
+    word = load64(data, low)  # mask the bytes after `high`
     size = high - low
     return word if size == 8 else word & ((np.uint64(1) << np.uint64(8 * size)) - np.uint64(1))
 
 
 @kernel
 def hash_bytes(data, low, high):  # type: ignore[no-untyped-def]
-    """Return the two halves for the bytes from `low` to `high` of a uint8 array, which has 8 more behind those."""
+    """Return the two halves of the hash of bytes `low` to `high` of a uint8 array with 8 more bytes after them."""
     h1, h2 = _0, _0
     at = low
     while high - at >= 16:
@@ -70,7 +70,7 @@ def hash_bytes(data, low, high):  # type: ignore[no-untyped-def]
 
 
 def hash_keys(data: Array, lows: Array, highs: Array, firsts: Array, counts: Array, out: Array) -> None:
-    """Keys as in `feedmill.kernels.hashing.ahash_compiled.positions`; out: uint64[n, 2], filled."""
+    """Hash keys as in `feedmill.kernels.hashing.ahash_compiled.positions`; out: uint64[n, 2], filled."""
     _hash_keys(data, lows, highs, firsts, counts, np.empty((len(lows), 2), np.uint64), out)
 
 
@@ -91,10 +91,12 @@ def _hash_keys(data, lows, highs, firsts, counts, parts, out):  # type: ignore[n
 
 @kernel
 def first_seen(keys, table, insert, found):  # type: ignore[no-untyped-def]
-    """Keys in turn: whether each is in the table; those that are not go in, if `insert`.
+    """Look up keys in order. With `insert`, add those that are not in the table.
 
     Args:
-        keys: uint64[n, 2]. table: uint64[m, 2], m a power of two, zeros where empty and never full. found: bool[n].
+        keys: uint64[n, 2].
+        table: uint64[m, 2], where m is a power of two; empty slots are zeros, and the table is never full.
+        found: bool[n], filled.
     """
     mask = np.uint64(len(table) - 1)
     for i in range(len(keys)):
@@ -112,11 +114,13 @@ def first_seen(keys, table, insert, found):  # type: ignore[no-untyped-def]
 
 
 def partition(keys: Array, shift: int, starts: Array, order: Array) -> None:
-    """A stable order of keys by the first bits of their first half.
+    """Compute a stable order of keys by the first bits of their first half.
 
     Args:
-        keys: uint64[n, 2]. shift: 64 less the number of those bits.
-        starts: int64[2^bits + 1], filled: where each part begins. order: uint32[n], filled.
+        keys: uint64[n, 2].
+        shift: 64 minus the number of those bits.
+        starts: int64[2^bits + 1], filled: the start of each part.
+        order: uint32[n], filled.
     """
     _partition(keys, shift, starts, np.empty(len(starts) - 1, np.int64), order)
 

@@ -26,7 +26,7 @@ def _found_before(columns, i, j):  # type: ignore[no-untyped-def]
 
 @numba.njit(nogil=True)
 def _first(places, digests, low, j):  # type: ignore[no-untyped-def]
-    """The first document of the bucket with this digest; `places` holds documents less `low`, -1 where it is empty."""
+    """Return the first document of the bucket with this digest; `places` has documents minus `low`, or -1."""
     mask = np.uint64(len(places) - 1)
     at = digests[j] & mask
     while places[at] >= 0:
@@ -39,7 +39,7 @@ def _first(places, digests, low, j):  # type: ignore[no-untyped-def]
 
 @numba.njit(nogil=True)
 def _pair(low, high, new, digests, columns, pairs, count):  # type: ignore[no-untyped-def]
-    """Pairs of the bucket from `low` to `high`, put in from place `count` on."""
+    """Write the pairs of the bucket from `low` to `high` to `pairs`, from index `count` on."""
     most, left_out = _reach(high - low), 0
     size = 2
     while size < 2 * (high - low):
@@ -66,13 +66,15 @@ def _pair(low, high, new, digests, columns, pairs, count):  # type: ignore[no-un
 
 @njit()
 def candidates(keys, new, digests, columns):  # type: ignore[no-untyped-def]
-    """Pairs as in `feedmill.kernels.hashing.near_pairs.candidates`.
+    """Return pairs as `feedmill.kernels.hashing.near_pairs.candidates` does.
 
     Args:
-        keys: uint64[n]. new: bool[n]. digests: uint64[n]. columns: uint64[earlier bands, n].
+        keys, digests: uint64[n].
+        new: bool[n].
+        columns: uint64[earlier bands, n].
 
     Returns:
-        int64[m, 2], and how many were left out.
+        int64[m, 2], and the number of skipped pairs.
     """
     room, low = 0, 0
     for at in range(1, len(keys) + 1):
@@ -124,15 +126,17 @@ def _shared(table, places, sets, low, high):  # type: ignore[no-untyped-def]
 
 @njit()
 def similar(sets, starts, sizes, which, pairs, threshold, parents):  # type: ignore[no-untyped-def]
-    """Pairs as in `feedmill.kernels.hashing.near_pairs.similar`.
+    """Return pairs as `feedmill.kernels.hashing.near_pairs.similar` does.
 
     Args:
-        sets: uint64, sets of elements that are not 0. starts, sizes: int64, where each lies.
-        which: int64[m, 2], the sets of each pair. pairs: int64[m, 2], what the pairs are called.
-        parents: int64, by these names: what connects them so far; changed.
+        sets: uint64, concatenated sets of elements other than 0.
+        starts, sizes: int64, start and size of each set.
+        which: int64[m, 2], the sets of each pair.
+        pairs: int64[m, 2], the document numbers of each pair.
+        parents: int64, the connections so far, by document number; changed in place.
 
     Returns:
-        int64[k, 2]: the names of those kept.
+        int64[k, 2], the document numbers of the kept pairs.
     """
     kept = np.empty_like(pairs)
     count, largest = 0, 1
@@ -166,7 +170,7 @@ def similar(sets, starts, sizes, which, pairs, threshold, parents):  # type: ign
 
 @njit()
 def components(count, pairs):  # type: ignore[no-untyped-def]
-    """int64[count]: the first member of the component of each node, for pairs int64[m, 2]."""
+    """Return the first member of the component of each node, int64[count], for pairs int64[m, 2]."""
     parents = np.arange(count)
     for k in range(len(pairs)):
         a, b = _root(parents, pairs[k, 0]), _root(parents, pairs[k, 1])

@@ -1,20 +1,22 @@
-"""Sets of word shingles, their MinHash signatures and band keys: what near-duplicates are found by.
+"""Sets of word shingles, their MinHash signatures and band keys, by which near-duplicates are found.
 
-A text becomes words, every n words in a row a shingle of 64 bits, and the distinct shingles a set. Two texts are as
-similar as their sets (Jaccard: shared shingles over all shingles). Words by these rules:
+A text is split into words. Every n consecutive words are hashed to a shingle of 64 bits, and the distinct shingles are
+the text's set. The similarity of two texts is the Jaccard similarity of their sets: shared shingles divided by all
+shingles. Words follow these rules:
 
-* Characters are those of the Unicode Character Database (``data/shingles.txt``, which says the version; characters
-  that were not yet assigned count as letters). White space and control characters separate words; format characters
+* Classes of characters are those of the Unicode Character Database (``data/shingles.txt`` states the version;
+  unassigned characters count as letters). White space and control characters separate words; format characters
   (soft hyphens, joiners, byte order marks) and variation selectors are ignored.
 * Punctuation and symbols separate words too, or are parts of them (`punctuation=False`).
-* Letters become lower case, one by one, or stay as they are (`lower=False`).
+* Letters are converted to lower case one by one, or kept (`lower=False`).
 * A character of a script that is written without spaces (Han, kana, Thai, Lao, Khmer, Burmese, Yi) is a word.
 
-A text of fewer than n words has one shingle: all of them. A text without words has none.
+A text of fewer than n words has one shingle of all its words. A text without words has none.
 
-MinHash (Broder 1997): with ``x`` the upper 32 bits of a shingle, value p of the signature is the least
-``(a[p] * x + b[p]) mod 2^32`` over the set, with `a` (odd) and `b` from SplitMix64. Two sets agree in a value with a
-probability of about their Jaccard similarity. `rows` values in a row make the key of a band (Indyk and Motwani 1998).
+MinHash (Broder 1997): with ``x`` the upper 32 bits of a shingle, value p of the signature is the minimum of
+``(a[p] * x + b[p]) mod 2^32`` over the set, with `a` (odd) and `b` from SplitMix64. Two sets share a value with
+a probability of about their Jaccard similarity. The key of a band is made of `rows` consecutive values (Indyk and
+Motwani 1998).
 
 This is plain Python, the oracle of `feedmill.kernels.hashing.shingles_compiled`.
 """
@@ -36,7 +38,9 @@ _PAGE = 256
 
 
 class Characters(NamedTuple):
-    """What each character is: ``pages[(where[c >> 8] << 8) + (c & 255)]`` is ``kind + 4 * (its replacement - c)``.
+    """Class and replacement of each character c.
+
+    ``pages[(where[c >> 8] << 8) + (c & 255)]`` is ``kind + 4 * (replacement - c)``.
 
     `where` is uint16[4352], `pages` int32[pages * 256].
     """
@@ -45,14 +49,14 @@ class Characters(NamedTuple):
     pages: npt.NDArray[np.int32]
 
     def of(self, code: int) -> tuple[int, int]:
-        """Return the kind of a character, and what replaces it."""
+        """Return the kind of a character, and its replacement."""
         entry = int(self.pages[(int(self.where[code >> 8]) << 8) + (code & 255)])
         return entry & 3, code + (entry >> 2)
 
 
 @cache
 def characters(lower: bool = True, punctuation: bool = True) -> Characters:
-    """The table for these rules: whether letters become `lower` case, and whether `punctuation` separates words."""
+    """Return the table for the given rules: `lower` converts letters to lower case, `punctuation` separates words."""
     flat = np.full(0x110000, LETTER, np.int32)
     kinds = {"White_Space": SEPARATOR, "Other_Separator": SEPARATOR, "Ignored": IGNORED, "Word": WORD}
     if punctuation:
@@ -108,7 +112,7 @@ def splitmix(count: int, state: int = 0) -> list[int]:
 
 
 def permutations(count: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
-    """uint32[count] `a`, all odd, and `b`, of the MinHash functions."""
+    """Return the parameters of the MinHash functions: `a` (odd) and `b`, uint32[count] each."""
     numbers = splitmix(count)
     return (
         np.array([n >> 32 | 1 for n in numbers], np.uint32),
@@ -140,7 +144,7 @@ def digest(values: list[int]) -> int:
 
 
 def band_keys(values: list[int], bands: int, rows: int) -> list[int]:
-    """Return the keys of a set's bands; all that there is to know of an empty set is that it has none: zeros."""
+    """Return the keys of a set's bands; zeros for an empty set."""
     if not values:
         return [0] * bands
     a, b = (part.tolist() for part in permutations(bands * rows))
@@ -154,6 +158,6 @@ def band_keys(values: list[int], bands: int, rows: int) -> list[int]:
 
 
 def jaccard(one: list[int], other: list[int]) -> float:
-    """Shared elements over all elements of two sets; 0 if both are empty."""
+    """Return the Jaccard similarity of two sets; 0 if both are empty."""
     shared = len(set(one) & set(other))
     return shared / (len(one) + len(other) - shared) if one or other else 0.0

@@ -24,7 +24,7 @@ def _mix(value):  # type: ignore[no-untyped-def]
 
 @numba.njit(nogil=True)
 def _code_at(data, at):  # type: ignore[no-untyped-def]
-    """The character that begins at byte `at`, not an ASCII one, and its length in bytes. The bytes are valid UTF-8."""
+    """Return the non-ASCII character at byte `at` and its length in bytes. The bytes must be valid UTF-8."""
     first = np.int64(data[at])
     if first < 0xE0:
         return ((first & 31) << 6) | np.int64(data[at + 1] & 63), 2
@@ -36,7 +36,7 @@ def _code_at(data, at):  # type: ignore[no-untyped-def]
 
 @numba.njit(nogil=True)
 def word_hashes(data, low, high, index, pages, out):  # type: ignore[no-untyped-def]
-    """Hashes of the words of ``data[low:high]``: fills `out`, gives their number and that of the characters."""
+    """Write the hashes of the words of ``data[low:high]`` to `out`. Return the numbers of words and characters."""
     count, at, continued = 0, low, 0
     base = np.int64(index[0]) << 8
     value, inside = _SEED, False
@@ -71,10 +71,10 @@ def word_hashes(data, low, high, index, pages, out):  # type: ignore[no-untyped-
 
 @numba.njit(nogil=True)
 def distinct_shingles(hashes, count, width, table, out, filled):  # type: ignore[no-untyped-def]
-    """Return the distinct shingles of `count` words, put into `out` from place `filled` on; the place behind them.
+    """Write the distinct shingles of `count` words to `out` from index `filled` on, and return the next index.
 
     Args:
-        table: uint64, a power of two of places, more than words; overwritten.
+        table: uint64, scratch space whose size is a power of two above the number of words.
     """
     if count == 0:
         return filled
@@ -84,7 +84,7 @@ def distinct_shingles(hashes, count, width, table, out, filled):  # type: ignore
         places *= 2
     mask = np.uint64(places - 1)
     table[:places] = _0
-    power, rolled = _1, _0  # POWER ** width; the shingle before it is mixed
+    power, rolled = _1, _0  # POWER ** width, to remove the first word before mixing
     for i in range(width):
         power *= _POWER
         rolled = rolled * _POWER + hashes[i]
@@ -106,7 +106,7 @@ def distinct_shingles(hashes, count, width, table, out, filled):  # type: ignore
 
 @numba.njit(nogil=True)
 def _least(values, low, high, a, b, least):  # type: ignore[no-untyped-def]
-    """The MinHash signature of a set: uint32[p], filled."""
+    """Write the MinHash signature of a set to `least`, uint32[p]."""
     least[:] = np.uint32(0xFFFFFFFF)
     for i in range(low, high):
         x = np.uint32(values[i] >> _32)
@@ -117,14 +117,15 @@ def _least(values, low, high, a, b, least):  # type: ignore[no-untyped-def]
 
 @njit()
 def sketch(data, offsets, width, index, pages, a, b, keys, sets, ends, digests, lengths):  # type: ignore[no-untyped-def]
-    """Sets of shingles, and what they are found by, of the texts ``data[offsets[i]:offsets[i + 1]]``.
+    """Compute the sets of shingles, keys and digests of the texts ``data[offsets[i]:offsets[i + 1]]``.
 
     Args:
         a, b: uint32[bands * rows], the MinHash functions.
         keys: uint64[bands, n], filled: keys of the bands, 0 for a text without words.
-        sets: uint64, filled: the sets one after another; half as many places as bytes, and one, suffice.
-        ends: int64[n], filled: where each set ends.
-        digests: uint64[n], filled. lengths: int64[n], filled: characters of each text.
+        sets: uint64, filled: the concatenated sets; its size must be at least half the number of bytes plus one.
+        ends: int64[n], filled: the end of each set.
+        digests: uint64[n], filled.
+        lengths: int64[n], filled: number of characters of each text.
     """
     rows = len(a) // len(keys)
     longest = 0

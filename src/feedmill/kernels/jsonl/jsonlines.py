@@ -1,6 +1,6 @@
-"""Fast check which lines of a block are certainly valid JSON.
+"""Check quickly which lines of a block are certainly valid JSON.
 
-A line is plain when it is one JSON value by RFC 8259 in valid UTF-8, nests at most 64 deep, and has no number of more
+A line is plain if it is one JSON value by RFC 8259 in valid UTF-8, nests at most 64 deep, and has no number of more
 than 300 characters. Python's ``json.loads`` accepts every plain line; all other lines must be
 checked with it.
 """
@@ -18,7 +18,7 @@ from feedmill.kernels.jsonl.lines import newlines
 
 Int64s = npt.NDArray[np.int64]
 COMPILED_FROM = 1 << 17
-"""Size in bytes from which loading the compiled kernel pays off."""
+"""Minimum size in bytes for which the compiled kernel is worth its loading time."""
 
 
 def plain_lines(buffer: npt.NDArray[np.uint8], *, compiled: bool | None = None) -> tuple[Int64s, npt.NDArray[np.bool_]]:

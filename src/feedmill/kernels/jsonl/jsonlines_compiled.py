@@ -9,7 +9,7 @@ from feedmill.kernels.machine import load64, trailing
 from feedmill.kernels.native import kernel
 from feedmill.kernels.utf8_compiled import behind_character
 
-# What may come next.
+# States: the expected next token.
 VALUE, FIRST_VALUE, FIRST_KEY, KEY, COLON, AFTER = range(6)
 
 ONES, HIGHS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
@@ -23,7 +23,7 @@ def hexadecimal(byte):  # type: ignore[no-untyped-def]
 
 @kernel
 def _special(data, at, end):  # type: ignore[no-untyped-def]
-    """Behind an escape or a character beyond ASCII that begins at `at`; -1 where it is wrong."""
+    """Return the end of an escape or a non-ASCII character at `at`; -1 if it is invalid."""
     byte = data[at]
     if byte == 0x5C:
         if at + 1 >= end:
@@ -42,15 +42,17 @@ def _special(data, at, end):  # type: ignore[no-untyped-def]
 
 @kernel
 def _marks(word):  # type: ignore[no-untyped-def]
-    """The lowest bit that is set is in the first of the 8 bytes that needs a second look: not from space on, a quote, a
-    backslash, not ASCII. A borrow can only begin at such a byte, so none is seen too early."""
+    """Return a word whose lowest set bit marks the first control, quote, backslash or non-ASCII byte among 8 bytes.
+
+    A borrow can only begin at such a byte, so no earlier byte is marked.
+    """
     quote, slash = word ^ QUOTES, word ^ BACKSLASHES
     return (word | (word - SPACES) | (quote - ONES) | (slash - ONES)) & HIGHS
 
 
 @kernel
 def behind_string(data, at, end):  # type: ignore[no-untyped-def]
-    """Behind the string whose quote is before `at`; -1 where it is wrong."""
+    """Return the end of the string whose quote is before `at`; -1 if it is invalid."""
     while at < end:
         if at + 8 <= end:
             found = _marks(load64(data, at))
@@ -74,7 +76,7 @@ def behind_string(data, at, end):  # type: ignore[no-untyped-def]
 
 @kernel
 def _digits(data, at, end):  # type: ignore[no-untyped-def]
-    """Behind one or more digits; -1 where there is none."""
+    """Return the end of one or more digits; -1 if there are none."""
     begin = at
     while at < end and 48 <= data[at] <= 57:
         at += 1
@@ -102,7 +104,7 @@ def _number(data, at, end):  # type: ignore[no-untyped-def]
 
 @kernel
 def _word(data, at, end):  # type: ignore[no-untyped-def]
-    """Behind true, false or null; -1 for anything else."""
+    """Return the end of true, false or null; -1 for anything else."""
     if end - at >= 4:
         a, b, c, d = data[at], data[at + 1], data[at + 2], data[at + 3]
         if (a == 0x74 and b == 0x72 and c == 0x75 and d == 0x65) or (
@@ -116,8 +118,8 @@ def _word(data, at, end):  # type: ignore[no-untyped-def]
 
 @kernel
 def behind_value(data, at, end):  # type: ignore[no-untyped-def]
-    """Behind the value that begins at `at`, within a line; -1 where it is not plain, see `jsonlines`."""
-    objects = np.uint64(0)  # bit d: what is open at depth d + 1 is an object
+    """Return the end of the value at `at`, within a line; -1 if it is not plain, see `jsonlines`."""
+    objects = np.uint64(0)  # bit d: the open container at depth d + 1 is an object
     depth = 0
     expect = VALUE
     while at < end:
@@ -179,7 +181,7 @@ def behind_value(data, at, end):  # type: ignore[no-untyped-def]
 
 @kernel
 def behind_blanks(data, at, end):  # type: ignore[no-untyped-def]
-    """Behind the white space that begins at `at`, within a line."""
+    """Return the end of the white space at `at`, within a line."""
     while at < end and (data[at] == 0x20 or data[at] == 0x09 or data[at] == 0x0D):
         at += 1
     return at
@@ -196,7 +198,7 @@ def has_escape(data, low, high):  # type: ignore[no-untyped-def]
 
 @kernel
 def judge(data, ends, good):  # type: ignore[no-untyped-def]
-    """Fill in whether each line is plain."""
+    """Write to `good` whether each line is plain."""
     begin = 0
     for i in range(len(ends)):
         at = behind_value(data, begin, ends[i])

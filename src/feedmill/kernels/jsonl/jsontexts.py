@@ -6,14 +6,14 @@ import json
 
 import numpy as np
 
-_LEAST = len('{"":"x"}')  # the shortest line, without the name
+_LEAST = len('{"":"x"}')  # length of the shortest line, without the name
 
 
 class TextTaker:
     """Extractor of the texts from blocks of lines.
 
     Args:
-        name: the member of each object that holds its text.
+        name: key of the text in each object.
     """
 
     def __init__(self, name: str) -> None:
@@ -21,10 +21,10 @@ class TextTaker:
         self._out, self._ends = np.empty(0, np.uint8), np.empty(0, np.int64)
 
     def take(self, block: bytes | memoryview) -> list[str] | None:
-        """Return the texts of whole lines, all different from the empty one; None if one of the lines is not plain.
+        """Return the texts of whole lines, none of them empty; None if any line is not plain.
 
-        A line is plain where it is an object by RFC 8259 with such a member, a text, once; where nothing nests deeper
-        than 65, no name of its own is escaped and the text has no escaped NUL. Nothing is known of the others.
+        A line is plain if it is an object by RFC 8259 that has the key exactly once, with a string, nests at most 65
+        deep, has no escaped top-level keys, and has no escaped NUL in the text. Other lines may be valid or invalid.
 
         >>> lines = b'{"id": [1], "text": "a\\\\u00e9\\\\n"}\\n'
         >>> TextTaker("text").take(lines), TextTaker("id").take(lines)

@@ -24,7 +24,7 @@ def _digit(byte):  # type: ignore[no-untyped-def]
 
 @kernel
 def _unit(data, at, end):  # type: ignore[no-untyped-def]
-    """Return the number of the four hexadecimal digits at `at`; -1 where they are none."""
+    """Return the number in four hexadecimal digits at `at`; -1 if they are not digits."""
     if at + 4 > end:
         return -1
     found = np.int64(0)
@@ -37,7 +37,7 @@ def _unit(data, at, end):  # type: ignore[no-untyped-def]
 
 @kernel
 def _simple(byte):  # type: ignore[no-untyped-def]
-    """Return the character that a backslash and this one stand for; 0 if they stand for none."""
+    """Return the character that a backslash and this byte represent; 0 if the escape is invalid."""
     if byte == 0x6E:
         return 0x0A
     if byte == _QUOTE or byte == _SLASH or byte == 0x2F:
@@ -53,8 +53,10 @@ def _simple(byte):  # type: ignore[no-untyped-def]
 
 @kernel
 def _character(data, at, end, out, to, made):  # type: ignore[no-untyped-def]
-    """Write the character whose escape, a ``\\u``, is at `at`, put down in `made` where it ends in `out`, and give
-    where what stands for it ends; -1 where it is wrong, half a pair or a NUL."""
+    """Write the character whose escape, a ``\\u``, is at `at` to `out`, and return the end of the escape in `data`.
+
+    Returns -1 if the escape is invalid, half a pair or a NUL. `made` receives the character's end in `out`.
+    """
     if at + 1 >= end or data[at + 1] != 0x75:
         return -1
     code = _unit(data, at + 2, end)
@@ -88,11 +90,13 @@ def _character(data, at, end, out, to, made):  # type: ignore[no-untyped-def]
 
 @kernel
 def _text(data, at, end, out, to, made):  # type: ignore[no-untyped-def]
-    """Write the string whose quote is before `at`, put down in `made` where it ends in `out`, and give where what
-    stands for it ends; -1 where it is wrong. Up to 64 bytes more are written."""
-    safe = end - 65  # the last place with 64 bytes and one more, which a backslash may need
+    """Write the string whose quote is before `at` to `out`, and return its end in `data`; -1 if it is invalid.
+
+    `made` receives its end in `out`. Up to 64 more bytes of `out` may be overwritten.
+    """
+    safe = end - 65  # the last position with 65 more bytes: a backslash may need one more than 64
     while at <= safe:
-        marks, valid = copy64(out, to, data, at), np.int64(64)  # bytes from `at` that `marks` speaks of
+        marks, valid = copy64(out, to, data, at), np.int64(64)  # number of bytes from `at` that `marks` covers
         while marks:
             n = np.int64(trailing(marks))
             at += n
@@ -157,7 +161,7 @@ def _is(data, low, high, key):  # type: ignore[no-untyped-def]
 
 @kernel
 def _member(data, at, end, key, out, to, made):  # type: ignore[no-untyped-def]
-    """Behind the object that begins at `at`; -1 where it is not plain or has not one such text. `made`: as above."""
+    """Return the end of the object at `at`; -1 if it is not plain or has no single text. `made`: as above."""
     seen = False
     if at >= end or data[at] != _OPEN:
         return -1
@@ -198,13 +202,13 @@ def _member(data, at, end, key, out, to, made):  # type: ignore[no-untyped-def]
 
 @kernel
 def take_texts(data, key, out, ends):  # type: ignore[no-untyped-def]
-    """Return how many lines there are; -1 where one of them is not plain, see `feedmill.kernels.jsonl.jsontexts`.
+    """Extract the texts and return the number of lines; -1 if a line is not plain (see `kernels.jsonl.jsontexts`).
 
     Args:
         data: uint8[n], whole lines.
-        key: uint8, the member's name as JSON without quotes.
-        out: uint8[n + 64], room for the texts one behind the other.
-        ends: int64, room for where each ends.
+        key: uint8, the key of the text as JSON without quotes.
+        out: uint8[n + 64], filled: the concatenated texts.
+        ends: int64, filled: the end of each text.
     """
     at, end, to, row = 0, len(data), 0, 0
     while at < end:

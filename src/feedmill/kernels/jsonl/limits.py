@@ -1,4 +1,4 @@
-"""Limits of the kernels in this package and of their plain forms."""
+"""Limits of the kernels in this package and of their plain Python forms."""
 
 MOST_DEPTH, MOST_NUMBER = 64, 300
 """Maximum nesting depth of a plain line, and maximum characters of its numbers."""

@@ -1,6 +1,6 @@
-"""Blocks of JSON rows that a decoder of lines may be given: a row ends where a line does, and no ``-0`` is a number.
+"""Check whether blocks of JSON rows can be decoded as lines: each line is one row, and no number is ``-0``.
 
-Why the ends of rows are enough: see `feedmill.formats.documents.one_a_line`.
+`feedmill.formats.documents.one_a_line` explains why checking both ends of lines is sufficient.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ import numpy as np
 
 
 def plain_rows(lines: bytes) -> int:
-    """How many rows of whole lines there are, if they are JSON; -1 where a line does not begin with ``{`` and end with
-    ``}``, or has a ``-0`` where a number might be.
+    """Return the number of rows of whole lines, if they are JSON.
+
+    Returns -1 if a line does not begin with ``{`` and end with ``}``, or has a ``-0`` that may be a number.
 
     >>> plain_rows(b'{"a":1}\\n{"a":-0.5}\\n'), plain_rows(b'{"a":-0}\\n'), plain_rows(b'{"a":\\n1}\\n')
     (2, -1, -1)

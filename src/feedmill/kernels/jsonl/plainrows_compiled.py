@@ -19,7 +19,7 @@ def _next(data, at, end):  # type: ignore[no-untyped-def]
     while at + 8 <= end:
         word = load64(data, at)
         one, other = word ^ _NEWLINES, word ^ _MINUSES
-        # Exact up to the first byte that is found: a borrow can only begin there.
+        # The lowest mark is exact, because a borrow can only begin at a matching byte.
         marks = (((one - _ONES) & ~one) | ((other - _ONES) & ~other)) & _HIGHS
         if marks:
             below = (marks & (~marks + np.uint64(1))) - np.uint64(1)
@@ -38,7 +38,7 @@ def _ends_number(byte):  # type: ignore[no-untyped-def]
 
 @kernel
 def count_rows(data):  # type: ignore[no-untyped-def]
-    """As `feedmill.kernels.jsonl.plainrows.plain_rows`, of uint8."""
+    """Return the result of `feedmill.kernels.jsonl.plainrows.plain_rows` for a uint8 array."""
     end, at, begin, rows = len(data), 0, 0, 0
     while begin < end:
         at = _next(data, at, end)

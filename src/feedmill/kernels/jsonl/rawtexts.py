@@ -1,7 +1,7 @@
-"""Texts of documents that are never decoded: taken out of their rows as JSON, and changed as JSON.
+"""Extract texts from rows as JSON without decoding them, and replace spans in them.
 
-A text is lifted where it is written the way we write it: UTF-8 with nothing escaped that need not be, and ``\\b \\f \\n
-\\r \\t`` for those characters. Each character is then itself, or a backslash and one more byte.
+A text is extracted if it has Feedmill's own form: UTF-8 without unnecessary escapes, and ``\\b \\f \\n \\r \\t`` for
+these characters. Then each character is itself, or a backslash and one more byte.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class Lifted(NamedTuple):
     """Rows without their texts.
 
     Attributes:
-        rows: one JSON array of all rows, with an empty string for each text that was lifted. A row is a value of its
-            own if this is JSON at all.
-        texts: (begin, end) of each row's text with its quotes, among the bytes of the rows; (-1, -1) where it is in
-            its row still.
+        rows: JSON array of all rows, with an empty string for each extracted text. If it is valid JSON, each row is one
+            of its values.
+        texts: (begin, end) of each row's text with its quotes, in the bytes of the lines; (-1, -1) if the text was not
+            extracted.
     """
 
     rows: bytes
@@ -30,7 +30,7 @@ class Lifted(NamedTuple):
 
 
 def lift(lines: bytes) -> Lifted | None:
-    """Return the rows of whole lines without their texts; None if a line looks like no document.
+    """Return the rows of whole lines without their texts; None if a line does not look like a document.
 
     >>> lift(b'{"text":"a\\\\n","id":1}\\n{"text":"\\\\u0041"}\\n')
     Lifted(rows=b'[{"text":"","id":1},{"text":"\\\\u0041"}]', texts=[[8, 13], [-1, -1]])
@@ -47,10 +47,10 @@ class Cut(NamedTuple):
     """Texts whose spans are replaced.
 
     Attributes:
-        data, bounds: the texts as JSON, one behind the other, and int64[n + 1]: where each begins.
-        passed: int64[n]: spans that were passed over. See `feedmill.curation.mix.spans.replace`.
-        odd: bool[n]: whether some of these were empty, inverted or began behind the text.
-        sound: bool[n]: whether there are enough visible characters of ASCII.
+        data, bounds: the concatenated texts as JSON, and the start of each, int64[n + 1].
+        passed: int64[n], number of skipped spans. See `feedmill.curation.mix.spans.replace`.
+        odd: bool[n], whether any of these was empty, inverted or began beyond the text.
+        sound: bool[n], whether the text has enough visible ASCII characters.
     """
 
     data: memoryview
@@ -64,9 +64,9 @@ def cut(texts: Sequence[bytes], spans: Chosen, new: Sequence[bytes], enough: int
     """Replace spans of characters.
 
     Args:
-        texts: lifted ones.
-        new: what the spans of each choice become, JSON without quotes.
-        enough: see `Cut.sound`.
+        texts: extracted texts.
+        new: replacement for the spans of each choice, JSON without quotes.
+        enough: required number of characters, see `Cut.sound`.
     """
     from feedmill.kernels.jsonl.rawtexts_compiled import cut_texts
 
@@ -75,7 +75,7 @@ def cut(texts: Sequence[bytes], spans: Chosen, new: Sequence[bytes], enough: int
     out = np.empty(bounds[-1] + widest * len(spans.starts), np.uint8)
     made = np.zeros(len(bounds), np.int64)
     passed, odd, sound = np.zeros(len(texts), np.int64), *np.zeros((2, len(texts)), np.bool_)
-    data, news = (np.frombuffer(b"".join(some), np.uint8) for some in (texts, new))
+    data, news = (np.frombuffer(b"".join(strings), np.uint8) for strings in (texts, new))
     cut_texts(data, bounds, *spans, news, new_bounds, enough, out, made, passed, odd, sound)
     return Cut(out.data, made.tolist(), passed, odd, sound)
 

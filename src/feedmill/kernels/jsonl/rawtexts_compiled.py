@@ -20,7 +20,7 @@ def _special(data, at, end):  # type: ignore[no-untyped-def]
     """Return the first byte from here that is a quote, a backslash, a control character or beyond ASCII; or `end`."""
     while at + 8 <= end:
         word = load64(data, at)
-        # A borrow can only begin at a byte that is looked for, so the lowest of the marks is right.
+        # The lowest mark is exact, because a borrow can only begin at a matching byte.
         marks = (word | (word - _SPACES) | ((word ^ _QUOTES) - _ONES) | ((word ^ _SLASHES) - _ONES)) & _HIGHS
         if marks:
             below = (marks & (~marks + np.uint64(1))) - np.uint64(1)
@@ -36,7 +36,7 @@ def _special(data, at, end):  # type: ignore[no-untyped-def]
 
 @kernel
 def _text(data, at, end):  # type: ignore[no-untyped-def]
-    """Behind the string whose quote is before `at`; -1 where it is not written as we do."""
+    """Return the end of the string whose quote is before `at`; -1 if it does not have Feedmill's own form."""
     while True:
         at = _special(data, at, end)
         if at >= end:
@@ -60,7 +60,7 @@ def _text(data, at, end):  # type: ignore[no-untyped-def]
 
 @kernel
 def _string(data, at, end):  # type: ignore[no-untyped-def]
-    """Behind the string whose quote is before `at`, however it is written; -1 where the line ends before."""
+    """Return the end of the string whose quote is before `at`, in any form; -1 if the line ends before it."""
     while True:
         at = _special(data, at, end)
         if at >= end or data[at] == _NEWLINE:
@@ -73,7 +73,7 @@ def _string(data, at, end):  # type: ignore[no-untyped-def]
 
 @kernel
 def _blanks(data, at, end):  # type: ignore[no-untyped-def]
-    """Behind the blanks."""
+    """Return the end of the blanks."""
     while at < end and (data[at] == 0x20 or data[at] == 0x09):
         at += 1
     return at
@@ -93,10 +93,11 @@ def _is_text(data, low, high):  # type: ignore[no-untyped-def]
 
 @kernel
 def _find_text(data, at, end, texts, row):  # type: ignore[no-untyped-def]
-    """Behind the object that begins at `at`, with its text put down in `texts`; -1 where the line is not one object, a
-    key is escaped, or there are two texts.
+    """Return the end of the object at `at`, and write the bounds of its text to `texts`.
 
-    Brackets are counted and not distinguished: what is no JSON is found out by whoever reads the row without its text.
+    Returns -1 if the line is not one object, a key is escaped, or there are two texts.
+
+    Brackets are counted but not distinguished: invalid JSON is detected when the row without its text is parsed.
     """
     texts[row, 0] = texts[row, 1] = -1
     if at >= end or data[at] != _OPEN:
@@ -153,8 +154,11 @@ def _copy(out, size, data, low, high):  # type: ignore[no-untyped-def]
 
 @kernel
 def lift_texts(data, out, texts, made):  # type: ignore[no-untyped-def]
-    """Fill `out`, uint8, with a JSON array of the rows without their texts, and `texts`, int64[n, 2], with where these
-    are; how many rows there are, or 0 if a line looks like no document. `made`, int64[1]: how many bytes."""
+    """Write a JSON array of the rows without their texts to `out`, uint8, and their bounds to `texts`, int64[n, 2].
+
+    Returns the number of rows, or 0 if a line does not look like a document. `made`, int64[1], receives the number of
+    bytes.
+    """
     at, end, size, row = 0, len(data), 1, 0
     out[0] = 0x5B
     while at < end:
@@ -176,7 +180,7 @@ def lift_texts(data, out, texts, made):  # type: ignore[no-untyped-def]
 
 @kernel
 def _advance(data, at, stop, count):  # type: ignore[no-untyped-def]
-    """Return where the text is `count` characters on, and how many it lacks for that."""
+    """Return the position `count` characters further on, and the number of characters that are missing for that."""
     while count > 0 and at < stop:
         limit = min(stop, at + count)
         found = _special(data, at, limit)
@@ -192,11 +196,11 @@ def _advance(data, at, stop, count):  # type: ignore[no-untyped-def]
 
 @kernel
 def _sound(data, at, end, enough):  # type: ignore[no-untyped-def]
-    """Return whether there are that many printable ASCII characters."""
+    """Return whether there are at least `enough` printable ASCII characters."""
     while enough > 0 and at < end:
         byte = data[at]
         if byte == _SLASH:
-            at += 5 if data[at + 1] == 0x75 else 1  # of what replaces a span, a character may be \u and four digits
+            at += 5 if data[at + 1] == 0x75 else 1  # in a replacement, a character may be \u and four digits
         elif 0x20 < byte < 0x7F:
             enough -= 1
         at += 1
@@ -205,13 +209,13 @@ def _sound(data, at, end, enough):  # type: ignore[no-untyped-def]
 
 @kernel
 def cut_texts(data, bounds, first, starts, ends, which, news, new_bounds, enough, out, made, passed, odd, sound):  # type: ignore[no-untyped-def]
-    """Fill `out` and what comes behind it, see `feedmill.kernels.jsonl.rawtexts.cut`."""
+    """Fill `out` and the arguments after it, see `feedmill.kernels.jsonl.rawtexts.cut`."""
     size = 0
     for row in range(len(bounds) - 1):
         at, stop = bounds[row] + 1, bounds[row + 1] - 1
         out[size] = _QUOTE
         size += 1
-        here = done = 0  # characters: where `at` is, and where the last span that was replaced ends
+        here = done = 0  # in characters: the position of `at`, and the end of the last replaced span
         for k in range(first[row], first[row + 1]):
             start, end = starts[k], ends[k]
             if end <= start or start < done:

@@ -1,8 +1,8 @@
-"""Lists of spans as JSON, ``[[0,5,1],[5,9,0.5]]``, as records of numbers.
+"""Pack lists of spans as JSON, ``[[0,5,1],[5,9,0.5]]``, into records of numbers.
 
-Packed spans are records of 24 bytes: start and end as int64, the score as float64. What is plain enough to be packed:
-starts and ends of 18 digits at most and no sign, scores that are finite, and below 16 digits where they are whole
-(beyond, a float is not the same number). Everything else is left to whoever reads JSON.
+Packed spans are records of 24 bytes: start and end as int64, the score as float64. A list can be
+packed if starts and ends have no sign and at most 18 digits, and scores are finite and, if they are integers, have
+fewer than 16 digits (a float cannot represent larger ones exactly). Other lists must be parsed as JSON.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Int64s = npt.NDArray[np.int64]
 
 
 def pack(lists: Sequence[bytes]) -> list[bytes] | None:
-    """Return the packed spans of each of these lists; None if one of them is not plain.
+    """Return the packed spans of each list; None if any list cannot be packed.
 
     Args:
-        lists: JSON values, valid but for the bytes of strings.
+        lists: JSON values, valid except for the bytes of strings.
     """
     from feedmill.kernels.jsonl.spanlists_compiled import read_spans
 
@@ -47,7 +47,7 @@ def pack(lists: Sequence[bytes]) -> list[bytes] | None:
 
 
 def unpack(packed: bytes) -> list[tuple[int, int, float]]:
-    """Return the spans again.
+    """Return the spans of a packed list.
 
     >>> unpack(pack([b"[[0, 5, 1], [5, 9, 0.25]]"])[0])
     [(0, 5, 1.0), (5, 9, 0.25)]
@@ -58,12 +58,12 @@ def unpack(packed: bytes) -> list[tuple[int, int, float]]:
 
 
 class Chosen(NamedTuple):
-    """Spans of some rows.
+    """Chosen spans of several rows.
 
     Attributes:
-        first: int64[n + 1], where those of each row begin.
-        starts, ends, which: int64[spans], in each row by their starts, and of those that begin together by their order
-            before; and the choice that each is of.
+        first: int64[n + 1], the start of each row's spans.
+        starts, ends, which: int64[spans], start, end and choice of each span. A row's spans are sorted by start; the
+            sort is stable.
     """
 
     first: Int64s
@@ -73,10 +73,12 @@ class Chosen(NamedTuple):
 
 
 def choose(packed: Sequence[Sequence[bytes]], bounds: Sequence[tuple[float, float]], rows: int) -> Chosen:
-    """Return those of the spans with ``low <= score < high``.
+    """Return the spans with ``low <= score < high``.
 
     Args:
-        packed: of each choice, the packed spans of each row. bounds: of each choice. rows: how many there are.
+        packed: for each choice, the packed spans of each row.
+        bounds: (low, high) of each choice.
+        rows: number of rows.
     """
     from feedmill.kernels.jsonl.spanlists_compiled import choose_spans
 

@@ -9,13 +9,13 @@ from feedmill.kernels.native import kernel
 
 _OPEN, _CLOSE, _COMMA, _SPACE, _MINUS, _PLUS, _POINT, _E = 91, 93, 44, 32, 45, 43, 46, 101
 MOVES = 8
-"""Steps for each span, on average, that sorting may take here."""
+"""Maximum mean number of sorting steps per span."""
 _POWERS = 10.0 ** np.arange(EXACT_DIGITS + 1)
 
 
 @kernel
 def _token(data, at, end, byte):  # type: ignore[no-untyped-def]
-    """Behind this byte, which may have spaces around it; -1 where it is another, or `at` is -1."""
+    """Return the position after this byte and any spaces around it; -1 for another byte, or if `at` is -1."""
     if at < 0:
         return at
     while at < end and data[at] == _SPACE:
@@ -30,7 +30,7 @@ def _token(data, at, end, byte):  # type: ignore[no-untyped-def]
 
 @kernel
 def _digits(data, at, end):  # type: ignore[no-untyped-def]
-    """Behind the digits that begin here."""
+    """Return the end of the digits at `at`."""
     while at < end and 48 <= data[at] <= 57:
         at += 1
     return at
@@ -38,7 +38,7 @@ def _digits(data, at, end):  # type: ignore[no-untyped-def]
 
 @kernel
 def _whole(data, low, high):  # type: ignore[no-untyped-def]
-    """Return the number that these digits are."""
+    """Return the number of these digits."""
     value = np.int64(0)
     for i in range(low, high):
         value = value * 10 + (np.int64(data[i]) - 48)
@@ -47,7 +47,7 @@ def _whole(data, low, high):  # type: ignore[no-untyped-def]
 
 @kernel
 def _place(data, at, end):  # type: ignore[no-untyped-def]
-    """Behind the start or end of a span, and what it is; -1 where it is not plain, or `at` is -1."""
+    """Parse the start or end of a span: return the position after it, and its value; -1 if invalid, or `at` is -1."""
     if at < 0:
         return at, 0
     behind = _digits(data, at, end)
@@ -59,7 +59,7 @@ def _place(data, at, end):  # type: ignore[no-untyped-def]
 
 @kernel
 def _score(data, at, end):  # type: ignore[no-untyped-def]
-    """Behind the score, what it is, and whether that has to be found elsewhere; -1 where it is not plain."""
+    """Parse a score: return the position after it (-1 if invalid), its value, and whether Python must parse it."""
     if at < 0:
         return at, 0.0, False
     negative = at < end and data[at] == _MINUS
@@ -90,19 +90,20 @@ def _score(data, at, end):  # type: ignore[no-untyped-def]
     value = np.float64(_whole(data, low, point))
     if after:
         value = np.float64(_whole(data, low, point) * np.int64(_POWERS[after]) + _whole(data, point + 1, behind))
-        value /= _POWERS[after]  # both are exact, so the quotient is the float nearest to the number
+        value /= _POWERS[after]  # both are exact, so the quotient is correctly rounded
     return behind, -value if negative else value, False
 
 
 @kernel
 def read_spans(data, ends, records, scores, long, bounds, counts):  # type: ignore[no-untyped-def]
-    """Fill in the spans of lists that stand one behind the other; 0 if one is not plain.
+    """Parse the spans of concatenated lists. Return 0 if a list cannot be packed.
 
     Args:
-        ends: int64[n], where each list ends in `data`, uint8.
+        ends: int64[n], the end of each list in `data`, uint8.
         records, scores: int64 and float64[m, 3], the same memory.
-        long: int64[m, 3]: the spans whose score is skipped, and where it begins and ends in `data`.
-        bounds: int64[n]: the spans up to the end of each list. counts: int64[2]: of `records` and of `long`.
+        long: int64[m, 3], spans whose score is skipped, and begin and end of the score in `data`.
+        bounds: int64[n], number of spans up to the end of each list.
+        counts: int64[2], numbers of rows of `records` and of `long`.
     """
     at, count, left = 0, 0, 0
     for n in range(len(ends)):
@@ -134,16 +135,18 @@ def read_spans(data, ends, records, scores, long, bounds, counts):  # type: igno
 
 @kernel
 def choose_spans(records, scores, sizes, at, lows, highs, starts, ends, which, first):  # type: ignore[no-untyped-def]
-    """Fill in the spans of rows that several choices take, by their starts; 0 if that would take long, and they are
-    by row only.
+    """Fill in the spans that several choices select, sorted by start within each row.
+
+    Returns 0 if sorting would take long; then they are only grouped by row.
 
     Args:
-        records, scores: int64 and float64[m, 3], the same memory: those of the first choice row by row, those of the
+        records, scores: int64 and float64[m, 3], the same memory: spans of the first choice row by row, then of the
             second, ...
-        sizes: int64[choices, rows], bytes of each. at: int64[choices], which of `records` are the first of each.
+        sizes: int64[choices, rows], bytes of each row's spans.
+        at: int64[choices], the first row of `records` of each choice.
         lows, highs: float64[choices], bounds of the scores.
-        starts, ends, which: int64[m]: the spans that were chosen, and by what.
-        first: int64[rows + 1], where those of each row begin.
+        starts, ends, which: int64[m], filled: the chosen spans, and their choices.
+        first: int64[rows + 1], filled: the start of each row's spans.
     """
     size, left = 0, MOVES * len(records)
     for row in range(sizes.shape[1]):

@@ -1,4 +1,4 @@
-"""Attribute rows of spans as JSON, the way deduplication writes them: ``{"attributes":{"dup":[[0,5,1]]},"id":"a"}``.
+"""Write attribute rows of spans as JSON, as deduplication stores them: ``{"attributes":{"dup":[[0,5,1]]},"id":"a"}``.
 
 This is plain Python, the oracle of `feedmill.kernels.jsonl.spanrows_compiled`.
 """
@@ -14,8 +14,10 @@ def span_rows(
     """Return the rows, each with its line end.
 
     Args:
-        ids: of each row, JSON. bare: whether a row without spans has no list of them either.
-        spans: (row, start, end, score as JSON), ordered by row. name: the attribute's, JSON.
+        ids: id of each row, JSON.
+        bare: whether a row without spans has no list of spans.
+        spans: (row, start, end, score as JSON), ordered by row.
+        name: name of the attribute, JSON.
     """
     lists: list[list[bytes]] = [[] for _ in ids]
     for row, start, end, score in spans:

@@ -8,7 +8,7 @@ from feedmill.kernels.native import kernel
 
 _0 = np.uint8(48)
 NUMBER = 20
-"""Bytes of the longest number."""
+"""Maximum bytes of a number."""
 
 
 @kernel
@@ -31,14 +31,14 @@ def _number(out, at, value):  # type: ignore[no-untyped-def]
 
 @kernel
 def span_rows(ids, id_ends, bare, rows, starts, ends, scores, score_bytes, score_ends, marks, mark_ends, out):  # type: ignore[no-untyped-def]
-    """Fill `out`, uint8, large enough; the number of bytes.
+    """Write the rows to `out`, uint8, which must be large enough. Return the number of bytes.
 
     Args:
-        ids, score_bytes, marks: uint8, strings one after the other; the `..._ends`, int64, say where each ends.
-        bare: bool[n], whether a row without spans has no list of them either.
-        rows, starts, ends, scores: int64[spans], ordered by row; scores number the strings of `score_bytes`.
-        marks: what a row begins with, with spans and without, what is between spans and id, with spans and without,
-            and the end of a row.
+        ids, score_bytes, marks: uint8, concatenated strings; the `..._ends`, int64, are their ends.
+        bare: bool[n], whether a row without spans has no list of spans.
+        rows, starts, ends, scores: int64[spans], ordered by row; scores are indices of strings in `score_bytes`.
+        marks: beginning of a row with spans and without, text between spans and id with spans and without, and the end
+            of a row.
     """
     at, span = 0, 0
     for row in range(len(id_ends)):

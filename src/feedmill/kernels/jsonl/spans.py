@@ -1,4 +1,4 @@
-"""Spans as the JSON of attributes: plain Python, the oracle of `feedmill.kernels.jsonl.spans_compiled`."""
+"""Write spans as the JSON of attributes: plain Python, the test oracle of `feedmill.kernels.jsonl.spans_compiled`."""
 
 from __future__ import annotations
 

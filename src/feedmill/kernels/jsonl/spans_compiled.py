@@ -1,6 +1,6 @@
-"""The compiled form of `feedmill.kernels.jsonl.spans`: the attributes of a batch of documents written at once.
+"""The compiled form of `feedmill.kernels.jsonl.spans`: write the attributes of a batch of documents at once.
 
-Scores that are whole numbers are written here; the few others come as text.
+Integer scores are formatted here; the few other scores are passed as text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _OPEN, _CLOSE, _COMMA, _ZERO, _MINUS, _POINT = 91, 93, 44, 48, 45, 46
 
 @kernel
 def _write(out, at, value):  # type: ignore[no-untyped-def]
-    """Return the digits of an integer; where they end."""
+    """Write the digits of an integer, and return their end."""
     if value < 0:
         out[at] = _MINUS
         at += 1
@@ -44,15 +44,15 @@ def fragments(
     """Return the JSON of each document's attributes, without the braces.
 
     Args:
-        first: int64[documents + 1], where each one's spans begin.
+        first: int64[documents + 1], the start of each document's spans.
         kinds, starts, ends: int64[spans].
-        whole: int64[spans], scores that are whole numbers.
-        which: int64[spans], -1, or the number of the text that is written as the score.
-        texts, bounds: uint8, int64: those texts and where each begins.
-        heads, head_bounds: the same for what comes before each kind's spans: ``"name":[``.
+        whole: int64[spans], integer scores.
+        which: int64[spans], -1, or the index of the text to write as the score.
+        texts, bounds: uint8, int64: these texts and the start of each.
+        heads, head_bounds: the same for the text before each kind's spans: ``"name":[``.
 
     Returns:
-        uint8 and int64[documents + 1]: the bytes and where each document's begin.
+        The bytes, uint8, and the start of each document's bytes, int64[documents + 1].
     """
     widest = int(np.diff(head_bounds).max(initial=0))
     out = np.empty(len(kinds) * (70 + widest) + len(texts) + 1, np.uint8)

@@ -1,1 +1,1 @@
-"""Orders and packings: shuffles, blends and blocks as other tools make them."""
+"""Orders and packings: shuffles, blends and blocks that equal those of other tools."""

@@ -1,12 +1,12 @@
-"""Bin packing: items of whole sizes into as few bins of one capacity as a greedy rule can.
+"""Pack items of integer sizes into bins of one capacity by a greedy rule.
 
-Best-fit decreasing: the items by falling size, each into the bin that it leaves the least room in, or into a new bin.
-It never needs more than 11/9 of the fewest possible bins and a few more, and with many small items next to nothing
-stays empty. Items of one size come in their given order; of bins with the same room, the one that came to it last is
-taken. So the result is one and the same everywhere.
+Best-fit decreasing: items are packed by descending size, each into the bin that it leaves the least room in, or into a
+new bin. The number of bins is at most 11/9 of the optimum plus a small constant; with many small items nearly no room
+is left. Items of one size keep their order. Among bins with the same room, the one that reached it last is used. So the
+result is deterministic.
 
-Bins wait in one stack per room left, and a segment tree over the rooms says which stacks are not empty: O(log
-capacity) per item, O(bins + capacity) memory beside the result.
+Bins are kept in one stack per amount of room, and a segment tree over the amounts finds stacks that are not empty:
+O(log capacity) time per item, and O(bins + capacity) memory in addition to the result.
 
 Sources: Johnson, Demers, Ullman, Garey and Graham 1974, "Worst-case performance bounds for simple one-dimensional
 packing algorithms"; Ding et al. 2024, "Fewer Truncations Improve Language Modeling" (whole documents into rows, and
@@ -25,7 +25,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 def best_fit_decreasing_reference(sizes: Int32s, capacity: int) -> tuple[Int32s, int]:
-    """`best_fit_decreasing` in plain Python: the oracle of its tests."""
+    """Pack in plain Python: the test oracle of `best_fit_decreasing`."""
     stacks: list[list[int]] = [[] for _ in range(capacity + 1)]
     bins = np.empty(len(sizes), np.int32)
     opened = 0
@@ -55,20 +55,20 @@ def best_fit_decreasing(sizes: Int32s, capacity: int) -> tuple[Int32s, int]:
         ValueError: a size is out of range.
     """
     if len(sizes) and not (int(sizes.min()) > 0 and int(sizes.max()) <= capacity):
-        raise ValueError(f"sizes reach outside [1, {capacity}]")
+        raise ValueError(f"sizes must be in [1, {capacity}]")
     _, falling = group_by(capacity - sizes, capacity + 1)
     bins = np.empty(len(sizes), np.int32)
     return bins, int(_best_fit(sizes, falling, capacity, bins))
 
 
 def group_by(groups: Int32s, count: int) -> tuple[Int64s, Int32s]:
-    """Items by group, in their given order within each: a counting sort.
+    """Sort items by group, stably, with a counting sort.
 
     Args:
         groups: int32[n], each in ``[0, count)``.
 
     Returns:
-        int64[count + 1], where each group begins, and int32[n], the items.
+        The start of each group, int64[count + 1], and the sorted items, int32[n].
     """
     starts = np.zeros(count + 1, np.int64)
     np.cumsum(np.bincount(groups, minlength=count), out=starts[1:])
@@ -87,7 +87,7 @@ def _distribute(groups, at, items):  # type: ignore[no-untyped-def]
 
 @njit()
 def _mark(tree, leaf, filled):  # type: ignore[no-untyped-def]
-    """Says at a leaf, and at all nodes above it, whether there is a bin; stops where nothing changes."""
+    """Set at a leaf, and at all nodes above it, whether there is a bin. Stop at the first unchanged node."""
     tree[leaf] = filled
     leaf >>= 1
     while leaf > 0:
@@ -103,7 +103,7 @@ def _first_from(tree, leaf):  # type: ignore[no-untyped-def]
     """Return the first leaf from `leaf` on with a bin, or -1."""
     if tree[leaf]:
         return leaf
-    while leaf & (leaf + 1):  # all ones: the last node of its level
+    while leaf & (leaf + 1):  # only ones: the last node of its level
         if leaf & 1 == 0 and tree[leaf + 1]:
             leaf += 1
             while 2 * leaf < len(tree):
@@ -119,8 +119,8 @@ def _best_fit(sizes, falling, capacity, bins):  # type: ignore[no-untyped-def]
     while leaves < capacity + 1:
         leaves *= 2
     tree = np.zeros(2 * leaves, np.uint8)
-    top = np.full(capacity + 1, -1, np.int32)  # of each room's stack; -1 where it is empty
-    below = np.empty(len(sizes), np.int32)  # the next bin in the stack, for each bin
+    top = np.full(capacity + 1, -1, np.int32)  # top of the stack of each amount of room; -1 if empty
+    below = np.empty(len(sizes), np.int32)  # for each bin, the next one in its stack
     opened = 0
     for item in falling:
         size = sizes[item]
@@ -137,7 +137,7 @@ def _best_fit(sizes, falling, capacity, bins):  # type: ignore[no-untyped-def]
                 _mark(tree, found, 0)
         bins[item] = chosen
         room -= size
-        if room > 0:  # a full bin takes nothing more
+        if room > 0:  # a full bin is not pushed again
             below[chosen] = top[room]
             if top[room] < 0:
                 _mark(tree, leaves + room, 1)

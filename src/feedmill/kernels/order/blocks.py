@@ -1,4 +1,4 @@
-"""Where blocks of whole documents begin: Megatron-style packing as Modalities means it."""
+"""Compute the starts of blocks of whole documents: Megatron-style packing as Modalities implements it."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ import numpy.typing as npt
 Int64s = npt.NDArray[np.int64]
 
 COMPILED_FROM = 200_000
-"""Documents from which loading the compiled kernel pays for itself."""
+"""Minimum number of documents for which the compiled kernel is worth its loading time."""
 
 
 def greedy_blocks(bounds: Int64s, block: int, *, compiled: bool | None = None) -> Int64s:
     """Return the first token of each block.
 
-    Documents are added to a block while they are fewer than `block` tokens together; with the one that reaches or
-    exceeds that the block is full, and is cut to `block` tokens. The next one begins with the document that did not
-    fit, so that no block begins inside of a document; one that alone is too long gives one block. What is left at the
-    end gives none.
+    Documents are added to a block until it has at least `block` tokens; it is then truncated to `block` tokens. The
+    next block begins with the document that did not fit, so every block begins with a document. A document that alone
+    is too long gives one block. An incomplete block at the end is dropped.
 
     Args:
-        bounds: int64[documents + 1], where documents begin, and the end of the last one.
-        block: tokens in a block, 1 or more.
-        compiled: use the numba kernel; by default where there is enough to do.
+        bounds: int64[documents + 1], the start of each document, and the end of the last one.
+        block: tokens per block, at least 1.
+        compiled: use the numba kernel; by default for many documents.
 
     >>> greedy_blocks(np.array([0, 3, 6, 10, 30, 32]), 8).tolist()
     [0, 6, 10]
@@ -38,7 +37,7 @@ def greedy_blocks(bounds: Int64s, block: int, *, compiled: bool | None = None) -
 
 
 def _plain(bounds: list[int], block: int) -> list[int]:
-    """Return the oracle of the compiled kernel."""
+    """Compute the starts in plain Python: the test oracle of the compiled kernel."""
     starts, first = [], 0
     for document in range(len(bounds) - 1):
         tokens = bounds[document + 1] - bounds[first]

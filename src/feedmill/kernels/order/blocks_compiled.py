@@ -7,7 +7,7 @@ from feedmill.kernels.codecache import njit
 
 @njit()
 def fill(bounds, block, out):  # type: ignore[no-untyped-def]
-    """As `blocks._plain`; gives how many of `out` were filled."""
+    """Fill `out` like `blocks._plain`, and return the number of blocks."""
     count = 0
     first = 0
     for document in range(len(bounds) - 1):

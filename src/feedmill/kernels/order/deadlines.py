@@ -1,24 +1,24 @@
-"""Earliest deadline first over the draws of several sources, from any border between blocks of slots.
+"""Schedule the draws of several sources by earliest deadline first, starting at any border between blocks of slots.
 
-Source `i` has the share ``p_i / period``. Its draw ``j`` may be taken as soon as that leaves its count at most
-``slack / period`` ahead of its share, and must be taken before its count would fall further behind than that: a window
-of time. The sources take turns in slots, slot ``k`` at the time ``(k * period + period - 1 - start) // sum(p)``: all
-times where they are the whole of a blend, else a rounded line.
+Source `i` has the share ``p_i / period``. Draw ``j`` has a window of time: it may be taken once the source's count is
+then at most ``slack / period`` ahead of its share, and must be taken before the count falls further behind than that.
+Slot ``k`` is at the time ``(k * period + period - 1 - start) // sum(p)``. If the sources are a whole blend, the slots
+cover all times; otherwise they follow a rounded line.
 
-`counts_before` says which draws come before slot ``K``, from that slot's neighbourhood alone. Between ``lo_i``, draws
-whose window is over, and ``hi_i``, draws whose window has begun, lies at most one draw per source: it crosses the
-border. ``K - sum(lo)`` of these come before. A schedule of all the draws exists (`planning.mixing.deadlines` has the
-proof). Those of its crossing draws that come before the border fit into the slots that the draws with ``j < lo_i``
-leave free, and the others into slots after it: two nested families of constraints, one for each side. So give the free
-slots before the border, in their order, to the crossing draw whose window ends first among those whose window has
-begun. That is earliest deadline first: what it leaves over fits behind the border. And as it leaves no slot idle that
-could be used, it places as many draws as any other way: at least as many as wanted. Too many are taken back, those
-whose windows end last, which are the easiest to place behind (the exchange property of matroids: if any draw can go
-to the other side, so can the one with the longest time left).
+`counts_before` computes which draws come before slot ``K`` from the neighborhood of that slot. Let ``lo_i`` be the
+number of draws whose window is over, and ``hi_i`` the number whose window has begun. They differ by at most one draw
+per source, which crosses the border. ``K - sum(lo)`` of the crossing draws come before the border. A schedule of all
+draws exists (`planning.mixing.deadlines` has the proof). In it, the crossing draws before the border fit into the slots
+that the draws with ``j < lo_i`` leave free, and the others fit into slots after the border: two nested families of
+constraints, one for each side. So each free slot before the border, in order, gets the crossing draw whose window ends
+first among those whose window has begun. This is earliest deadline first, and the remaining draws fit after the border.
+It leaves no usable slot idle, so it places as many draws as possible, and at least as many as required. Surplus draws
+are removed, beginning with those whose windows end last, because these are the easiest to place after the border (the
+exchange property of matroids: if any draw can move to the other side, so can the one with the latest deadline).
 
-The counts at the borders of a block fix which draws it has. No window reaches from one border to the next but one, so
-only intervals that begin or end at a border have other draws in them than in the infinite schedule, and for these the
-counts were chosen: earliest deadline first finds a slot for each draw.
+The counts at the borders of a block determine its draws. No window extends over two borders. So only intervals that
+begin or end at a border contain other draws than in the infinite schedule, and the counts were chosen for these:
+earliest deadline first finds a slot for each draw.
 
 Sources: Tijdeman 1980 (the windows); Hall 1935, Jackson 1955 (unit jobs with windows, earliest deadline first).
 """
@@ -32,9 +32,13 @@ import numpy.typing as npt
 
 
 class Rates(NamedTuple):
-    """weights: draws per period, all above 0, with a sum of at most `period`; period: at most 2^60.
-    slack: a draw's window in parts of `period`, below it.
-    start: 0 to period - 1, moves the slots: before time t come ``(sum(weights) * t + start) // period`` of them.
+    """Rates of the sources.
+
+    Attributes:
+        weights: draws per period, all above 0, with a sum of at most `period`.
+        period: at most 2^60.
+        slack: length of a draw's window in units of ``1 / period``, below `period`.
+        start: 0 to period - 1, offset of the slots: ``(sum(weights) * t + start) // period`` slots are before time t.
     """
 
     weights: tuple[int, ...]
@@ -43,7 +47,7 @@ class Rates(NamedTuple):
     start: int
 
     def time(self, slot: int) -> int:
-        """When a slot comes."""
+        """Return the time of a slot."""
         return (slot * self.period + self.period - 1 - self.start) // sum(self.weights)
 
     def window(self, source: int, draw: int) -> tuple[int, int]:
@@ -55,16 +59,16 @@ class Rates(NamedTuple):
         )
 
     def over(self, source: int, slot: int) -> int:
-        """Draws that must come before a slot."""
+        """Return the number of draws that must come before a slot."""
         return -((self.slack - self.weights[source] * self.time(slot)) // self.period)
 
     def begun(self, source: int, slot: int) -> int:
-        """Draws that may come before a slot."""
+        """Return the number of draws that may come before a slot."""
         return max(0, (self.weights[source] * (self.time(slot - 1) + 1) + self.slack) // self.period)
 
 
 def counts_before(rates: Rates, slot: int, *, compiled: bool = True) -> list[int]:
-    """Return how many draws each source has before a slot that is a border; integers of any size."""
+    """Return the number of draws of each source before a slot that is a border; integers of any size."""
     if not compiled:
         return _counts_before(rates, slot)
     from feedmill.kernels.order.deadlines_compiled import crossing
@@ -79,12 +83,12 @@ def deal(rates: Rates, slot: int, before: list[int], after: list[int], *, compil
 
     Args:
         rates: the sources.
-        slot: the first.
-        before: draws of each source before the first slot, by `counts_before`.
-        after: draws before the next border; the sum says how many slots there are.
+        slot: the first slot.
+        before: number of draws of each source before the first slot, from `counts_before`.
+        after: number of draws before the next border; the difference of the sums is the number of slots.
 
     Returns:
-        The smallest unsigned type that holds the sources' numbers [slots].
+        Source numbers [slots], in the smallest unsigned type that can hold them.
     """
     chosen = np.empty(sum(after) - sum(before), np.min_scalar_type(len(before) - 1))
     if compiled:
@@ -106,14 +110,14 @@ def _arrays(rates: Rates) -> tuple[npt.NDArray[np.int64], int, int, int]:
 
 
 def _relative(rates: Rates, slot: int) -> tuple[list[int], npt.NDArray[np.int64], int]:
-    """Whole draws due by the time of a slot, what remains of each in parts of the period, and that of the time."""
+    """Return the whole draws due at the time of a slot, their remainders, and the remainder of the time."""
     time, phase = divmod(slot * rates.period + rates.period - 1 - rates.start, sum(rates.weights))
     exact = [divmod(weight * time, rates.period) for weight in rates.weights]
     return [quotient for quotient, _ in exact], np.array([rest for _, rest in exact], np.int64), phase
 
 
 def _counts_before(rates: Rates, slot: int) -> list[int]:
-    """By the definitions alone: the oracle of the compiled kernel."""
+    """Compute by the definitions: the test oracle of the compiled kernel."""
     sources = range(len(rates.weights))
     counts = [rates.over(i, slot) for i in sources]
     windows = {i: rates.window(i, counts[i]) for i in sources if rates.begun(i, slot) > counts[i]}
@@ -134,7 +138,7 @@ def _counts_before(rates: Rates, slot: int) -> list[int]:
 
 
 def _fill(rates: Rates, slot: int, before: list[int], after: list[int], chosen: npt.NDArray[Any]) -> int:
-    """By the definitions alone: the oracle of the compiled kernel."""
+    """Compute by the definitions: the test oracle of the compiled kernel."""
     counts = list(before)
     for number in range(len(chosen)):
         time = rates.time(slot + number)

@@ -1,8 +1,8 @@
 """The compiled loops of `feedmill.kernels.order.deadlines`.
 
-All times and counts are relative to the border, so they stay small however far out it lies: `rest` is what remains of
-``weight * time`` after whole draws, `phase` what remains of the time after whole parts. From one draw or slot to the
-next quotients and remainders are carried along: nothing is divided in a loop, and no product is beyond 64 bits.
+All times and counts are relative to the border, so they stay small for any border: `rest` is the remainder of
+``weight * time`` after whole draws, `phase` the remainder of the time. Quotients and remainders are updated from one
+draw or slot to the next, so no loop has a division, and no product exceeds 64 bits.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from feedmill.kernels.codecache import njit
 
 @njit()
 def crossing(weights, period, slack, total, rest, phase, due):  # type: ignore[no-untyped-def]
-    """Draws before the border beyond the whole ones due, int64[sources]: as `deadlines._counts_before`."""
+    """Return the draws before the border beyond the whole ones due, int64[sources], like `deadlines._counts_before`."""
     sources = len(weights)
     gap = period // total + (1 if phase < period % total else 0) - 1
     ahead = (rest > slack).astype(np.int64)
@@ -22,7 +22,7 @@ def crossing(weights, period, slack, total, rest, phase, due):  # type: ignore[n
     over = ahead * period - rest
     begin = (over + period - slack + weights - 1) // weights - 1
     end = (over + slack) // weights
-    open_to = (rest + slack - weights * gap) // period > ahead  # the sources with a draw that crosses the border
+    open_to = (rest + slack - weights * gap) // period > ahead  # sources with a draw that crosses the border
     first = 0
     for i in range(sources):
         if open_to[i]:
@@ -52,8 +52,11 @@ def crossing(weights, period, slack, total, rest, phase, due):  # type: ignore[n
 
 @njit()
 def _free_slots(weights, period, slack, total, over, phase, first):  # type: ignore[no-untyped-def]
-    """Slots before the border, the last one at 1, back to the time `first`: their times, and how many from each one on
-    are free, that is, not needed by draws whose windows begin there and are over at the border."""
+    """Return the slots before the border back to time `first`, the last one at index 1: their times, and free slots.
+
+    The number of free slots from a slot on excludes those needed by draws whose windows begin there and end before the
+    border.
+    """
     step, more = period // total, period % total
     # The window of each source's last draw that is over begins at `begin`; `part` is the remainder of that division.
     begin = (over - slack + weights - 1) // weights - 1
@@ -83,7 +86,7 @@ def _free_slots(weights, period, slack, total, over, phase, first):  # type: ign
 
 @njit()
 def fill(weights, period, slack, total, rest, phase, ahead, left, chosen):  # type: ignore[no-untyped-def]
-    """Fill in the source of each slot, as `deadlines._fill`; returns how many slots got one."""
+    """Fill in the source of each slot like `deadlines._fill`, and return the number of filled slots."""
     sources = len(weights)
     step, more = period // total, period % total
     begin = np.empty(sources, np.int64)

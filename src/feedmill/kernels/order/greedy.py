@@ -1,7 +1,7 @@
-"""The greedy blend of Megatron-LM and Nanotron: each draw goes to the source that is furthest behind its weight.
+"""Greedy blend of Megatron-LM and Nanotron: each draw goes to the source that is furthest behind its weight.
 
 Draw ``t`` goes to the first source with the largest ``w_i * max(t, 1) - drawn_i``, in float64 with one multiplication
-and one subtraction. Rounding decides ties, so the draws cannot be computed in any other way than one after another.
+and one subtraction. Rounding decides ties, so draws must be computed one after another.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ import numpy as np
 import numpy.typing as npt
 
 COMPILED_FROM = 500_000
-"""Draws times sources from which loading the compiled kernel pays for itself."""
+"""Minimum number of draws times sources for which the compiled kernel is worth its loading time."""
 
 
 def greedy(
     weights: npt.NDArray[np.float64], draws: int, *, compiled: bool | None = None
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """Return the source of each draw, and how often each source is drawn in all.
+    """Return the source of each draw, and the number of draws of each source.
 
     Args:
-        weights: float64[sources], used as they are.
-        draws: how many.
-        compiled: use the numba kernel; by default where there is enough to do.
+        weights: float64[sources], not normalized.
+        draws: number of draws.
+        compiled: use the numba kernel; by default for many draws.
 
     Returns:
-        The smallest unsigned type that holds the sources' numbers [draws], and int64[sources].
+        Source numbers [draws], in the smallest unsigned type that can hold them, and counts, int64[sources].
     """
     choice = np.empty(draws, np.min_scalar_type(len(weights) - 1))
     if len(weights) == 1:
@@ -42,7 +42,7 @@ def greedy(
 
 
 def _draw(weights: list[float], choice: npt.NDArray[Any]) -> list[int]:
-    """Fill in the draws in plain Python: the oracle of the compiled kernel."""
+    """Fill in the draws in plain Python: the test oracle of the compiled kernel."""
     drawn = [0] * len(weights)
     sources = range(len(weights))
     for t in range(len(choice)):
@@ -55,10 +55,10 @@ def _draw(weights: list[float], choice: npt.NDArray[Any]) -> list[int]:
 
 
 def ranks(choice: npt.NDArray[Any], counts: npt.NDArray[np.int64], *, compiled: bool | None = None) -> npt.NDArray[Any]:
-    """Return the draws renumbered source by source: all of source 0 in order, then all of source 1, ...
+    """Return the number of each draw if draws were sorted by source: all of source 0 in order, then of source 1, ...
 
     Returns:
-        For each draw its number in that row, a permutation; uint32[draws], or uint64[draws] from 2^32 on.
+        A permutation, uint32[draws], or uint64[draws] for 2^32 draws or more.
     """
     numbers = np.empty(len(choice), np.uint32 if len(choice) <= 2**32 else np.uint64)
     next_number = np.concatenate(([0], np.cumsum(counts[:-1]))).astype(np.int64)

@@ -9,7 +9,7 @@ from feedmill.kernels.codecache import njit
 
 @njit()
 def draw(weights, choice):  # type: ignore[no-untyped-def]
-    """As `greedy._draw`; counts as float64, which is exact here and saves converting them in every step."""
+    """Fill in the draws like `greedy._draw`. Counts are float64, which is exact here and avoids conversions."""
     drawn = np.zeros(len(weights))
     for t in range(len(choice)):
         now = max(np.float64(t), 1.0)
@@ -25,7 +25,7 @@ def draw(weights, choice):  # type: ignore[no-untyped-def]
 
 @njit()
 def number(choice, next_number, numbers):  # type: ignore[no-untyped-def]
-    """Give each draw the next number of its source; `next_number` is used up."""
+    """Give each draw the next number of its source; `next_number` is overwritten."""
     for t in range(len(choice)):
         source = choice[t]
         numbers[t] = next_number[source]

@@ -1,13 +1,13 @@
-"""Two shuffles that other tools' orders are made of, in less time or without their libraries.
+"""Reproduce two shuffles used by other tools, faster or without their libraries.
 
 `randperm` is `torch.randperm` on the CPU without torch: a forward Fisher-Yates shuffle driven by MT19937 with its
 classic seeding (Matsumoto and Nishimura 1998). Step ``i`` swaps ``i`` with ``i + word mod (n - i)``. From `LARGE` on
-torch takes two words per step, the high one first, and grows the permutation from the inside out: step ``i`` puts
-``i`` at place ``j = words mod (i + 1)`` and what stood there at place ``i``. The slight bias of the remainders is part
-of it.
+torch uses two words per step, the high one first, and builds the permutation inside out: step ``i`` stores ``i`` at
+index ``j = words mod (i + 1)`` and the previous value of that index at index ``i``. The slight bias of remainders is
+kept.
 
 `shuffle` is numpy's `RandomState.shuffle`, which numpy has frozen: a backward Fisher-Yates shuffle in which step ``i``
-swaps ``i`` with the next word that is at most ``i``, after cutting words to as many bits as ``i`` has.
+swaps ``i`` with the next word that is at most ``i``, after truncating words to the number of bits of ``i``.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ import numpy as np
 import numpy.typing as npt
 
 LARGE = (2**32 - 1) // 20
-"""Numbers from which torch shuffles by its second rule."""
+"""Minimum size for which torch uses its second rule."""
 
 COMPILED_FROM = 1_000_000
-"""Numbers from which loading the compiled kernel pays for itself."""
+"""Minimum size for which the compiled kernel is worth its loading time."""
 
 _CHUNK = 2**18
 
 
 def randperm(n: int, seed: int, *, compiled: bool | None = None) -> npt.NDArray[Any]:
-    """Return the permutation of ``[0, n)`` that torch gives for a CPU generator with this seed.
+    """Return the permutation of ``[0, n)`` that torch returns for a CPU generator with this seed.
 
     Takes 4 bytes per number (8 from 2^32 on), and about 2 s for 10^8.
 
     Args:
-        n: numbers to permute.
+        n: number of values to permute.
         seed: any integer; the generator uses its lowest 32 bits.
-        compiled: use the numba kernel; by default where `n` is large enough to pay for loading it.
+        compiled: use the numba kernel; by default for large `n`.
 
     Returns:
         uint32[n] or uint64[n].
@@ -60,10 +60,10 @@ def shuffle(values: npt.NDArray[Any], seed: int, *, compiled: bool | None = None
     """Shuffle an array in place as ``numpy.random.RandomState(seed).shuffle`` does.
 
     Args:
-        values: one row; it is overwritten.
+        values: one-dimensional array; it is overwritten.
         seed: 0 to 2^32 - 1.
-        compiled: use the numba kernel, which takes half the time; by default where there is enough to do. Beyond 2^32
-            values numpy draws 64 bits, and does it itself.
+        compiled: use the numba kernel, which takes half the time; by default for many values. Beyond 2^32 values numpy
+            draws 64 bits, so numpy itself is used.
     """
     generator = np.random.RandomState(seed)
     if compiled is None:
@@ -79,7 +79,7 @@ def shuffle(values: npt.NDArray[Any], seed: int, *, compiled: bool | None = None
 
 
 def inverse(order: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return where each number stands in a permutation, in the same type; without a second array of that size."""
+    """Return the inverse of a permutation in the same type, without a second array of its size."""
     places = np.empty_like(order)
     for first in range(0, len(order), _CHUNK):
         part = order[first : first + _CHUNK]
@@ -93,14 +93,14 @@ def _words(generator: np.random.RandomState, count: int) -> npt.NDArray[np.uint3
 
 
 def _swap_forward(order: npt.NDArray[Any], first: int, words: npt.NDArray[np.uint32]) -> None:
-    """Steps `first` and following of the rule for few numbers, in plain Python: the oracle of the compiled kernel."""
+    """Run steps `first` and following of the rule for small sizes, in plain Python: the kernel's test oracle."""
     for step, word in enumerate(words.tolist(), first):
         other = step + word % (len(order) - step)
         order[step], order[other] = order[other], order[step]
 
 
 def _swap_inside_out(order: npt.NDArray[Any], first: int, words: npt.NDArray[np.uint32]) -> None:
-    """Steps `first` and following of the rule for many numbers, in plain Python."""
+    """Run steps `first` and following of the rule for large sizes, in plain Python."""
     for step, (high, low) in enumerate(words.tolist(), first):
         other = (high << 32 | low) % (step + 1)
         order[step] = order[other]

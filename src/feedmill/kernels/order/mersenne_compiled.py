@@ -9,8 +9,8 @@ from feedmill.kernels.codecache import njit
 
 @njit()
 def swap_forward(order, first, words):  # type: ignore[no-untyped-def]
-    """As `mersenne._swap_forward`."""
-    # All of n - i fits 32 bits here, where the remainder is cheapest.
+    """Run the steps like `mersenne._swap_forward`."""
+    # n - i fits in 32 bits here, for which the remainder is cheapest.
     left = np.uint32(len(order) - first)
     for k in range(len(words)):
         step = first + k
@@ -21,7 +21,7 @@ def swap_forward(order, first, words):  # type: ignore[no-untyped-def]
 
 @njit()
 def swap_inside_out(order, first, words):  # type: ignore[no-untyped-def]
-    """As `mersenne._swap_inside_out`."""
+    """Run the steps like `mersenne._swap_inside_out`."""
     for k in range(len(words)):
         step = first + k
         word = (np.uint64(words[k, 0]) << np.uint64(32)) | np.uint64(words[k, 1])
@@ -32,7 +32,7 @@ def swap_inside_out(order, first, words):  # type: ignore[no-untyped-def]
 
 @njit()
 def swap_back(values, step, words):  # type: ignore[no-untyped-def]
-    """Steps `step` and below of `mersenne.shuffle`, as far as the words go; the step that comes next, 0 at the end."""
+    """Run steps `step` and below of `mersenne.shuffle` while there are words. Return the next step, or 0 at the end."""
     mask = 1
     while mask < step:
         mask = 2 * mask + 1

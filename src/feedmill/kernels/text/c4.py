@@ -23,7 +23,7 @@ U+0130 is the only letter whose lower case has two characters.
 ENDINGS = (".", "?", "!", '"')
 _PHRASE, _JAVASCRIPT, _LOREM, _BRACE = 1, 2, 4, 8
 _LONGEST = 63
-_KELVIN = "\u212a"  # its lower case is an ASCII k
+_KELVIN = "\u212a"  # the Kelvin sign, whose lower case is an ASCII k
 
 
 def flags(lowered: str, words: frozenset[str], phrases: Sequence[str]) -> int:

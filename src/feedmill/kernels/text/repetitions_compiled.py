@@ -142,13 +142,14 @@ def _copied(codes, table, sums, powers, start, unit):  # type: ignore[no-untyped
 
 @njit()
 def _long_units(codes, table):  # type: ignore[no-untyped-def]
-    """Return int64[characters]: the length of the shortest unit of at least `_GRAM` characters that repeats from each
-    position on, 0 where there is none, -1 where a shorter one repeats.
+    """Return the shortest repeated unit of at least `_GRAM` characters at each position: lengths, int64[characters].
+
+    The length is 0 if there is none, and -1 if a shorter unit repeats.
 
     Takes time in proportion to n log n. Units of g to 2 g - 1 characters begin with a gram of g characters that occurs
     again at most 2 g characters further on. If two of these occurrences are at most g / 4 apart, the gram has a period
-    of that length: a shorter unit repeats. So at most eight of them are looked at. Hashes are polynomials modulo
-    2**61 - 1; grams and copies are compared by them alone.
+    of that length: a shorter unit repeats. So at most eight of them are examined. Hashes are polynomials modulo
+    2**61 - 1; grams and copies are compared only by hashes.
     """
     n = len(codes)
     sums, powers = np.zeros(n + 1, np.uint64), np.ones(n + 1, np.uint64)

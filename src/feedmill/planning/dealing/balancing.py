@@ -193,8 +193,8 @@ def _exchange(dealt: IntArray, cost: Floats, near: float = _CLOSE) -> None:
     ranks, each = dealt.shape
     total = _sums(cost.T)
     close = near * float(_sums(total)) / ranks
-    some = min(each, _COMPARED)
-    if each > some:
+    compared = min(each, _COMPARED)
+    if each > compared:
         _share(dealt, cost, total, close)
     stuck = 0
     for number in range(_EXCHANGES):
@@ -202,18 +202,18 @@ def _exchange(dealt: IntArray, cost: Floats, near: float = _CLOSE) -> None:
         if not above:
             return
         by_total = np.argsort(-total, kind="stable")
-        count = max(1, min(above, ranks // 2, _PAIRS // some**2))
+        count = max(1, min(above, ranks // 2, _PAIRS // compared**2))
         high, low = by_total[:count], by_total[::-1][:count]
         half = (total[high] - total[low]) / 2
-        columns = (np.arange(some) * each // some + number) % each
+        columns = (np.arange(compared) * each // compared + number) % each
         gain = cost[high[:, None], columns][:, :, None] - cost[low[:, None], columns][:, None, :]
         best = np.argmin(np.abs(gain - half[:, None, None]).reshape(count, -1), 1)
         gain = gain.reshape(count, -1)[np.arange(count), best]
         useful = (gain > 0) & (gain < 2 * half)
         stuck = 0 if useful[0] else stuck + 1  # only the highest rank determines the time of a step
-        if some == each and (stuck == _PATIENCE or not useful.any()):
+        if compared == each and (stuck == _PATIENCE or not useful.any()):
             return
-        give, take = columns[best // some][useful], columns[best % some][useful]
+        give, take = columns[best // compared][useful], columns[best % compared][useful]
         high, low, gain = high[useful], low[useful], gain[useful]
         for array in (dealt, cost):
             array[high, give], array[low, take] = array[low, take], array[high, give]
@@ -237,7 +237,7 @@ def _share(dealt: IntArray, cost: Floats, total: Floats, close: float) -> None:
         order = np.argsort(costs, kind="stable")
         pool, costs = pool[order], costs[order]
         sums = np.concatenate([[0.0], np.add.accumulate(costs[:-1])])
-        beside = sums[each - 1 :] - sums[: len(sums) - each + 1]  # of each run of neighbours
+        beside = sums[each - 1 :] - sums[: len(sums) - each + 1]  # of each run of neighbors
         whole = float(sums[-1] + costs[-1])
         begin = int(np.argmin(np.abs(beside + costs[-1] - whole / 2)))
         mine = float(beside[begin] + costs[-1])

@@ -68,7 +68,7 @@ class Balance:
             raise ConfigError(
                 f"balance by {self.by} with linear={self.linear} is invalid",
                 kind="bad-balance",
-                fix="Give 'linear' from 0 on, with 'by: attention' only.",
+                fix="Set 'linear' to 0 or more, only with 'by: attention'.",
             )
 
     @classmethod

@@ -59,7 +59,7 @@ class Translation:
         return int(found[1]) if found else 0
 
 
-def recognise(source: str | bytes | Mapping[str, Any]) -> str | None:
+def recognize(source: str | bytes | Mapping[str, Any]) -> str | None:
     """Return the dialect of a file's text or of plain data; None for Feedmill's own."""
     keys = set(source) if isinstance(source, Mapping) else _top_keys(source)
     if keys & {"splits", "__class__", "__module__"}:

@@ -21,13 +21,13 @@ from typing import Any
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.yamls import Document
-from feedmill.planning.dialects import METADATASET, VALIDATION, Place, Translation, check_chain, check_files, recognise
+from feedmill.planning.dialects import METADATASET, VALIDATION, Place, Translation, check_chain, check_files, recognize
 from feedmill.samples.types import did_you_mean
 from feedmill.samples.view import is_ours
 from feedmill.storage import join_url
 
 Load = Callable[[str], Document]
-"""Reads the YAML file at a URL by Energon's rules."""
+"""Function that reads the YAML file at a URL by Energon's rules."""
 
 _V1, _V2 = "Metadataset", "MetadatasetV2"
 _SHARED = ("split_part", "subflavors", "shuffle_over_epochs_multiplier", "dataset_config", "split_config")
@@ -264,7 +264,7 @@ class _Translator:
             raise NotFound(
                 f"the metadataset {url} cannot be read: {error.what}", file=at, fix="Check the path."
             ) from None
-        if not isinstance(document.value, Mapping) or recognise(document.value) != METADATASET:
+        if not isinstance(document.value, Mapping) or recognize(document.value) != METADATASET:
             raise ConfigError(f"{name} is not a metadataset", file=at, fix="Give a file with 'splits', or a dataset.")
         prefix = seen.rpartition("/")[0]
         prefix = f"{prefix}/" if "/" in seen else ""

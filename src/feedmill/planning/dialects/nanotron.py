@@ -197,7 +197,9 @@ class _Stages:
         for number, stage in enumerate(stages):
             place: Place = ("data_stages", number)
             member = self.member(stage, place, ("blend", len(sources)))
-            if "concat" in member:  # shuffled together: a source of its own, which no other stage can share
+            if (
+                "concat" in member
+            ):  # folders that are shuffled together are a separate source, which no other stage can share
                 title = named(str(stage.get("name") or f"stage {number + 1}").replace("/", "-"))
                 sources.append({"name": title, **member})
                 weights: dict[str, Any] = {title: 1}
@@ -206,7 +208,7 @@ class _Stages:
                 times = Counter[str]()
                 for each in member.get("blend", [{**member, "weight": 1}]):
                     path = each["path"]
-                    again = path, times[path]  # a folder that a stage names twice is two sources, as in a single stage
+                    again = path, times[path]  # a folder that a stage lists twice is two sources, as in a single stage
                     times[path] += 1
                     if again not in known:
                         known[again] = named(path.strip("/").replace("/", "-"))

@@ -101,7 +101,9 @@ class _Lists:
             )
         wanted = {names[0]: len(manifests), names[1]: len(weights), "dataset_modality": len(modalities)}
         if self.prefix and len(modalities) >= len(manifests):
-            del wanted["dataset_modality"]  # those of the training data are used, which may be more
+            del wanted[
+                "dataset_modality"
+            ]  # the modalities of the training data are used, and there may be more of them
         if len(set(wanted.values())) > 1:
             found = ", ".join(f"{name}: {count}" for name, count in wanted.items())
             odd = next(name for name, count in wanted.items() if count != len(manifests))
@@ -116,7 +118,7 @@ class _Lists:
         kind = self.get("type")
         if not isinstance(kind, str) or kind not in MODALITIES:
             raise ConfigError(
-                f"the type {kind!r} is not known{did_you_mean(str(kind), list(MODALITIES))}",
+                f"unknown type {kind!r}{did_you_mean(str(kind), list(MODALITIES))}",
                 file=self.at("type"),
                 fix=f"Known are {', '.join(MODALITIES)}.",
             )
@@ -130,17 +132,19 @@ class _Lists:
                 )
 
     def source(self, manifest: Any, number: int) -> dict[str, Any]:
-        """Return the folder of a manifest; the manifest's own name where it is an unusual one."""
+        """Return the folder of a manifest, with the manifest's name if it is not the usual one."""
         at = self.at(f"{self.prefix}dataset_manifest", number)
         if not isinstance(manifest, str) or not manifest:
-            raise ConfigError(f"a manifest is a path or URL, found {manifest!r:.60}", file=at, kind="bad-recipe")
+            raise ConfigError(f"a manifest must be a path or URL, found {manifest!r:.60}", file=at, kind="bad-recipe")
         if "::" in manifest or manifest.startswith("pipe:"):
             raise ConfigError(
-                f"{manifest[:60]!r} would run a command, and data never does", file=at, fix="Give a path or URL."
+                f"{manifest[:60]!r} would run a command, which is not supported", file=at, fix="Give a path or URL."
             )
         folder, slash, name = manifest.rpartition("/")
         if not name:
-            raise ConfigError(f"{manifest!r} is a folder", file=at, kind="bad-recipe", fix="Name the manifest in it.")
+            raise ConfigError(
+                f"{manifest!r} is a folder", file=at, kind="bad-recipe", fix="Pass the path of the manifest in it."
+            )
         found = {"path": (folder or slash) if slash else "."}
         return found if name == "manifest.jsonl" else {**found, "dataset_config": name}
 
@@ -157,7 +161,7 @@ class _Lists:
         value = self.get(name, default)
         if value not in (True, False):
             raise ConfigError(
-                f"{name!r} is {value!r:.60}, true or false was expected", file=self.at(name), kind="bad-recipe"
+                f"{name!r} must be true or false, found {value!r:.60}", file=self.at(name), kind="bad-recipe"
             )
         return bool(value)
 
@@ -165,7 +169,10 @@ class _Lists:
         value = as_list(self.get(name, []))
         if not isinstance(value, list):
             raise ConfigError(
-                f"{name!r} is a list, found {value!r:.60}", file=self.at(name), kind="bad-recipe", fix="Write a list."
+                f"{name!r} must be a list, found {value!r:.60}",
+                file=self.at(name),
+                kind="bad-recipe",
+                fix="Write a list.",
             )
         return value
 

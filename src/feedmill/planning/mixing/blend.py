@@ -39,7 +39,7 @@ PERIOD_LIMIT = 2**20
 """Longest period that is stored as a table."""
 
 _WITH_ROOM = Fraction(127, 128)
-"""Below this there is room for the rounding of weights: 2^-50 of a sample with every sample."""
+"""Bound below which weights may be rounded: rounding adds 2^-50 of a sample with every sample."""
 
 IntArray = npt.NDArray[np.int64]
 
@@ -91,7 +91,7 @@ def _bad_weight(value: Any, why: str) -> ConfigError:
     )
 
 
-def normalise(weights: Sequence[Any]) -> tuple[Fraction, ...]:
+def normalize(weights: Sequence[Any]) -> tuple[Fraction, ...]:
     """Return weights as exact fractions that add up to 1.
 
     Raises:
@@ -110,15 +110,15 @@ def normalise(weights: Sequence[Any]) -> tuple[Fraction, ...]:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Schedule:
-    """A periodic order of sources: source and ordinal of any position, and back, in constant time.
+    """A periodic order of sources. Maps any position to source and ordinal, and back, in constant time.
 
     Attributes:
-        asked: the normalised weights that were asked for.
+        asked: the requested weights, normalized.
         counts: draws per source and period, int64[sources].
         source: source of each slot of the period, unsigned[D].
-        ordinal: which of its source's draws a slot is, int32[D].
+        ordinal: number of each slot among its source's draws, int32[D].
         slots: the slots of source 0 in order, then of source 1, ..., int32[D].
-        starts: where each source's part of `slots` begins, int64[sources + 1].
+        starts: start of each source's part of `slots`, int64[sources + 1].
     """
 
     asked: tuple[Fraction, ...]
@@ -130,21 +130,21 @@ class Schedule:
 
     @property
     def period(self) -> int:
-        """Samples after which the schedule repeats."""
+        """Return the number of samples after which the schedule repeats."""
         return len(self.source)
 
     @property
     def realised(self) -> tuple[Fraction, ...]:
-        """The weights that the counts give."""
+        """Return the weights that the counts realize."""
         return tuple(Fraction(int(count), self.period) for count in self.counts)
 
     @property
     def bound(self) -> Fraction:
-        """Every source is always less than this many samples from its share."""
+        """Return a bound: every source is always less than this many samples from its share."""
         return Fraction(1)
 
     def at(self, positions: IntArray) -> tuple[npt.NDArray[Any], IntArray]:
-        """Source and ordinal in that source's whole stream, for positions int64[n] from 0."""
+        """Return source and ordinal in the source's stream for positions int64[n]."""
         unsigned = positions.view(np.uint64)
         rounds = unsigned // np.uint64(self.period)
         slots = (unsigned - rounds * np.uint64(self.period)).view(np.int64)
@@ -155,7 +155,7 @@ class Schedule:
         return source, ordinal
 
     def positions(self, source: npt.NDArray[Any], ordinal: IntArray) -> IntArray:
-        """Positions, int64[n], of draws given by source and ordinal; the inverse of `at`."""
+        """Return the positions, int64[n], of draws given by source and ordinal; the inverse of `at`."""
         rounds, rest = np.divmod(ordinal, self.counts[source])
         positions: IntArray = rounds * self.period + self.slots[self.starts[source] + rest]
         return positions
@@ -166,7 +166,7 @@ class Schedule:
         return rounds * self.period + int(self.slots[self.starts[source] + rest])
 
     def drawn(self, total: int) -> list[int]:
-        """Return how often each source is drawn by the first `total` positions."""
+        """Return the number of draws of each source in the first `total` positions."""
         rounds, rest = divmod(total, self.period)
         return [
             rounds * int(count) + int(np.searchsorted(self.slots[self.starts[i] : self.starts[i + 1]], rest))
@@ -198,9 +198,9 @@ def schedule(weights: Sequence[Any], limit: int = PERIOD_LIMIT) -> PlainSchedule
     A table takes about 0.6 us per slot: well under 1 ms for a period of 1,000, half a second for the longest.
 
     Raises:
-        ConfigError: a weight is bad, or all are zero.
+        ConfigError: a weight is invalid, or all are zero.
     """
-    asked = normalise(weights)
+    asked = normalize(weights)
     period = lcm(*(share.denominator for share in asked))
     if period <= limit:
         return _table(asked, apportion(asked, period))
@@ -237,11 +237,11 @@ def apportion(shares: Sequence[Fraction], period: int) -> list[int]:
         )
     counts = [max(1, int(share * period)) if share else 0 for share in shares]
     error = [share * period - count for share, count in zip(shares, counts, strict=True)]
-    short = max(0, period - sum(counts))  # fewer than there are remainders above 0
+    short = max(0, period - sum(counts))  # fewer than the number of remainders above 0
     for i in sorted(range(len(counts)), key=error.__getitem__, reverse=True)[:short]:
         counts[i] += 1
         error[i] -= 1
-    for _ in range(sum(counts) - period):  # the guaranteed single draws were more than the remainders
+    for _ in range(sum(counts) - period):  # the guaranteed single draws exceed the remainders
         i = min((i for i in range(len(counts)) if counts[i] > 1), key=error.__getitem__)
         counts[i] -= 1
         error[i] += 1

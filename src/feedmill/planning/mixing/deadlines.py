@@ -1,32 +1,32 @@
-"""Exact blends of many sources without a table: never a whole sample away from the share, whatever the weights.
+"""Exact blends of many sources without a table: every source stays within one sample of its share, for any weights.
 
-Every draw has its window, the slots where its source stays within one sample of its share, and earliest deadline first
-finds a slot for each, as for the table in `blend`. What makes the order random-access is that the draws before any
-given slot follows from the slot's neighbourhood (`kernels.deadlines`). So the order is dealt block by block: the
-counts at both borders of a block, which depend on nothing but the weights, then the draws between them.
+Every draw has a window, the slots in which its source stays within one sample of its share. Earliest deadline first
+finds a slot for each draw, as for the table in `blend`. The order supports random access, because the number of draws
+before a slot can be computed from the slot's neighborhood (`kernels.deadlines`). So it is computed block by block:
+first the counts at both borders of a block, which depend only on the weights, then the draws between them.
 
-A block is twice as long as the widest window or more, and windows are as wide as one over the smallest weight. Where
-that is beyond 2^12 slots, the heavy and the light sources are two groups. A rounded line, as in `lines`, gives the
-light group its slots, the heavy one has the others, and each group's windows are counted in its own slots.
+A block is at least twice as long as the widest window, whose width is the inverse of the smallest weight. If that
+exceeds 2^12 slots, the heavy and the light sources form two groups. A rounded line, as in `lines`, selects the slots of
+the light group, the heavy group has the others, and each group's windows are counted in its own slots.
 
-Why each draw finds a slot: by Hall's theorem it is enough that in any interval ``[s, e)`` of time the draws whose
-window lies inside are no more than the slots. A source of share ``w`` has ``over(e) - begun(s)`` such draws, where that
-is positive. Let `I` be the sources where it is.
+Proof that each draw has a slot: by Hall's theorem, it is sufficient that in any interval ``[s, e)`` of time the number
+of draws whose window is inside does not exceed the number of slots. A source of share ``w`` has ``over(e) - begun(s)``
+such draws, if that is positive. Let `I` be the sources for which it is.
 
-* A group of total share ``W``, windows where a source stays strictly within 1 of its share: there its draws are
-  ``floor(w e) - ceil(w s) <= w (e - s)``, so those of all of `I` are at most ``floor(W (e - s))``. A rounded line, or
-  the slots that it leaves, has more than ``W (e - s) - 1`` slots: as a whole number that is enough.
-* One group of n sources, within ``a = 1 - 1 / (2n - 2)`` (Tijdeman's bound): a source has less than
-  ``w (e - s) + 2 - 2a`` draws. If `I` leaves a source out, its draws are less than
-  ``(e - s) + 2 (n - 1) (1 - a) = (e - s) + 1``: as a whole number that is at most ``e - s``. If `I` is all sources, the
-  draws are ``sum over(e) - sum begun(s)``, and ``sum over(e) <= e``: let ``f`` be the parts of 1 that the shares
-  ``w e`` have beyond whole numbers. Their sum is whole, and ``q`` of them, those above ``a``, count as one. If
-  ``q < n`` the sum is above ``q a >= q - 1/2``, so at least ``q``; if ``q = n`` it would have to be above ``n - 1`` and
-  below ``n``. Just so ``sum begun(s) >= s``.
+* Two groups: a group has the total share ``W``, and windows in which a source stays strictly within 1 of its share. A
+  source has ``floor(w e) - ceil(w s) <= w (e - s)`` draws, so all of `I` have at most ``floor(W (e - s))``. A rounded
+  line, or its complement, has more than ``W (e - s) - 1`` slots, which is enough, because it is an integer.
+* One group of n sources within ``a = 1 - 1 / (2n - 2)`` (Tijdeman's bound): a source has less than
+  ``w (e - s) + 2 - 2a`` draws. If `I` lacks a source, its sources have less than
+  ``(e - s) + 2 (n - 1) (1 - a) = (e - s) + 1`` draws, an integer that is at most ``e - s``. If `I` has all sources, the
+  number of draws is ``sum over(e) - sum begun(s)``, and ``sum over(e) <= e``: the fractional parts of the shares
+    ``w e`` have an integer sum, and ``q`` of them, those above ``a``, count as one. If ``q < n`` the sum is above
+    ``q a >= q - 1/2``, so at least ``q``; ``q = n`` is impossible, because the sum would be above ``n - 1`` and below
+    ``n``. Likewise ``sum begun(s) >= s``.
 
-With Tijdeman's bound there is room for the rounding of weights whose common denominator is beyond 2^60: they stay
-strictly within one sample of what was asked for the first ``2^60 / (2n - 2)`` samples. Two groups need denominators up
-to 2^50, and rounding adds one sample in 2^50 to the bound.
+Tijdeman's bound allows rounding weights whose common denominator exceeds 2^60: sources stay strictly within one sample
+of the requested shares for the first ``2^60 / (2n - 2)`` samples. Two groups need denominators up to 2^50, and rounding
+adds one sample in 2^50 to the bound.
 
 Source: Tijdeman 1980, "The chairman assignment problem".
 """
@@ -47,9 +47,9 @@ from feedmill.planning.mixing.lines import LINES_LIMIT, divide
 IntArray = npt.NDArray[np.int64]
 
 ONE_GROUP_LIMIT = 2**60
-"""Longest period of one group: up to here the kernel's sums of a few periods are within 64 bits."""
+"""Longest period of one group, so that the kernel's sums of a few periods fit in 64 bits."""
 MANY = 1024
-"""Most sources: each slot looks at all of them."""
+"""Maximum number of sources: each slot compares all of them."""
 
 _NARROW = 2**12
 _WIDEST = 2**18
@@ -60,9 +60,9 @@ _KEPT_SLOTS = 2**20
 def groups_of(counts: Sequence[int]) -> list[list[int]] | None:
     """Return the sources with draws as one group, or as a light and a heavy one; None if windows would be too wide.
 
-    A group's widest window is its weight over the smallest weight in it; the two groups are those where the wider is
-    narrowest. None is too wide where each of n sources has one in ``2^36 / n`` of the blend or more: those below one
-    in 2^18 can be the light group.
+    A group's widest window is its weight divided by the smallest weight in it. The two groups are chosen to minimize
+    the wider one. Windows are never too wide if each of n sources has at least ``n / 2^36`` of the blend: sources below
+    2^-18 can be the light group.
     """
     order = sorted((i for i, count in enumerate(counts) if count), key=lambda i: (-counts[i], i))
     if len(order) > MANY:
@@ -79,16 +79,16 @@ def _width(counts: Sequence[int], group: Sequence[int]) -> int:
 
 
 class Deadlines:
-    """A periodic order of sources like `blend.Schedule`, dealt block by block instead of looked up.
+    """A periodic order of sources like `blend.Schedule`, computed block by block instead of looked up.
 
     Args:
-        asked: the normalised weights that were asked for.
+        asked: the requested weights, normalized.
         counts: draws per source and period; together at most 2^60, or 2^50 for two groups.
-        groups: by `groups_of`.
+        groups: see `groups_of`.
 
     Attributes:
         period: the common denominator of the counts.
-        bound: no source is ever further from its share by `counts` than this many samples; always below 1.
+        bound: maximum distance of a source from its share by `counts` in samples; always below 1.
     """
 
     def __init__(self, asked: Sequence[Fraction], counts: Sequence[int], groups: Sequence[Sequence[int]]) -> None:
@@ -112,11 +112,11 @@ class Deadlines:
 
     @property
     def realised(self) -> tuple[Fraction, ...]:
-        """The weights that the counts give; `asked` unless their common denominator is too large."""
+        """Return the weights that the counts realize; equal to `asked` unless their common denominator is too large."""
         return tuple(Fraction(int(count), self.period) for count in self.counts)
 
     def at(self, positions: IntArray) -> tuple[npt.NDArray[Any], IntArray]:
-        """Source and ordinal in that source's whole stream, for positions int64[n] from 0."""
+        """Return source and ordinal in the source's stream for positions int64[n]."""
         source = np.empty(len(positions), self._kind)
         ordinal = np.empty(len(positions), np.int64)
         if len(self._groups) == 1:
@@ -124,14 +124,14 @@ class Deadlines:
             return source, ordinal
         light, heavy = self._groups
         before, rest = divide(positions, light.total, self.period, self.period // 2)
-        is_light = rest >= heavy.total  # the line rises by one with the next sample
+        is_light = rest >= heavy.total  # the line increases by one with the next sample
         for group, rows in ((light, np.flatnonzero(is_light)), (heavy, np.flatnonzero(~is_light))):
             slots = before[rows] if group is light else positions[rows] - before[rows]
             group.at(slots, rows, source, ordinal)
         return source, ordinal
 
     def positions(self, source: npt.NDArray[Any], ordinal: IntArray) -> IntArray:
-        """Positions, int64[n], of draws given by source and ordinal; the inverse of `at`."""
+        """Return the positions, int64[n], of draws given by source and ordinal; the inverse of `at`."""
         positions = np.empty(len(ordinal), np.int64)
         for number in np.unique(source).tolist():
             group, i = self._home[number]
@@ -148,7 +148,7 @@ class Deadlines:
         return group.rates.time(group.slot(i, ordinal))
 
     def drawn(self, total: int) -> list[int]:
-        """Return how often each source is drawn by the first `total` positions."""
+        """Return the number of draws of each source in the first `total` positions."""
         counts = [0] * len(self.counts)
         for group in self._groups:
             inside = group.drawn((group.total * total + group.rates.start) // self.period)
@@ -158,7 +158,7 @@ class Deadlines:
 
 
 class _Block(NamedTuple):
-    """before: draws of each source before the block; source, ordinal (since then) and slots as in `blend.Schedule`."""
+    """A block: draws of each source before it, then source, ordinal (since then) and slots as in `blend.Schedule`."""
 
     before: list[int]
     source: npt.NDArray[Any]
@@ -168,7 +168,7 @@ class _Block(NamedTuple):
 
 
 class _Group:
-    """Some sources and the slots that they share."""
+    """A group of sources and the slots that they share."""
 
     def __init__(self, sources: Sequence[int], rates: Rates) -> None:
         self.sources = np.array(sources, np.int64)
@@ -193,15 +193,15 @@ class _Group:
 
     def slots(self, i: int, ordinal: IntArray) -> IntArray:
         """Return the group's slots of draws of one source, int64[n]."""
-        # A draw comes after its window's begin; rounding is off by less than 2^-50 of it.
+        # A draw comes after the beginning of its window; the rounding error is less than 2^-50 of it.
         earliest = ordinal * (self.total / self.rates.weights[i] * (1 - 2.0**-50)) - 3
         blocks = np.maximum(earliest, 0).astype(np.int64) >> self._bits
         slots = np.empty(len(ordinal), np.int64)
         pending = np.arange(len(ordinal))
         while len(pending):
             later = []
-            for number, some in _by_number(blocks[pending]):
-                rows = pending[some]
+            for number, chosen in _by_number(blocks[pending]):
+                rows = pending[chosen]
                 behind = ordinal[rows] >= self._before(number + 1)[i]
                 later.append(rows[behind])
                 rows = rows[~behind]
@@ -222,7 +222,7 @@ class _Group:
         return (number << self._bits) + int(block.slots[int(block.starts[i]) + (ordinal - block.before[i])])
 
     def drawn(self, slots: int) -> list[int]:
-        """Draws of each source of the group in its first `slots` slots."""
+        """Return the number of draws of each source of the group in its first `slots` slots."""
         number, inside = slots >> self._bits, slots & ((1 << self._bits) - 1)
         if not inside:
             return self._before(number)
@@ -240,7 +240,7 @@ class _Group:
         return found
 
     def _block(self, number: int) -> _Block:
-        """One block's order; the last few are kept."""
+        """Return the order of one block; the last few blocks are cached."""
         found = self._blocks.get(number)
         if found is not None:
             return found
@@ -260,7 +260,7 @@ class _Group:
 
 
 def _by_number(numbers: IntArray) -> Iterator[tuple[int, Any]]:
-    """Each different number, and the rows that have it: a slice where they are in order, as in most calls."""
+    """Yield each distinct number and its rows: a slice if the numbers are in order, as in most calls."""
     if not len(numbers):
         return
     changes = numbers[1:] != numbers[:-1]
@@ -270,5 +270,5 @@ def _by_number(numbers: IntArray) -> Iterator[tuple[int, Any]]:
             yield int(numbers[begin]), slice(begin, end)
         return
     order = np.argsort(numbers, kind="stable")
-    for number, some in _by_number(numbers[order]):
-        yield number, order[some]
+    for number, rows in _by_number(numbers[order]):
+        yield number, order[rows]

@@ -1,18 +1,18 @@
-"""Exact blends without a table: a schedule for weights whose common denominator is too large to write a period down.
+"""Exact blends without a table: a schedule for weights whose common denominator is too large to store a period.
 
-Two sources alone are easy: of the first ``m`` samples, ``round(m * p / q)`` are the first source's, a rounded line.
-More sources make a binary tree: each node deals its samples out to its two sides by a line of its own. Which source
-has position ``t``, and which of its draws that is, is one division per level on the way down; the way back, one per
-level on the way up. Counts are whole numbers up to 2^50, so nothing drifts, and every period has its exact counts.
+For two sources, ``round(m * p / q)`` of the first ``m`` samples belong to the first source: a rounded line. More
+sources form a binary tree in which each node divides its samples between its two sides by its own line. Source and
+ordinal of a position take one division per level on the way down; the inverse takes one per level on the way up. Counts
+are integers up to 2^50, so the mixture does not drift, and every period has its exact counts.
 
-How far is a source from its share? A line is at most 1/2 off, and passes on what its parent was off, scaled by its
-share of it. So a source of weight ``w`` is off by at most half the sum of ``w / w_a`` over itself and its ancestors
-``a`` below the root. Up to four sources that is below 1 (two levels). For more, a tree with a bound below 1 is looked
-for: among all trees of up to eight sources; of more, among those over the last eight branches of Huffman's. Where none
-is found, `deadlines` has a schedule that stays below 1 but for sources with less than a billionth of the blend;
-else Huffman's tree is taken. There a node weighs at least as much as the two below it on any path, so the sum is
-below that of the inverse Fibonacci numbers, 3.36: **no source is ever off by 1.68 samples**, however many there are.
-`Lines.bound` is the bound of the tree at hand: below 1 in most cases, rarely above 1.3.
+The error of a line is at most 1/2, plus the error of its parent scaled by its share. So a source of weight ``w`` has an
+error of at most half the sum of ``w / w_a`` over itself and its ancestors ``a`` below the root. For up to four sources
+(two levels), this is below 1. For more sources, a tree with a bound below 1 is searched: among all trees for up to
+eight sources, and otherwise among those over the last eight branches of Huffman's tree. If none is found, `deadlines`
+has a schedule that stays below 1, except for sources with less than a billionth of the blend. Otherwise Huffman's tree
+is used. In it, a node weighs at least as much as the two below it on any path, so the sum is less than that of the
+inverse Fibonacci numbers, 3.36: **the error of a source is always below 1.68 samples**, for any number of sources.
+`Lines.bound` is the bound of the actual tree: below 1 in most cases, rarely above 1.3.
 
 Sources: Beatty 1926 (rounded lines), Huffman 1952 (the tree).
 """
@@ -30,10 +30,10 @@ import numpy.typing as npt
 IntArray = npt.NDArray[np.int64]
 
 LINES_LIMIT = 2**50
-"""Longest period: up to here a quotient estimated in floating point is off by so little that 64 bits correct it."""
+"""Longest period for which a quotient estimated in floating point can be corrected in 64 bits."""
 
 _TRY_ALL = 8
-"""Branches for which all trees are tried: 3,025 halves of subsets, some milliseconds."""
+"""Maximum number of branches for which all trees are tried: 3,025 divisions of subsets, a few milliseconds."""
 _HIGHEST = 2.0**63 - 2.0**10
 """The largest floating-point number below 2^63."""
 
@@ -50,12 +50,12 @@ class Lines:
     """A periodic order of sources like `blend.Schedule`, computed instead of looked up.
 
     Args:
-        asked: the normalised weights that were asked for.
+        asked: the requested weights, normalized.
         counts: draws per source and period; together at most 2^50.
 
     Attributes:
         period: samples after which the schedule repeats.
-        bound: no source is ever further from its share by `counts` than this many samples.
+        bound: maximum distance of a source from its share by `counts` in samples.
     """
 
     def __init__(self, asked: Sequence[Fraction], counts: Sequence[int]) -> None:
@@ -71,11 +71,11 @@ class Lines:
 
     @property
     def realised(self) -> tuple[Fraction, ...]:
-        """The weights that the counts give; `asked` unless their common denominator is beyond 2^50."""
+        """Return the weights that the counts realize; equal to `asked` unless their common denominator exceeds 2^50."""
         return tuple(Fraction(int(count), self.period) for count in self.counts)
 
     def at(self, positions: IntArray) -> tuple[npt.NDArray[Any], IntArray]:
-        """Source and ordinal in that source's whole stream, for positions int64[n] from 0."""
+        """Return source and ordinal in the source's stream for positions int64[n]."""
         source = np.empty(len(positions), self._kind)
         ordinal = np.empty(len(positions), np.int64)
         stack: list[tuple[Branch, Any, IntArray]] = [(self._root, slice(None), positions)]
@@ -86,7 +86,7 @@ class Lines:
                 continue
             left, right = branch.sides
             before, rest = divide(draws, left.weight, branch.weight, branch.weight // 2)
-            goes_left = rest >= right.weight  # the line rises by one with the next sample
+            goes_left = rest >= right.weight  # the line increases by one with the next sample
             for side, chosen in ((left, goes_left), (right, ~goes_left)):
                 some = np.flatnonzero(chosen)
                 if len(some):
@@ -95,7 +95,7 @@ class Lines:
         return source, ordinal
 
     def positions(self, source: npt.NDArray[Any], ordinal: IntArray) -> IntArray:
-        """Positions, int64[n], of draws given by source and ordinal; the inverse of `at`."""
+        """Return the positions, int64[n], of draws given by source and ordinal; the inverse of `at`."""
         positions = np.empty(len(ordinal), np.int64)
         order = np.argsort(source, kind="stable")
         ends = np.cumsum(np.bincount(source, minlength=len(self.counts)))
@@ -114,7 +114,7 @@ class Lines:
         return ordinal
 
     def drawn(self, total: int) -> list[int]:
-        """Return how often each source is drawn by the first `total` positions."""
+        """Return the number of draws of each source in the first `total` positions."""
         counts = [0] * len(self.counts)
         stack = [(self._root, total)]
         while stack:
@@ -129,12 +129,12 @@ class Lines:
 
 
 def divide(values: IntArray, factor: int, divisor: int, start: int) -> tuple[IntArray, IntArray]:
-    """Quotient and remainder of ``(values * factor + start) / divisor``, with products of up to 113 bits.
+    """Return quotient and remainder of ``(values * factor + start) / divisor``, with products of up to 113 bits.
 
-    The quotient is estimated in floating point, wrong by less than 2^13 for values and quotients below 2^63. What that
-    leaves over is below ``2^13 * divisor``, at most 2^63, so it is right although the products in it wrap around.
+    The quotient is estimated in floating point, with an error below 2^13 for values and quotients below 2^63. The
+    remainder is then below ``2^13 * divisor``, at most 2^63, so it is correct although its products wrap around.
     """
-    if factor == divisor:  # start is below the divisor: nothing to divide
+    if factor == divisor:  # start is below the divisor, so the quotient is 0
         return values.copy(), np.full(len(values), start, np.int64)
     estimate = values.astype(np.float64)
     estimate *= factor / divisor
@@ -150,7 +150,7 @@ def divide(values: IntArray, factor: int, divisor: int, start: int) -> tuple[Int
 
 
 def _paths(branch: Branch, above: tuple[tuple[int, int, int], ...]) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    """Each source with its way up: weight of the side and of the whole, and what makes the inverse round as the line.
+    """Return the path of each source to the root: weights of the side and the whole, and the inverse's rounding term.
 
     Draw ``j`` of a side is where its line, ``(m * part + h) // whole``, first exceeds ``j``: that is before
     ``m = ceil(((j + 1) * whole - h) / part)``, and ``h`` is ``whole // 2`` on the left, the rest on the right.
@@ -164,7 +164,7 @@ def _paths(branch: Branch, above: tuple[tuple[int, int, int], ...]) -> Iterator[
 
 
 def worst(root: Branch) -> Fraction:
-    """The largest sum of half a source's weight over each weight on its path below the root: the tree's bound."""
+    """Return the tree's bound: the largest sum of half a source's weight divided by each weight on its path."""
     sums = []
     for _, path in _paths(root, ()):
         sums.append(sum((Fraction(path[0][0], part) for part, _, _ in path), Fraction(0)) / 2)
@@ -172,14 +172,14 @@ def worst(root: Branch) -> Fraction:
 
 
 def best_tree(weights: Mapping[int, int]) -> Branch:
-    """Huffman's tree, which needs the fewest divisions; where its bound is not below 1, perhaps a better one."""
+    """Return Huffman's tree, which needs the fewest divisions, or a better one if its bound is not below 1."""
     leaves = [Branch(weight, source) for source, weight in weights.items()]
     tree = _huffman(leaves)[0]
     return tree if worst(tree) < 1 else min(tree, _best_of_all(_huffman(leaves, _TRY_ALL)), key=worst)
 
 
 def _huffman(leaves: Sequence[Branch], enough: int = 1) -> list[Branch]:
-    """Join the two lightest branches again and again until `enough` are left."""
+    """Join the two lightest branches repeatedly until `enough` are left."""
     heap = [(leaf.weight, number, leaf) for number, leaf in enumerate(leaves)]
     heapify(heap)
     for number in range(len(leaves), 2 * len(leaves) - enough):
@@ -191,16 +191,16 @@ def _huffman(leaves: Sequence[Branch], enough: int = 1) -> list[Branch]:
 
 
 def _slack(branch: Branch) -> float:
-    """Return the least ``1 / w - sum(1 / w_a)`` of the sources below; where it is above 0 the bound is below 1."""
+    """Return the least ``1 / w - sum(1 / w_a)`` of the sources below; if it is above 0, the bound is below 1."""
     if branch.sides is None:
         return 1 / branch.weight
     return min(map(_slack, branch.sides)) - 1 / branch.weight
 
 
 def _best_of_all(parts: Sequence[Branch]) -> Branch:
-    """Return the tree over these branches with most slack.
+    """Return the tree over these branches with the largest slack.
 
-    A set's slack is that of its worse half, less the inverse of its weight: a recursion over all subsets.
+    A set's slack is that of its worse half minus the inverse of its weight, computed recursively over all subsets.
     """
     best: dict[int, tuple[float, Branch]] = {1 << i: (_slack(part), part) for i, part in enumerate(parts)}
     everything = (1 << len(parts)) - 1
@@ -209,14 +209,14 @@ def _best_of_all(parts: Sequence[Branch]) -> Branch:
             continue
         lowest = whole & -whole
         found: tuple[float, Branch, Branch] | None = None
-        some = (whole - 1) & whole
-        while some:
-            if some & lowest:
-                (slack, left), (other, right) = best[some], best[whole ^ some]
+        subset = (whole - 1) & whole
+        while subset:
+            if subset & lowest:
+                (slack, left), (other, right) = best[subset], best[whole ^ subset]
                 if found is None or min(slack, other) > found[0]:
                     found = min(slack, other), left, right
-            some = (some - 1) & whole
-        assert found is not None  # a set of two or more has halves
+            subset = (subset - 1) & whole
+        assert found is not None  # a set of two or more can be divided
         slack, left, right = found
         weight = left.weight + right.weight
         best[whole] = slack - 1 / weight, Branch(weight, -1, (left, right))

@@ -37,37 +37,37 @@ class Runs:
 
     @property
     def asked(self) -> tuple[Fraction, ...]:
-        """The normalised weights that were asked for."""
+        """Return the requested weights, normalized."""
         return self.inner.asked
 
     @property
     def realised(self) -> tuple[Fraction, ...]:
-        """The weights that the counts give."""
+        """Return the weights that the counts realize."""
         return self.inner.realised
 
     @property
     def counts(self) -> IntArray:
-        """Runs of each source in a period of the inner schedule, int64[sources]."""
+        """Return the number of runs of each source in a period of the inner schedule, int64[sources]."""
         return self.inner.counts
 
     @property
     def period(self) -> int:
-        """Samples after which the schedule repeats."""
+        """Return the number of samples after which the schedule repeats."""
         return self.inner.period * self.length
 
     @property
     def bound(self) -> Fraction:
-        """Every source is always less than this many samples from its share."""
+        """Return a bound: every source is always less than this many samples from its share."""
         return self.inner.bound * self.length
 
     def at(self, positions: IntArray) -> tuple[npt.NDArray[Any], IntArray]:
-        """Source and ordinal in that source's whole stream, for positions int64[n] from 0."""
+        """Return source and ordinal in the source's stream for positions int64[n]."""
         slots, offsets = np.divmod(positions, self.length)
         source, ordinal = self.inner.at(slots)
         return source, ordinal * self.length + offsets
 
     def positions(self, source: npt.NDArray[Any], ordinal: IntArray) -> IntArray:
-        """Positions, int64[n], of draws given by source and ordinal; the inverse of `at`."""
+        """Return the positions, int64[n], of draws given by source and ordinal; the inverse of `at`."""
         runs, offsets = np.divmod(ordinal, self.length)
         positions: IntArray = self.inner.positions(source, runs) * self.length + offsets
         return positions
@@ -78,7 +78,7 @@ class Runs:
         return self.inner.position(source, run) * self.length + offset
 
     def drawn(self, total: int) -> list[int]:
-        """Return how often each source is drawn by the first `total` positions."""
+        """Return the number of draws of each source in the first `total` positions."""
         slots, rest = divmod(total, self.length)
         draws = [count * self.length for count in self.inner.drawn(slots)]
         if rest:

@@ -28,14 +28,14 @@ class Stages:
     """An order of sources whose weights change.
 
     Args:
-        weights: for each stage, a weight per source; 0 lets a source pause.
-        samples: the length of each stage; the last may be None (open-ended).
+        weights: for each stage, a weight per source; a source with weight 0 pauses.
+        samples: length of each stage; the last may be None (open-ended).
         run_length: samples of one source at a time; the length of every stage but the last is a multiple of it.
 
     Attributes:
         schedules: one per stage.
         samples: as given.
-        starts: the position at which each stage begins, and, where the last one ends, the end.
+        starts: the start of each stage, and the end of the last one if it has an end.
         before: draws of each source before each of `starts`.
         counts: 0 for sources that are never drawn, int64[sources].
 
@@ -81,11 +81,11 @@ class Stages:
 
     @property
     def period(self) -> int | None:
-        """All stages together: where they are repeated the first one follows the last. None without an end."""
+        """Return the total length of the stages, after which a repeated node begins again; None without an end."""
         return self.length
 
     def at(self, positions: IntArray) -> tuple[npt.NDArray[Any], IntArray]:
-        """Source and ordinal in that source's whole stream, for positions int64[n] from 0."""
+        """Return source and ordinal in the source's stream for positions int64[n]."""
         if not len(positions):
             return self.schedules[0].at(positions)
         first, last = self._stage(int(positions.min())), self._stage(int(positions.max()))
@@ -101,7 +101,7 @@ class Stages:
         return source, ordinal
 
     def positions(self, source: npt.NDArray[Any], ordinal: IntArray) -> IntArray:
-        """Positions, int64[n], of draws given by source and ordinal; -1 for draws that never come."""
+        """Return the positions, int64[n], of draws given by source and ordinal; -1 for draws that never occur."""
         stages = np.zeros(len(ordinal), np.int64)
         for before in self._before[1:]:
             stages += ordinal >= before[source]
@@ -116,14 +116,14 @@ class Stages:
         return positions
 
     def position(self, source: int, ordinal: int) -> int | None:
-        """Return the position of one draw, as an integer of any size; None if it never comes."""
+        """Return the position of one draw, as an integer of any size; None if it never occurs."""
         stage = sum(ordinal >= before[source] for before in self.before[1:])
         if stage == len(self.schedules) or not self.schedules[stage].counts[source]:
             return None
         return self.starts[stage] + self.schedules[stage].position(source, ordinal - self.before[stage][source])
 
     def drawn(self, total: int) -> list[int]:
-        """Return how often each source is drawn by the first `total` positions, at most `length`."""
+        """Return the number of draws of each source in the first `total` positions, at most `length`."""
         stage = self._stage(total)
         since = self.schedules[stage].drawn(total - self.starts[stage])
         return [a + b for a, b in zip(self.before[stage], since, strict=True)]
@@ -137,7 +137,7 @@ class Stages:
         return tuple(exact)
 
     def bound(self, total: int) -> Fraction:
-        """After `total` samples or fewer, no source is further than this many from its piecewise exact share."""
+        """Return the maximum distance of a source from its piecewise exact share within the first `total` samples."""
         begun = self._stage(max(total - 1, 0)) + 1
         return sum((part.bound for part in self.schedules[:begun]), Fraction(0))
 

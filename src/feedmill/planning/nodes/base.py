@@ -32,7 +32,7 @@ LONGEST = 2**63 - 1
 """Maximum length of a node."""
 
 NOWHERE = -1
-"""Stands for the position of a sample that does not occur."""
+"""Position of a sample that does not occur."""
 
 _FEW = 16
 

@@ -14,7 +14,7 @@ class Skip(Wrapper):
     Args:
         child: the node whose positions are skipped.
         ranges: ``(first, stop)`` of the child's positions, in any order; they may overlap.
-        said: text of the skip list, independent of the plan's length.
+        text: text of the skip list, independent of the plan's length.
 
     Attributes:
         gaps: the ranges and their arithmetic.
@@ -23,9 +23,9 @@ class Skip(Wrapper):
         ConfigError: a range is empty or outside the child, or no position would remain.
     """
 
-    def __init__(self, child: Node, ranges: Iterable[tuple[int, int]], said: str = "") -> None:
+    def __init__(self, child: Node, ranges: Iterable[tuple[int, int]], text: str = "") -> None:
         super().__init__(child)
-        self.gaps = Gaps(ranges, LONGEST if child.length is None else child.length, said)
+        self.gaps = Gaps(ranges, LONGEST if child.length is None else child.length, text)
         self.length = None if child.length is None else child.length - self.gaps.count
 
     def inward(self, positions: IntArray, epochs: Epochs) -> tuple[IntArray, Epochs]:
@@ -41,4 +41,4 @@ class Skip(Wrapper):
         return (epochs * self.child.length + self.gaps.after(rest),)
 
     def describe(self) -> str:
-        return f"skip {self.gaps.said}"
+        return f"skip {self.gaps.text}"

@@ -62,7 +62,7 @@ _MODULES = {
     ),
     "feedmill.planning.orders.wids": ("wids_order",),
 }
-"""Module -> the names in it. They are imported when they are used: every plan knows of two of them, few use one."""
+"""Module -> its names. They are imported when first used, because few plans use them."""
 
 
 def __getattr__(name: str) -> Any:

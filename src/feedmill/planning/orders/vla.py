@@ -64,7 +64,7 @@ class Cursor:
 
     Attributes:
         row: the next row of the permuted manifest (`curr_shard_idx_per_dataset`).
-        seed: of the permutation (`shard_shuffle_seed_per_dataset`); None for the manifest's own order.
+        seed: seed of the permutation (`shard_shuffle_seed_per_dataset`); None for the manifest's own order.
     """
 
     row: int = 0
@@ -144,7 +144,7 @@ def select_window(
 
 
 def _take(manifest: Manifest, cursor: Cursor, need: int | None, workers: int, repeat: bool, number: int) -> IntArray:
-    """Rows of one dataset from its cursor on, before any are given back."""
+    """Return the rows of one dataset from its cursor on, before surplus rows are returned."""
     rest = _permuted(len(manifest.shards), cursor.seed)[cursor.row :]
     if need is None:
         return rest

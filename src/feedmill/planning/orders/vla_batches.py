@@ -153,9 +153,9 @@ def window_batches(
                 for d, order in enumerate(orders)
             ]
             chosen = mixed(
-                [len(some) for some in own], window.samples, worker_seed(seed, checkpoint, rank, ranks, worker)
+                [len(batches) for batches in own], window.samples, worker_seed(seed, checkpoint, rank, ranks, worker)
             )
-            coming = [iter(some) for some in own]
+            coming = [iter(batches) for batches in own]
             streams.append([Batch(d, next(coming[d])) for d in chosen])
         out.append(list(_in_turn(streams)))
     return out

@@ -35,8 +35,10 @@ _KEPT = 4
 class _Inverse:
     """The spans of each document of a buffer.
 
-    begins: int64[documents + 1]; spans: int32[spans], those of document i begin at ``begins[i]``.
-    sums: tokens before each span, over all rows, int64[spans].
+    Attributes:
+        begins: int64[documents + 1], index in `spans` of each document's first span.
+        spans: int32[spans], spans ordered by document.
+        sums: int64[spans], number of tokens before each span, over all rows.
     """
 
     begins: IntArray

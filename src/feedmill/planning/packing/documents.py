@@ -39,7 +39,7 @@ class Documents:
         self.plan = plan
         self.length = plan.length
         self._lengths: list[npt.NDArray[np.int64]] = []
-        hashed: dict[int, str] = {}  # a dataset may stand in several places of a plan
+        hashed: dict[int, str] = {}  # a dataset can occur several times in a plan
         self._hashes: list[str] = []
         for name, dataset in zip(plan.names, plan.sources, strict=True):
             lengths = _known(name, dataset)

@@ -159,13 +159,13 @@ class PackedPlan(Plan):
         """The skipped rows, or None."""
         return self._skip
 
-    def skipping(self, ranges: Iterable[tuple[int, int]], said: str = "") -> PackedPlan:
+    def skipping(self, ranges: Iterable[tuple[int, int]], text: str = "") -> PackedPlan:
         """Return this plan without the given ranges ``(first, stop)`` of rows; the packing does not change.
 
         Raises:
             ConfigError: a range is empty or outside the plan, or no row would remain.
         """
-        gaps = Gaps(ranges, LONGEST if self.length is None else self.length, said)
+        gaps = Gaps(ranges, LONGEST if self.length is None else self.length, text)
         plan = PackedPlan(self.documents, self.packing, self._cache, where=self._where, skip=gaps)
         plan.dealing = self.dealing
         return plan
@@ -323,7 +323,7 @@ class PackedPlan(Plan):
         if self.packing.method == "best_fit" or self.packing.last != "drop":
             # The end of the stream affects the packing of the last buffer, or the last window.
             parts["documents"] = "endless" if self.documents.length is None else f"{self.documents.length:,}"
-        return parts if self._skip is None else {**parts, "skip": self._skip.said}
+        return parts if self._skip is None else {**parts, "skip": self._skip.text}
 
     def _after(self, total: int) -> int:
         """Return the row after the first `total`, counted without the skip list."""
@@ -356,7 +356,7 @@ class PackedPlan(Plan):
         size = "endless" if self.length is None else f"{self.length:,} rows"
         inner = self._tree(self.node)
         head = f"packed plan, {size} of {self.width:,} tokens, seed {self.seed}"
-        how = self.packing.order() + ("" if self._skip is None else f", skip {self._skip.said}")
+        how = self.packing.order() + ("" if self._skip is None else f", skip {self._skip.text}")
         return render((head, [(how, [inner])]))
 
     def __repr__(self) -> str:

@@ -11,7 +11,7 @@ bytes     type        content
 0-7       bytes       ``FMPACK01``
 8-15      uint64      xxh3-64 of bytes 16-87
 16-23     uint64      xxh3-64 of the body
-24-87     int64[8]    segment; documents; units before it; units in it; tokens placed; tokens left out; W; N
+24-87     int64[8]    segment; documents; units before it; units in it; tokens placed; tokens dropped; W; N
 88-       int64[W]    body: rows' first spans (packing) or tokens before every chunk (windows), with the end
           int32[N]    body: spans' document, piece and length, one column after another (packing)
 ========  ==========  ==================================================================================

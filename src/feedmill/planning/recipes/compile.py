@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from feedmill.errors import ConfigError, NotFound
 from feedmill.planning.dealing.dealer import dealing_of
 from feedmill.planning.dealing.homogeneous import check_drawn, check_skip
-from feedmill.planning.mixing.blend import normalise
+from feedmill.planning.mixing.blend import normalize
 from feedmill.planning.nodes import Blend, Concat, EpochizedBlend, Leaf, Node, Repeat, StagedBlend, Subset
 from feedmill.planning.nodes.repeat import epochs_of
 from feedmill.planning.orders.recipe import in_order
@@ -207,7 +207,7 @@ class Walk:
         for number, stage in enumerate(stages):
             weights = [stage.weights.get(name, 0) for name in names]
             with recipe_line(self.file, (*here, number, "weights")):
-                shares = per_sample(weights, mean) if mix.unit == "tokens" else normalise(weights)
+                shares = per_sample(weights, mean) if mix.unit == "tokens" else normalize(weights)
             with recipe_line(self.file, (*here, number)):
                 length = stage_length(stage, shares, mean, self.file.model.global_batch, run_length)
                 parts.append((length, shares))

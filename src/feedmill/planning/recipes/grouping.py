@@ -11,7 +11,7 @@ import numpy as np
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.formats.tokens.windows import WindowDataset
-from feedmill.planning.mixing.blend import normalise
+from feedmill.planning.mixing.blend import normalize
 from feedmill.planning.nodes import Blend, Leaf, Node, Subset
 from feedmill.planning.recipes.member import names_of, recipe_line, shuffle_as, within
 from feedmill.planning.tokens import per_sample
@@ -52,7 +52,7 @@ def by_field(walk: Walk, model: RecipeModel, wanted: HomogeneousModel) -> Node:
             streams.append(found)
     weights = [1 if member.weight is None else member.weight for member in members]
     with recipe_line(walk.file, ("blend",)):
-        shares = normalise(weights)
+        shares = normalize(weights)
         if model.unit == "tokens":
             shares = per_sample(weights, lambda i: _mean(walk, streams[i], i))
         totals: dict[int, Fraction] = {}

@@ -85,7 +85,7 @@ def parse(
     from feedmill.planning.recipes.marks import Marks
 
     dialects.check_mode(mode, file or "recipe")
-    dialect = dialects.recognise(source)
+    dialect = dialects.recognize(source)
     if dialect is not None:
         translation = _translate(dialect, source, base, file, split, mode)
         return _validated(translation.data, base, file, translation, chain)

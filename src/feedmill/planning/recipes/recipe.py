@@ -91,8 +91,8 @@ class Recipe:
         """Return the recipe with other values for top-level keys. Raises `ConfigError` if they are invalid for it."""
         from feedmill.planning.recipes import read
 
-        said = {**self.model.model_dump(exclude_unset=True), **words}
-        model = read.model_of(said, self.file, self._marks)
+        data = {**self.model.model_dump(exclude_unset=True), **words}
+        model = read.model_of(data, self.file, self._marks)
         return Recipe(model, base=self.base, file=self.file, marks=self._marks, nested=self.nested)
 
     @staticmethod
@@ -108,9 +108,9 @@ class Recipe:
 
         Comments, the order of keys, and keys that repeat a default do not affect it.
         """
-        said = _plain(self.model.model_dump(exclude_defaults=True, exclude={"cache", "storage"}))
+        data = _plain(self.model.model_dump(exclude_defaults=True, exclude={"cache", "storage"}))
         inner = {repr(place): recipe.fingerprint for place, recipe in self.nested.items()}
-        text = json.dumps([said, inner], sort_keys=True, ensure_ascii=False)
+        text = json.dumps([data, inner], sort_keys=True, ensure_ascii=False)
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
     def plan(self, open: Open | None = None, *, trust: bool = False) -> Plan:
@@ -140,24 +140,24 @@ class Recipe:
         """Return the options of object stores, by the beginnings of URLs; see `feedmill.storage.options`."""
         from feedmill.storage.options import options_of
 
-        said = self.model.storage or {}
-        return {url: options_of(options.model_dump(exclude_none=True)) for url, options in said.items()}
+        options_by_url = self.model.storage or {}
+        return {url: options_of(options.model_dump(exclude_none=True)) for url, options in options_by_url.items()}
 
     def _cache(self) -> DataCache | None:
         """Return the settings of `cache`, or None. Raises `ConfigError`."""
-        said = self.model.cache
-        if said is None:
+        settings = self.model.cache
+        if settings is None:
             return None
         from feedmill.planning.recipes.member import recipe_line
         from feedmill.storage.datacache import DataCache
 
         with recipe_line(self, ("cache",)):
-            folder = None if said.dir is None else join_url(self.base, said.dir)
+            folder = None if settings.dir is None else join_url(self.base, settings.dir)
             if folder is not None and "://" in folder:
                 raise ConfigError(
                     f"the cache folder {folder} is not on this machine", kind="bad-cache", fix="Give an absolute path."
                 )
-            return DataCache.of(said.size, folder, said.unit)
+            return DataCache.of(settings.size, folder, settings.unit)
 
     def where(self, place: Place = ()) -> str:
         """Return ``file:line`` of a value of the recipe, for error messages."""

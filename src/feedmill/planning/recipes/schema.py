@@ -21,7 +21,7 @@ from pydantic import (
 
 from feedmill.errors import ConfigError
 from feedmill.planning.dealing.cuts import Budget
-from feedmill.planning.mixing.blend import normalise
+from feedmill.planning.mixing.blend import normalize
 from feedmill.planning.recipes.fields import (
     BalanceModel,
     Count,
@@ -73,7 +73,7 @@ def _check_blend(members: list[Member]) -> list[Member]:
     if 0 < missing < len(weights):
         raise ValueError(f"{missing} of {len(weights)} sources have no 'weight': give all of them one, or none")
     try:
-        normalise([1 if weight is None else weight for weight in weights])
+        normalize([1 if weight is None else weight for weight in weights])
     except ConfigError as error:
         raise ValueError(f"{error.what}. {error.fix}") from None
     return members
@@ -152,10 +152,10 @@ class Member(Strict):
     decode: DecodeField | None = Field(None, description="how parts are decoded; overrides the recipe's 'decode'")
     shuffle: ShuffleField | None = Field(None, description="overrides the recipe's 'shuffle'")
     repetitions: Epochs | None = Field(
-        default=None, description="in 'blend_epochized': how often it is given per epoch, 1 where absent"
+        default=None, description="in 'blend_epochized': repetitions per epoch, default 1"
     )
-    epochs: Epochs | None = Field(None, description="give it this many times, 2.5 as well, then end")
-    max_repeats: Count | None = Field(None, description="refuse any plan that repeats it more often")
+    epochs: Epochs | None = Field(None, description="passes over it before it ends, may be fractional (2.5)")
+    max_repeats: Count | None = Field(None, description="maximum number of passes in any plan; more is an error")
 
     @model_validator(mode="after")
     def _fits_together(self) -> Member:
@@ -199,7 +199,7 @@ Seconds = Annotated[StrictInt | StrictFloat, Field(gt=0, le=86_400)]
 
 
 class StorageModel(Strict):
-    """Options of an object store. Keys and tokens are not among them: they are for the environment, or a profile."""
+    """Options of an object store. Keys and tokens must be set in the environment or in a profile."""
 
     endpoint: str | None = Field(None, pattern="^https?://[^@]+$", description="address of the server")
     region: str | None = Field(None, min_length=1, description="region of the bucket")
@@ -210,19 +210,19 @@ class StorageModel(Strict):
     account_name: str | None = Field(None, min_length=1, description="account of Azure Blob Storage")
     revision: str | None = Field(None, min_length=1, description="branch, tag or commit on the Hugging Face Hub")
     connect_timeout: Seconds | None = Field(None, description="seconds to connect")
-    read_timeout: Seconds | None = Field(None, description="seconds of silence after which a request is given up")
+    read_timeout: Seconds | None = Field(None, description="seconds without data after which a request fails")
     timeout: Seconds | None = Field(None, description="seconds for a whole request")
-    retry_timeout: Seconds | None = Field(None, description="seconds during which a failed request is tried again")
+    retry_timeout: Seconds | None = Field(None, description="seconds during which a failed request is retried")
 
     @model_validator(mode="before")
     @classmethod
-    def _without_secrets(cls, said: Any) -> Any:
-        for name in said if isinstance(said, dict) else ():
+    def _without_secrets(cls, options: Any) -> Any:
+        for name in options if isinstance(options, dict) else ():
             if name not in cls.model_fields and is_secret(str(name)):
                 raise ValueError(
-                    f"{name!r} is a secret, which a recipe must not have: set it in the environment, or in a profile"
+                    f"{name!r} is a secret, which a recipe must not contain: set it in the environment or in a profile"
                 )
-        return said
+        return options
 
 
 _TIMES = {"connect_timeout", "read_timeout", "timeout", "retry_timeout"}
@@ -241,14 +241,14 @@ _OPTIONS = {
 
 
 def _check_storage(storage: dict[str, StorageModel]) -> dict[str, StorageModel]:
-    for url, said in storage.items():
+    for url, options in storage.items():
         scheme = urlsplit(url).scheme
         if scheme not in _OPTIONS or ("@" in url and scheme != "hf"):
             raise ValueError(
-                f"{url!r} is not the URL of a bucket, or a folder in one: expected s3://bucket or the like, with one of"
-                f" the schemes {', '.join(_OPTIONS)}"
+                f"{url!r} is not the URL of a bucket or of a folder in one: expected a URL such as s3://bucket, with"
+                f" one of the schemes {', '.join(_OPTIONS)}"
             )
-        unknown = sorted(said.model_fields_set - _OPTIONS[scheme])
+        unknown = sorted(options.model_fields_set - _OPTIONS[scheme])
         if unknown:
             raise ValueError(
                 f"{url!r}: {scheme}:// has no option {unknown[0]!r}, only {', '.join(sorted(_OPTIONS[scheme]))}"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from feedmill.planning.recipes.fields import SkipModel
 
 _SHORT = 80
-_BEGIN = b'{"position"'  # of every line that a loader writes into a quarantine file
+_BEGIN = b'{"position"'  # fields of each line that a loader writes to a quarantine file
 
 Ranges = list[tuple[int, int]]
 

@@ -67,7 +67,7 @@ def bookmark(plan: Plan, position: int) -> dict[str, Any]:
     unskipped = plan.skip.after(position)
     return {
         **kept,
-        "skip": _brief(plan.skip.said),
+        "skip": _brief(plan.skip.text),
         "skipped": plan.skip.digest(unskipped),
         "unskipped": unskipped,
         "stream": fingerprint_of(_stream(plan.fingerprints)),
@@ -218,7 +218,7 @@ def _with_names(outline: Outline, names: Sequence[str]) -> Outline:
 
 def _skip_change(plan: Plan, state: Mapping[str, Any]) -> str:
     """Return how the skip list changed; empty if it did not."""
-    now = None if plan.skip is None else plan.skip.said
+    now = None if plan.skip is None else plan.skip.text
     if "tree" in state or "skip" in state:
         was, now = state.get("skip"), None if now is None else _brief(now)
     elif state["sources"]:

@@ -77,9 +77,9 @@ def _fields(
     starts = range(0, len(dataset), _AT_ONCE)
     work = partial(_read, dataset, None if fields is None else (*fields, PAST_MASK, FUTURE_MASK))
     threads = available_cores()
-    for some in ordered_map(work, starts, workers=threads, in_flight=2 * threads):
-        yield from some
-        bar.advance(len(some))
+    for batch in ordered_map(work, starts, workers=threads, in_flight=2 * threads):
+        yield from batch
+        bar.advance(len(batch))
 
 
 def _read(dataset: Dataset, names: Sequence[str] | None, start: int) -> list[tuple[str, dict[str, npt.NDArray[Any]]]]:

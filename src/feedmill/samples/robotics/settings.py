@@ -73,7 +73,7 @@ class RoboticsSettings:
             value = config[name]
             given[name] = tuple(value) if isinstance(value, list | tuple) else value
         extra = [config.get(name) or () for name in ("intrinsics_fields", "extrinsics_fields")]
-        given["extra_fields"] = tuple(name for some in extra for name in some)
+        given["extra_fields"] = tuple(name for group in extra for name in group)
         found = [_preprocessing(open_store(folder)) for folder in folders]
         if not given.get("image_names"):
             for name in ("camera_names", "image_indices"):

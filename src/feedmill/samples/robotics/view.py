@@ -133,8 +133,8 @@ class Robotics:
         given = _json(sample, LANGUAGE, dict[str, list[str] | str | None])
         texts: list[str] = []
         for kind in self.settings.language_instruction_types:
-            some = given.get(kind) or []
-            texts += [some] if isinstance(some, str) else some
+            texts_of_kind = given.get(kind) or []
+            texts += [texts_of_kind] if isinstance(texts_of_kind, str) else texts_of_kind
         if not texts:
             return None
         return texts[int(rng.integers(len(texts)))] if rng is not None and len(texts) > 1 else texts[0]
@@ -254,8 +254,8 @@ def _stacked(samples: list[_Encoded | list[npt.NDArray[Any]]], size: int | None,
 
 def _resized(images: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.float32]:
     out = np.empty((*images.shape[:2], 3, size, size), np.float32)
-    for row, some in zip(out, images, strict=True):
-        for place, image in zip(row, some, strict=True):
+    for row, pictures in zip(out, images, strict=True):
+        for place, image in zip(row, pictures, strict=True):
             place[...] = resized(image, size, size)
     return out
 
