@@ -212,7 +212,7 @@ def walk(steps: Iterator[Step], plan: Any, world_size: int, *, processes: bool =
     """
     if not getattr(plan, "is_remote", False):
         return None
-    budget = budget_from_environment()
+    budget = memory = budget_from_environment()
     if not budget:
         return None
     paging = _settings(plan).paging()
@@ -227,7 +227,7 @@ def walk(steps: Iterator[Step], plan: Any, world_size: int, *, processes: bool =
     remote = sum(source.is_remote for source in getattr(plan, "sources", ()))
     positions = WINDOW * max(1, min(remote, _MOST_SOURCES)) * world_size
     fetcher().run(0, _warm, plan)  # while the first requests are on their way
-    return Walk(steps, plan, positions, ReadAhead(budget, paging))
+    return Walk(steps, plan, positions, ReadAhead(budget, paging, memory))
 
 
 def _warm(plan: Any) -> None:

@@ -51,10 +51,12 @@ class ReadAhead:
     Args:
         budget: bytes that may be requested or kept at once.
         paging: keeps them in the page cache; None for memory.
+        memory: bytes of memory, of which half may be in flight; by default the budget.
     """
 
-    def __init__(self, budget: int, paging: Paging | None = None) -> None:
+    def __init__(self, budget: int, paging: Paging | None = None, memory: int | None = None) -> None:
         self.budget, self._paging = budget, paging
+        self._in_flight = (budget if memory is None else memory) // 2
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         self._queue: deque[Segment] = deque()
@@ -201,7 +203,7 @@ class ReadAhead:
                 if not self._queue or self._flying >= _MOST_AT_ONCE:
                     return
                 size = self._queue[0].size
-                if self._flying and self._flying_bytes + size > self.budget // 2:
+                if self._flying and self._flying_bytes + size > self._in_flight:
                     return
                 segment = self._queue.popleft()
             segment.start()

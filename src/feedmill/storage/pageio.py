@@ -45,6 +45,7 @@ logger = logging.getLogger("feedmill")
 
 Int64s = npt.NDArray[np.int64]
 Buffer = bytes | bytearray | memoryview
+_LONGEST_PAUSE = 0.1  # many threads may wait at once; before, a fifth of the time waited so far
 _AT_ONCE = 512  # pages evicted under one lock: a pin waits for that long at most
 
 
@@ -171,7 +172,7 @@ class Pages:
             if not fetching or (limit is not None and time.monotonic() >= limit):
                 return False
             time.sleep(pause if limit is None else max(0.0, min(pause, limit - time.monotonic())))
-            pause = min(0.01, 1.5 * pause)
+            pause = min(_LONGEST_PAUSE, 1.25 * pause)
 
     def put(self, begin: int, data: Buffer) -> bool:
         """Store bytes of the object. Pages that are present stay as they are.
