@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from datetime import timedelta
 
 import numpy as np
@@ -215,3 +217,30 @@ def test_a_storm_of_faults_ends_with_the_right_bytes_or_one_error(server, fault)
             assert fault in ("range", "403")
         else:
             assert found == [DATA[at : at + 500] for at in offsets]
+
+
+def test_answers_are_freed_without_collecting_garbage():
+    """A request and its answer referred to each other: their bytes took twice the memory."""
+    with range_server() as server:
+        server.objects = {"a": bytes(100_000)}
+        store = RemoteStore("s3://bkt", **server.options)
+        gc.disable()
+        try:
+            answer = fetcher().submit(store, "a", 0, 100_000)
+            assert len(answer.result()) == 100_000
+            freed = weakref.ref(answer)
+            deadline = time.monotonic() + 10  # the thread of the request still has it for a moment
+            del answer
+            while freed() is not None and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert freed() is None
+        finally:
+            gc.enable()
+
+
+def test_places_of_answered_requests_are_forgotten():
+    lane = Lane(4, grows=False)
+    for _ in range(100):
+        with lane.slot(), lane.slot():
+            pass
+    assert not lane._slots

@@ -71,8 +71,11 @@ class Answer(Future[T]):
         """Add a request that has been submitted."""
         with self._guard:
             self.flights.append(flight)
-            self._requests.append(request)
             self._left += 1
+            if self.done():
+                flight.drop()
+            else:
+                self._requests.append(request)
         request.add_done_callback(self._ended)
 
     def _ended(self, request: Future[T]) -> None:
@@ -97,7 +100,10 @@ class Answer(Future[T]):
         return cancelled
 
     def _drop(self) -> None:
-        for flight, request in zip(list(self.flights), list(self._requests), strict=False):
+        with self._guard:
+            # A request refers to its answer: kept here, their bytes would live until garbage is collected.
+            requests, self._requests = self._requests, []
+        for flight, request in zip(list(self.flights), requests, strict=False):
             if not request.done():
                 flight.drop()
                 request.cancel()

@@ -49,6 +49,8 @@ class Slot:
                 self._lane = None
                 lane._running -= 1
                 lane._free.notify()
+            while lane._slots and lane._slots[0].released:
+                lane._slots.popleft()
 
 
 class Lane:
@@ -101,7 +103,6 @@ class Lane:
             if not slot.released and (now - slot.since < _OVERDUE or now - slot.since < self.patience):
                 return
             slot.release()
-            self._slots.popleft()
 
     @property
     def patience(self) -> float:
