@@ -33,7 +33,7 @@ def test_for_people(folder: Path) -> None:
         "2 near-duplicates (40 %) among 5 documents in 1 file, in attributes/dup_near",
         "5 new documents, 1 of them without words; 2 pairs compared; 1 cluster",
         "clusters by documents: 1 of 3",
-        "  3 documents: kept a/1 (documents/a.jsonl.gz, line 1); like it a/3, a/5",
+        "  3 documents: kept a/1 (documents/a.jsonl.gz, line 1); similar: a/3, a/5",
     ]
     assert marked(folder) == ["a/3", "a/5"]
     again = feedmill("documents/*", "--workers", "1")

@@ -97,10 +97,12 @@ def test_numbers(words: list[object], shown: dict[str, int]) -> None:
 
 
 def test_numbers_that_are_refused() -> None:
-    assert "one thing" in run("numbers", status=1)
-    assert "one thing" in run("numbers", "--steps", 1, "--samples", 1, status=1)
+    assert "exactly one number" in run("numbers", status=1)
+    assert "exactly one number" in run("numbers", "--steps", 1, "--samples", 1, status=1)
     assert "--sequence-length" in run("numbers", "--tokens", 5, status=1)
-    assert "no sample" in run("numbers", "--data", MODALITIES / "main_2b.pbin", "--sequence-length", 10**6, status=1)
+    assert "too few for a sample" in run(
+        "numbers", "--data", MODALITIES / "main_2b.pbin", "--sequence-length", 10**6, status=1
+    )
 
 
 def test_ratios() -> None:

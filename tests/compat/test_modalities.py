@@ -143,7 +143,7 @@ def test_shuffles(tmp_path: Path) -> None:
         words = ["--input_data_path", source, "--output_data_path", target, "--seed", 11]
         run(f"shuffle_{kind}_data", *words)
         assert digest(target) == EXPECTED[f"shuffle_{kind}"]["11"]["sha256"]
-        assert "exists already" in run(f"shuffle_{kind}_data", *words, status=1)
+        assert "already exists" in run(f"shuffle_{kind}_data", *words, status=1)
         assert "nothing was done" in run(f"shuffle_{kind}_data", *words, "--file_existence_policy", "skip")
         run(f"shuffle_{kind}_data", *words, "--file_existence_policy", "override")
 
@@ -156,7 +156,7 @@ def test_merge_packed_data(tmp_path: Path) -> None:
     run("merge_packed_data", tmp_path / "in/a.pbin", tmp_path / "in/below", tmp_path / "in/c.pbin", tmp_path / "m.pbin")
     data, theirs = (tmp_path / "m.pbin").read_bytes(), (MODALITIES / "merged_2b.pbin").read_bytes()
     assert data[: 12 + EXPECTED["merged"]["data_len"]] == theirs[: 12 + EXPECTED["merged"]["data_len"]]
-    assert "exists already" in run("merge_packed_data", tmp_path / "in", tmp_path / "m.pbin", status=1)
+    assert "already exists" in run("merge_packed_data", tmp_path / "in", tmp_path / "m.pbin", status=1)
 
 
 def instruction_config(tmp_path: Path) -> Path:

@@ -98,7 +98,7 @@ def test_a_file_that_holds_itself_is_one_message(tmp_path: Path) -> None:
 def test_what_unfolds_without_end_is_refused_at_once(tmp_path: Path) -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
-    with pytest.raises(ConfigError, match="unfold"):
+    with pytest.raises(ConfigError, match="expand"):
         load("\n".join(lines), tmp_path)
     doubling = [f"a{n}: x${{a{n + 1}}}${{a{n + 1}}}" for n in range(40)]
     with pytest.raises(ConfigError, match="more than 10,000 lookups"):

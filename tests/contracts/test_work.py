@@ -245,7 +245,7 @@ def test_a_reader_waits_for_a_writer_and_is_told(tmp_path: Path, monkeypatch: py
     store = LocalStore(tmp_path)
     job = {"version": 1, "identity": {"verb": "delete"}, "half": True, "moves": [], "deletes": []}
     place_of(store).write_bytes(JOB, json.dumps(job).encode())
-    with FileLock(tmp_path / FOLDER / LOCK), pytest.raises(DataError, match="a 'delete' is putting") as caught:
+    with FileLock(tmp_path / FOLDER / LOCK), pytest.raises(DataError, match="a 'delete' is publishing") as caught:
         settle(store)
     assert caught.value.kind == "unfinished-change"
     settle(store)

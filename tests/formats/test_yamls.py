@@ -66,7 +66,7 @@ def test_documents() -> None:
         ("a: &x {b: 1}\n", "f.yaml:1: the anchor &x"),
         ("a: 1\nb: *x\n", "f.yaml:2: the alias \\*x"),
         ("a: 1\nb: 2\na: 3\n", "f.yaml:3: duplicate key 'a': it is also in line 1"),
-        ("a: 1\n---\nb: 2\n", "f.yaml:2: a second document"),
+        ("a: 1\n---\nb: 2\n", "f.yaml:2: the file has several documents"),
         ("{a: 1}: b\n", "f.yaml:1: a key is a mapping or list"),
         (b"a: \xff\n", "f.yaml: not YAML"),
         ("a: \x00\n", "f.yaml: not YAML"),
@@ -110,7 +110,7 @@ def test_json_is_bounded_likewise() -> None:
 def test_aliases_unfold_to_a_bounded_number_of_values() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
-    with pytest.raises(ConfigError, match="aliases unfold to more than 100,000 values"):
+    with pytest.raises(ConfigError, match="aliases expand to more than 100,000 values"):
         read_settings("\n".join(lines), "f.yaml")
     with pytest.raises(ConfigError, match="contains itself"):
         read_settings("a: &a [*a]", "f.yaml")
@@ -155,7 +155,7 @@ _Quoting.add_representer(str, lambda dumper, text: dumper.represent_scalar("tag:
 def test_settings_of_other_tools_allow_aliases_and_refuse_a_key_twice() -> None:
     assert read_settings("a: &x {b: [1]}\nc: *x", "f") == {"a": {"b": [1]}, "c": {"b": [1]}}
     assert read_settings("", "f") is None
-    with pytest.raises(ConfigError, match="the key 'b' is given twice") as info:
+    with pytest.raises(ConfigError, match="the key 'b' occurs twice") as info:
         read_settings("a:\n  b: 1\n  b: 2", "f.yaml")
     assert info.value.file == "f.yaml:3"
     for text in ("a: [", "!!python/object:os.system {}", b"\xff"):

@@ -122,7 +122,7 @@ def test_tensors_are_decoded_as_arrays_or_tensors() -> None:
     assert decode("x.pth.gz", gzip.compress(data)).shape == (2, 3)
     torch = pytest.importorskip("torch")
     assert isinstance(pickle.loads(pickle.dumps(Decoder(tensors="torch")))("pth", data), torch.Tensor)
-    with pytest.raises(ConfigError, match="given as 'jax'"):
+    with pytest.raises(ConfigError, match="unknown tensor type 'jax'"):
         Decoder(tensors="jax")
 
 

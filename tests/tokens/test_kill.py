@@ -73,7 +73,7 @@ def killed_and_finished(job: str, inputs: Path, tmp_path: Path, times: int) -> N
             process.send_signal(signal.SIGKILL)
         again = subprocess.run(command(job), cwd=folder, capture_output=True, text=True)
         if again.returncode:  # it had ended, or only its last word was missing: what is there is whole
-            assert "exists already" in again.stderr
+            assert "already exists" in again.stderr
         wanted, found = content(whole / "out"), content(folder / "out")
         manifests = [name for name in wanted if name.endswith(".feedmill.json")]
         assert set(found) == set(wanted)

@@ -422,7 +422,7 @@ def test_formats_and_sizes(tmp_path: Path) -> None:
         run(source, tmp_path / "a", formats=["pbin"], seq_len=5)
     with pytest.raises(ConfigError, match="cannot store tokens of 3 bytes"):
         run(source, tmp_path / "a", token_size=3)
-    with pytest.raises(ConfigError, match="named twice"):
+    with pytest.raises(ConfigError, match="passed twice"):
         run(source, tmp_path / "a", formats=["ds", "ds"])
     places: Any = {"pbin": tmp_path / "p" / "x.pbin", "megatron": tmp_path / "m" / "y"}
     report = run(source, places, tokenizer=loaded("tok66k"))

@@ -81,7 +81,7 @@ def test_what_is_no_tokenizer(tmp_path: Path) -> None:
         load_tokenizer(tmp_path)
     for content in (b"{}", b"no", b"[]", b'{"model": {"vocab": 3}}', b'{"model": {"vocab": {"a": 0}, "type": "BPE"}}'):
         (tmp_path / "tokenizer.json").write_bytes(content)
-        with pytest.raises(ConfigError, match=r"no tokenizer"):
+        with pytest.raises(ConfigError, match=r"this is not a tokenizer"):
             load_tokenizer(tmp_path)
     wrong: Any = "quick"
     with pytest.raises(ConfigError, match="unknown tokenizer backend"):
@@ -118,5 +118,5 @@ def test_sentencepiece(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"a tokenizer\.json"):
         load_tokenizer(tokenizer_file("tok1k"), "sentencepiece")
     (tmp_path / "bad.model").write_bytes(b"no")
-    with pytest.raises(ConfigError, match="no SentencePiece"):
+    with pytest.raises(ConfigError, match="not a SentencePiece model"):
         load_tokenizer(tmp_path / "bad.model")

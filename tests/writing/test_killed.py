@@ -203,7 +203,10 @@ def test_a_change_that_is_half_in_place_is_finished_by_whoever_comes_next(
 
 def test_a_change_that_is_half_in_place_is_an_error_where_it_cannot_be_finished(start: Path, tmp_path: Path) -> None:
     place = half_in_place(start, tmp_path)
-    with FileLock(place / "d/.feedmill-work/lock"), pytest.raises(FeedmillError, match="'delete' is putting") as error:
+    with (
+        FileLock(place / "d/.feedmill-work/lock"),
+        pytest.raises(FeedmillError, match="'delete' is publishing") as error,
+    ):
         fm.open(place / "d")
     assert error.value.kind == "unfinished-change"
 

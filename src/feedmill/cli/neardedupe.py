@@ -90,7 +90,7 @@ def show(report: NearReport) -> None:
     for one in report.largest[:3]:
         kept, others = one["kept"], ", ".join(str(name) for name in one["duplicates"])
         where = f"{kept['file']}, line {kept['line']}"
-        typer.echo(f"  {one['documents']:,} documents: kept {kept['id']} ({where}); like it {others}")
+        typer.echo(f"  {one['documents']:,} documents: kept {kept['id']} ({where}); similar: {others}")
 
 
 def _shortened(sizes: dict[str, int]) -> list[tuple[str, int]]:

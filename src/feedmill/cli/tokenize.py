@@ -72,7 +72,7 @@ ShardSequences = Annotated[
 ]
 Loss = Annotated[
     str | None,
-    typer.Option("--loss", metavar="RULE", help="Write .ds.loss from no_loss_ranges: mask, or datatrove (cuts)."),
+    typer.Option("--loss", metavar="RULE", help="Write .ds.loss from no_loss_ranges: mask, or datatrove (truncates)."),
 ]
 BackendName = Annotated[
     str, typer.Option("--tokenizer-backend", metavar="NAME", help="auto, fastokens, hf, or sentencepiece.")
@@ -166,7 +166,10 @@ def show(report: TokenizeReport) -> None:
             ("read", f"{human_size(report.bytes)} in {counted(report.files, 'file')}{reused}"),
             ("tokenizer", engine),
             ("around documents", _around(report)),
-            ("left over", f"{report.left_over:,} tokens at the end fill no sequence" if report.left_over else None),
+            (
+                "left over",
+                f"{report.left_over:,} tokens at the end do not fill a sequence" if report.left_over else None,
+            ),
             ("blank lines", report.blank or None),
             ("skipped files", _skipped_files(report)),
             ("skipped", counted(report.skipped, "document") if report.skipped else None),

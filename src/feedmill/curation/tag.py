@@ -161,7 +161,7 @@ def _options(choices: Sequence[registry.Choice], modules: Sequence[str], exact: 
     if not choices:
         raise ConfigError("no tagger was given", fix="Pass at least one; 'feedmill tag --list' lists all.")
     if len({choice.name for choice in choices}) < len(choices):
-        raise ConfigError("a tagger is given twice", fix="Pass each tagger once.")
+        raise ConfigError("a tagger was passed twice", fix="Pass each tagger once.")
     for choice in choices:
         choice.create()  # report missing packages and files before the work begins
     files = {choice.name: hash_file(choice.file) for choice in choices if choice.file}

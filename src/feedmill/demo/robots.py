@@ -21,7 +21,7 @@ _STEPS, _BLOCK = 24, 512
 
 
 def write_robots(store: Store, folder: str, episodes: int, *, speed: float, seed: int, shards: int = 3) -> int:
-    """Write episodes of a robot that moves towards a target, one sample per third step. Return the number of samples.
+    """Write episodes of a robot that moves toward a target, one sample per third step. Return the number of samples.
 
     Args:
         speed: fraction of the way to the target that it moves per step.

@@ -118,19 +118,19 @@ def compose(text: str | bytes, where: str, loader: Any = _SAFE) -> yaml.Node | N
         ConfigError: it is nested deeper than `DEEPEST`, or its aliases expand to more than `MOST_VALUES` values.
     """
     depth = 0
-    for event in yaml.parse(text, _SAFE):  # events come without recursion, nodes with it
+    for event in yaml.parse(text, _SAFE):  # parsing events does not recurse, composing nodes does
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST:
             raise _refused(TOO_DEEP, event, where, "Check the brackets.")
     root: yaml.Node | None = yaml.compose(text, loader)
     written: dict[int, tuple[int, int]] = {}
-    if root is not None and _unfolded(root, where, written)[0] - len(written) > MOST_VALUES:
-        raise _refused(f"aliases unfold to more than {MOST_VALUES:,} values", root, where)
+    if root is not None and _expanded(root, where, written)[0] - len(written) > MOST_VALUES:
+        raise _refused(f"aliases expand to more than {MOST_VALUES:,} values", root, where)
     return root
 
 
-def _unfolded(node: yaml.Node, where: str, written: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    """Return the number of values a node unfolds to, and their depth, including aliases; `written` has each node."""
+def _expanded(node: yaml.Node, where: str, written: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """Return the number of values a node expands to, and their depth, including aliases; `written` has each node."""
     if id(node) in written:
         if not written[id(node)][0]:
             raise _refused("an alias contains itself", node, where)
@@ -140,7 +140,7 @@ def _unfolded(node: yaml.Node, where: str, written: dict[int, tuple[int, int]]) 
     if isinstance(node, yaml.CollectionNode):
         pairs = isinstance(node, yaml.MappingNode)
         for child in (one for pair in node.value for one in pair) if pairs else node.value:
-            more, below = _unfolded(child, where, written)
+            more, below = _expanded(child, where, written)
             total, depth = total + more, max(depth, below + 1)
     if depth > DEEPEST + 1:
         raise _refused(TOO_DEEP, node, where)
@@ -169,7 +169,7 @@ def refuse_twice(node: yaml.Node | None, where: str) -> None:
         for key, value in one.value:
             if isinstance(key, yaml.ScalarNode) and key.value in names:
                 raise ConfigError(
-                    f"the key {key.value!r} is given twice",
+                    f"the key {key.value!r} occurs twice",
                     file=f"{where}:{key.start_mark.line + 1}",
                     kind="given-twice",
                     fix="Keep one of the two.",
@@ -209,7 +209,7 @@ class _Builder:
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    raise self._error(event, "a second document begins", "Keep one document per file.")
+                    raise self._error(event, "the file has several documents", "Keep one document per file.")
             elif isinstance(event, yaml.ScalarEvent):
                 self._scalar(event)
             elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):

@@ -79,7 +79,7 @@ def prepare(
             media=media,
         )
     elif url.endswith((".yaml", ".yml")) and not folder:
-        from feedmill.indexing.prepare_joins import prepare_joins  # which imports what plans need
+        from feedmill.indexing.prepare_joins import prepare_joins  # imported here because it loads the planning room
 
         report = PrepareReport(url)
         report.joins, report.samples, report.warnings = prepare_joins(url)

@@ -107,10 +107,10 @@ def _gif(data: bytes) -> Header | None:
     if not data.endswith(b";"):
         return None
     width, height, flags = struct.unpack_from("<HHB", data, 6)
-    at, colours = 13, b""
+    at, colors = 13, b""
     if flags & 0x80:
-        colours = data[at : at + 3 * (2 << (flags & 7))]
-        at += len(colours)
+        colors = data[at : at + 3 * (2 << (flags & 7))]
+        at += len(colors)
     while data[at] == 0x21:  # extensions before the first picture
         at = _after_blocks(data, at + 2)
     left, top, across, down, flags = struct.unpack_from("<HHHHB", data, at + 1)
@@ -118,13 +118,13 @@ def _gif(data: bytes) -> Header | None:
         return None
     at += 10
     if flags & 0x80:
-        colours = data[at : at + 3 * (2 << (flags & 7))]
-        at += len(colours)
+        colors = data[at : at + 3 * (2 << (flags & 7))]
+        at += len(colors)
     if _after_blocks(data, at + 1) >= len(data):
         return None
-    # Pillow reads a palette of grey levels in order as mode L.
-    grey = all(colours[i] == i // 3 for i in range(len(colours)))
-    return width, height, "GIF", "L" if grey else "P"
+    # Pillow reads a palette of gray levels in order as mode L.
+    gray = all(colors[i] == i // 3 for i in range(len(colors)))
+    return width, height, "GIF", "L" if gray else "P"
 
 
 def _after_blocks(data: bytes, at: int) -> int:
@@ -143,11 +143,11 @@ def _bmp(data: bytes) -> Header | None:
     if bits == 24:
         return width, abs(height), "BMP", "RGB"
     (count,) = struct.unpack_from("<I", data, 46)
-    colours = data[14 + header : 14 + header + 4 * (count or 256)]
-    if count not in (0, 256) or len(colours) < 1024:
+    colors = data[14 + header : 14 + header + 4 * (count or 256)]
+    if count not in (0, 256) or len(colors) < 1024:
         return None
-    grey = all(colours[4 * i : 4 * i + 3] == bytes((i, i, i)) for i in range(256))
-    return width, abs(height), "BMP", "L" if grey else "P"
+    gray = all(colors[4 * i : 4 * i + 3] == bytes((i, i, i)) for i in range(256))
+    return width, abs(height), "BMP", "L" if gray else "P"
 
 
 def _tiff(data: bytes) -> Header | None:

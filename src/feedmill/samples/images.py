@@ -4,8 +4,8 @@ A spec is a container (NumPy by default, ``torch``, ``pil``), a color mode (``l`
 trailing ``8`` for uint8 in 0..255 instead of float32 in 0..1. NumPy arrays are ``[H, W, C]`` and tensors ``[C, H, W]``;
 mode ``l`` has no channel axis.
 
-Pixels are bit-identical to Pillow's, except that 16-bit grey pixels keep their high byte, as other 16-bit pixels do.
-JPEGs that libjpeg-turbo converts identically (grey and YCbCr to RGB) are decoded by simplejpeg, which is three to four
+Pixels are bit-identical to Pillow's, except that 16-bit gray pixels keep their high byte, as other 16-bit pixels do.
+JPEGs that libjpeg-turbo converts identically (gray and YCbCr to RGB) are decoded by simplejpeg, which is three to four
 times faster. Pillow decodes everything else, and files that simplejpeg rejects.
 """
 
@@ -186,7 +186,7 @@ def _pillow(data: bytes, mode: str) -> Any:
 def converted(image: Any, mode: str) -> Any:
     """Convert a Pillow image to another mode.
 
-    Grey pixels of 16 bits keep their high byte: Pillow would turn all values above 255 white.
+    Gray pixels of 16 bits keep their high byte: Pillow would turn all values above 255 white.
     """
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
         from PIL import Image

@@ -36,7 +36,7 @@ from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
 from feedmill.tokens.work import EncodedUnit, EncodeSpec
 
 MANIFEST = "tokens"
-"""Base name of the folder's manifest. Each part also has a manifest of its own next to it."""
+"""Base name of the folder's manifest. Each part also has its own manifest beside it."""
 
 TYPED, RING = Typed(), Ring()
 

@@ -76,7 +76,7 @@ def merge(
         raise ConfigError("lines of text cannot be cut into chunks", file=output, fix="Omit --chunk.")
     mask = None
     if learn_between is not None:
-        form, mask = _marked(form, output, chunk), partial(_learnt, learn_between)
+        form, mask = _marked(form, output, chunk), partial(_mask_between, learn_between)
     options = {
         "verb": "merge",
         "order": order,
@@ -114,7 +114,7 @@ def _marked(form: Form, output: str, chunk: int | None) -> Form:
     return replace(form, loss=True)
 
 
-def _learnt(markers: tuple[int, int], tokens: Tokens, lengths: Int64s, number: int) -> npt.NDArray[np.bool_]:
+def _mask_between(markers: tuple[int, int], tokens: Tokens, lengths: Int64s, number: int) -> npt.NDArray[np.bool_]:
     from feedmill.tokens.instruct import between
 
     return between(tokens, lengths, *markers, number=number)

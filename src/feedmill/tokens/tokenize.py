@@ -250,7 +250,7 @@ def _spec(
 
 
 def _find(inputs: Sequence[str | os.PathLike[str] | DocumentFile], kind: str | None) -> Found:
-    """Return the files of the inputs. A file that is given twice is read twice."""
+    """Return the files of the inputs. A file that was passed twice is read twice."""
     found = Found()
     for item in inputs:
         if isinstance(item, DocumentFile):
@@ -282,11 +282,11 @@ def _check(options: TokenizeOptions) -> None:
         (options.loss_rule, ("mask", "datatrove")),
     ):
         if value not in known:
-            raise ConfigError(f"{value!r} is not known here", fix=f"Use {' or '.join(known)}.")
+            raise ConfigError(f"unknown value {value!r}", fix=f"Use {' or '.join(known)}.")
     if options.loss and "ds" not in options.formats:
         raise ConfigError("only '.ds' can store a loss mask", kind="no-loss-mask", fix="Add --to ds.")
     if len(set(options.formats)) < len(options.formats):
-        raise ConfigError("a format is given twice", fix="Pass each format once.")
+        raise ConfigError("a format was passed twice", fix="Pass each format once.")
 
 
 class TokenFiles:

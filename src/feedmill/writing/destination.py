@@ -260,7 +260,7 @@ def _join_left(store: Store, left: Mapping[str, Any]) -> None:
 
 
 def _of_dataset(shards: Sequence[str]) -> list[str]:
-    """Return all files of a dataset, beginning with ``.info.json``, without which it is no dataset."""
+    """Return all files of a dataset, beginning with ``.info.json``, without which it is not a dataset."""
     index = [energon.INFO, energon.INFO_YAML, database.INDEX, energon.UUID, energon_members.PATH, sidecar.PATH]
     described = [f"{database.META}/{name}" for name in ("split.yaml", "split.json", "dataset.yaml")]
     return [*index, *described, *(path for shard in shards for path in (shard, idx_name(shard)))]

@@ -121,15 +121,15 @@ def test_modes_of_multimodal_sets(tmp_path: Path) -> None:
         (b"", "not with b'MMIDIDX"),
         (b"\x80\x04]\x94.", "another kind of index"),
         (index_of([2, 3], [0, 1, 2])[:20], "fewer than its header .34."),
-        (index_of([2, 3], [0, 1, 2])[:-1], "need 82"),
-        (index_of([2, 3], [0, 1, 2], modes=b"\0\0\0"), "it has 85 bytes"),
+        (index_of([2, 3], [0, 1, 2])[:-1], "expected 82 bytes"),
+        (index_of([2, 3], [0, 1, 2], modes=b"\0\0\0"), "found 85"),
         (index_of([2, 3], [0, 1, 2], version=2), "unsupported version 2"),
         (index_of([2, 3], [0, 1, 2], code=7), "which is not an integer"),
         (index_of([2, 3], [0, 1, 2], code=99), "which is not an integer"),
         (index_of([2, 3], []), "no document bounds"),
         (index_of([2, 3], [0, 1]), "the last document ends at sequence 1 of 2"),
         (index_of([2, 2], [0, 1, 2]), "expected 8 bytes by the index, found 10"),
-        (struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, 8, 2**62, 1), "it has 34 bytes"),
+        (struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, 8, 2**62, 1), "found 34"),
     ],
 )
 def test_damaged_indices_are_refused(tmp_path: Path, index: bytes, message: str) -> None:

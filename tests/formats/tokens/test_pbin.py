@@ -185,7 +185,7 @@ def damaged() -> dict[str, tuple[bytes, str]]:
         "index cut": (good[:-4], "list of documents at byte 22 is truncated"),
         "index cut at a stop": (good[:-4] + b".", "opcode|truncated|frame"),
         "token size": (struct.pack("<QI", 10, 3) + good[12:], "has tokens of 3 bytes"),
-        "odd size": (struct.pack("<QI", 9, 2) + good[12:], "no whole number of tokens"),
+        "odd size": (struct.pack("<QI", 9, 2) + good[12:], "not a whole number of tokens"),
         "no pickle": (data + b"hello world.", "no list of documents begins at byte 22"),
         "other file": (b"hello world, this is text\n" * 9, "not a Modalities .pbin"),
         "attack": (data + b"\x80\x04\x95" + struct.pack("<Q", len(evil)) + evil, r"opcode GLOBAL \(0x63\)"),
@@ -324,7 +324,7 @@ class TestSidecar:
             f.seek(64 + 8 * 5)
             f.write(struct.pack("<Q", 26))
         assert len(open_one(path)) == 8_000
-        assert ["damaged" in finding.what for finding in check(str(path), progress=False).findings] == [True]
+        assert ["corrupt" in finding.what for finding in check(str(path), progress=False).findings] == [True]
 
     def test_one_of_an_older_release_is_left_aside(self, path: Path) -> None:
         with open(bounds_path(str(path)), "r+b") as f:

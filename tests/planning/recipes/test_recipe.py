@@ -245,7 +245,7 @@ def test_all_problems_are_named_at_once_with_their_lines(tmp_path: Path) -> None
         ("", "recipe must be a mapping of keys to values, this is empty"),
         ("- a", "this is list"),
         ("a: [1", "recipe:2: this is not valid YAML"),
-        ("source: x\nsource: y", "recipe:2: the key 'source' is given twice"),
+        ("source: x\nsource: y", "recipe:2: the key 'source' occurs twice"),
         ("a: &x [*x]", "recipe:1: an alias contains itself"),
         ("source: !!python/object:os.system x", "recipe:1: this is not valid YAML"),
         ('source: a\nseed: !!int ""', "recipe:2: '' is not a valid value of the YAML type 'int'"),
@@ -306,7 +306,7 @@ def test_bad_recipes_are_refused_with_the_line_and_the_fix(text: str, message: s
 def test_aliases_that_explode_are_refused() -> None:
     bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
     bomb += "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 9))
-    assert "unfold to more than" in refused(bomb)
+    assert "expand to more than" in refused(bomb)
 
 
 def test_a_long_list_is_no_explosion() -> None:

@@ -23,7 +23,7 @@ from feedmill.storage import Entry, Store
 
 _BATCH = 4096
 _SLACK = 1
-"""Number of characters that a span may exceed its text by: Dolma's last paragraph of a non-ASCII text can."""
+"""Number of characters by which a span may exceed its text: Dolma may mark one too many in a non-ASCII text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -226,10 +226,10 @@ class PreparedShards(ShardTable):
                 fix=again,
             )
         if not self._guard.knows(self.shards[shard]):
-            self._guard.compare_keys(self.shards[shard], offsets, lambda key, local: self._stands(key, shard, local))
+            self._guard.compare_keys(self.shards[shard], offsets, lambda key, local: self._has_key(key, shard, local))
         return offsets
 
-    def _stands(self, key: str, shard: int, local: int) -> bool:
+    def _has_key(self, key: str, shard: int, local: int) -> bool:
         """Return whether the database has this key at this place; True if it is not available."""
         connection = self._connection() if self.store.is_local else None
         if connection is None:

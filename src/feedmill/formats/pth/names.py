@@ -140,7 +140,7 @@ def _numpy_dtype(name: Any, *_flags: Any) -> np.dtype[Any]:
         raise TypeError
     dtype = np.dtype(name)
     if dtype.kind not in _KINDS:
-        raise bad(f"it has a NumPy array of {name!r}")
+        raise bad(f"it has a NumPy array of the unsupported type {name!r}")
     return dtype
 
 
@@ -166,7 +166,7 @@ def build(value: Any, state: Any) -> Any:
         vars(value).update(state)  # a model's state has its layers' versions there
         return value
     raise DataError(
-        f"its pickle sets the state of a {type(value).__name__}, which data does not need",
+        f"its pickle sets the state of a {type(value).__name__}, which is not plain data",
         kind="unsafe-pickle",
         fix="Loading it may run code, so it is not read.",
     )

@@ -64,12 +64,12 @@ class ShardGuard:
         self._seen.add(shard, entry.version, expected)
         return True
 
-    def compare_keys(self, shard: str, offsets: Int64s, stands: Callable[[str, int], bool]) -> None:
+    def compare_keys(self, shard: str, offsets: Int64s, has_key: Callable[[str, int], bool]) -> None:
         """Compare the keys of the first, a middle and the last sample with the index.
 
         Args:
             offsets: int64[n + 1], offsets of the samples.
-            stands: returns whether the index has a key for a sample number of the shard.
+            has_key: returns whether the index has a key for a sample number of the shard.
 
         Raises:
             DataError: a key differs.
@@ -81,7 +81,7 @@ class ShardGuard:
                 key = _first_key(self.store.read(shard, begin, min(_HEAD, int(offsets[local + 1]) - begin)))
             except DataError:
                 return  # reading the sample raises the error
-            if key is not None and not stands(key, local):
+            if key is not None and not has_key(key, local):
                 raise self._another(shard, f"the index does not have {key!r:.80} as its sample {local}")
 
     def _another(self, shard: str, what: str) -> DataError:

@@ -282,7 +282,7 @@ def _field(sample: Sample, lowdim: Mapping[str, npt.NDArray[Any]], name: str, cu
 
 
 def _picture(sample: Sample, part: str) -> npt.NDArray[Any]:
-    """Return an image as uint8[H, W, 3], or a 16-bit grey PNG (depth in millimeters) as uint16[H, W]."""
+    """Return an image as uint8[H, W, 3], or a 16-bit gray PNG (depth in millimeters) as uint16[H, W]."""
     if part.endswith(".png"):
         data = sample.raw(part)
         if data[12:16] == b"IHDR" and data[24:26] == b"\x10\x00":
