@@ -27,12 +27,15 @@ WINDOW = 0.02
 BATCHES = 4
 TRIAL = 3
 """Measurements of a trial: the majority decides, because other programs may disturb one of them."""
-RECENT = 15
+RECENT = 7
 """Measurements of the usual place, whose median a trial is compared with."""
 STARVED = 0.5
 """Share of its time that the loop waits for batches from which on it counts as starved."""
-FIRST, MOST = 5.0, 128.0
-"""Seconds until the other place is tried again; four times as many after each trial that confirms the choice."""
+CLEAR = 1.25
+"""Ratio of times from which on a trial is clear. Other programs on the same cores can cause smaller differences."""
+FIRST, MOST = 2.0, 128.0
+"""Seconds until the other place is tried again; four times as many after each trial that clearly confirms the choice.
+"""
 
 
 class Pace:
@@ -45,7 +48,7 @@ class Pace:
     def __init__(self) -> None:
         self.here = False
         self._recent: deque[float] = deque(maxlen=RECENT)  # seconds per batch in the usual place
-        self._trial: list[bool] | None = None  # of each measurement of a trial: whether it was better
+        self._trial: list[float] | None = None  # of each measurement of a trial: its time relative to the usual
         self._patience = FIRST
         self._decided: float | None = None
         self.begin()
@@ -96,13 +99,15 @@ class Pace:
     def _tried(self, mean: float, starved: bool, now: float) -> bool:
         """Record a measurement of a trial; return whether to go back to the usual place."""
         assert self._trial is not None
-        self._trial.append(mean < statistics.median(self._recent) or not (self.here or starved))
-        better = sum(self._trial)
+        workers_suffice = not (self.here or starved)
+        self._trial.append(0.0 if workers_suffice else mean / statistics.median(self._recent))
+        better = sum(ratio < 1 for ratio in self._trial)
         if 2 * max(better, len(self._trial) - better) <= TRIAL:
             return False
         keep = 2 * better > TRIAL
+        clear = not keep and statistics.median(self._trial) > CLEAR
+        self._patience = min(4 * self._patience, MOST) if clear else FIRST
         self._trial, self._decided = None, now
-        self._patience = FIRST if keep else min(4 * self._patience, MOST)
         if keep:
             self._recent.clear()
         return not keep
