@@ -94,7 +94,7 @@ def test_a_vocabulary_whose_ids_are_no_numbers(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(json.dumps(tree))
     write_lines(tmp_path / "d.jsonl", ["a"])
     words = ("tokenize", tmp_path / "d.jsonl", "-o", tmp_path / "out", "-t", tmp_path / "tokenizer.json")
-    assert "no tokenizer.json" in refused(*words)
+    assert "not a tokenizer.json" in refused(*words)
 
 
 MIXES: dict[str, Callable[[dict], None]] = {

@@ -81,7 +81,7 @@ def test_values_and_fall_through(expression: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("expression", "reason"),
     [
-        ("gone", "it has no part 'gone' (it has: json, seg.json, txt)"),
+        ("gone", "the sample has no part 'gone' (it has: json, seg.json, txt)"),
         ("txt[0]", "txt is str 'hello', which has no item '0'"),
         ("json[a][x]", "json[a] has no key 'x' (it has: b, 0)"),
         ("json[list][3]", "json[list] is a list of 3 items, index 3 is out of range"),
