@@ -142,7 +142,7 @@ def test_a_server_without_conditional_writes_is_warned_about(s3_bucket, machines
         with pytest.raises(StorageError, match="another process is writing"):
             Claim(store)
         machines("one")
-    assert "knows no conditional writes" in caplog.text
+    assert "does not support conditional writes" in caplog.text
 
 
 def test_local_places_need_none(tmp_path):

@@ -158,7 +158,7 @@ def test_a_file_cut_after_indexing_is_noticed_when_read(tmp_path: Path) -> None:
     (root / ".nv-meta" / "feedmill.shards.json").unlink()  # as Energon prepares
     dataset = open_dataset(root)
     assert dataset[0].key == "s00000"
-    with pytest.raises(DataError, match=r"shard_000.tar at byte \d+: the file is cut short .* run 'feedmill check'"):
+    with pytest.raises(DataError, match=r"shard_000.tar at byte \d+: the file is truncated .* run 'feedmill check'"):
         dataset[5]
 
 

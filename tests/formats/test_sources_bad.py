@@ -144,7 +144,7 @@ def test_mds_with_a_damaged_compressed_shard(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[12:20] = b"\xff" * 8
     path.write_bytes(data)
-    with pytest.raises(DataError, match=r"shard.00001.mds.gz: the compressed file is damaged"):
+    with pytest.raises(DataError, match=r"shard.00001.mds.gz: the compressed file is corrupt"):
         open_dataset(tmp_path)[5]
 
 

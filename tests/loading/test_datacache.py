@@ -108,7 +108,7 @@ def test_a_changed_byte_in_the_cache_is_fetched_again(server, folder, tmp_path, 
         _forget_session(path)
     found, requests = asked_in(server, lambda: content(fm.Loader(remote(server, cache), 32)))
     assert found == expected and 0 < len(requests) < 20
-    assert "it is fetched again" in caplog.text
+    assert "is fetched again" in caplog.text
 
 
 def _forget_session(path: Path) -> None:

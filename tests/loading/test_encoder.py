@@ -320,7 +320,7 @@ def test_a_plan_with_packs_made_longer(ranks: int, length: int) -> None:
 
 def test_a_window_that_the_old_end_cut_is_not_gone_on_with() -> None:
     _, states = packed(30, 1, 13)
-    with pytest.raises(ConfigError, match="the plan had 30 samples, and the window that its end cut short is used"):
+    with pytest.raises(ConfigError, match="the plan had 30 samples, and the window that was truncated"):
         packed(60, 1, None, states)
     seen, _ = packed(30, 1, None, states)
     assert seen == list(range(26, 30))
@@ -372,9 +372,9 @@ def test_a_skip_list_that_moves_the_windows_is_refused() -> None:
 def test_damaged_states_of_packs(change: dict[str, Any]) -> None:
     loader = Loader(FakePlan(), 2, task_encoder=Singles(), buffer=8)
     state = loader.state_dict()
-    with pytest.raises(ConfigError, match="the state of the packs is damaged"):
+    with pytest.raises(ConfigError, match="the state of the packs is corrupt"):
         loader.load_state_dict({**state, "windows": {**state["windows"], **change}})
-    with pytest.raises(ConfigError, match="damaged"):
+    with pytest.raises(ConfigError, match="corrupt"):
         loader.load_state_dict({**state, "windows": []})
     with pytest.raises(ConfigError, match="each of 1000000000000 ranks"):
         loader.load_state_dict({**state, "windows": {**state["windows"], "ranks": 10**12}})

@@ -185,11 +185,11 @@ def test_a_changed_plan_is_refused_with_what_changed() -> None:
         (lambda s: {"epoch": 3}, "not the state of a feedmill loader .found the keys epoch"),
         (lambda s: [1], "not the state of a feedmill loader .found list"),
         (lambda s: {**s, "feedmill_loader": 3}, "version 3, this release reads versions 1, 2"),
-        (lambda s: {k: v for k, v in s.items() if k != "position"}, "damaged at: position"),
-        (lambda s: {**s, "position": "7", "plan": None}, "damaged at: position, plan"),
+        (lambda s: {k: v for k, v in s.items() if k != "position"}, "corrupt at: position"),
+        (lambda s: {**s, "position": "7", "plan": None}, "corrupt at: position, plan"),
         (lambda s: {**s, "position": -1}, "position -1"),
         (lambda s: {**s, "position": 100}, "position 100, the plan has 99"),
-        (lambda s: {**s, "plan": "other", "sources": {"docs": 5}}, "damaged at: sources"),
+        (lambda s: {**s, "plan": "other", "sources": {"docs": 5}}, "corrupt at: sources"),
     ],
 )
 def test_bad_states_are_refused(change: Any, message: str) -> None:

@@ -243,7 +243,7 @@ def test_a_copy_that_was_damaged_at_its_size_is_fetched_again(folder, s3_bucket,
     copy.write_bytes(b"two")
     os.utime(copy, ns=(1, 1))
     assert cached_copy(store, "a.sqlite").read_bytes() == b"one"
-    assert "is damaged, it is fetched again" in caplog.text
+    assert "is corrupt and is fetched again" in caplog.text
     copy.with_name(copy.name + ".hash").write_bytes(b"what?")
     assert cached_copy(store, "a.sqlite").read_bytes() == b"one"
 

@@ -44,7 +44,7 @@ def test_gzip_is_anyones_gzip() -> None:
 @pytest.mark.parametrize("harm", [lambda d: d[:-5], lambda d: d[: len(d) // 2], lambda d: b"x" + d, lambda d: b"{}"])
 def test_damage_is_named(kind: str, harm: object) -> None:
     data = harm(pack(bytes(range(256)) * 400, kind))  # type: ignore[operator]
-    with pytest.raises(DataError, match="damaged or cut short") as error:
+    with pytest.raises(DataError, match="corrupt or truncated") as error:
         unpack(data, kind)
     assert (error.value.file, error.value.kind) == ("x", "bad-compression")
 

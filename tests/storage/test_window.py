@@ -44,5 +44,5 @@ def test_windows_are_refused_before_their_beginning_and_pickle_without_data(stor
 
 def test_a_file_that_shrank_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"12345")
-    with pytest.raises(DataError, match="cut short"):
+    with pytest.raises(DataError, match="truncated"):
         Window(LocalStore(tmp_path), "f", 2, 9).read(9)

@@ -342,7 +342,7 @@ def test_damaged_files_are_errors_whatever_the_policy(tmp_path: Path) -> None:
         path = tmp_path / f"b.jsonl.{suffix}"
         for cut in (packed[:-20], packed[: len(packed) // 2], b"no" + packed):
             path.write_bytes(cut)
-            with pytest.raises(DataError, match="damaged or cut short"):
+            with pytest.raises(DataError, match="corrupt or truncated"):
                 run(path, tmp_path / "b", on_error="skip")
 
 

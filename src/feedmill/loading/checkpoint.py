@@ -97,7 +97,7 @@ class Checkpoint:
             raise ConfigError(
                 f"the states of {len(found)} ranks are at hand, and packs wait on each of {ranks.world_size}",
                 kind="bad-state",
-                fix="Initialise torch.distributed, give gather=, or save each rank's state: save('state-{rank}.json').",
+                fix="Initialize torch.distributed, give gather=, or save each rank's state: save('state-{rank}.json').",
             )
         first, *rest = (found[rank] for rank in sorted(found))
         # All ranks have one plan, so its outline is kept once; `read_states` gives it to the others.

@@ -150,7 +150,7 @@ def resumed(states: Sequence[Mapping[str, Any]], fresh: Cursor) -> Cursor:
         waits = {first for c in read for first, used in c.pending if not used and first + c.size > one.length}
         if not waits and any(cursor.began_cut for cursor in read):
             raise ConfigError(
-                f"the plan had {one.length:,} samples, and the window that its end cut short is used",
+                f"the plan had {one.length:,} samples, and the window that was truncated at its end is used",
                 kind="bad-state",
                 fix="Let all ranks come to that end, and then load the list of their states.",
             )
@@ -169,7 +169,7 @@ def resumed(states: Sequence[Mapping[str, Any]], fresh: Cursor) -> Cursor:
 
 
 def _read(state: Mapping[str, Any]) -> Cursor:
-    """Return what `Cursor.to_json` gave. Raises ConfigError if it is damaged."""
+    """Return what `Cursor.to_json` gave. Raises ConfigError if it is corrupt."""
     try:
         pending = tuple((first, used) for first, used in state["pending"])
         numbers = [state[name] for name in ("size", "rank", "ranks", "start", "next")]
@@ -180,7 +180,7 @@ def _read(state: Mapping[str, Any]) -> Cursor:
             return Cursor(size, length, rank, ranks, start, pending, begun, batch)
     except (KeyError, TypeError, ValueError):
         pass
-    raise ConfigError("the state of the packs is damaged", kind="bad-state")
+    raise ConfigError("the state of the packs is corrupt", kind="bad-state")
 
 
 def _check_windows(saved: Cursor, fresh: Cursor) -> None:

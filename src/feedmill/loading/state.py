@@ -78,7 +78,7 @@ def read_state(
         )
     bad = _damaged(state)
     if bad:
-        raise ConfigError(f"the loader's state is damaged at: {', '.join(bad)}", kind="bad-state", fix=_FRESH)
+        raise ConfigError(f"the loader's state is corrupt at: {', '.join(bad)}", kind="bad-state", fix=_FRESH)
     position = int(state["position"])
     other_seed = changed([f"the transform's seed was {state['seed']} and is {seed}"])
     if state["seed"] != seed and allowed.change:

@@ -36,7 +36,7 @@ _REASONS = (
     (
         r"InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|401 Unauthorized",
         "bad-credentials",
-        "the credentials were refused",
+        "the credentials were rejected",
         "Check the access key, the secret and the session token.",
     ),
     (
@@ -48,7 +48,7 @@ _REASONS = (
     (
         r"PermanentRedirect|AuthorizationHeaderMalformed|301 Moved",
         "wrong-region",
-        "the bucket lies in another region",
+        "the bucket is in another region",
         "Set AWS_REGION to the bucket's region.",
     ),
     (

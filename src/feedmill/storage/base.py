@@ -223,7 +223,7 @@ def refuse_odd_names(*names: str) -> None:
 def too_short(file: str, offset: int, wanted: int, found: int) -> FeedmillError:
     """Return the error for a range that ends after the file does."""
     return DataError(
-        f"the file is cut short (expected {wanted} bytes here, found {found})",
+        f"the file is truncated (expected {wanted} bytes here, found {found})",
         file=file,
         offset=offset,
         kind="truncated",
@@ -248,5 +248,5 @@ def bad_range(file: str, offset: int, length: int) -> FeedmillError:
         f"invalid range: {length} bytes at offset {offset}",
         file=file,
         kind="bad-range",
-        fix="The index that contains this range is damaged: run 'feedmill prepare' again.",
+        fix="The index that contains this range is corrupt: run 'feedmill prepare' again.",
     )

@@ -128,7 +128,7 @@ def _whole(copy: Path, entry: Entry) -> bool:
     if status.st_size > _HASHED and status.st_mtime_ns == note.changed:
         return True
     if hash_file(str(copy)) != note.digest:
-        logger.warning("%s: this copy of a remote file is damaged, it is fetched again", copy)
+        logger.warning("%s: this copy of a remote file is corrupt and is fetched again", copy)
         return False
     if status.st_mtime_ns != note.changed:
         with contextlib.suppress(OSError):

@@ -132,7 +132,7 @@ def _take(store: RangeStore, path: str, name: str) -> None:
         except StorageError as error:
             if error.kind != "not-supported":
                 raise
-            logger.warning("%s: this server knows no conditional writes: two writers may overlap", store.url)
+            logger.warning("%s: this server does not support conditional writes: two writers may overlap", store.url)
             store.write_bytes(path, data)
             return
         there = _read(store, path) or {}

@@ -82,7 +82,7 @@ def unpacked(raw: BinaryIO, kind: str, *, file: str) -> Iterator[BinaryIO]:
 
 def _damaged(file: str, error: BaseException) -> DataError:
     return DataError(
-        f"the compressed file is damaged or cut short ({error})",
+        f"the compressed file is corrupt or truncated ({error})",
         file=file,
         kind="bad-compression",
         fix="Copy it again, or compress it again.",

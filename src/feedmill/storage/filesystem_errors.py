@@ -71,7 +71,7 @@ def translate(error: BaseException, where: str) -> FeedmillError | None:
     if _is_missing(error):
         return NotFound("there is no such file", file=where, fix=CHECK)
     if status == 401:
-        kind, what = "bad-credentials", "no credentials were given, or they were refused"
+        kind, what = "bad-credentials", "no credentials were given, or they were rejected"
         fix = "Check them; for hf:// set HF_TOKEN, or run 'hf auth login'."
     elif status == 403 or isinstance(error, PermissionError):
         kind, what, fix = "eacces", "permission denied", "Ask for access, or check the URL and the credentials."

@@ -103,7 +103,7 @@ class Usable(NamedTuple):
 
 
 def read_header(fd: int) -> Header | None:
-    """Return the header of a map file; None if it is damaged, truncated, or of another version. Raises OSError."""
+    """Return the header of a map file; None if it is corrupt, truncated, or of another version. Raises OSError."""
     data = os.pread(fd, HEADER, 0)
     if len(data) < HEADER:
         return None
@@ -286,7 +286,7 @@ def remove_files(folder: int, name: str) -> None:
 
 
 def remove_damaged(folder: int, name: str) -> None:
-    """Unlink the files of an object whose map is damaged or whose data is absent, unless they are open somewhere."""
+    """Unlink the files of an object whose map is corrupt or whose data is absent, unless they are open somewhere."""
     try:
         fd = _open_file(folder, name + ".map", False)
     except (OSError, StorageError):

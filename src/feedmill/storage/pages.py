@@ -352,7 +352,7 @@ def _store(url: str) -> bytes:
 
 
 def _peek(folder: int, group: str, name: str) -> _Object | None:
-    """Read the map of an object without locks; None if it is damaged or its data is absent."""
+    """Read the map of an object without locks; None if it is corrupt or its data is absent."""
     try:
         fd = os.open(name + ".map", os.O_RDONLY | _FILE, dir_fd=folder)
         try:

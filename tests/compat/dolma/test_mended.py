@@ -138,7 +138,7 @@ def test_cut_files_end_the_run(verb):
     attributes()
     with open("data/documents/part-1.jsonl.gz", "r+b") as f:
         f.truncate(200)
-    with pytest.raises(DataError, match="cut short"):
+    with pytest.raises(DataError, match="truncated"):
         verb()
 
 

@@ -227,7 +227,7 @@ def test_truncated_input(tmp_path, suffix):
     (tmp_path / "documents/part-0.jsonl").unlink()
     packed = gzip.compress(plain) if suffix == ".gz" else zstd.compress(plain)
     (tmp_path / f"documents/part-0.jsonl{suffix}").write_bytes(packed[: len(packed) // 2])
-    with pytest.raises(DataError, match="cut short") as caught:
+    with pytest.raises(DataError, match="truncated") as caught:
         find_duplicates([f"{tmp_path}/documents"], options("documents"), workers=1)
     assert caught.value.kind == "bad-compression"
     assert not list(tmp_path.glob("attributes/dup/*.jsonl*"))

@@ -196,7 +196,7 @@ def spoil(root, how):
         ("no id", "misaligned-attributes", 'line 5.*the row has no id, but.*is "1-4"'),
         ("broken", "bad-row", "part-1.*line 5"),
         ("blank", "bad-row", "line 5.*blank"),
-        ("cut", "bad-compression", "cut short"),
+        ("cut", "bad-compression", "truncated"),
     ],
 )
 def test_misaligned_attributes(tmp_path, how, kind, message):

@@ -168,10 +168,10 @@ def test_other_things_that_are_refused(tmp_path: Path) -> None:
         open_dolma(store, "x.npy", "u", dtype="u4")
     assert open_dolma(store, "x.npy", "u", dtype="u2").tokens == 5
     (tmp_path / "x.csv.gz").write_bytes((tmp_path / "x.csv.gz").read_bytes()[:-9])
-    with pytest.raises(DataError, match="damaged or cut short"):
+    with pytest.raises(DataError, match="corrupt or truncated"):
         open_dolma(store, "x.npy", "u")
     (tmp_path / "x.csv.gz").write_bytes(b"0,5,a,f,1\n")
-    with pytest.raises(DataError, match="damaged or cut short"):
+    with pytest.raises(DataError, match="corrupt or truncated"):
         open_dolma(store, "x.npy", "u")
     array = io.BytesIO()
     np.save(array, np.zeros(3))

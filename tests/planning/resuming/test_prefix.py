@@ -237,7 +237,7 @@ def test_nodes_that_cannot_be_described_have_no_outline() -> None:
 def test_a_damaged_outline_is_an_error(damage: Any) -> None:
     text = outline_text(Plan.over([Numbered("a", 7), Numbered("b", 9)], [1, 2]))
     assert text is not None
-    with pytest.raises(ConfigError, match="damaged at: tree"):
+    with pytest.raises(ConfigError, match="corrupt at: tree"):
         read_outline(damage(text))
 
 

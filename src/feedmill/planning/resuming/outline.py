@@ -210,7 +210,7 @@ def read_outline(text: str) -> Outline:
 
 def _damaged() -> ConfigError:
     return ConfigError(
-        "the loader's state is damaged at: tree",
+        "the loader's state is corrupt at: tree",
         kind="bad-state",
         fix="Load a state returned by this loader's state_dict(), or start without one.",
     )
