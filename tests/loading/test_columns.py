@@ -90,7 +90,7 @@ def test_a_file_that_was_cut_short_is_told_with_its_sample(folder: Path, tmp_pat
     plan = fm.Plan.over(fm.open(str(path), seq_len=16))
     loader = fm.Loader(plan, 8)
     path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(DataError, match=r"cut short.*position 0"):
+    with pytest.raises(DataError, match=r"truncated.*position 0"):
         next(iter(loader))
 
 

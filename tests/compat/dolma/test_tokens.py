@@ -174,7 +174,7 @@ def test_without_bos_and_eos(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
     write(folder, "one")
     (folder / "c.yaml").write_text("tokenizer: {name_or_path: tokenizer/tokenizer.json}\ndestination: out\n")
     done = dolma(folder, "-c", "c.yaml", "tokens", "--documents", "a.jsonl", monkeypatch=monkeypatch)
-    assert done.exit_code == 1 and "run together" in done.output
+    assert done.exit_code == 1 and "nothing would separate documents" in done.output
 
 
 def test_object_stores(folder: Path, s3_bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
