@@ -150,7 +150,7 @@ def _write_note(copy: Path, note: Note) -> None:
 
 def _download(cache: FileCache, store: RangeStore, entry: Entry, kind: str) -> HeldFile:
     with ExitStack() as stack:
-        stack.callback(cache.trim)  # counts again, whatever happened
+        stack.callback(cache.trim)  # counts again, also after an error
         with cache.room(entry.size):
             temporary = stack.enter_context(staged(str(cache.folder / "download")))
             os.truncate(temporary, entry.size)

@@ -90,7 +90,7 @@ class FilesystemStore(RangeStore):
         self._pinned = self.protocol != "hf"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Another process reads the same commit, whatever the branch is at by then.
+        # Another process reads the same commit, even if the branch has moved.
         return _rebuild, (self.url, self.options, self._root if self._pinned else None)
 
     def __repr__(self) -> str:

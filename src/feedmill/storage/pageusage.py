@@ -66,7 +66,7 @@ class Usage:
         return self.bytes + sum(int(self._reserved[slot]) for slot in slots if self._is_alive(slot))
 
     def reserve(self, size: int, limit: Callable[[], int]) -> bool:
-        """Reserve bytes if no more than `limit` are then taken; return whether they are reserved.
+        """Reserve bytes unless more than `limit` would be in use; return whether they are reserved.
 
         The limit is asked for under the lock: after it was lowered, a call with 0 bytes finds all that was reserved
         under the old one.
