@@ -388,3 +388,10 @@ def test_options_of_a_recipe_reach_the_hub(hub: HubServer) -> None:
         assert open_store("hf://datasets/org/set").read("a.txt") == b"hello"
     with pytest.raises(ConfigError, match="cannot be set for hf"):
         FilesystemStore("hf://datasets/org/set", client_options={"timeout": "1s"})
+
+
+@pytest.mark.parametrize("url", ["hf://datasets", "hf://datasets/only-one-name"])
+def test_a_url_of_the_hub_without_a_repository_is_an_error_that_shows_the_form(url: str) -> None:
+    with pytest.raises(StorageError, match="hf://datasets/ORG/NAME") as caught:
+        fm.open(url)
+    assert caught.value.kind == "bad-url"

@@ -68,6 +68,9 @@ def translate(error: BaseException, where: str) -> FeedmillError | None:
     kind, what, fix = "storage", f"the store refused the request ({type(error).__name__}: {said})", AGAIN
     if isinstance(error, ImportError):
         return MissingExtra(f"the file system needs another package ({said})", file=where, fix="Install it with pip.")
+    if type(error).__name__ == "HfUriError":
+        fix = "Name a repository: hf://datasets/ORG/NAME, with @REVISION and the path of a folder if needed."
+        return StorageError("this is not the URL of a repository of the Hub", file=where, kind="bad-url", fix=fix)
     if _is_missing(error):
         return NotFound("there is no such file", file=where, fix=CHECK)
     if status == 401:

@@ -22,7 +22,7 @@ from feedmill.planning.recipes.fields import (
     StageModel,
     WindowsModel,
 )
-from feedmill.planning.recipes.schema import Member, RecipeModel
+from feedmill.planning.recipes.schema import Member, RecipeModel, StorageModel
 
 _MODELS: dict[str, type[BaseModel]] = {
     "shuffle": ShuffleModel,
@@ -68,6 +68,8 @@ def _keys_at(place: tuple[int | str, ...]) -> list[str]:
         return list(RecipeModel.model_fields)
     if place[-2:-1] == ("join",):
         return list(JoinPart.model_fields)
+    if place[0] == "storage":  # by URL
+        return list(StorageModel.model_fields)
     return list(_MODELS.get(_owner(place), Member).model_fields)
 
 
