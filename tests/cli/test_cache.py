@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 import feedmill as fm
 from feedmill.cli.app import app
-from feedmill.storage import datacache, filecache
+from feedmill.storage.cache import files as filecache
+from feedmill.storage.cache import settings as datacache
 
 
 @pytest.fixture

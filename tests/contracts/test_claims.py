@@ -15,9 +15,10 @@ from typer.testing import CliRunner
 import feedmill as fm
 from feedmill.cli.app import app
 from feedmill.errors import FeedmillError, StorageError
-from feedmill.storage import claims, open_store
-from feedmill.storage.claims import Claim, claim_path
-from feedmill.storage.remote import RemoteStore
+from feedmill.storage import open_store
+from feedmill.storage.remote import claims
+from feedmill.storage.remote.claims import Claim, claim_path
+from feedmill.storage.remote.object_store import RemoteStore
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_of_two_that_ask_at_once_one_gets_it(s3_bucket, machines, monkeypatch):
 
 def test_a_lock_that_a_killed_process_left_is_taken_over_on_its_machine(s3_bucket, machines):
     code = (
-        "import os, sys; from feedmill.storage import open_store; from feedmill.storage.claims import Claim;"
+        "import os, sys; from feedmill.storage import open_store; from feedmill.storage.remote.claims import Claim;"
         "Claim(open_store(sys.argv[1])); os._exit(9)"
     )
     subprocess.run([sys.executable, "-c", code, f"{s3_bucket}/d"], check=False)
@@ -101,7 +102,7 @@ def test_a_lock_that_a_killed_process_left_is_taken_over_on_its_machine(s3_bucke
 
 def test_another_process_of_the_same_machine_is_refused_while_this_one_lives(s3_bucket, machines):
     code = (
-        "import sys; from feedmill.storage import open_store; from feedmill.storage.claims import Claim\n"
+        "import sys; from feedmill.storage import open_store; from feedmill.storage.remote.claims import Claim\n"
         "try: Claim(open_store(sys.argv[1]))\n"
         "except Exception as e: print(e)"
     )

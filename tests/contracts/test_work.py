@@ -18,8 +18,8 @@ from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, Sto
 from feedmill.jobs.unfinished import FOLDER, JOB, is_unfinished, place_of, scratch_of
 from feedmill.jobs.work import LOCK, UNITS, Work, alone, settle, tidy
 from feedmill.storage import LocalStore, Store, open_store
-from feedmill.storage.claims import claim_path
 from feedmill.storage.locks import FileLock
+from feedmill.storage.remote.claims import claim_path
 
 JOB_A, JOB_B = {"verb": "a", "seed": 1}, {"verb": "b"}
 Target = tuple[Store, str]

@@ -12,7 +12,7 @@ from feedmill.formats import cost_cache, frames
 from feedmill.formats.columns import ArrowFile
 from feedmill.formats.frames import Frames
 from feedmill.planning.packing.segments import FOLDER, Segment, Segments
-from feedmill.storage.filecache import file_cache
+from feedmill.storage.cache.files import file_cache
 from feedmill.storage.local import LocalStore
 
 __all__ = ["folder", "server"]

@@ -19,7 +19,7 @@ from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.energon.prepared import open_prepared
 from feedmill.planning.plan import Plan
 from feedmill.storage.local import LocalStore
-from feedmill.storage.remote import RemoteStore
+from feedmill.storage.remote.object_store import RemoteStore
 
 
 def shards(folder: Path, counts: list[int], size: int = 600, seed: int = 1) -> Path:
@@ -225,7 +225,7 @@ import sys
 import feedmill as fm
 from feedmill.formats.energon.prepared import open_prepared
 from feedmill.planning.plan import Plan
-from feedmill.storage.remote import RemoteStore
+from feedmill.storage.remote.object_store import RemoteStore
 store = RemoteStore("s3://bkt/data", endpoint=sys.argv[1], region="us-east-1", skip_signature=True)
 loader = fm.Loader(Plan.over(open_prepared(store, "train"), seed=3), 8, workers=int(sys.argv[2]))
 batches = iter(loader)

@@ -13,10 +13,10 @@ from tests.loading.test_ahead import content, data_requests, local, plan_of, sha
 
 import feedmill as fm
 from feedmill.errors import ConfigError
-from feedmill.storage import datacache
-from feedmill.storage.datacache import DataCache
-from feedmill.storage.pages import PAGE
-from feedmill.storage.remote import RemoteStore
+from feedmill.storage.cache import settings as datacache
+from feedmill.storage.cache.pages import PAGE
+from feedmill.storage.cache.settings import DataCache
+from feedmill.storage.remote.object_store import RemoteStore
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_a_changed_byte_in_the_cache_is_fetched_again(server, folder, tmp_path, 
 
 
 def _forget_session(path: Path) -> None:
-    from feedmill.storage.pagemap import read_header
+    from feedmill.storage.cache.page_map import read_header
 
     fd = os.open(path, os.O_RDWR)
     try:
@@ -121,7 +121,7 @@ def _forget_session(path: Path) -> None:
     finally:
         os.close(fd)
     code = (
-        "import os, sys; from pathlib import Path; from feedmill.storage.pages import PageCache;"
+        "import os, sys; from pathlib import Path; from feedmill.storage.cache.pages import PageCache;"
         "cache = PageCache(Path(sys.argv[1]), 1 << 30); pages = cache.open(*sys.argv[2:4], int(sys.argv[4]));"
         "os.kill(os.getpid(), 9)"
     )
@@ -167,7 +167,7 @@ import sys
 import feedmill as fm
 from feedmill.formats.energon.prepared import open_prepared
 from feedmill.planning.plan import Plan
-from feedmill.storage.remote import RemoteStore
+from feedmill.storage.remote.object_store import RemoteStore
 store = RemoteStore("s3://bkt/data", endpoint=sys.argv[1], region="us-east-1", skip_signature=True)
 plan = Plan.over(open_prepared(store, "train"), epochs=1, seed=3)
 rank, world = int(sys.argv[2]), int(sys.argv[3])

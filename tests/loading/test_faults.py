@@ -17,10 +17,11 @@ from tests.loading.test_ahead import content, local, plan_of, remote, shards
 
 import feedmill as fm
 from feedmill.errors import DataError, FeedmillError, StorageError
-from feedmill.storage import datacache, ranges
-from feedmill.storage.datacache import DataCache
-from feedmill.storage.fetch import counters
-from feedmill.storage.remote import RemoteStore
+from feedmill.storage.cache import settings as datacache
+from feedmill.storage.cache.settings import DataCache
+from feedmill.storage.fetching import ranges
+from feedmill.storage.fetching.fetch import counters
+from feedmill.storage.remote.object_store import RemoteStore
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +223,7 @@ import sys, time
 import feedmill as fm
 from feedmill.formats.energon.prepared import open_prepared
 from feedmill.planning.plan import Plan
-from feedmill.storage.remote import RemoteStore
+from feedmill.storage.remote.object_store import RemoteStore
 store = RemoteStore("s3://bkt/data", endpoint=sys.argv[1], region="us-east-1", skip_signature=True)
 plan = Plan.over(open_prepared(store, "train"), epochs=1, seed=3)
 for number, batch in enumerate(fm.Loader(plan, 16)):
@@ -255,7 +256,7 @@ def test_four_processes_on_one_cache_of_which_one_is_killed_or_stopped(server, f
 
 
 def test_every_error_has_a_fix():
-    from feedmill.storage.answers import translate
+    from feedmill.storage.remote.errors import translate
 
     for text in ["RequestTimeTooSkewed", "ExpiredToken", "NoSuchBucket", "403 Forbidden", "kind: Connect", "odd"]:
         error = translate(OSError(text), "s3://bkt/a")

@@ -16,10 +16,12 @@ from tests.helpers.tars import tar_bytes
 from tests.loading.test_ahead import local, plan_of
 
 import feedmill as fm
-from feedmill.storage import ahead, datacache, lanes, ranges
-from feedmill.storage.datacache import DataCache
-from feedmill.storage.fetch import counters
-from feedmill.storage.remote import RemoteStore
+from feedmill.storage.cache import settings as datacache
+from feedmill.storage.cache.settings import DataCache
+from feedmill.storage.fetching import lanes, ranges
+from feedmill.storage.fetching import read_ahead as ahead
+from feedmill.storage.fetching.fetch import counters
+from feedmill.storage.remote.object_store import RemoteStore
 
 KINDS = ["503", "reset", "cut", "drip", "stall", "range"]
 LIMIT = 10.0

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import feedmill as fm
 from feedmill.cli.app import app
 from feedmill.planning.remote_reads import remote_reads
-from feedmill.storage.datacache import DataCache
+from feedmill.storage.cache.settings import DataCache
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.helpers.range_server import RangeServer, range_server
 
 from feedmill.errors import ConfigError, DataError
-from feedmill.storage.ahead import ReadAhead, budget_from_environment
-from feedmill.storage.ranges import LARGEST, requests_for
-from feedmill.storage.remote import RemoteStore
+from feedmill.storage.fetching.ranges import LARGEST, requests_for
+from feedmill.storage.fetching.read_ahead import ReadAhead, budget_from_environment
+from feedmill.storage.remote.object_store import RemoteStore
 
 KB = 1 << 10
 

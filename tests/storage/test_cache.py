@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
-from feedmill.storage import cache, filecache, folders, open_store
-from feedmill.storage.cache import cached_copy
+from feedmill.storage import folders, open_store
+from feedmill.storage.cache import copies as cache
+from feedmill.storage.cache import files as filecache
+from feedmill.storage.cache.copies import cached_copy
 from feedmill.storage.folders import cache_folder
-from feedmill.storage.remote import RemoteStore
+from feedmill.storage.remote.object_store import RemoteStore
 
 
 @pytest.fixture
@@ -65,7 +67,8 @@ def test_processes_that_ask_at_once_all_get_the_whole_file(folder, s3_bucket):
     data = os.urandom(3 << 20)
     open_store(s3_bucket).write_bytes("a.sqlite", data)
     code = (
-        "import sys, hashlib; from feedmill.storage import open_store; from feedmill.storage.cache import cached_copy;"
+        "import sys, hashlib; from feedmill.storage import open_store;"
+        "from feedmill.storage.cache.copies import cached_copy;"
         "print(hashlib.sha1(cached_copy(open_store(sys.argv[1]), 'a.sqlite').read_bytes()).hexdigest())"
     )
     children = [
@@ -198,7 +201,8 @@ def test_private_copies_end_with_their_process_and_those_of_killed_ones_with_the
     (tmp_path / "file").write_bytes(b"")
     variables = {"FEEDMILL_CACHE_DIR": str(tmp_path / "file" / "below"), "TMPDIR": str(tmp_path / "tmp")}
     code = (
-        "import os, sys; from feedmill.storage import open_store; from feedmill.storage.cache import cached_copy\n"
+        "import os, sys; from feedmill.storage import open_store\n"
+        "from feedmill.storage.cache.copies import cached_copy\n"
         "print(cached_copy(open_store(sys.argv[1]), 'a.sqlite').read_bytes())\n"
         "if sys.argv[2] == 'kill': os.kill(os.getpid(), 9)"
     )
@@ -265,8 +269,9 @@ def test_what_a_killed_download_left_is_swept_by_the_next(folder, s3_bucket):
     store = open_store(s3_bucket)
     store.write_bytes("a.sqlite", b"one")
     code = (
-        "import os, sys; from feedmill.storage import open_store; from feedmill.storage.cache import cached_copy\n"
-        "from feedmill.storage.remote import RemoteStore\n"
+        "import os, sys; from feedmill.storage import open_store\n"
+        "from feedmill.storage.cache.copies import cached_copy\n"
+        "from feedmill.storage.remote.object_store import RemoteStore\n"
         "RemoteStore.download = lambda self, path, f: os._exit(9)\n"
         "cached_copy(open_store(sys.argv[1]), 'a.sqlite')"
     )

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from feedmill.cli.app import app
 from feedmill.errors import DataError, StorageError
 from feedmill.storage import LocalStore, descriptors, open_store
-from feedmill.storage.cache import cached_copy
+from feedmill.storage.cache.copies import cached_copy
 from feedmill.storage.local import publish
 from feedmill.storage.staging import temporary_beside
 

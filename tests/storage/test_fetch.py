@@ -15,11 +15,11 @@ import pytest
 from tests.helpers.range_server import RangeServer, range_server
 
 from feedmill.errors import DataError, FeedmillError, StorageError
-from feedmill.storage import lanes
-from feedmill.storage.fetch import Fetcher, fetcher
-from feedmill.storage.flights import Flight
-from feedmill.storage.lanes import Lane
-from feedmill.storage.remote import RemoteStore
+from feedmill.storage.fetching import lanes
+from feedmill.storage.fetching.fetch import Fetcher, fetcher
+from feedmill.storage.fetching.flights import Flight
+from feedmill.storage.fetching.lanes import Lane
+from feedmill.storage.remote.object_store import RemoteStore
 
 SOON = {"init_backoff": timedelta(milliseconds=5), "max_backoff": timedelta(milliseconds=10), "base": 2}
 DATA = bytes(np.random.default_rng(0).integers(0, 256, 1 << 20, np.uint8))
@@ -64,8 +64,8 @@ def test_a_request_whose_answer_is_no_longer_wanted_is_not_made_again(server):
 
 PROGRAM = """
 import sys, time
-from feedmill.storage.fetch import fetcher
-from feedmill.storage.remote import RemoteStore
+from feedmill.storage.fetching.fetch import fetcher
+from feedmill.storage.remote.object_store import RemoteStore
 store = RemoteStore("s3://bkt", endpoint=sys.argv[1], region="us-east-1", skip_signature=True)
 assert len(store.read("a", 0, 10)) == 10
 fetcher().submit(store, "a", 20, 30)

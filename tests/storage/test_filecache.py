@@ -14,12 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.helpers.range_server import range_server
 
-from feedmill.storage import cache, filecache
-from feedmill.storage.cache import cached_copy, held_copy
-from feedmill.storage.datacache import DataCache
-from feedmill.storage.filecache import FileCache, HeldFile, file_cache
-from feedmill.storage.pages import PAGE
-from feedmill.storage.remote import RemoteStore
+from feedmill.storage.cache import copies as cache
+from feedmill.storage.cache import files as filecache
+from feedmill.storage.cache.copies import cached_copy, held_copy
+from feedmill.storage.cache.files import FileCache, HeldFile, file_cache
+from feedmill.storage.cache.pages import PAGE
+from feedmill.storage.cache.settings import DataCache
+from feedmill.storage.remote.object_store import RemoteStore
 
 KB = 1000
 NOTES = 400
@@ -154,7 +155,8 @@ def test_a_collected_holder_releases_its_copy(server, folder):
 def test_other_processes_hold_their_copies_until_they_die(server, folder):
     put(server, "a", 10 * KB)
     code = (
-        "import sys\nfrom feedmill.storage.cache import cached_copy\nfrom feedmill.storage.remote import RemoteStore\n"
+        "import sys\nfrom feedmill.storage.cache.copies import cached_copy\n"
+        "from feedmill.storage.remote.object_store import RemoteStore\n"
         f"cached_copy(RemoteStore('s3://bkt/data', **{server.options!r}), 'a')\n"
         "print('ready', flush=True)\nsys.stdin.readline()"
     )
@@ -287,7 +289,7 @@ def test_pages_and_copies_together_stay_within_the_size(server, folder, monkeypa
     assert sum(one.present for one in paging.cache.list()) > 200 * PAGE
     paging.cache.close()
     monkeypatch.undo()
-    from feedmill.storage import datacache
+    from feedmill.storage.cache import settings as datacache
 
     datacache._caches.clear()
 

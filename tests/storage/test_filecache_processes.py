@@ -13,21 +13,21 @@ from pathlib import Path
 import pytest
 from tests.storage.test_filecache import KB, NOTES, folder, on_disk, put, server, store_of
 
-from feedmill.storage import datacache
-from feedmill.storage.cache import held_copy
-from feedmill.storage.datacache import DataCache
-from feedmill.storage.filecache import file_cache
-from feedmill.storage.pages import PAGE
+from feedmill.storage.cache import settings as datacache
+from feedmill.storage.cache.copies import held_copy
+from feedmill.storage.cache.files import file_cache
+from feedmill.storage.cache.pages import PAGE
+from feedmill.storage.cache.settings import DataCache
 
 __all__ = ["folder", "server"]
 
 WORKER = """
 import random, sys, hashlib
 from pathlib import Path
-from feedmill.storage.cache import held_copy
-from feedmill.storage.filecache import file_cache
+from feedmill.storage.cache.copies import held_copy
+from feedmill.storage.cache.files import file_cache
 from feedmill.storage.folders import cache_folder
-from feedmill.storage.remote import RemoteStore
+from feedmill.storage.remote.object_store import RemoteStore
 store = RemoteStore("s3://bkt/data", endpoint=sys.argv[1], region="us-east-1", skip_signature=True)
 file_cache(cache_folder()).limit = int(sys.argv[2])
 order = random.Random(int(sys.argv[3]))
@@ -77,10 +77,10 @@ def test_processes_killed_while_they_fetch_and_evict_leave_a_usable_cache(server
 
 MIXED = """
 import random, sys
-from feedmill.storage.cache import held_copy
-from feedmill.storage.datacache import DataCache
-from feedmill.storage.pages import PAGE
-from feedmill.storage.remote import RemoteStore
+from feedmill.storage.cache.copies import held_copy
+from feedmill.storage.cache.settings import DataCache
+from feedmill.storage.cache.pages import PAGE
+from feedmill.storage.remote.object_store import RemoteStore
 store = RemoteStore("s3://bkt/data", endpoint=sys.argv[1], region="us-east-1", skip_signature=True)
 paging = DataCache.of().paging()
 pages = paging.cache.open("s3://b/x", "1", 4000 * PAGE)

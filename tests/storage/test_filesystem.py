@@ -21,11 +21,11 @@ from fsspec.registry import register_implementation
 import feedmill as fm
 from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra, NotFound, StorageError
 from feedmill.storage import Store, open_store
-from feedmill.storage.cache import cached_copy
-from feedmill.storage.claims import Claim
-from feedmill.storage.filesystem import FilesystemStore
-from feedmill.storage.filesystem_instances import CONNECTIONS
-from feedmill.storage.options import storage_options
+from feedmill.storage.cache.copies import cached_copy
+from feedmill.storage.remote.claims import Claim
+from feedmill.storage.remote.filesystem import FilesystemStore
+from feedmill.storage.remote.filesystem_instances import CONNECTIONS
+from feedmill.storage.remote.options import storage_options
 from helpers import dataset_kinds
 from helpers.hub_server import HubServer, hub_server
 

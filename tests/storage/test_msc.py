@@ -12,10 +12,11 @@ import pytest
 
 import feedmill as fm
 from feedmill.errors import ConfigError
-from feedmill.storage import LocalStore, msc, open_store
-from feedmill.storage.filesystem import FilesystemStore
-from feedmill.storage.msc import resolve
-from feedmill.storage.remote import RemoteStore
+from feedmill.storage import LocalStore, open_store
+from feedmill.storage.remote import msc
+from feedmill.storage.remote.filesystem import FilesystemStore
+from feedmill.storage.remote.msc import resolve
+from feedmill.storage.remote.object_store import RemoteStore
 
 
 @pytest.fixture(autouse=True)
@@ -230,8 +231,8 @@ def test_a_metadataset_with_urls_of_profiles_is_read(s3_bucket, configured, tmp_
 
 def test_two_names_of_one_place_share_its_lock(s3_bucket, configured, tmp_path, monkeypatch):
     from feedmill.errors import StorageError
-    from feedmill.storage import claims
-    from feedmill.storage.claims import Claim
+    from feedmill.storage.remote import claims
+    from feedmill.storage.remote.claims import Claim
 
     place = {"base_path": s3_bucket.removeprefix("s3://"), "endpoint_url": os.environ["AWS_ENDPOINT_URL"]}
     configured({"lab": profile("s3", **place)})

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feedmill.storage import pageio
-from feedmill.storage.pagemap import HEADER, RECORD
-from feedmill.storage.pages import PAGE, PageCache, Pages
+from feedmill.storage.cache import page_io as pageio
+from feedmill.storage.cache.page_map import HEADER, RECORD
+from feedmill.storage.cache.pages import PAGE, PageCache, Pages
 
 URL = "s3://bucket/shard.tar"
 SIZE = 5 * PAGE + 1000
@@ -140,7 +140,7 @@ def test_pages_of_no_running_plan_go_first_then_those_needed_last(tmp_path: Path
 
 def test_plans_of_killed_processes_do_not_count(tmp_path: Path) -> None:
     code = (
-        "import sys, os\nfrom pathlib import Path\nfrom feedmill.storage.pages import PageCache, PAGE\n"
+        "import sys, os\nfrom pathlib import Path\nfrom feedmill.storage.cache.pages import PageCache, PAGE\n"
         "pages = PageCache(Path(sys.argv[1]), 10 * PAGE).open('s3://b/x', '1', 20 * PAGE)\n"
         "pages.put(0, bytes(4 * PAGE)); pages.plan_use(0, 4 * PAGE, 0); os.kill(os.getpid(), 9)\n"
     )

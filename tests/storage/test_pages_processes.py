@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from feedmill.storage import pagelocks
-from feedmill.storage.pages import PAGE, PageCache
+from feedmill.storage.cache import page_locks as pagelocks
+from feedmill.storage.cache.pages import PAGE, PageCache
 
 URL = "s3://bucket/shard.tar"
 
@@ -28,7 +28,7 @@ WORKER = """
 import os, random, sys, time
 from pathlib import Path
 import numpy as np
-from feedmill.storage.pages import PAGE, PageCache
+from feedmill.storage.cache.pages import PAGE, PageCache
 folder, log, seed, size, limit, kill = Path(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:7])
 data = np.random.default_rng(0).bytes(size)
 cache = PageCache(folder, limit)
@@ -153,7 +153,7 @@ def test_what_a_killed_process_wrote_unsaid_is_freed(tmp_path: Path) -> None:
 
 def test_a_forked_child_does_not_keep_its_parents_claims(tmp_path: Path) -> None:
     code = (
-        "import os, sys, time\nfrom pathlib import Path\nfrom feedmill.storage.pages import PageCache\n"
+        "import os, sys, time\nfrom pathlib import Path\nfrom feedmill.storage.cache.pages import PageCache\n"
         "claim = PageCache(Path(sys.argv[1]), 1 << 30).open(sys.argv[2], '1', 1000).claim(0, 1000)\n"
         "child = os.fork()\n"
         "if child: print(child, flush=True)\n"

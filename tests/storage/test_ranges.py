@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from feedmill.errors import FeedmillError
-from feedmill.storage.fetch import Fetcher
-from feedmill.storage.lanes import Lanes
-from feedmill.storage.ranges import LARGEST, TARGET, merged
-from feedmill.storage.remote import RemoteStore
+from feedmill.storage.fetching.fetch import Fetcher
+from feedmill.storage.fetching.lanes import Lanes
+from feedmill.storage.fetching.ranges import LARGEST, TARGET, merged
+from feedmill.storage.remote.object_store import RemoteStore
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -122,7 +122,7 @@ def test_many_small_requests_are_in_flight_at_once() -> None:
 
 PROGRAM = """
 import sys
-from feedmill.storage.remote import RemoteStore
+from feedmill.storage.remote.object_store import RemoteStore
 assert len(RemoteStore(sys.argv[1]).read_ranges("x", [i * 102400 for i in range(40)], [1024] * 40)) == 40
 """
 

@@ -22,7 +22,7 @@ import pytest
 import feedmill as fm
 from feedmill.errors import ConfigError, DataError, NotFound, StorageError
 from feedmill.storage import open_store
-from feedmill.storage.remote import RemoteStore
+from feedmill.storage.remote.object_store import RemoteStore
 from helpers.range_server import range_server
 
 QUICK = {"retry_config": {"max_retries": 0, "retry_timeout": timedelta(seconds=2)}}
@@ -279,7 +279,7 @@ def test_the_time_ends_the_tries(troubled):
 
 
 def test_the_times_are_those_of_the_docs():
-    from feedmill.storage import options
+    from feedmill.storage.remote import options
 
     page = " ".join((Path(__file__).parents[2] / "docs" / "storage.md").read_text().split())
     assert options._PATIENCE["retry_timeout"] == timedelta(minutes=3) and "for three minutes" in page

@@ -14,8 +14,9 @@ import boto3
 import pytest
 
 from feedmill.errors import ConfigError, StorageError
-from feedmill.storage import open_store, upload
-from feedmill.storage.claims import Claim
+from feedmill.storage import open_store
+from feedmill.storage.remote import upload
+from feedmill.storage.remote.claims import Claim
 
 MIB = 1 << 20
 

@@ -21,7 +21,7 @@ from feedmill.formats.vla import COMPANIONS
 from feedmill.formats.vla.dataset import ManifestDataset
 from feedmill.jobs.policy import skips
 from feedmill.storage import Store, open_store
-from feedmill.storage.cache import cached_copy
+from feedmill.storage.cache.copies import cached_copy
 from feedmill.writing.copying import runs_of_splits
 
 _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'media_metadata'"

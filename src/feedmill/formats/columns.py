@@ -20,7 +20,7 @@ from feedmill.formats.offsets import Int64s
 from feedmill.formats.rows import ANY, Lazy
 from feedmill.formats.tables import footer as parquet_footer
 from feedmill.storage import Store
-from feedmill.storage.cache import held_copy
+from feedmill.storage.cache.copies import held_copy
 from feedmill.storage.window import Window
 
 _ARROW_MAGIC = b"ARROW1"

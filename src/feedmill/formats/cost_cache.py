@@ -24,7 +24,7 @@ from feedmill.errors import FeedmillError
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.formats.signatures import read_arrays, write_arrays
 from feedmill.storage import LocalStore, Store
-from feedmill.storage.filecache import file_cache
+from feedmill.storage.cache.files import file_cache
 from feedmill.storage.folders import cache_folder
 
 logger = logging.getLogger("feedmill")

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from feedmill.errors import DataError, FeedmillError, MissingExtra
 from feedmill.storage import Store
-from feedmill.storage.cache import held_copy
-from feedmill.storage.filecache import HeldFile
+from feedmill.storage.cache.copies import held_copy
+from feedmill.storage.cache.files import HeldFile
 
 OPEN_VIDEOS = 8
 """Number of decoders that a thread keeps open."""

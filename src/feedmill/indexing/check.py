@@ -36,7 +36,7 @@ from feedmill.samples.description import declared_map, unreadable
 from feedmill.samples.fields import named_fields
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import Entry, Store
-from feedmill.storage.cache import cached_copy
+from feedmill.storage.cache.copies import cached_copy
 
 AGAIN = "Run 'feedmill prepare' again to index the data as it is now."
 MAX_FINDINGS = 1000

@@ -27,7 +27,7 @@ from feedmill.jobs.threads import ordered_map
 from feedmill.jobs.units import Units
 from feedmill.kernels.files.tar import ShardScan
 from feedmill.storage import Entry, Store
-from feedmill.storage.cache import cached_copy
+from feedmill.storage.cache.copies import cached_copy
 
 COMPILED_FROM = 48 << 20
 """Total bytes of shards from which the compiled kernel is worth its loading time (a quarter of a second)."""

@@ -13,7 +13,7 @@ first, so that any later process can finish them.
 
 If a job is killed, the same job resumes from its finished units. A different job raises an error, or deletes the
 unfinished work first. The folder is removed when the job is done. A remote output is also locked by an object
-(`feedmill.storage.claims`). Data that must be on a local disk meanwhile is in the cache folder (`Work.scratch`).
+(`feedmill.storage.remote.claims`). Data that must be on a local disk meanwhile is in the cache folder (`Work.scratch`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from feedmill.jobs.unfinished import (
 )
 from feedmill.jobs.units import Units
 from feedmill.storage import Entry, LocalStore, Store
-from feedmill.storage.claims import Claim
+from feedmill.storage.remote.claims import Claim
 
 LOCK, UNITS = "lock", "units"
 KEPT = ".scanned"

@@ -8,5 +8,5 @@
   `iteration.py`: one pass over them.
 - `progress.py`, `state.py`, `checkpoint.py`, `gathered.py`: how far a loader is, saved and resumed.
 - `failures.py`, `labels.py`, `metrics.py`, `watchdog.py`: samples that fail, where samples are from, what it costs.
-- `filecache.py`, `cachepool.py`: bytes that hooks read ahead; `bench.py`: how fast a plan loads.
+- `diskpool.py`, `cachepool.py`: bytes that hooks read ahead; `bench.py`: how fast a plan loads.
 """

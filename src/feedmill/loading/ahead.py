@@ -1,9 +1,9 @@
 """Read ahead from remote stores: what the plan needs next is fetched before the batch that needs it is made.
 
 A thread walks over the steps of the rank in *windows*, asks the plan which byte ranges their samples have, and requests
-them (`feedmill.storage.ahead`). The first batch is a window of its own, so that it does not wait for more; later
-windows end where those of the block shuffle do, so that a block becomes one request. A window takes at most half of the
-budget of memory, so that the next one is fetched while it is used up.
+them from `ReadAhead` (``storage/fetching/read_ahead.py``). The first batch is a window of its own, so that it does not
+wait for more. Later windows end where those of the block shuffle do, so that a block becomes one request. A window
+takes at most half of the memory budget, so that the next one is fetched while it is used up.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from feedmill.formats.extents import Extents
 from feedmill.planning.dealing.grid import Step
 from feedmill.planning.nodes.base import Located
 from feedmill.planning.nodes.shuffle import DEFAULT_BLOCK, DEFAULT_WINDOW
-from feedmill.storage.ahead import BUDGET, ReadAhead, budget_from_environment
-from feedmill.storage.datacache import DataCache
-from feedmill.storage.fetch import ending, fetcher
-from feedmill.storage.range_store import RangeStore
+from feedmill.storage.cache.settings import DataCache
+from feedmill.storage.fetching.fetch import ending, fetcher
+from feedmill.storage.fetching.read_ahead import BUDGET, ReadAhead, budget_from_environment
+from feedmill.storage.remote.range_store import RangeStore
 
 logger = logging.getLogger("feedmill")
 

@@ -24,7 +24,7 @@ from feedmill.loading.labels import Labeler, Labels
 from feedmill.loading.plan import PlanLike
 from feedmill.loading.watchdog import Activity, Watchdog
 from feedmill.planning.dealing.grid import Step
-from feedmill.storage.fetch import waited
+from feedmill.storage.fetching.fetch import waited
 
 _MADE = ("read", "transform", "collate")
 MASK = "__mask__"

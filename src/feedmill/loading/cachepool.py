@@ -1,7 +1,7 @@
 """What a cooker wants to read later: lazy handles on files of stores, with or without a cache on the local disk.
 
 A cooker whose samples wait long (for a pack, in a buffer) takes `CachePool.get_lazy` in place of the bytes; the task
-reads them by `Lazy.get` once the sample was chosen. `NoCachePool` reads then, `feedmill.loading.filecache` fetches
+reads them by `Lazy.get` once the sample was chosen. `NoCachePool` reads then, `feedmill.loading.diskpool` fetches
 ahead.
 """
 

@@ -18,14 +18,14 @@ from feedmill.loading.ahead import WINDOW
 from feedmill.planning.overview import bound_plan
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
-from feedmill.storage.ahead import BUDGET, ReadAhead
-from feedmill.storage.datacache import DataCache
-from feedmill.storage.filecache import SIZE, FileCache, file_cache
+from feedmill.storage.cache.files import SIZE, FileCache, file_cache
+from feedmill.storage.cache.paged import Paging
+from feedmill.storage.cache.pages import Cached, PageCache
+from feedmill.storage.cache.settings import DataCache
+from feedmill.storage.fetching.read_ahead import BUDGET, ReadAhead
 from feedmill.storage.folders import cache_folder
 from feedmill.storage.local import storage_error
-from feedmill.storage.paged import Paging
-from feedmill.storage.pages import Cached, PageCache
-from feedmill.storage.range_store import RangeStore
+from feedmill.storage.remote.range_store import RangeStore
 
 ACTIONS = ("list", "warm", "clear")
 _LARGE = 1 << 60

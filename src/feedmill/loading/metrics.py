@@ -20,7 +20,7 @@ from typing import Any
 import orjson
 
 from feedmill.errors import ConfigError
-from feedmill.storage.fetch import counters
+from feedmill.storage.fetching.fetch import counters
 
 logger = logging.getLogger("feedmill")
 

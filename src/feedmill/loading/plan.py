@@ -13,7 +13,7 @@ from feedmill.formats.batches import Batch, Want
 from feedmill.formats.extents import Extents
 from feedmill.planning.packing.spans import LocatedSpans
 from feedmill.planning.resuming.resume import Allowed, changed, differing
-from feedmill.storage.datacache import DataCache
+from feedmill.storage.cache.settings import DataCache
 
 Positions = npt.NDArray[np.int64]
 

@@ -22,7 +22,7 @@ from feedmill.mounting.catalog import IndexCatalog, LinesCatalog
 from feedmill.mounting.contents import RecordContents, TarContents
 from feedmill.mounting.operations import Operations
 from feedmill.storage import Store
-from feedmill.storage.cache import cached_copy
+from feedmill.storage.cache.copies import cached_copy
 
 DEVICE = "/dev/fuse"
 _ENDED = 8

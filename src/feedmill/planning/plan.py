@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from feedmill.formats.extents import Extents
     from feedmill.planning.dealing.dealer import Dealing
     from feedmill.planning.packing.spans import LocatedSpans
-    from feedmill.storage.datacache import DataCache
+    from feedmill.storage.cache.settings import DataCache
 
 IntArray = npt.NDArray[np.int64]
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from feedmill.planning.nodes.shuffle import DEFAULT_BLOCK, DEFAULT_WINDOW
-from feedmill.storage.lanes import SMALL
-from feedmill.storage.ranges import OFFSET_BITS, requests_for
+from feedmill.storage.fetching.lanes import SMALL
+from feedmill.storage.fetching.ranges import OFFSET_BITS, requests_for
 
 if TYPE_CHECKING:
     from feedmill.formats.extents import Extents

@@ -12,7 +12,7 @@ import orjson
 from feedmill.errors import DataError, NotFound
 from feedmill.formats.energon.database import INDEX, open_index
 from feedmill.storage import Store
-from feedmill.storage.cache import cached_copy
+from feedmill.storage.cache.copies import cached_copy
 
 _QUERY = "SELECT metadata_type, metadata_json FROM media_metadata WHERE entry_key = ?"
 

@@ -33,18 +33,18 @@ def open_store(url: str | os.PathLike[str]) -> Store:
     text = _plain(os.fspath(url))
     if "://" not in text:
         return LocalStore(text)
-    from feedmill.storage.msc import resolve
-    from feedmill.storage.options import options_for
+    from feedmill.storage.remote.msc import resolve
+    from feedmill.storage.remote.options import options_for
 
     refuse_nul(text)
     place = resolve(text).url
     if "://" not in place:
         return LocalStore(place)
     if place.startswith(_OF_OBSTORE):
-        from feedmill.storage.remote import RemoteStore
+        from feedmill.storage.remote.object_store import RemoteStore
 
         return RemoteStore(text, **options_for(text))
-    from feedmill.storage.filesystem import FilesystemStore
+    from feedmill.storage.remote.filesystem import FilesystemStore
 
     return FilesystemStore(text, **options_for(text))
 

@@ -25,8 +25,8 @@ from feedmill.formats.tokens.manifest import TokenManifest, with_files, write_ma
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.work import Work
 from feedmill.storage import Store, open_store, real_place, split_url
-from feedmill.storage.claims import Claim
 from feedmill.storage.hashed import hashed_store
+from feedmill.storage.remote.claims import Claim
 from feedmill.tokens.corpus import Corpus, Mapped
 from feedmill.tokens.orders import Numbers
 from feedmill.tokens.outputs import FORMATS, LINES, main_file, sizes_of, write_documents

@@ -19,7 +19,7 @@ from feedmill.formats.energon import members as energon_members
 from feedmill.formats.energon import prepared as energon
 from feedmill.formats.energon import write as energon_write
 from feedmill.storage import Store
-from feedmill.storage.cache import cached_copy
+from feedmill.storage.cache.copies import cached_copy
 from feedmill.writing.shard import Shard
 
 _TABLES = (

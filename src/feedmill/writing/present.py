@@ -17,7 +17,7 @@ from feedmill.formats.offsets import load_offsets
 from feedmill.formats.tar.scan import in_file, scan_shard
 from feedmill.kernels.files.tar import ShardScan
 from feedmill.storage import Store
-from feedmill.storage.cache import cached_copy
+from feedmill.storage.cache.copies import cached_copy
 from feedmill.writing.shard import Shard
 
 

@@ -14,7 +14,7 @@ from feedmill.formats.offsets import hash_words
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.storage import Store, real_place
-from feedmill.storage.cache import cached_copy
+from feedmill.storage.cache.copies import cached_copy
 from feedmill.storage.limits import parse_size
 from feedmill.writing.commit import Media
 from feedmill.writing.copying import Copy, Group, Piece, facts, groups_of, open_source, pieces_of

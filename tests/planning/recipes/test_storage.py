@@ -11,8 +11,8 @@ import pytest
 import feedmill as fm
 from feedmill.errors import ConfigError, MissingExtra
 from feedmill.storage import open_store
-from feedmill.storage.options import options_for, storage_options
-from feedmill.storage.remote import RemoteStore
+from feedmill.storage.remote.object_store import RemoteStore
+from feedmill.storage.remote.options import options_for, storage_options
 
 
 @pytest.fixture

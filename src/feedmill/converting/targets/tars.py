@@ -32,7 +32,7 @@ from feedmill.jobs.threads import ordered_map
 from feedmill.samples.description import CRUDE, describe_type
 from feedmill.samples.encode import Encoder
 from feedmill.storage import Store, open_store
-from feedmill.storage.cache import cached_copy
+from feedmill.storage.cache.copies import cached_copy
 from feedmill.writing.commit import Media, commit
 from feedmill.writing.encoding import Encoded, Encoding
 from feedmill.writing.fields import Taker

@@ -23,8 +23,8 @@ from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run, run_largest_first
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import join_url, open_store
-from feedmill.storage.claims import Claim
 from feedmill.storage.codec import GZIP, compression
+from feedmill.storage.remote.claims import Claim
 
 KERNELS = ("feedmill.curation.mix.shard",)
 _LOOKS = 8

@@ -18,7 +18,7 @@ from feedmill.formats.cost_cache import digest_of, kept_costs
 from feedmill.formats.energon.database import INDEX, MAX_SAMPLES, bad_index, open_index
 from feedmill.formats.offsets import Int64s
 from feedmill.storage import Store
-from feedmill.storage.cache import cached_copy
+from feedmill.storage.cache.copies import cached_copy
 
 UNKNOWN = -1
 """Placeholder for a cost that the metadata does not have."""

@@ -32,7 +32,7 @@ from feedmill.formats.energon.prepared import UUID, PreparedShards
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.storage import Store
-from feedmill.storage.cache import cached_copy
+from feedmill.storage.cache.copies import cached_copy
 
 MAGIC = b"JIDX0001"
 MISSING = -1

@@ -17,7 +17,7 @@ from pathlib import Path
 from feedmill.errors import DataError, StorageError
 from feedmill.formats.energon.database import INDEX, bad_index, open_index
 from feedmill.storage import Store
-from feedmill.storage.cache import cached_copy
+from feedmill.storage.cache.copies import cached_copy
 
 Row = tuple[str, str, str]
 """entry_key, metadata_type, metadata_json."""

@@ -42,7 +42,7 @@ from feedmill.formats.tar.guard import ShardGuard
 from feedmill.formats.tar.scan import scan_shard
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
-from feedmill.storage.cache import cached_copy, held_copy
+from feedmill.storage.cache.copies import cached_copy, held_copy
 
 INFO, INFO_YAML = f"{META}/.info.json", f"{META}/.info.yaml"
 MAX_MAPPED = 16_384

@@ -39,7 +39,7 @@ from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ordered_map
 from feedmill.kernels.files.tar import COMPILED_FROM
 from feedmill.storage import Entry, LocalStore, Store
-from feedmill.storage.filecache import file_cache
+from feedmill.storage.cache.files import file_cache
 from feedmill.storage.folders import cache_folder
 
 logger = logging.getLogger("feedmill")

@@ -36,7 +36,7 @@ import numpy.typing as npt
 import xxhash
 
 from feedmill.errors import ConfigError, StorageError
-from feedmill.storage.filecache import file_cache
+from feedmill.storage.cache.files import file_cache
 from feedmill.storage.local import publish, storage_error
 from feedmill.storage.locks import FileLock
 from feedmill.storage.staging import make_folder, staged

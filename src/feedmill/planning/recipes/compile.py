@@ -33,7 +33,7 @@ from feedmill.planning.recipes.staging import check_names, stage_length
 from feedmill.planning.recipes.tokenizers import check_tokenizers
 from feedmill.planning.tokens import Tokens, per_sample
 from feedmill.storage import join_url, open_store
-from feedmill.storage.options import storage_options
+from feedmill.storage.remote.options import storage_options
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from feedmill.planning.recipes.marks import Marks, Place
     from feedmill.planning.recipes.read import Parsed
     from feedmill.planning.recipes.schema import Member, RecipeModel
-    from feedmill.storage.datacache import DataCache
+    from feedmill.storage.cache.settings import DataCache
 
 
 class Recipe:
@@ -137,8 +137,8 @@ class Recipe:
         return plan
 
     def storage(self) -> dict[str, dict[str, Any]]:
-        """Return the options of object stores, by the beginnings of URLs; see `feedmill.storage.options`."""
-        from feedmill.storage.options import options_of
+        """Return the options of object stores, by the beginnings of URLs; see `feedmill.storage.remote.options`."""
+        from feedmill.storage.remote.options import options_of
 
         options_by_url = self.model.storage or {}
         return {url: options_of(options.model_dump(exclude_none=True)) for url, options in options_by_url.items()}
@@ -149,7 +149,7 @@ class Recipe:
         if settings is None:
             return None
         from feedmill.planning.recipes.member import recipe_line
-        from feedmill.storage.datacache import DataCache
+        from feedmill.storage.cache.settings import DataCache
 
         with recipe_line(self, ("cache",)):
             folder = None if settings.dir is None else join_url(self.base, settings.dir)

@@ -47,7 +47,7 @@ from feedmill.planning.recipes.fields import (
     short,
     skip_short,
 )
-from feedmill.storage.options import is_secret
+from feedmill.storage.remote.options import is_secret
 
 _OF_A_PATH = ("split", "decode", "dataset_config", "split_config", "windows", "aux", "subset", "subflavors")
 

@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from feedmill.storage.pagelocks import Claim, Range, RangeLock, is_locked, locked, punch_hole, set_lock
-from feedmill.storage.pagemap import (
+from feedmill.storage.cache.page_locks import Claim, Range, RangeLock, is_locked, locked, punch_hole, set_lock
+from feedmill.storage.cache.page_map import (
     CLAIM,
     FAR,
     PAGE,
@@ -39,7 +39,7 @@ from feedmill.storage.pagemap import (
     page_sizes,
     runs,
 )
-from feedmill.storage.pageusage import Usage
+from feedmill.storage.cache.usage import Usage
 
 logger = logging.getLogger("feedmill")
 

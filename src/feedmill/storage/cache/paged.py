@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.storage.fetch import fetcher
-from feedmill.storage.flights import Flight
-from feedmill.storage.pages import PAGE, PageCache, Pages
-from feedmill.storage.pageusage import Usage
-from feedmill.storage.segments import Segment
+from feedmill.storage.cache.pages import PAGE, PageCache, Pages
+from feedmill.storage.cache.usage import Usage
+from feedmill.storage.fetching.fetch import fetcher
+from feedmill.storage.fetching.flights import Flight
+from feedmill.storage.fetching.segments import Segment
 
 if TYPE_CHECKING:
-    from feedmill.storage.ahead import ReadAhead
-    from feedmill.storage.range_store import Body, RangeStore
+    from feedmill.storage.fetching.read_ahead import ReadAhead
+    from feedmill.storage.remote.range_store import Body, RangeStore
 
 Int64s = npt.NDArray[np.int64]
 Unit = Literal["auto", "block", "shard"]

@@ -20,16 +20,16 @@ import msgspec
 
 from feedmill.errors import FeedmillError
 from feedmill.storage.base import Entry, Store
-from feedmill.storage.cachedfiles import NOTE, Note, read_note
-from feedmill.storage.datacache import trim_pages
-from feedmill.storage.filecache import FileCache, HeldFile, file_cache
+from feedmill.storage.cache.files import FileCache, HeldFile, file_cache
+from feedmill.storage.cache.items import NOTE, Note, read_note
+from feedmill.storage.cache.settings import trim_pages
 from feedmill.storage.folders import cache_folder, private_folder
 from feedmill.storage.hashed import hash_file
 from feedmill.storage.local import publish, replace, storage_error
 from feedmill.storage.staging import staged
 
 if TYPE_CHECKING:
-    from feedmill.storage.range_store import RangeStore
+    from feedmill.storage.remote.range_store import RangeStore
 
 logger = logging.getLogger("feedmill")
 
@@ -64,7 +64,7 @@ def held_copy(store: Store, path: str, *, kind: str = "data") -> HeldFile:
     if store.is_local:
         with store.local_copy(path) as here:
             return HeldFile(here)
-    from feedmill.storage.range_store import RangeStore
+    from feedmill.storage.remote.range_store import RangeStore
 
     assert isinstance(store, RangeStore)
     entry, folder = store.stat(path), cache_folder()

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import get_args
 
 from feedmill.errors import ConfigError
-from feedmill.storage.filecache import SIZE, FileCache, file_cache
+from feedmill.storage.cache.files import SIZE, FileCache, file_cache
+from feedmill.storage.cache.paged import Paging, Unit
+from feedmill.storage.cache.pages import PAGE, PageCache
 from feedmill.storage.folders import cache_folder
 from feedmill.storage.limits import parse_size
-from feedmill.storage.paged import Paging, Unit
-from feedmill.storage.pages import PAGE, PageCache
 
 FOLDER, UNIT = "FEEDMILL_CACHE_DIR", "FEEDMILL_CACHE_UNIT"
 DATA = "data"

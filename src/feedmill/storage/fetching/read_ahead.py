@@ -20,15 +20,15 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import FeedmillError
-from feedmill.storage.fetch import ending, fetcher
+from feedmill.storage.cache.paged import PagedSegment, Paging
+from feedmill.storage.cache.pages import Pages
+from feedmill.storage.fetching.fetch import ending, fetcher
+from feedmill.storage.fetching.ranges import OFFSET_BITS, TARGET, Requests, requests_for
+from feedmill.storage.fetching.segments import Segment
 from feedmill.storage.limits import parse_size
-from feedmill.storage.paged import PagedSegment, Paging
-from feedmill.storage.pages import Pages
-from feedmill.storage.ranges import OFFSET_BITS, TARGET, Requests, requests_for
-from feedmill.storage.segments import Segment
 
 if TYPE_CHECKING:
-    from feedmill.storage.range_store import RangeStore
+    from feedmill.storage.remote.range_store import RangeStore
 
 Int64s = npt.NDArray[np.int64]
 

@@ -1,7 +1,7 @@
 """Whole files of remote stores: uploaded, downloaded, deleted.
 
-What is written in order is uploaded while it is written (`feedmill.storage.upload`). What a library builds in place,
-and what is put to a web server, is spooled to this machine's temporary folder first.
+What is written in order is uploaded while it is written (`upload.py`). What a library builds in place, and
+what is put to a web server, is spooled to this machine's temporary folder first.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from feedmill.errors import NotFound
 from feedmill.storage.base import Entry, too_short
-from feedmill.storage.range_store import RangeStore, spool_error
-from feedmill.storage.upload import upload
+from feedmill.storage.remote.range_store import RangeStore, spool_error
+from feedmill.storage.remote.upload import upload
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta

@@ -6,13 +6,13 @@ from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, NamedTuple
 
 from feedmill.errors import NotFound
-from feedmill.storage.answers import translate
 from feedmill.storage.base import Entry
-from feedmill.storage.fetch import fetcher
-from feedmill.storage.remote_files import entry_of
+from feedmill.storage.fetching.fetch import fetcher
+from feedmill.storage.remote.errors import translate
+from feedmill.storage.remote.files import entry_of
 
 if TYPE_CHECKING:
-    from feedmill.storage.remote import RemoteStore
+    from feedmill.storage.remote.object_store import RemoteStore
 
 _SMALL = 256 << 10
 """Bytes of an object that are read before it is looked at."""

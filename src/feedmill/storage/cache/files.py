@@ -1,6 +1,6 @@
 """A folder of whole files that can be fetched or computed again, bounded in size, shared by the processes of a machine.
 
-    folder/<32 hex>-<name>  a copy of one version of a remote file (``cache.py``), with its `Note` in ``<copy>.hash``
+    folder/<32 hex>-<name>  a copy of one version of a remote file (``copies.py``), with its `Note` in ``<copy>.hash``
     folder/shards/<hash>    indices of plain tars, and which shards were compared with their index
     folder/costs/<hash>     costs of samples
     folder/packing/<hash>/  a packing plan: evicted as a whole
@@ -30,10 +30,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from feedmill.errors import StorageError
-from feedmill.storage.cachedfiles import NOTE, Item, by_use, count, existing_parent, free_bytes, scan
+from feedmill.storage.cache.items import NOTE, Item, by_use, count, existing_parent, free_bytes, scan
+from feedmill.storage.cache.page_locks import RangeLock
+from feedmill.storage.cache.pages import Cached
 from feedmill.storage.limits import parse_size
-from feedmill.storage.pagelocks import RangeLock
-from feedmill.storage.pages import Cached
 from feedmill.storage.staging import make_folder, open_in_place
 
 logger = logging.getLogger("feedmill")

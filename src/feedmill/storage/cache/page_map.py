@@ -25,7 +25,7 @@ import numpy.typing as npt
 import xxhash
 
 from feedmill.errors import StorageError
-from feedmill.storage.pagelocks import set_lock
+from feedmill.storage.cache.page_locks import set_lock
 
 PAGE = 128 * 1024
 HEADER = 16 * 1024

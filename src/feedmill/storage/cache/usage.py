@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.storage.pagelocks import is_locked, locked, set_lock
+from feedmill.storage.cache.page_locks import is_locked, locked, set_lock
 
 SLOTS = 1024
 _MAGIC = b"FMUSAGE\3"

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from feedmill.errors import FeedmillError, MissingExtra, NotFound, StorageError
-from feedmill.storage.answers import AGAIN, CHECK, Reaction
+from feedmill.storage.remote.errors import AGAIN, CHECK, Reaction
 
 
 class ShortAnswer(OSError):

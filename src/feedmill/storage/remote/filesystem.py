@@ -26,14 +26,14 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
-from feedmill.storage.answers import CHECK, Reaction
 from feedmill.storage.base import Entry
-from feedmill.storage.fetch import WHOLE, fetcher
-from feedmill.storage.filesystem_errors import ShortAnswer, is_beyond_end, reaction_to, translate
-from feedmill.storage.filesystem_instances import CONNECTIONS, filesystem_class, instances_of
-from feedmill.storage.msc import resolve
-from feedmill.storage.options import Patience, patience_of
-from feedmill.storage.range_store import RangeStore, is_listed, spool_error
+from feedmill.storage.fetching.fetch import WHOLE, fetcher
+from feedmill.storage.remote.errors import CHECK, Reaction
+from feedmill.storage.remote.filesystem_errors import ShortAnswer, is_beyond_end, reaction_to, translate
+from feedmill.storage.remote.filesystem_instances import CONNECTIONS, filesystem_class, instances_of
+from feedmill.storage.remote.msc import resolve
+from feedmill.storage.remote.options import Patience, patience_of
+from feedmill.storage.remote.range_store import RangeStore, is_listed, spool_error
 from feedmill.storage.staging import TEMPORARY_SUFFIX
 
 _STEP, _LARGE = 8 << 20, 64 << 20

@@ -17,13 +17,13 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from feedmill.errors import DataError, FeedmillError
-from feedmill.storage.answers import Reaction
-from feedmill.storage.flights import Answer, Flight
-from feedmill.storage.lanes import SMALL, Lane, Lanes
-from feedmill.storage.options import BRISK
+from feedmill.storage.fetching.flights import Answer, Flight
+from feedmill.storage.fetching.lanes import SMALL, Lane, Lanes
+from feedmill.storage.remote.errors import Reaction
+from feedmill.storage.remote.options import BRISK
 
 if TYPE_CHECKING:
-    from feedmill.storage.range_store import Body, RangeStore
+    from feedmill.storage.remote.range_store import Body, RangeStore
 
 _FAR = 1 << 20
 _AT_ONCE = 64

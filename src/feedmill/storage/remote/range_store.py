@@ -1,7 +1,7 @@
 """What stores that answer requests have in common: ranges are merged, asked for together, and found if read ahead.
 
 A store of this kind makes one request for one range (`RangeStore.request_once`), and says what its errors mean.
-`feedmill.storage.fetch` decides about further tries, `feedmill.storage.ahead` what is requested ahead.
+`fetching/fetch.py` decides about further tries, `fetching/read_ahead.py` what is requested ahead.
 
 The threads and connections do not survive `fork`: a child would hang and its parent with it, so requests in a forked
 child raise an error. Processes started by "spawn" or "forkserver" (as `feedmill.jobs` does) are not affected.
@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
-from feedmill.storage.answers import AGAIN, CHECK, Reaction
 from feedmill.storage.base import Entry, Ranges, Store, refuse_nul, too_short
-from feedmill.storage.fetch import Failed, fetcher, replaced
-from feedmill.storage.lanes import MOST
+from feedmill.storage.cache.paged import OnDisk, on_disk
+from feedmill.storage.fetching.fetch import Failed, fetcher, replaced
+from feedmill.storage.fetching.lanes import MOST
+from feedmill.storage.fetching.ranges import OFFSET_BITS, merged
+from feedmill.storage.fetching.segments import Held, Segment
 from feedmill.storage.local import is_disk_trouble, storage_error
-from feedmill.storage.options import Patience
-from feedmill.storage.paged import OnDisk, on_disk
-from feedmill.storage.ranges import OFFSET_BITS, merged
-from feedmill.storage.segments import Held, Segment
+from feedmill.storage.remote.errors import AGAIN, CHECK, Reaction
+from feedmill.storage.remote.options import Patience
 
 if TYPE_CHECKING:
     from obstore import Bytes
@@ -49,7 +49,7 @@ class RangeStore(Store):
 
     Args:
         url: as it is shown to people, and opened again in another process.
-        target: the URL that requests go to, if it differs; see `feedmill.storage.msc`.
+        target: the URL that requests go to, if it differs; see `feedmill.storage.remote.msc`.
 
     Attributes:
         host: scheme and server, or bucket: requests to the same one share the limits of how many are in flight.

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any
 
-from feedmill.storage.fetch import fetcher
-from feedmill.storage.flights import Answer, Flight
+from feedmill.storage.fetching.fetch import fetcher
+from feedmill.storage.fetching.flights import Answer, Flight
 
 if TYPE_CHECKING:
-    from feedmill.storage.ahead import ReadAhead
-    from feedmill.storage.range_store import RangeStore
+    from feedmill.storage.fetching.read_ahead import ReadAhead
+    from feedmill.storage.remote.range_store import RangeStore
 
 
 class Segment:

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 
-from feedmill.storage.flights import Flight
+from feedmill.storage.fetching.flights import Flight
 
 SMALL = 256 << 10
 """Requests of fewer bytes are bound by latency."""

@@ -1,8 +1,8 @@
 """A cache of byte ranges of immutable objects, bounded in size, shared by the processes of a machine.
 
-    folder/usage                                bytes in use, processes that plan (``pageusage.py``)
-    folder/<hash of the store>/<hash>.data      bytes of an object at their own offsets, with holes (``pageio.py``)
-    folder/<hash of the store>/<hash>.map       which pages are present (``pagemap.py``)
+    folder/usage                                bytes in use, processes that plan (``usage.py``)
+    folder/<hash of the store>/<hash>.data      bytes of an object at their own offsets, with holes (``page_io.py``)
+    folder/<hash of the store>/<hash>.map       which pages are present (``page_map.py``)
 
 Nothing is deleted but files of these names in folders of these names, and no links are followed below the folder.
 """
@@ -25,8 +25,8 @@ import numpy as np
 import xxhash
 
 from feedmill.errors import StorageError
-from feedmill.storage.pageio import Pages
-from feedmill.storage.pagemap import (
+from feedmill.storage.cache.page_io import Pages
+from feedmill.storage.cache.page_map import (
     PAGE,
     PRESENT,
     Header,
@@ -39,7 +39,7 @@ from feedmill.storage.pagemap import (
     remove_damaged,
     remove_unused,
 )
-from feedmill.storage.pageusage import Usage
+from feedmill.storage.cache.usage import Usage
 
 __all__ = ["PAGE", "Cached", "PageCache", "Pages"]
 

@@ -27,7 +27,7 @@ from feedmill.storage.staging import dead, make_folder, new_staged
 if TYPE_CHECKING:
     from obstore import WritableFile
 
-    from feedmill.storage.remote_files import RemoteFiles
+    from feedmill.storage.remote.files import RemoteFiles
 
 logger = logging.getLogger("feedmill")
 

@@ -30,11 +30,11 @@ import orjson
 from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.storage.base import Store
 from feedmill.storage.locks import FileLock
-from feedmill.storage.upload import abort_abandoned, look_again
+from feedmill.storage.remote.upload import abort_abandoned, look_again
 
 if TYPE_CHECKING:
     from feedmill.storage.local import LocalStore
-    from feedmill.storage.range_store import RangeStore
+    from feedmill.storage.remote.range_store import RangeStore
 
 logger = logging.getLogger("feedmill")
 
@@ -71,8 +71,8 @@ class Claim:
         self._store: RangeStore | None = None
         if store.is_local:
             return
-        from feedmill.storage.range_store import RangeStore
-        from feedmill.storage.remote_files import RemoteFiles
+        from feedmill.storage.remote.files import RemoteFiles
+        from feedmill.storage.remote.range_store import RangeStore
 
         if not isinstance(store, RangeStore) or store.target.startswith("http"):
             return  # a disk has locks of its own, and a web server is not written to

@@ -1,7 +1,7 @@
 """Object stores and web servers as a `Store`, through `obstore` (``s3://``, ``gs://``, ``az://``, ``http(s)://``).
 
-An object appears whole or not at all, when the block that writes it ends (see `feedmill.storage.upload`). An object
-store has no folders; a folder exists while it has objects.
+An object appears whole or not at all, when the block that writes it ends (see `upload.py`). An object store has no
+folders; a folder exists while it has objects.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
-from feedmill.storage.answers import Reaction, reaction_to, status_of, translate
 from feedmill.storage.base import Entry
-from feedmill.storage.fetch import WHOLE, fetcher, waiting
-from feedmill.storage.msc import resolve
-from feedmill.storage.options import Patience, connect, connect_for_ranges, patience_of
-from feedmill.storage.preload import Small, preload
-from feedmill.storage.range_store import FEW, guard_against_fork, is_listed
-from feedmill.storage.remote_files import RemoteFiles, entry_of
+from feedmill.storage.fetching.fetch import WHOLE, fetcher, waiting
+from feedmill.storage.fetching.preload import Small, preload
+from feedmill.storage.remote.errors import Reaction, reaction_to, status_of, translate
+from feedmill.storage.remote.files import RemoteFiles, entry_of
+from feedmill.storage.remote.msc import resolve
+from feedmill.storage.remote.options import Patience, connect, connect_for_ranges, patience_of
+from feedmill.storage.remote.range_store import FEW, guard_against_fork, is_listed
 
 if TYPE_CHECKING:
     from obstore import Bytes, ObjectMeta
@@ -68,7 +68,7 @@ class RemoteStore(RemoteFiles):
 
     @property
     def reader(self) -> ObjectStore:
-        """Return the client for ranges, each of whose requests is one try; see `feedmill.storage.fetch`."""
+        """Return the client for ranges, each of whose requests is one try; see `feedmill.storage.fetching.fetch`."""
         if self._reader is None:
             self._reader = connect_for_ranges(self.target, self.settings)
         return self._reader
