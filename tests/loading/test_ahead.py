@@ -17,6 +17,8 @@ from tests.helpers.tars import tar_bytes
 import feedmill as fm
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.energon.prepared import open_prepared
+from feedmill.planning.nodes import Leaf, Repeat
+from feedmill.planning.nodes.shuffle import BlockShuffle
 from feedmill.planning.plan import Plan
 from feedmill.storage.local import LocalStore
 from feedmill.storage.remote.object_store import RemoteStore
@@ -94,6 +96,24 @@ def test_the_batches_are_those_of_a_local_folder(server, folder, workers, shuffl
     assert sum(end - begin for begin, end in data_requests(server)) < 2.2 * total
 
 
+def test_blocks_that_lie_across_windows_are_requested_once(server, folder, monkeypatch):
+    # An epoch has 2,251 samples, and 512 positions are requested together: later windows end inside of blocks.
+    monkeypatch.setattr("feedmill.loading.ahead.WINDOW", 512)
+    monkeypatch.setenv("FEEDMILL_READ_AHEAD", "4000000")
+
+    def loader(store):
+        dataset = open_prepared(store, "train")
+        order = Repeat(BlockShuffle(Leaf(0, len(dataset)), 5, 128, 4), 6)
+        return fm.Loader(Plan(order, [dataset], ["data"], 3), 32)
+
+    ahead = loader(RemoteStore("s3://bkt/data", **server.options))
+    server.asked.clear()
+    server.keys.clear()
+    assert content(ahead) == content(loader(LocalStore(folder)))
+    # a request for each sample of the first batch, then at most one for each of 18 blocks in each epoch
+    assert len(data_requests(server)) < 32 + 6 * 18
+
+
 @pytest.mark.parametrize("world", [2, 3])
 def test_ranks_and_resumes_see_the_same_batches(server, folder, world):
     for rank in range(world):
@@ -161,7 +181,7 @@ def test_a_small_budget_bounds_what_is_held(server, folder, monkeypatch, budget)
 
 
 def test_reading_ahead_can_be_turned_off_and_a_wrong_budget_is_an_error(server, folder, monkeypatch):
-    monkeypatch.setenv("FEEDMILL_READ_AHEAD", "0")
+    monkeypatch.setenv("FEEDMILL_READ_AHEAD", "12000000")
     plan = remote(server)
     loader = fm.Loader(plan, 64)
     next(iter(loader))
@@ -224,6 +244,8 @@ PROGRAM = """
 import sys
 import feedmill as fm
 from feedmill.formats.energon.prepared import open_prepared
+from feedmill.planning.nodes import Leaf, Repeat
+from feedmill.planning.nodes.shuffle import BlockShuffle
 from feedmill.planning.plan import Plan
 from feedmill.storage.remote.object_store import RemoteStore
 store = RemoteStore("s3://bkt/data", endpoint=sys.argv[1], region="us-east-1", skip_signature=True)

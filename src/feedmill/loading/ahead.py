@@ -13,7 +13,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,6 +32,8 @@ logger = logging.getLogger("feedmill")
 WINDOW = DEFAULT_BLOCK * DEFAULT_WINDOW
 """Positions of a window, for each source that is read from a remote store."""
 _MOST_SOURCES = 16
+_SHARED = 0.75
+"""Part of the budget that a part of a window takes at most, with the ranges of later steps in its requests."""
 _MOST_ON_DISK = 1 << 30
 """Bytes that are requested ahead at most where they go to a cache on disk."""
 
@@ -52,7 +54,7 @@ class Walk(Iterator[Step]):
         self._error: BaseException | None = None
         self._lock = threading.Condition()
         self._hungry = threading.Event()
-        self._handed = self._done = 0
+        self._done = 0
         self._closed = False
         # No daemon: one that is in C++ code when the interpreter exits aborts the process.
         self._thread = threading.Thread(target=self._walk, name="feedmill-walk")
@@ -87,8 +89,19 @@ class Walk(Iterator[Step]):
 
     def _walk(self) -> None:
         try:
-            while not (self._closed or ending()) and (window := self._next_window()):
-                self._request(window)
+            windows = self._windows()
+            window = next(windows, None)
+            if window is not None:
+                self._request(window, None)  # the first batch does not wait for what comes after it
+                window = next(windows, None)
+            while window is not None and not (self._closed or ending()):
+                try:
+                    following = next(windows, None)
+                except BaseException:
+                    self._request(window, None)
+                    raise
+                self._request(window, following)
+                window = following
             with self._lock:
                 self._ready.append(None)
                 self._lock.notify_all()
@@ -97,60 +110,113 @@ class Walk(Iterator[Step]):
                 self._error = error
                 self._lock.notify_all()
 
-    def _hand_out(self, steps: list[Step]) -> None:
-        self._handed += len(steps)
+    def _hand_out(self, steps: Sequence[Step]) -> None:
         with self._lock:
             self._ready.extend(steps)
             self._hungry.clear()
             self._lock.notify_all()
 
-    def _next_window(self) -> list[Step]:
-        """Return the steps of the next window; the first step is a window of its own."""
-        window: list[Step] = []
-        begin = None
+    def _windows(self) -> Iterator[_Window]:
+        """Yield the windows of the run; the first step is a window of its own."""
+        steps: list[Step] = []
+        first = begin = 0
         for step in self._steps:
-            window.append(step)
-            begin = step.first if begin is None else begin
-            if not self._handed or step.end // self._positions > begin // self._positions:
-                break
-        return window
+            begin = begin if steps else step.first
+            steps.append(step)
+            if not first or step.end // self._positions > begin // self._positions:
+                yield _Window(first, steps, self._extents(first, steps))
+                first, steps = first + len(steps), []
+        if steps:
+            yield _Window(first, steps, self._extents(first, steps))
 
-    def _request(self, window: list[Step]) -> None:
-        """Request what the steps of a window need, and hand them out; without requests if that fails."""
-        number = self._handed
+    def _extents(self, first: int, window: list[Step]) -> list[tuple[Extents, Any]]:
+        """Return the byte ranges that steps need, and the number of the step of each range; none if that fails."""
         try:
             positions = np.concatenate([step.positions for step in window])
             extents = self._plan.extents(positions, _joined([step.located for step in window]))
-            steps = np.repeat(np.arange(number, number + len(window)), [len(step.slots) for step in window])
-            self._within_budget(extents, steps, number, window)
+            steps = np.repeat(np.arange(first, first + len(window)), [len(step.slots) for step in window])
+            return [(each, steps[each.sample]) for each in extents if isinstance(each.store, RangeStore)]
         except Exception as error:  # reading raises it, if it matters
-            # Threads take no more work while the interpreter exits.
-            exiting = isinstance(error, RuntimeError) and "shutdown" in str(error)
-            expected = exiting or isinstance(error, FeedmillError | OSError)
-            level = logging.DEBUG if expected else logging.WARNING
-            logger.log(level, "samples are not read ahead: %s: %s", type(error).__name__, error)
-        self._hand_out(window[self._handed - number :])
+            _log(error)
+            return []
 
-    def _within_budget(self, extents: list[Extents], steps: Any, first: int, window: list[Step]) -> None:
-        """Request a window, in parts of at most half of the budget; each part is handed out once it was requested."""
-        needs = [steps[each.sample] for each in extents]
-        bytes_of_step = np.zeros(len(window), np.int64)
-        for each, need in zip(extents, needs, strict=True):
-            np.add.at(bytes_of_step, need - first, each.ends - each.begins)
-        ends = np.cumsum(bytes_of_step)
-        half = self._reader.budget // 2
-        low = 0
-        while low < len(window):
-            used = int(ends[low - 1]) if low else 0
-            high = max(low + 1, int(np.searchsorted(ends, used + half, side="right")))
-            if ends[high - 1] - used <= half:  # a larger step is read when it is needed
-                for each, need in zip(extents, needs, strict=True):
-                    rows = (need >= first + low) & (need < first + high)
+    def _request(self, window: _Window, following: _Window | None) -> None:
+        """Request what the steps of a window need, and hand them out; without requests if that fails.
+
+        A shuffle begins new blocks at each epoch, and each source of a blend at its own positions, so a window may end
+        in the middle of blocks. Where a request for this window has a neighbor that the following one needs, both are
+        one request.
+        """
+        handed = 0
+        try:
+            for low, high, reach in self._parts(window, following):
+                for each, need in _together(window, following):
+                    rows = (need >= window.first + low) & (need < window.first + reach)
                     ranges = each.file[rows], each.begins[rows], each.ends[rows], need[rows]
-                    if isinstance(each.store, RangeStore):
-                        self._reader.want(each.store, each.paths, *ranges, self._hungry)
-            self._hand_out(window[low:high])
+                    last = window.first + high - 1
+                    self._reader.want(each.store, each.paths, *ranges, self._hungry, last)  # type: ignore[arg-type]
+                self._hand_out(window.steps[handed:high])
+                handed = high
+        except Exception as error:
+            _log(error)
+        self._hand_out(window.steps[handed:])
+
+    def _parts(self, window: _Window, following: _Window | None) -> Iterator[tuple[int, int, int]]:
+        """Yield parts of a window that take at most half of the budget.
+
+        A step that takes more is read when it is needed, without being requested ahead.
+
+        Yields:
+            The begin and the end of a part, and the end of the steps with which it may share requests, as numbers of
+            steps from the window's first one.
+        """
+        count = len(window.steps)
+        sizes = np.zeros(count + (len(following.steps) if following else 0), np.int64)
+        for each, need in [*window.extents, *(following.extents if following else ())]:
+            np.add.at(sizes, need - window.first, each.ends - each.begins)
+        ends, budget = np.cumsum(sizes), self._reader.budget
+        low = 0
+        while low < count:
+            used = int(ends[low - 1]) if low else 0
+            high = min(count, max(low + 1, int(np.searchsorted(ends, used + budget // 2, side="right"))))
+            if ends[high - 1] - used <= budget // 2:
+                yield low, high, max(high, int(np.searchsorted(ends, used + _SHARED * budget, side="right")))
             low = high
+
+
+class _Window(NamedTuple):
+    """Consecutive steps of a rank.
+
+    Attributes:
+        first: number of the first step.
+        steps: the steps.
+        extents: byte ranges that they need, and int64[m] the number of the step that needs each.
+    """
+
+    first: int
+    steps: list[Step]
+    extents: list[tuple[Extents, Any]]
+
+
+def _together(window: _Window, following: _Window | None) -> Iterator[tuple[Extents, Any]]:
+    """Yield the extents of two windows, those of the same files as one."""
+    others = list(following.extents) if following else []
+    for each, need in window.extents:
+        for number, (other, later) in enumerate(others):
+            if other.store is each.store and other.paths == each.paths:
+                del others[number]
+                columns = zip(each[2:], other[2:], strict=True)
+                yield Extents(each.store, each.paths, *map(np.concatenate, columns)), np.concatenate((need, later))
+                break
+        else:
+            yield each, need
+
+
+def _log(error: Exception) -> None:
+    exiting = isinstance(error, RuntimeError) and "shutdown" in str(error)  # threads take no more work then
+    expected = exiting or isinstance(error, FeedmillError | OSError)
+    level = logging.DEBUG if expected else logging.WARNING
+    logger.log(level, "samples are not read ahead: %s: %s", type(error).__name__, error)
 
 
 class StepReader:

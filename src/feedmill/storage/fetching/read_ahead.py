@@ -14,7 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -74,6 +74,7 @@ class ReadAhead:
         ends: Int64s,
         steps: Int64s,
         hungry: threading.Event,
+        last: int | None = None,
     ) -> None:
         """Request byte ranges of files of a store, in the order of their steps. Waits for room, not for answers.
 
@@ -82,6 +83,8 @@ class ReadAhead:
             begins, ends: int64[n].
             steps: int64[n], the number of the step that needs each range.
             hungry: set while the reader waits for more steps: then there is no waiting for room; see `wake`.
+            last: the last step whose ranges must be requested now; those of later steps are requested only where they
+                share a request with one of these. None: all.
         """
         filled = (ends > begins) & (begins >= 0) & (ends < 1 << OFFSET_BITS)
         if not filled.any():
@@ -96,31 +99,36 @@ class ReadAhead:
         if not fresh.any():
             return
         low, high, steps = low[fresh], high[fresh], steps[fresh]
+        last = int(steps.max()) if last is None else last
         pages = None if self._paging is None else self._paging.open(store, keys)
         if pages is None:
-            requests = requests_for(low, high, fetcher().gap())
+            requests = _needed(requests_for(low, high, fetcher().gap()), steps, last)
             if requests.size > self.budget // 2:
-                requests = requests_for(low, high, 0)
-            rounds = [(requests, steps)]
+                requests = _needed(requests_for(low, high, 0), steps, last)
+            rounds = [requests]
         else:
-            rounds = self._rounds(pages, low, high, steps)
-        for requests, of_ranges in rounds:
-            if self._wait_for_room(requests.size, hungry):
-                self._add(store, keys, requests, of_ranges, pages)
+            rounds = self._rounds(pages, low, high, steps, last)
+        for requests in rounds:
+            if len(requests.begins) and self._wait_for_room(requests.size, hungry):
+                self._add(store, keys, requests, pages)
 
     def _rounds(
-        self, pages: Sequence[Pages | None], low: Int64s, high: Int64s, steps: Int64s
-    ) -> list[tuple[Requests, Int64s]]:
+        self, pages: Sequence[Pages | None], low: Int64s, high: Int64s, steps: Int64s, last: int
+    ) -> list[Needed]:
         """Return requests for ranges that go to the page cache, and then those for the rest of whole objects."""
         assert self._paging is not None
-        parts: list[Parts] = []
+        parts: list[tuple[int, int, int, int]] = []
         asked = np.ones(len(low), np.bool_)
         numbers, firsts = np.unique(low >> OFFSET_BITS, return_index=True)
         for number, a, b in zip(numbers.tolist(), firsts.tolist(), [*firsts[1:].tolist(), len(low)], strict=True):
             found, base = pages[number], number << OFFSET_BITS
             if found is None or not found.size:
                 continue
-            begins, ends, need = low[a:b] - base, high[a:b] - base, steps[a:b]
+            now = a + np.flatnonzero(steps[a:b] <= last)
+            if not len(now):
+                asked[a:b] = False
+                continue
+            begins, ends, need = low[now] - base, high[now] - base, steps[now]
             first, end = int(begins[0]), min(int(ends.max()), found.size)
             if found.trusted(first, end):
                 parts.append((base + first, base + end, int(need.min()), int(need.max())))
@@ -128,10 +136,11 @@ class ReadAhead:
                 parts += [(base + x, base + y, *rest) for x, y, *rest in _cells(begins, ends, need, found.size)]
             else:
                 continue
-            asked[a:b] = ends > found.size
-        rounds = [_alone(parts)] if parts else []
+            asked[a:b] = False
+            asked[now] = ends > found.size
+        rounds = [Needed(*np.asarray(parts, np.int64).T)] if parts else []
         if asked.any():
-            rounds.append((requests_for(low[asked], high[asked], fetcher().gap()), steps[asked]))
+            rounds.append(_needed(requests_for(low[asked], high[asked], fetcher().gap()), steps[asked], last))
         return rounds
 
     def _extend(
@@ -165,19 +174,17 @@ class ReadAhead:
         self,
         store: RangeStore,
         keys: Sequence[str],
-        requests: Requests,
-        steps: Int64s,
+        requests: Needed,
         pages: Sequence[Pages | None] | None,
     ) -> None:
-        """Queue requests in the order in which their bytes are needed; `steps` are those of the ranges."""
-        first, last = (find.reduceat(steps, requests.first) for find in (np.minimum, np.maximum))
-        order = np.argsort(first, kind="stable")
+        """Queue requests in the order in which their bytes are needed."""
+        order = np.argsort(requests.soonest, kind="stable")
         begins, ends = requests.begins[order], requests.ends[order]
         rows = zip(
             (begins >> OFFSET_BITS).tolist(),
             (begins & ((1 << OFFSET_BITS) - 1)).tolist(),
             (ends - begins).tolist(),
-            last[order].tolist(),
+            requests.latest[order].tolist(),
             strict=True,
         )
         with self._lock:
@@ -292,11 +299,33 @@ class ReadAhead:
         _drop(segments)
 
 
-Parts = tuple[int, int, int, int]
-"""Begin and end of a request, and the first and the last step that needs it."""
+class Needed(NamedTuple):
+    """Requests, and when they are needed.
+
+    Attributes:
+        begins, ends: int64[n], as in `Requests`.
+        soonest, latest: int64[n], the first and the last step that needs each.
+    """
+
+    begins: Int64s
+    ends: Int64s
+    soonest: Int64s
+    latest: Int64s
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of all requests."""
+        return int((self.ends - self.begins).sum())
 
 
-def _cells(begins: Int64s, ends: Int64s, steps: Int64s, size: int) -> list[Parts]:
+def _needed(requests: Requests, steps: Int64s, last: int) -> Needed:
+    """Return those of the requests that are needed until the step `last`; `steps` are those of the ranges."""
+    soonest, latest = (find.reduceat(steps, requests.first) for find in (np.minimum, np.maximum))
+    now = soonest <= last
+    return Needed(requests.begins[now], requests.ends[now], soonest[now], latest[now])
+
+
+def _cells(begins: Int64s, ends: Int64s, steps: Int64s, size: int) -> list[tuple[int, int, int, int]]:
     """Cut an object into parts of `TARGET` bytes; each range lies in the part in which it begins, which is longer then.
 
     Args:
@@ -314,12 +343,6 @@ def _cells(begins: Int64s, ends: Int64s, steps: Int64s, size: int) -> list[Parts
         if at < size:
             cells[at] = (at, min(max(cells[at][1], reach), size), soonest, latest)
     return list(cells.values())
-
-
-def _alone(parts: Sequence[Parts]) -> tuple[Requests, Int64s]:
-    """Return a request for each part, with the steps of its two "ranges": the first and the last one."""
-    columns = np.asarray(parts, np.int64)
-    return Requests(columns[:, 0], columns[:, 1], 2 * np.arange(len(parts))), columns[:, 2:].reshape(-1)
 
 
 def _drop(segments: Sequence[Segment]) -> None:
