@@ -8,11 +8,14 @@ Files appear under their final name only when complete.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 
@@ -32,21 +35,36 @@ class Descriptor(Protocol):
     fd: int
 
 
-class OnDisk(Protocol):
-    """Ranges of files in a cache.
-
-    Attributes:
-        descriptors: of the file with each range, at its own offset.
-    """
-
-    descriptors: Sequence[int]
-
-    def still(self) -> bool:
-        """Return whether nothing was evicted since: what was read from the descriptors is right."""
-
+Int64s = npt.NDArray[np.int64]
 
 Ranges = tuple[str, Sequence[int], Sequence[int]]
 """Ranges of a file: its path, and their offsets and lengths in bytes."""
+
+
+class OnDisk(NamedTuple):
+    """Ranges of files in a cache on this machine's disk.
+
+    Attributes:
+        descriptors: int64[n], descriptor of a file that has each range, at its own offset.
+        unchanged: returns whether nothing was evicted since: what was read from the descriptors is right.
+        owners: keep the descriptors open.
+    """
+
+    descriptors: Int64s
+    unchanged: Callable[[], bool]
+    owners: Sequence[object]
+
+
+class InMemory(NamedTuple):
+    """Ranges of files in memory.
+
+    Attributes:
+        addresses: int64[n], address of each range.
+        owners: keep the memory.
+    """
+
+    addresses: Int64s
+    owners: Sequence[object]
 
 
 class Store(ABC):
@@ -115,9 +133,11 @@ class Store(ABC):
                 buffer[at : at + len(block)] = block
                 at += len(block)
 
-    def on_disk(self, files: Sequence[Ranges]) -> OnDisk | None:  # noqa: ARG002
-        """Return descriptors with ranges of several files that a cache on this machine's disk has; None if it does not
-        have all of them. Waits for those that are being fetched."""
+    def fetched(self, files: Sequence[Ranges]) -> OnDisk | InMemory | None:  # noqa: ARG002
+        """Return where ranges of several files lie that were read ahead; None unless all were, to one kind of place.
+
+        Waits for those that are being fetched.
+        """
         return None
 
     @abstractmethod

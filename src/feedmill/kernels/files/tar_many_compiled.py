@@ -56,6 +56,26 @@ def read_all(files, offsets, lengths, addresses):  # type: ignore[no-untyped-def
     return i
 
 
+def _memcpy() -> Any:
+    from numba import types
+
+    return types.ExternalFunction("memcpy", types.int64(types.int64, types.int64, types.int64))
+
+
+memcpy: Any = Lazy(_memcpy)
+
+
+@kernel
+def copy_all(origins, lengths, addresses):  # type: ignore[no-untyped-def]
+    """Copy ranges of memory.
+
+    Args:
+        origins, lengths, addresses: int64[n]: where each range is, its bytes, and where to copy it.
+    """
+    for i in range(len(origins)):
+        memcpy(addresses[i], origins[i], lengths[i])
+
+
 @kernel
 def plain_samples(buffer, ends, members, firsts, keys, alike):  # type: ignore[no-untyped-def]
     """Locate the parts of samples with plain headers (see `feedmill.formats.tar.samples.parse_plain`).

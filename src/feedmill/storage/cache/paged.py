@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from feedmill.storage.base import OnDisk
 from feedmill.storage.cache.pages import PAGE, PageCache, Pages
-from feedmill.storage.cache.usage import Usage
 from feedmill.storage.fetching.fetch import fetcher
 from feedmill.storage.fetching.flights import Flight
 from feedmill.storage.fetching.segments import Segment
@@ -134,30 +134,21 @@ class PagedSegment(Segment):
         return True
 
 
-class OnDisk:
-    """Ranges that are in the page cache; see `Store.on_disk`."""
-
-    def __init__(self, usage: Usage, descriptors: Sequence[int]) -> None:
-        self.descriptors: Sequence[int] = descriptors
-        self._usage, self._before = usage, usage.evictions
-
-    def still(self) -> bool:
-        return self._usage.evictions == self._before
-
-
 def on_disk(segments: Sequence[Segment]) -> OnDisk | None:
-    """Wait for segments, and return their descriptors; None unless all of them are in one page cache."""
-    paged: list[PagedSegment] = []
-    for segment in segments:
-        if not isinstance(segment, PagedSegment) or not segment.on_disk:
-            return None
-        paged.append(segment)
+    """Wait for the segments of ranges, and return their descriptors; None unless all of them are in one page cache."""
+    several = dict.fromkeys(segments)
+    if not all(isinstance(segment, PagedSegment) and segment.on_disk for segment in several):
+        return None
+    paged = cast(Sequence[PagedSegment], segments)
     usage = paged[0].pages.usage if paged else None
     if usage is None:
         return None
-    found = OnDisk(usage, [segment.pages.fd for segment in paged])
+    before = usage.evictions
+    descriptors = np.asarray([segment.pages.fd for segment in paged], np.int64)
     # Those that were seen before another one was evicted may be gone.
-    return found if all(segment.seen == usage.evictions for segment in paged) else None
+    if not all(segment.seen == before for segment in cast(Iterable[PagedSegment], several)):
+        return None
+    return OnDisk(descriptors, lambda: usage.evictions == before, segments)
 
 
 class Paging:

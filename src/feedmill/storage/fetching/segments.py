@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from feedmill.storage.fetching.fetch import fetcher
 from feedmill.storage.fetching.flights import Answer, Flight
 
@@ -24,17 +26,19 @@ class Segment:
         begin, end: its byte range.
         last: the number of the last step that needs it.
         data: its bytes, once somebody has waited for them and they are in memory.
+        origin: address in memory that the object's first byte would have, after `locate`.
     """
 
     paged = False
     """Whether its bytes may lie in the page cache."""
 
-    __slots__ = ("_future", "_lock", "begin", "data", "end", "key", "last", "owner", "store")
+    __slots__ = ("_future", "_lock", "begin", "data", "end", "key", "last", "origin", "owner", "store")
 
     def __init__(self, owner: ReadAhead, store: RangeStore, key: str, begin: int, end: int, last: int) -> None:
         self.owner, self.store, self.key = owner, store, key
         self.begin, self.end, self.last = begin, end, last
         self.data: memoryview | None = None
+        self.origin: int | None = None
         self._future: Future[Any] | None = None
         self._lock = threading.Lock()
 
@@ -87,6 +91,15 @@ class Segment:
             return None
         self.data = memoryview(data)
         return self.data[begin - self.begin : end - self.begin]
+
+    def locate(self) -> bool:
+        """Wait for the request and set `origin`; return whether the bytes are in memory."""
+        if self.data is None and self.view(self.begin, self.end) is None:
+            return False
+        if self.data is None:
+            return False
+        self.origin = int(np.frombuffer(self.data, np.uint8).__array_interface__["data"][0]) - self.begin
+        return True
 
     def cancel(self) -> None:
         """Drop a request that is not in flight yet; one that fails is not made again."""
@@ -151,6 +164,22 @@ class Held:
             if file is None:
                 return [None] * len(offsets)
             return [file.find(offset, offset + n) for offset, n in zip(offsets, lengths, strict=True)]
+
+    def locate(self, key: str, offsets: Sequence[int], lengths: Sequence[int]) -> list[Segment] | None:
+        """Return for each range of an object the last segment that begins before it; None unless it has all of it.
+
+        It may miss a range that another segment has, but needs no search: for ranges of small samples that matters.
+        """
+        with self._lock:
+            file = self._files.get(key)
+            if file is None:
+                return None
+            begins, segments = file.begins, file.segments
+            found = [segments[bisect_right(begins, offset) - 1] for offset in offsets]
+        for segment, offset, length in zip(found, offsets, lengths, strict=True):
+            if not (segment.begin <= offset and offset + length <= segment.end):
+                return None
+        return found
 
     def of(self, key: str, owner: ReadAhead) -> list[Segment]:
         """Return the segments of an object that a reader asked for, by offset."""

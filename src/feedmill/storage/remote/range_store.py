@@ -19,9 +19,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
+import numpy as np
+
 from feedmill.errors import FeedmillError, NotFound, StorageError
-from feedmill.storage.base import Entry, Ranges, Store, refuse_nul, too_short
-from feedmill.storage.cache.paged import OnDisk, on_disk
+from feedmill.storage.base import Entry, InMemory, OnDisk, Ranges, Store, refuse_nul, too_short
+from feedmill.storage.cache.paged import on_disk
 from feedmill.storage.fetching.fetch import Failed, fetcher, replaced
 from feedmill.storage.fetching.lanes import MOST
 from feedmill.storage.fetching.ranges import OFFSET_BITS, merged
@@ -225,16 +227,25 @@ class RangeStore(Store):
                 buffer[at : at + len(view)] = view
                 at += len(view)
 
-    def on_disk(self, files: Sequence[Ranges]) -> OnDisk | None:
-        found: list[Segment] = []
-        for path, offsets, lengths in files:
-            for segment in self.held.find(self.key(path), offsets, lengths):
-                if segment is None or not segment.paged:
-                    return None
-                found.append(segment)
-        for segment in found:
-            segment.start()
-        return on_disk(found) if found else None
+    def fetched(self, files: Sequence[Ranges]) -> OnDisk | InMemory | None:
+        segments: list[Segment] = []
+        offsets: list[int] = []
+        for path, begins, lengths in files:
+            found = self.held.locate(self.key(path), begins, lengths)
+            if found is None:
+                return None
+            segments += found
+            offsets += begins
+        several = dict.fromkeys(segments)
+        for segment in several:
+            if segment.origin is None:
+                segment.start()
+        if segments and segments[0].paged:
+            return on_disk(segments)
+        if not segments or not all(segment.origin is not None or segment.locate() for segment in several):
+            return None
+        addresses = np.asarray([segment.origin for segment in segments], np.int64)
+        return InMemory(addresses + np.asarray(offsets, np.int64), segments)
 
     def _views(self, files: Sequence[Ranges]) -> list[list[memoryview]]:
         """Return the bytes of ranges: those that were read ahead, and the others with requests of their own."""
