@@ -192,7 +192,7 @@ def _fill(plan: Plan, count: int, paging: Paging, report: CacheReport, progress:
             reader.finish()
             reader.done(step)
             bar.advance(len(positions))
-            if paging.refused or paging.fetched > paging.cache.room():
+            if paging.refused or paging.fetched > paging.cache.capacity():
                 raise _full(paging, first + len(positions), count)
     if not found:
         raise ConfigError(
@@ -211,7 +211,7 @@ def _full(paging: Paging, samples: int, count: int) -> ConfigError:
             "the cache cannot be written to", file=folder, kind="cache-disabled", fix="The log has the reason."
         )
     return ConfigError(
-        f"the first {samples:,} samples of {count:,} are larger than the cache of {paging.cache.room():,} bytes",
+        f"the first {samples:,} samples of {count:,} are larger than the cache of {paging.cache.capacity():,} bytes",
         file=folder,
         kind="cache-full",
         fix="Give it a larger --size, or fewer --samples.",
