@@ -151,7 +151,7 @@ class _Remote(NamedTuple):
         cached = self.store.on_disk(files)
         if cached is not None:
             on_disk = _Files(cached.descriptors, np.asarray(cached.descriptors, np.int64))
-            if on_disk.fill(offsets, lengths, buffer) and cached.still():
+            if on_disk.fill(offsets, lengths, buffer) and cached.unchanged():
                 return True
         self.store.fill(files, buffer.data)
         return True

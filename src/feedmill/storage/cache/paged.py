@@ -141,7 +141,7 @@ class OnDisk:
         self.descriptors: Sequence[int] = descriptors
         self._usage, self._before = usage, usage.evictions
 
-    def still(self) -> bool:
+    def unchanged(self) -> bool:
         return self._usage.evictions == self._before
 
 

@@ -26,7 +26,7 @@ from feedmill.storage.fetching.fetch import Failed, fetcher, replaced
 from feedmill.storage.fetching.lanes import MOST
 from feedmill.storage.fetching.ranges import OFFSET_BITS, merged
 from feedmill.storage.fetching.segments import Held, Segment
-from feedmill.storage.local import is_disk_trouble, storage_error
+from feedmill.storage.local import is_disk_error, storage_error
 from feedmill.storage.remote.errors import AGAIN, CHECK, Reaction
 from feedmill.storage.remote.options import Patience
 
@@ -339,7 +339,7 @@ class RangeStore(Store):
                 with file.open("wb") as spool:
                     yield spool
             except OSError as error:
-                if is_disk_trouble(error):
+                if is_disk_error(error):
                     raise spool_error(error) from None
                 raise  # the error comes from the caller's own code
             self.put_file(path, file)
