@@ -114,7 +114,7 @@ def test_what_cannot_be_warmed_is_an_error(recipe, tmp_path, monkeypatch):
     assert "no remote data" in run("warm", tmp_path / "local.yaml", "--size", "1GB", ok=False)
     (tmp_path / "endless.yaml").write_text("source: s3://bkt/data\nseed: 3\n")
     assert "--samples" in run("warm", tmp_path / "endless.yaml", "--size", "1GB", ok=False)
-    monkeypatch.setattr(datacache, "_LEAST", 1)
+    monkeypatch.setattr(datacache, "_MIN_SIZE", 1)
     assert "larger than the cache" in " ".join(run("warm", path, "--size", "500KB", ok=False).split())
     plan = fm.Recipe.load(path).plan()
     del server.objects["data/shard_1.tar"]

@@ -35,7 +35,7 @@ def server(folder):
 
 @pytest.fixture(autouse=True)
 def small_caches(monkeypatch):
-    monkeypatch.setattr(datacache, "_LEAST", PAGE)
+    monkeypatch.setattr(datacache, "_MIN_SIZE", PAGE)
     yield
     for cache in datacache._caches.values():
         cache.close()

@@ -37,7 +37,7 @@ from feedmill.formats.energon.prepared import open_prepared
 from feedmill.planning.plan import Plan
 from feedmill.storage.cache import settings as datacache
 from feedmill.storage.remote.object_store import RemoteStore
-datacache._LEAST = 0
+datacache._MIN_SIZE = 0
 store = RemoteStore("s3://bkt/data", endpoint=sys.argv[2], region="us-east-1", skip_signature=True)
 plan = Plan.over(open_prepared(store, "train"), epochs=1, seed=3)
 def peak():  # not ru_maxrss, which a child has from its parent

@@ -51,7 +51,7 @@ def test_damage_is_named(kind: str, harm: object) -> None:
 
 def test_levels_whose_bytes_differ_from_process_to_process_are_refused() -> None:
     for level in (1, 2):
-        with pytest.raises(ConfigError, match=f"no level {level}"):
+        with pytest.raises(ConfigError, match=rf"level {level} of .* is not supported"):
             pack(b"x", "gz", level)
     assert pack(b"x" * 1000, "gz") == pack(b"x" * 1000, "gz", 0) != pack(b"x" * 1000, "gz", 3)
 
@@ -59,7 +59,7 @@ def test_levels_whose_bytes_differ_from_process_to_process_are_refused() -> None
 def test_unknown_kinds_and_levels_are_refused() -> None:
     with pytest.raises(ConfigError, match="'lz4' is unknown"):
         pack(b"", "lz4")
-    with pytest.raises(ConfigError, match="no level 9"):
+    with pytest.raises(ConfigError, match=r"level 9 of .* is not supported"):
         pack(b"", "gz", 9)
 
 

@@ -111,7 +111,7 @@ def test_what_a_process_uses_stays_and_more_is_allowed_with_one_warning(server, 
     use(store, "c", 1)
     use(store, "d", 2)
     assert names(folder) == ["a", "b"] and path.exists()
-    assert caplog.text.count("that running processes use take") == 1
+    assert caplog.text.count("copies of remote files in use take") == 1
     held.close()
     use(store, "c", 3)
     assert names(folder) == ["a", "c"]
@@ -256,16 +256,16 @@ def test_without_locks_nothing_is_evicted_but_by_clear(server, folder, monkeypat
         data = put(server, name, 10 * KB, number)
         with held_copy(store, name) as held:
             assert held.path.read_bytes() == data
-    assert names(folder) == ["a", "b", "c"] and caplog.text.count("has no locks") == 1
+    assert names(folder) == ["a", "b", "c"] and caplog.text.count("does not support locks") == 1
     assert files.clear() == 30 * KB and names(folder) == []
 
 
 def test_the_default_limit_is_half_the_size_or_a_part_of_the_disk(folder, monkeypatch):
     status = os.statvfs(folder.parent)
     disk = status.f_blocks * status.f_frsize
-    assert file_cache(folder).most() == min(20 * 10**9, disk // 10)
+    assert file_cache(folder).max_bytes() == min(20 * 10**9, disk // 10)
     monkeypatch.setenv("FEEDMILL_CACHE_SIZE", "1GB")
-    assert file_cache(folder).most() == 5 * 10**8
+    assert file_cache(folder).max_bytes() == 5 * 10**8
 
 
 def test_pages_and_copies_together_stay_within_the_size(server, folder, monkeypatch):

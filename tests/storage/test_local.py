@@ -18,7 +18,7 @@ import pytest
 from feedmill.errors import NotFound, StorageError
 from feedmill.storage import LocalStore, descriptors
 from feedmill.storage import local as module
-from feedmill.storage.staging import look_again, sweep, temporary_beside
+from feedmill.storage.staging import sweep, sweep_again, temporary_beside
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_linked_folders_are_followed_but_never_in_circles(store):
 
 def test_a_link_to_nothing_is_named(store):
     (Path(store.root) / "shard.tar").symlink_to("/no/such/shard.tar")
-    with pytest.raises(NotFound, match="leads to nothing") as caught:
+    with pytest.raises(NotFound, match="the target of this link does not exist") as caught:
         names(store)
     assert caught.value.file == f"{store.root}/shard.tar"
     assert names(store, suffixes=[".json"]) == []
@@ -250,6 +250,6 @@ def test_long_names_in_any_script_can_be_written(store):
             file.write(b"content")
         left = temporary_beside(store.locate(name))
         Path(left).write_bytes(b"")
-        look_again()
+        sweep_again()
         sweep(store.root)
         assert store.read(name) == b"content" and not Path(left).exists()

@@ -15,7 +15,7 @@ import pytest
 
 from feedmill.errors import FeedmillError, StorageError
 from feedmill.storage import LocalStore
-from feedmill.storage.staging import TEMPORARY_SUFFIX, look_again, make_folder, staged, temporary_beside
+from feedmill.storage.staging import TEMPORARY_SUFFIX, make_folder, staged, sweep_again, temporary_beside
 from feedmill.storage.writeback import WriteBehind
 
 WRITER = """
@@ -47,7 +47,7 @@ def test_what_a_killed_writer_left_goes_with_the_next_write_and_what_a_living_on
         assert len(staged_files(tmp_path / "out")) == 2
         killed.kill()
         killed.wait()
-        look_again()
+        sweep_again()
         store.write_bytes("out/b.bin", b"b")
         assert len(staged_files(tmp_path / "out")) == 1
         alive.communicate(b"")
@@ -136,7 +136,7 @@ def test_a_link_in_the_place_of_a_file_is_refused_or_replaced(tmp_path: Path, ho
 def test_a_pipe_in_the_place_of_a_file_of_ours_is_refused(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(StorageError, match="no regular file"):
+    with pytest.raises(StorageError, match="not a regular file"):
         store.append("pipe")
 
 
@@ -190,7 +190,7 @@ def test_folders_that_others_make_and_remove_meanwhile(tmp_path: Path) -> None:
 
     def work(number: int) -> int:
         for turn in range(100):
-            with store.alone(f"x/y/{number}-{turn}", what="busy", file="it"):
+            with store.exclusive(f"x/y/{number}-{turn}", what="busy", file="it"):
                 pass
         return number
 
@@ -209,5 +209,5 @@ def test_a_lock_is_waited_for_a_little(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     held = store.lock("lock", what="busy", file="it")
     threading.Timer(0.2, held.close).start()
-    with store.alone("lock", what="busy", file="it"), pytest.raises(FeedmillError, match="busy"):
+    with store.exclusive("lock", what="busy", file="it"), pytest.raises(FeedmillError, match="busy"):
         store.lock("lock", what="busy", file="it", patience=0.1)

@@ -8,7 +8,7 @@ from typing import Any
 
 from feedmill.errors import ConfigError
 from feedmill.jobs.policy import RAISE, OnError
-from feedmill.storage import real_place
+from feedmill.storage import canonical_location
 
 SAMPLES_EACH = 10_000
 """Default number of samples per output."""
@@ -103,7 +103,7 @@ class Preview:
 
 def check_places(source: str, destination: str) -> None:
     """Raise `ConfigError` if the destination is the source, inside it or around it."""
-    a, b = real_place(source), real_place(destination)
+    a, b = canonical_location(source), canonical_location(destination)
     if a == b:
         raise ConfigError(
             "the destination is the source", file=source, kind="same-place", fix="Choose another destination."

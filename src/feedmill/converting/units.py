@@ -19,7 +19,7 @@ from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset, Sample
 from feedmill.formats.sniff import open_raw
 from feedmill.storage import Store, open_store
-from feedmill.storage.local import LocalStore, is_disk_trouble, storage_error
+from feedmill.storage.local import LocalStore, is_disk_error, storage_error
 
 Hashed = Iterator[tuple[Sequence[bytes], Sequence[str]]]
 """Batches of hashes and keys of samples that are read back. Keys are empty if `Target.record` names the samples."""
@@ -182,7 +182,7 @@ def convert_unit(shared: Shared, unit: Unit) -> Done:
     except _Empty:
         pass
     except OSError as error:
-        if is_disk_trouble(error):
+        if is_disk_error(error):
             raise storage_error(error, store.locate(path)) from None
         raise
     if hashes or target.keeps_empty:

@@ -11,7 +11,7 @@ from feedmill.documents.file import DocumentFile, as_lines, attribute_root, once
 from feedmill.documents.find import Found, find_documents
 from feedmill.errors import ConfigError
 from feedmill.storage import LocalStore, join_url, open_store
-from feedmill.storage.base import refuse_odd_names
+from feedmill.storage.base import refuse_non_utf8
 
 
 class Output(NamedTuple):
@@ -49,7 +49,7 @@ def find_places(
     roots = _roots(documents, destination, exact)
     if experiment and any(part in ("", ".", "..") for part in experiment.split("/")):
         raise ConfigError(f"{experiment!r} is not a valid name of an attribute set", fix="Use a plain name.")
-    refuse_odd_names(experiment or "", *(root or "" for root in roots))
+    refuse_non_utf8(experiment or "", *(root or "" for root in roots))
     groups = [(experiment, tuple(choices))] if experiment else [(choice.name, (choice,)) for choice in choices]
     for name, members in groups:
         for member in members:

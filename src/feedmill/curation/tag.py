@@ -252,7 +252,7 @@ def _sink(output: Output) -> Iterator[tuple[HashedWriter, BinaryIO]]:
         if isinstance(store, LocalStore):
             busy = "another process is writing these attributes"
             lock = f"{records.FOLDER}/{output.path}.feedmill-lock"
-            stack.enter_context(store.alone(lock, what=busy, file=store.locate(output.path)))
+            stack.enter_context(store.exclusive(lock, what=busy, file=store.locate(output.path)))
         file = HashedWriter(stack.enter_context(store.write(output.path)))
         with packed(cast(BinaryIO, file), compression(output.path)) as stream:
             yield file, stream

@@ -9,7 +9,7 @@ from typing import Any
 from feedmill.documents.kinds import LINES, kind_of
 from feedmill.errors import ConfigError
 from feedmill.formats.documents import DOCUMENTS, attribute_path
-from feedmill.storage import Store, join_url, open_store, real_place, split_url
+from feedmill.storage import Store, canonical_location, join_url, open_store, split_url
 from feedmill.storage.codec import PLAIN, compression
 
 _PACKED_LINES = ".jsonl.gz"
@@ -142,7 +142,7 @@ def places() -> Callable[[str], str]:
     def place(path: str) -> str:
         folder, name = split_url(path)
         if folder not in known:
-            known[folder] = real_place(folder)
+            known[folder] = canonical_location(folder)
         return f"{known[folder].rstrip('/')}/{name}"
 
     return place

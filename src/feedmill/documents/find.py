@@ -31,7 +31,7 @@ from feedmill.formats.leftovers import listed
 from feedmill.formats.registry import targets
 from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
 from feedmill.storage import Entry, Store, join_url, open_store, split_url
-from feedmill.storage.base import refuse_odd_names
+from feedmill.storage.base import refuse_non_utf8
 
 _BESIDE = (".idx", ".split.yaml")
 """Suffixes of the files beside a JSONL file that is a dataset."""
@@ -96,7 +96,7 @@ def find_documents(
         if not files:
             found.missing.append(given)
         found.files += files
-    refuse_odd_names(*(file.name for file in found.files))
+    refuse_non_utf8(*(file.name for file in found.files))
     if id == "":
         raise ConfigError("--id is empty", kind="bad-option", fix="Pass a field, or generate ids with --id auto.")
     if id is not None and id != "id":

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from feedmill.errors import DataError
 from feedmill.storage import Store
-from feedmill.storage.local import more_files
+from feedmill.storage.local import raise_file_limit
 
 MAX_RUN = 4 << 20
 """Maximum bytes read at once from adjacent records."""
@@ -39,7 +39,7 @@ def load_offsets(store: Store, path: str, *, fix: str) -> Int64s:
             kind="bad-index",
             fix=fix,
         )
-    if data is None and (more_files() or size > _LARGE):
+    if data is None and (raise_file_limit() or size > _LARGE):
         with store.local_copy(path) as local:
             return np.asarray(np.memmap(local, "<i8", "r"))
     return np.frombuffer(store.read(path) if data is None else data, "<i8")

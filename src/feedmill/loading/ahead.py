@@ -53,7 +53,7 @@ class Walk(Iterator[Step]):
         self._ready: deque[Step | None] = deque()
         self._error: BaseException | None = None
         self._lock = threading.Condition()
-        self._hungry = threading.Event()
+        self._starving = threading.Event()
         self._done = 0
         self._closed = False
         # No daemon: one that is in C++ code when the interpreter exits aborts the process.
@@ -63,7 +63,7 @@ class Walk(Iterator[Step]):
     def __next__(self) -> Step:
         with self._lock:
             if not self._ready:
-                self._hungry.set()
+                self._starving.set()
                 self._reader.wake()
                 while not (self._ready or self._error or self._closed):
                     self._lock.wait()
@@ -113,7 +113,7 @@ class Walk(Iterator[Step]):
     def _hand_out(self, steps: Sequence[Step]) -> None:
         with self._lock:
             self._ready.extend(steps)
-            self._hungry.clear()
+            self._starving.clear()
             self._lock.notify_all()
 
     def _windows(self) -> Iterator[_Window]:
@@ -154,7 +154,7 @@ class Walk(Iterator[Step]):
                     rows = (need >= window.first + low) & (need < window.first + reach)
                     ranges = each.file[rows], each.begins[rows], each.ends[rows], need[rows]
                     last = window.first + high - 1
-                    self._reader.want(each.store, each.paths, *ranges, self._hungry, last)  # type: ignore[arg-type]
+                    self._reader.want(each.store, each.paths, *ranges, self._starving, last)  # type: ignore[arg-type]
                 self._hand_out(window.steps[handed:high])
                 handed = high
         except Exception as error:

@@ -178,7 +178,7 @@ def _copy_indices(plan: Plan) -> int:
 
 def _fill(plan: Plan, count: int, paging: Paging, report: CacheReport, progress: bool) -> None:
     """Fetch the bytes of the first samples of a plan into the cache."""
-    reader, hungry = ReadAhead(BUDGET, paging), threading.Event()
+    reader, starving = ReadAhead(BUDGET, paging), threading.Event()
     found = False
     with closing(reader), Progress("fetching", count, "samples", enabled=progress) as bar:
         for step, first in enumerate(range(0, count, WINDOW)):
@@ -188,11 +188,11 @@ def _fill(plan: Plan, count: int, paging: Paging, report: CacheReport, progress:
                     found = True
                     steps = np.full(len(extents.file), step, np.int64)
                     ranges = extents.file, extents.begins, extents.ends, steps
-                    reader.want(extents.store, extents.paths, *ranges, hungry)
+                    reader.want(extents.store, extents.paths, *ranges, starving)
             reader.finish()
             reader.done(step)
             bar.advance(len(positions))
-            if paging.refused or paging.fetched > paging.cache.room():
+            if paging.refused or paging.fetched > paging.cache.capacity():
                 raise _full(paging, first + len(positions), count)
     if not found:
         raise ConfigError(
@@ -211,7 +211,7 @@ def _full(paging: Paging, samples: int, count: int) -> ConfigError:
             "the cache cannot be written to", file=folder, kind="cache-disabled", fix="The log has the reason."
         )
     return ConfigError(
-        f"the first {samples:,} samples of {count:,} are larger than the cache of {paging.cache.room():,} bytes",
+        f"the first {samples:,} samples of {count:,} are larger than the cache of {paging.cache.capacity():,} bytes",
         file=folder,
         kind="cache-full",
         fix="Give it a larger --size, or fewer --samples.",

@@ -1,4 +1,9 @@
-"""Where bytes live: local folders and object stores behind one `Store`."""
+"""Storage: local folders, object stores and other file systems behind one class, `Store`.
+
+All reads and writes of data go through a store. `open_store` returns the one for a path or URL. The modules of this
+folder are for local files and for all stores; `remote/` has the remote stores, `fetching/` their requests, and `cache/`
+the cache of remote data on disk.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +18,35 @@ __all__ = [
     "Entry",
     "LocalStore",
     "Store",
+    "canonical_location",
     "is_local_file",
     "is_local_folder",
     "join_url",
     "open_store",
-    "real_place",
     "split_url",
 ]
 
-_OF_OBSTORE = ("s3://", "s3a://", "gs://", "az://", "azure://", "abfs://", "abfss://", "adl://", "http://", "https://")
-"""Schemes of `RemoteStore`; others are those of `fsspec`."""
+_OBSTORE_SCHEMES = (
+    "s3://",
+    "s3a://",
+    "gs://",
+    "az://",
+    "azure://",
+    "abfs://",
+    "abfss://",
+    "adl://",
+    "http://",
+    "https://",
+)
+"""Schemes of `RemoteStore`; for all others, `FilesystemStore` uses `fsspec`."""
 
 
 def open_store(url: str | os.PathLike[str]) -> Store:
     """Return the store for a folder given as a path or URL (``s3://bucket/prefix``, ``file:///data``).
 
-    Raises `ConfigError` for an unknown scheme or profile, and `MissingExtra` if a package for the scheme is missing.
+    Raises:
+        ConfigError: the scheme or the profile is unknown.
+        MissingExtra: the package for the scheme is not installed.
     """
     text = _plain(os.fspath(url))
     if "://" not in text:
@@ -37,10 +55,10 @@ def open_store(url: str | os.PathLike[str]) -> Store:
     from feedmill.storage.remote.options import options_for
 
     refuse_nul(text)
-    place = resolve(text).url
-    if "://" not in place:
-        return LocalStore(place)
-    if place.startswith(_OF_OBSTORE):
+    target = resolve(text).url
+    if "://" not in target:
+        return LocalStore(target)
+    if target.startswith(_OBSTORE_SCHEMES):
         from feedmill.storage.remote.object_store import RemoteStore
 
         return RemoteStore(text, **options_for(text))
@@ -50,25 +68,25 @@ def open_store(url: str | os.PathLike[str]) -> Store:
 
 
 def is_local_folder(url: str) -> bool:
-    """Return whether this is a folder of this machine, whatever its suffix."""
+    """Return whether a path or URL is that of an existing local folder."""
     path = _plain(url)
     return "://" not in path and os.path.isdir(LocalStore(path).root)
 
 
-def real_place(url: str) -> str:
-    """Return the canonical name of a location: a local path with links resolved, or the URL."""
+def canonical_location(url: str) -> str:
+    """Return a local path with links resolved, or a URL without a slash at the end, to compare locations."""
     path = _plain(url)
     return path.rstrip("/") if "://" in path else os.path.realpath(LocalStore(path).root)
 
 
 def is_local_file(url: str) -> bool:
-    """Return whether this is a file of this machine."""
+    """Return whether a path or URL is that of an existing local file."""
     path = _plain(url)
     return "://" not in path and os.path.isfile(LocalStore(path).root)
 
 
 def split_url(url: str | os.PathLike[str]) -> tuple[str, str]:
-    """Return the folder and file name of a path or URL, for a file that is read through its folder's store.
+    """Return the folder and the file name of a path or URL, to read the file through the store of its folder.
 
     The name is empty if the URL is a whole bucket or the root folder.
     """
@@ -78,9 +96,10 @@ def split_url(url: str | os.PathLike[str]) -> tuple[str, str]:
 
 
 def join_url(base: str, path: str) -> str:
-    """Return `path` relative to the folder `base`; absolute paths and URLs are unchanged, ``~/`` is the home folder.
+    """Return the path or URL of `path` in the folder `base`. Absolute paths and URLs are unchanged; ``~/`` is expanded.
 
-    Raises `ConfigError` if ``..`` leads out of a bucket.
+    Raises:
+        ConfigError: ``..`` leads out of a bucket.
     """
     if path.startswith("~/"):
         return os.path.expanduser(path)

@@ -1,8 +1,8 @@
-"""The `Store` contract: where bytes live.
+"""The class `Store`, which all storage implements, and the errors that stores have in common.
 
-A store is one folder or one bucket prefix. Paths inside it are relative, with ``/`` between their parts, and never
-leave it. Reads are in bulk: `read_ranges` takes many ranges of one file and merges neighbors into one request.
-Files appear under their final name only when complete.
+A store is one folder or one bucket prefix. Paths in it are relative, use ``/``, and cannot leave it. Reads are in bulk:
+`read_ranges` takes many ranges of one file and merges neighbors into one request. A file appears under its final name
+only when it is complete.
 """
 
 from __future__ import annotations
@@ -30,7 +30,11 @@ class Entry:
 
 
 class Descriptor(Protocol):
-    """A file that is open for as long as this is held."""
+    """A file that stays open as long as this object is referenced.
+
+    Attributes:
+        fd: its descriptor.
+    """
 
     fd: int
 
@@ -38,7 +42,7 @@ class Descriptor(Protocol):
 Int64s = npt.NDArray[np.int64]
 
 Ranges = tuple[str, Sequence[int], Sequence[int]]
-"""Ranges of a file: its path, and their offsets and lengths in bytes."""
+"""Ranges of a file: its path, their offsets, and their lengths in bytes."""
 
 
 class OnDisk(NamedTuple):
@@ -71,44 +75,62 @@ class Store(ABC):
     """A folder of files, local or remote.
 
     Attributes:
-        url: the store's own location, without a slash at the end.
+        url: path or URL of the folder, without a slash at the end.
     """
 
     url: str
 
     @abstractmethod
     def files(self, prefix: str = "", *, suffixes: Sequence[str] = ()) -> Iterator[Entry]:
-        """Yield every file below `prefix` (a folder), sorted by path. Raises `NotFound` if the folder does not exist.
+        """Yield every file below a folder, sorted by path.
 
         Skips files in folders that begin with a dot, unless `prefix` is such a folder, and files still being written.
+
+        Args:
+            prefix: the folder; by default the whole store.
+            suffixes: suffixes of the files to yield; empty for all.
+
+        Raises:
+            NotFound: the folder does not exist.
         """
 
     @abstractmethod
     def stat(self, path: str) -> Entry:
-        """Return the size and version of one file. Raises `NotFound`."""
+        """Return path, size and version of one file. Raises `NotFound`."""
 
     def entries(self, paths: Sequence[str]) -> list[Entry | None]:
-        """Return size and version of files, None for missing ones. A remote store makes few requests, and pins
-        these versions, see `pin_files`."""
-        found: list[Entry | None] = []
+        """Return the entries of files; None for missing files.
+
+        A remote store makes few requests, and pins these versions; see `pin_files`.
+        """
+        entries: list[Entry | None] = []
         for path in paths:
             try:
-                found.append(self.stat(path))
+                entries.append(self.stat(path))
             except NotFound:
-                found.append(None)
-        return found
+                entries.append(None)
+        return entries
 
     def preload(self, paths: Sequence[str]) -> None:  # noqa: B027
-        """Read small files that are about to be looked at, or found absent, in one round trip instead of one each.
+        """Read small files that will be needed soon, in one round trip instead of one for each file.
 
-        A remote store answers `stat`, `exists` and `read` of them from memory until the next call; ``preload(())``
-        ends that. It raises nothing: what could not be read is requested again when it is looked at.
+        Until the next call, a remote store answers `stat`, `exists` and `read` for them from memory, for missing files,
+        too; ``preload(())`` ends that. It raises nothing: a file whose request failed is requested when it is needed.
         """
 
     @abstractmethod
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        """Return `length` bytes from `offset`, or up to the end. Raises `NotFound`, and `DataError` if the file is too
-        short for the range."""
+        """Return bytes of a file.
+
+        Args:
+            offset: first byte.
+            length: number of bytes; None for all up to the end.
+
+        Raises:
+            NotFound: the file does not exist.
+            DataError: the file is too short for the range.
+            StorageError: the file cannot be read.
+        """
 
     def read_into(self, path: str, offset: int, buffer: memoryview) -> None:
         """Fill a writable buffer with the bytes at `offset`. Raises as `read`.
@@ -119,36 +141,36 @@ class Store(ABC):
 
     @abstractmethod
     def read_ranges(self, path: str, offsets: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
-        """Return many ranges of one file, in the given order; neighbors are fetched together."""
+        """Return many ranges of one file, in the given order; neighbors are fetched together. Raises as `read`."""
 
     def read_many(self, files: Sequence[Ranges]) -> list[list[bytes]]:
-        """Return ranges of several files; a remote store fetches all of them at once. Raises as `read`."""
+        """Return ranges of several files. A remote store fetches all of them at once. Raises as `read`."""
         return [self.read_ranges(*ranges) for ranges in files]
 
     def fill(self, files: Sequence[Ranges], buffer: memoryview) -> None:
-        """Read ranges of several files, one behind the other, into a buffer of their size. Raises as `read`."""
-        at = 0
+        """Read ranges of several files into a buffer of their total size, without gaps. Raises as `read`."""
+        position = 0
         for blocks in self.read_many(files):
             for block in blocks:
-                buffer[at : at + len(block)] = block
-                at += len(block)
+                buffer[position : position + len(block)] = block
+                position += len(block)
 
     def fetched(self, files: Sequence[Ranges]) -> OnDisk | InMemory | None:  # noqa: ARG002
-        """Return where ranges of several files lie that were read ahead; None unless all were, to one kind of place.
+        """Return where ranges lie that were read ahead: in the cache on disk or in memory. None if one of them is not.
 
-        Waits for those that are being fetched.
+        Waits for ranges that are being fetched.
         """
         return None
 
     @abstractmethod
     def below(self, folder: str) -> Store:
-        """Return a folder of this store, which may be absent, as a store of its own."""
+        """Return the store for a subfolder, which need not exist."""
 
     def pin_files(self) -> None:  # noqa: B027
-        """Reject, from now on, a file that another program replaces or rewrites after this store first opened it.
+        """From now on, reject a file that another program replaces or rewrites after this store first opened it.
 
-        Reads of it raise `DataError` of kind ``changed``, unless its old descriptor is still open; files that only grew
-        are accepted. For readers that have an index of the files. Object stores have no state and ignore this.
+        Readers that have an index of the files call this. Reading such a file raises `DataError` of kind ``changed``,
+        unless its old descriptor is still open. Local files that only grew are accepted.
         """
 
     def descriptors(self, paths: Sequence[str]) -> Sequence[Descriptor] | None:  # noqa: ARG002
@@ -157,29 +179,33 @@ class Store(ABC):
 
     @abstractmethod
     def write(self, path: str) -> AbstractContextManager[BinaryIO]:
-        """Open a file to write. It appears under its name only if the block ends without an error."""
+        """Open a file for writing. It appears under its name only if the block ends without an error."""
 
     @abstractmethod
     def build(self, path: str) -> AbstractContextManager[Path]:
-        """Return a path on this machine where a library may write the file; it is published as `path` if the block ends
-        without an error, and removed otherwise."""
+        """Return a path on this machine at which a library can write a file.
+
+        The file is published as `path` if the block ends without an error, and removed otherwise.
+        """
 
     @abstractmethod
     def delete(self, path: str) -> None:
-        """Remove one file, if it exists."""
+        """Delete one file, if it exists."""
 
     @abstractmethod
     def local_copy(self, path: str) -> AbstractContextManager[Path]:
-        """Return the file as a path on this machine, to map or open with a library: itself if the store is local,
-        otherwise a temporary copy, removed when the block ends."""
+        """Return a path on this machine at which a file can be mapped, or opened by a library.
+
+        This is the file itself if the store is local, else a temporary copy, which is removed when the block ends.
+        """
 
     @property
     @abstractmethod
     def is_local(self) -> bool:
-        """Return whether paths of this store are paths of this machine."""
+        """Return whether the store is a folder of this machine."""
 
     def locate(self, path: str) -> str:
-        """Return the full path or URL of a file, as shown to people."""
+        """Return the full path or URL of a file, as shown to users."""
         return f"{self.url.rstrip('/')}/{path}" if path else self.url
 
     def exists(self, path: str) -> bool:
@@ -198,12 +224,12 @@ class Store(ABC):
     def write_note(self, path: str, data: bytes) -> None:
         """Write one small file that records finished work, without syncing it.
 
-        After a power failure the file may be lost and the work is repeated, which costs less than waiting for the disk.
+        After a power failure the file may be lost, and the work is repeated. That costs less than waiting for the disk.
         """
         self.write_bytes(path, data)
 
     def check_path(self, path: str) -> str:
-        """Raise an error for a path that would leave the store; return the path otherwise."""
+        """Return a path; raise `ConfigError` if it would leave the store."""
         refuse_nul(path, self.url)
         if path.startswith("/") or ".." in path.split("/"):
             raise ConfigError(
@@ -216,7 +242,7 @@ class Store(ABC):
 
 
 def refuse_nul(path: str, file: str | None = None) -> None:
-    """Raise `ConfigError` for a path or URL with a NUL, for which system calls would raise a ValueError."""
+    """Raise `ConfigError` for a path or URL with a NUL, for which system calls would raise a `ValueError`."""
     if "\0" in path:
         raise ConfigError(
             f"the path {path!r} has a NUL character, which file names cannot contain",
@@ -226,8 +252,8 @@ def refuse_nul(path: str, file: str | None = None) -> None:
         )
 
 
-def refuse_odd_names(*names: str) -> None:
-    """Raise `ConfigError` for the first name that is not UTF-8: journals and outputs are JSON."""
+def refuse_non_utf8(*names: str) -> None:
+    """Raise `ConfigError` if a name is not valid UTF-8, because journals and outputs are JSON."""
     for name in names:
         try:
             name.encode()
@@ -240,10 +266,17 @@ def refuse_odd_names(*names: str) -> None:
             ) from None
 
 
-def too_short(file: str, offset: int, wanted: int, found: int) -> FeedmillError:
-    """Return the error for a range that ends after the file does."""
+def too_short(file: str, offset: int, expected: int, available: int) -> FeedmillError:
+    """Return the error for a range that ends after the end of the file.
+
+    Args:
+        file: path or URL, for the message.
+        offset: first byte of the range.
+        expected: bytes of the range.
+        available: bytes of the file from `offset` on.
+    """
     return DataError(
-        f"the file is truncated (expected {wanted} bytes here, found {found})",
+        f"the file is truncated (expected {expected} bytes here, found {available})",
         file=file,
         offset=offset,
         kind="truncated",
@@ -263,7 +296,7 @@ def changed(file: str) -> FeedmillError:
 
 
 def bad_range(file: str, offset: int, length: int) -> FeedmillError:
-    """Return the error for a range that begins before the file, or has a negative length."""
+    """Return the error for a range with a negative offset or length, or one beyond the largest file."""
     return DataError(
         f"invalid range: {length} bytes at offset {offset}",
         file=file,

@@ -1,9 +1,10 @@
-"""Compressed streams: gzip, zstd, bzip2 and xz by the file's suffix, by the fastest maintained library.
+"""Compressed streams: gzip, zstd, bzip2 and xz, each with the fastest maintained library.
 
-gzip is read and written through ISA-L (several members in one file are one stream); zstd through the standard library
-(Python 3.14) or its backport; bzip2 and xz through the standard library. The output depends on the bytes and the level
-alone: no names, no times. ISA-L's levels 1 and 2 are not used because their output sometimes differs between
-processes (seen in isal 1.9.1).
+`compression` returns the kind of a file by its suffix; `unpacked` and `packed` open a stream of that kind. gzip uses
+ISA-L, and reads several members in one file as one stream; zstd uses the standard library (Python 3.14) or its
+backport; bzip2 and xz use the standard library. The output only depends on the bytes and the level: it has no names and
+no times. ISA-L's levels 1 and 2 are not used because their output sometimes differs between processes (seen in
+isal 1.9.1).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-_DAMAGE: tuple[Any, ...] = (
+_CORRUPT: tuple[Any, ...] = (
     EOFError,
     zlib.error,
     isal_zlib.IsalError,
@@ -34,6 +35,7 @@ _DAMAGE: tuple[Any, ...] = (
     igzip.BadGzipFile,
     lzma.LZMAError,
 )
+"""What the libraries raise for corrupt data, besides `OSError` of bz2."""
 _BAD_GZIP: Any = isal_zlib.IsalError
 PLAIN, GZIP, ZSTD, BZIP2, XZ = "", "gz", "zst", "bz2", "xz"
 KINDS = (PLAIN, GZIP, ZSTD, BZIP2, XZ)
@@ -45,13 +47,18 @@ _BLOCK = 1 << 20
 
 
 def compression(path: str) -> str:
-    """Return the compression of a file of this name: one of `KINDS`."""
+    """Return the compression of a file by its suffix: one of `KINDS`."""
     return next((kind for suffix, kind in _SUFFIXES.items() if path.endswith(suffix)), PLAIN)
 
 
 @contextlib.contextmanager
 def unpacked(raw: BinaryIO, kind: str, *, file: str) -> Iterator[BinaryIO]:
-    """Open a decompressing stream; errors for corrupt data name `file`.
+    """Open a decompressing stream.
+
+    Args:
+        raw: the compressed file.
+        kind: one of `KINDS`.
+        file: path or URL, for errors.
 
     Raises:
         DataError: of kind ``bad-compression``, also from reads inside the block.
@@ -72,15 +79,15 @@ def unpacked(raw: BinaryIO, kind: str, *, file: str) -> Iterator[BinaryIO]:
                 yield cast(BinaryIO, stream)
         else:
             yield raw
-    except _DAMAGE as error:
-        raise _damaged(file, error) from None
+    except _CORRUPT as error:
+        raise _corrupt(file, error) from None
     except OSError as error:
-        if kind != BZIP2 or error.errno is not None:  # bz2 raises it without errno for corrupt data
+        if kind != BZIP2 or error.errno is not None:  # for corrupt data, bz2 raises it without errno
             raise
-        raise _damaged(file, error) from None
+        raise _corrupt(file, error) from None
 
 
-def _damaged(file: str, error: BaseException) -> DataError:
+def _corrupt(file: str, error: BaseException) -> DataError:
     return DataError(
         f"the compressed file is corrupt or truncated ({error})",
         file=file,
@@ -94,39 +101,39 @@ def gunzip(data: bytes, *, file: str | None = None, record: str | None = None) -
 
     Raises:
         DataError: of kind ``too-large``, before more than the limit is unpacked.
-        OSError, EOFError: it is not gzip, is corrupt or is truncated.
+        OSError, EOFError: the data is not gzip, is corrupt, or is truncated.
     """
-    limit, done, rest = max_unpacked(len(data)), list[bytes](), data
-    left = limit
+    limit, blocks, rest = max_unpacked(len(data)), list[bytes](), data
+    remaining = limit
     while rest:
         stream = isal_zlib.decompressobj(_GZIP_HEADER)
         try:
-            done.append(stream.decompress(rest, left + 1))
+            blocks.append(stream.decompress(rest, remaining + 1))
         except _BAD_GZIP as error:
             raise OSError(str(error)) from None
-        left -= len(done[-1])
-        if left < 0:
+        remaining -= len(blocks[-1])
+        if remaining < 0:
             raise too_large(limit, file=file, record=record)
         if not stream.eof:
             raise EOFError("it ends within compressed data")
         rest = stream.unused_data.lstrip(b"\0")
-    return done[0] if len(done) == 1 else b"".join(done)
+    return blocks[0] if len(blocks) == 1 else b"".join(blocks)
 
 
 def read_within(stream: BinaryIO, limit: int, *, file: str | None = None) -> bytes:
     """Read an unpacked stream to its end. Raises `DataError` of kind ``too-large`` beyond `limit` bytes."""
-    done, size = list[bytes](), 0
+    blocks, size = list[bytes](), 0
     while block := stream.read(_BLOCK):
         size += len(block)
         if size > limit:
             raise too_large(limit, file=file)
-        done.append(block)
-    return b"".join(done)
+        blocks.append(block)
+    return b"".join(blocks)
 
 
 @contextlib.contextmanager
 def packed(raw: BinaryIO, kind: str, level: int | None = None) -> Iterator[BinaryIO]:
-    """Open a stream that compresses what is written to it into `raw`, finished when the block ends.
+    """Open a stream that compresses the bytes written to it into `raw`. It is finished when the block ends.
 
     Args:
         kind: ``"gz"`` (levels 0, fast, and 3, small), ``"zst"`` (-7 to 22), ``"bz2"`` (1 to 9), ``"xz"`` (0 to 9) or
@@ -139,8 +146,8 @@ def packed(raw: BinaryIO, kind: str, level: int | None = None) -> Iterator[Binar
         return
     level = _DEFAULT_LEVEL[kind] if level is None else level
     if level not in _LEVELS[kind]:
-        known = "0 or 3" if kind == GZIP else f"{min(_LEVELS[kind])} to {max(_LEVELS[kind])}"
-        raise ConfigError(f"there is no level {level} of .{kind} compression here", fix=f"Use {known}.")
+        levels = "0 or 3" if kind == GZIP else f"{min(_LEVELS[kind])} to {max(_LEVELS[kind])}"
+        raise ConfigError(f"level {level} of .{kind} compression is not supported", fix=f"Use {levels}.")
     stream: Any
     if kind == GZIP:
         stream = igzip.IGzipFile(filename="", mode="wb", compresslevel=level, fileobj=raw, mtime=0)

@@ -1,8 +1,8 @@
-"""Descriptors of regular files that stay open, for all stores of the process.
+"""Descriptors of regular files that stay open between reads, shared by all local stores of the process.
 
-A descriptor is shared while the path still leads to its file; a file that was replaced gets a new one. The last `MOST`
-stay open, or a quarter of the process's limit if that is less, so that enough are left for writing. A store whose
-descriptor was closed opens the path again.
+A descriptor is shared as long as its path leads to the same file; after the file is replaced, `opened` returns a new
+one. The last `MOST` descriptors stay open, or a quarter of the process's limit if that is less, so that enough are left
+for writing. A store whose descriptor was closed opens the path again.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import NamedTuple, Self
 from feedmill.errors import StorageError
 
 MOST = 256
+"""Maximum number of descriptors that stay open."""
 
 
 class State(NamedTuple):
@@ -34,19 +35,22 @@ class State(NamedTuple):
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
     def continues(self, before: State) -> bool:
-        """Return whether the earlier content is still there: nothing changed, or data was appended.
+        """Return whether the file still has the content of an earlier state: nothing changed, or data was appended.
 
-        Inodes alone are not reliable: some network file systems give a file another one each time.
+        Inodes are not compared alone, because some network file systems report another one each time.
         """
         grown = self[:2] == before[:2] and self.size > before.size
         return grown or self[2:] == before[2:]
 
 
 class OpenFile:
-    """An open descriptor that closes itself when its last reference is released.
+    """An open file whose descriptor is closed when the last reference is released.
 
     Attributes:
-        kept: whether it may still be taken for new reads.
+        full: full path of the file.
+        fd: descriptor.
+        kept: whether new reads may use it.
+        state: state of the file when it was opened.
     """
 
     __slots__ = ("__weakref__", "fd", "full", "kept", "state")
@@ -54,31 +58,36 @@ class OpenFile:
     def __init__(self, full: str) -> None:
         self.full, self.kept = full, True
         self.fd = open_regular(full)
-        # Not in `__del__`: while that runs, another thread may still get the file through a weak reference.
+        # Not in `__del__`: while it runs, another thread can still get the file through a weak reference.
         weakref.finalize(self, os.close, self.fd).atexit = False
         self.state = State.of(os.fstat(self.fd))
 
 
 _kept: dict[OpenFile, None] = {}
-"""What stays open, oldest first. Single dict operations are atomic, so threads need no lock."""
+"""Files that stay open, oldest first. Single dict operations are atomic, so threads need no lock."""
 
 _current: dict[str, OpenFile] = {}
-"""Full path -> the one of `_kept` that was last opened for it."""
+"""By full path, the file of `_kept` that was opened last."""
 
 _replaced = 0
-"""Counts replaced and deleted files, so that a descriptor opened meanwhile is not kept."""
+"""Number of replaced and deleted files: a descriptor that was opened during such a change is not kept."""
 
 
 def opened(full: str) -> OpenFile:
-    """Return a descriptor of the file now at a path. Raises OSError, and `StorageError` if it is not a file."""
+    """Return the open file that is now at a path.
+
+    Raises:
+        OSError: it cannot be opened.
+        StorageError: it is a device, pipe or socket.
+    """
     before = _replaced
     file = _current.get(full)
     if file is not None and file.state == State.of(os.stat(full)):
         return file
     file = OpenFile(full)
-    most = _most()
-    while len(_kept) >= most:
-        with contextlib.suppress(StopIteration, RuntimeError, KeyError):  # another thread was faster
+    limit = _limit()
+    while len(_kept) >= limit:
+        with contextlib.suppress(StopIteration, RuntimeError, KeyError):  # another thread dropped it first
             _drop(next(iter(_kept)))
     _kept[file] = None
     _current[full] = file
@@ -87,14 +96,14 @@ def opened(full: str) -> OpenFile:
     return file
 
 
-def _most() -> int:
-    """Return how many stay open; computed each time because the limit may change (`more_files`)."""
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return MOST if limit == resource.RLIM_INFINITY else max(1, min(MOST, limit // 4))
+def _limit() -> int:
+    """Return the number of files that stay open; computed each time, because `raise_file_limit` changes the limit."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return MOST if soft == resource.RLIM_INFINITY else max(1, min(MOST, soft // 4))
 
 
 def forget(full: str) -> None:
-    """Drop the descriptor of a file that this process replaced or deleted, so that the next read opens it again."""
+    """Drop the descriptors of a file that this process replaced or deleted, so that the next read opens it again."""
     global _replaced
     _replaced += 1
     for file in [file for file in list(_kept) if file.full == full]:
@@ -109,8 +118,12 @@ def _drop(file: OpenFile) -> None:
 
 
 def open_regular(path: str) -> int:
-    """Return a descriptor for reading a regular file. Raises OSError, and `StorageError` for a device, pipe or socket
-    without blocking: opening a pipe would wait for a writer."""
+    """Return a descriptor for reading a regular file, without blocking: opening a pipe would wait for its writer.
+
+    Raises:
+        OSError: the file cannot be opened.
+        StorageError: it is a device, pipe or socket.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
@@ -135,7 +148,13 @@ _KINDS = {
 
 
 def refuse_special(path: str, what: str, status: os.stat_result | None = None) -> None:
-    """Raise `StorageError` if this is a device, pipe or socket; absent paths, files and folders are accepted."""
+    """Raise `StorageError` if this is a device, pipe or socket. Files, folders and absent paths are accepted.
+
+    Args:
+        path: the path.
+        what: what is wrong with such a file here, for the message.
+        status: `stat` result of the path, if it is known.
+    """
     if status is None:
         with contextlib.suppress(OSError):
             status = os.stat(path)
@@ -145,5 +164,5 @@ def refuse_special(path: str, what: str, status: os.stat_result | None = None) -
             f"this is {kind}, which {what}; a regular file was expected",
             file=path,
             kind="not-a-file",
-            fix="Give a regular file.",
+            fix="Use a regular file.",
         )

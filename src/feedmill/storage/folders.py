@@ -1,4 +1,8 @@
-"""Folders of this machine: where caches and journals lie, and a private one below the temporary folder."""
+"""Folders of Feedmill on this machine: the cache folder, and folders below the temporary folder.
+
+The cache folder has caches, journals and records that later runs read. A private folder is for files of one process, if
+the cache folder cannot be used.
+"""
 
 from __future__ import annotations
 
@@ -17,27 +21,34 @@ from pathlib import Path
 logger = logging.getLogger("feedmill")
 
 _FOLDER = ".d"
+"""Suffix of private folders, after the name of their staged file."""
 
 
 def cache_folder() -> Path:
     """Return ``$FEEDMILL_CACHE_DIR``, or ``~/.cache/feedmill``, or `temporary_folder` if no home is writable."""
-    asked = os.environ.get("FEEDMILL_CACHE_DIR")
+    setting = os.environ.get("FEEDMILL_CACHE_DIR")
     try:
-        folder = Path(asked or "~/.cache/feedmill").expanduser()
+        folder = Path(setting or "~/.cache/feedmill").expanduser()
     except RuntimeError:  # a user without a home, as in containers
         folder = Path("/nonexistent/.cache/feedmill")
-    if asked or _can_be_written(folder):
+    if setting or _can_be_written(folder):
         return folder
     private = temporary_folder()
     if private is None:
-        return folder  # what needs it will report it
+        return folder  # writing to it raises the error
     _warn_once(str(folder), str(private))
     return private / "cache"
 
 
 def temporary_folder() -> Path | None:
-    """Return a folder of this user below the system's temporary folder, the same in every process; None if another user
-    owns that name. Raises `OSError`."""
+    """Return the folder of this user below the system's temporary folder, the same in every process.
+
+    Returns:
+        The folder; None if another user owns its name.
+
+    Raises:
+        OSError: it cannot be created.
+    """
     folder = Path(tempfile.gettempdir()) / f"feedmill-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
@@ -45,6 +56,7 @@ def temporary_folder() -> Path | None:
 
 
 def _can_be_written(folder: Path) -> bool:
+    """Return whether a folder, or the nearest existing folder above it, is writable."""
     while not os.path.lexists(folder) and folder != folder.parent:
         folder = folder.parent
     return os.access(folder, os.W_OK | os.X_OK)
@@ -61,10 +73,15 @@ def _warn_once(folder: str, instead: str) -> None:
 
 
 def private_folder(name: str) -> Path:
-    """Return a folder below `temporary_folder` that only this process uses and that is removed when it ends.
+    """Return a folder below `temporary_folder` that only this process uses, and that is removed when it ends.
 
-    Those of killed processes are removed by the next one: each has a staged file beside it that its process has locked.
-    Raises `OSError`.
+    Folders of killed processes are removed by the next process: beside each lies a staged file that its process locks.
+
+    Args:
+        name: purpose of the folder; later calls with the same name return the same folder.
+
+    Raises:
+        OSError: it cannot be created.
     """
     with _guard:
         path = _private.get((os.getpid(), name))

@@ -1,4 +1,8 @@
-"""Files that are hashed while they are read or written, to avoid a second pass."""
+"""Hash files while they are read or written, to avoid a second pass.
+
+`hashed_store` is for writers whose manifest has the hashes of their outputs; `HashedReader` and `HashedWriter` are for
+single files. All hashes are 128-bit xxh3, in hex.
+"""
 
 from __future__ import annotations
 
@@ -24,23 +28,25 @@ def hash_file(path: str) -> str:
 
 
 class HashedReader:
-    """A file being read from its beginning to its end, in order."""
+    """A file that is hashed while it is read sequentially from its beginning."""
 
     def __init__(self, raw: BinaryIO) -> None:
         self._raw, self._state = raw, xxhash.xxh3_128()
 
     def read(self, size: int = -1) -> bytes:
+        """Return the next bytes, and hash them."""
         data = self._raw.read(size)
         self._state.update(data)
         return data
 
     def readinto(self, buffer: Any) -> int:
+        """Read the next bytes into a buffer, and hash them."""
         count: int = self._raw.readinto(buffer)  # type: ignore[attr-defined]
         self._state.update(memoryview(buffer)[:count])
         return count
 
     def hexdigest(self) -> str:
-        """Return the hash of the whole file, including bytes that a decompressor left unread after its last member."""
+        """Return the hash of the whole file. Reads the rest first, which a decompressor may have left unread."""
         while self.read(_STEP):
             pass
         return self._state.hexdigest()
@@ -52,28 +58,31 @@ class HashedReader:
 
 
 class HashedWriter:
-    """A file being written, in order."""
+    """A file that is hashed while it is written sequentially."""
 
     def __init__(self, raw: BinaryIO) -> None:
         self._raw, self._state = raw, xxhash.xxh3_128()
 
     def write(self, data: bytes) -> int:
+        """Write bytes, and hash them."""
         self._state.update(data)
         return self._raw.write(data)
 
     def tell(self) -> int:
+        """Return the position in the file."""
         return self._raw.tell()
 
     def flush(self) -> None:
+        """Flush the file."""
         self._raw.flush()
 
     def hexdigest(self) -> str:
-        """Return the hash of what was written."""
+        """Return the hash of the bytes written so far."""
         return self._state.hexdigest()
 
 
 class _HashedStore:
-    """See `hashed_store`."""
+    """The view of a store that `hashed_store` returns."""
 
     def __init__(self, store: Store) -> None:
         self._store, self.hashes = store, dict[str, str]()
@@ -101,20 +110,20 @@ class _HashedStore:
 
 
 def hashed_store(store: Store) -> tuple[Store, dict[str, str]]:
-    """Return a view of a store that hashes what is written through it, and the hashes by path.
+    """Return a view of a store that hashes the files written through it, and the hashes by path.
 
-    A file that is written in order is hashed as it passes; one that is built in place is read once more.
+    A file that is written sequentially is hashed meanwhile; a file that is built in place is read once more.
     """
     view = _HashedStore(store)
     return cast(Store, view), view.hashes
 
 
 def hash_of(store: Store, path: str) -> str:
-    """Return the 128-bit xxh3 of a file of any store, in hex; read in steps of 4 MiB. Raises `StorageError`."""
-    state, at = xxhash.xxh3_128(), 0
+    """Return the 128-bit xxh3 of a file of any store, in hex. Reads 4 MiB at a time. Raises as `Store.read`."""
+    state, offset = xxhash.xxh3_128(), 0
     size = store.stat(path).size
-    while at < size:
-        block = store.read(path, at, min(_STEP, size - at))
+    while offset < size:
+        block = store.read(path, offset, min(_STEP, size - offset))
         state.update(block)
-        at += len(block)
+        offset += len(block)
     return state.hexdigest()

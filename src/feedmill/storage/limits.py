@@ -1,9 +1,9 @@
-"""The limit on unpacked sizes, the same for every reader, checked while unpacking.
+"""Limits on untrusted data: the unpacked size of a record, and the nesting of configurations.
 
-A record (a line, a part, a member, the shard of MDS, the rows beside a token file) may unpack to 64 MiB, or to 100
-times its stored bytes if that is more, and never to more than 2 GiB. So a small file cannot exhaust a machine's memory,
-and data with the usual compression ratios of text, tokens and images never reaches the limit. `VARIABLE` replaces it
-by a plain number of bytes.
+Every reader that unpacks data checks the same limit while it unpacks, so a small file cannot exhaust the memory. A
+record (a line, a part, a member of an archive, an MDS shard, the rows beside a token file) may unpack to 64 MiB, or to
+100 times its stored bytes if that is more, but never to more than 2 GiB. Text, tokens and images with the usual
+compression ratios do not reach the limit. The environment variable `VARIABLE` replaces it by a fixed number of bytes.
 """
 
 from __future__ import annotations
@@ -16,15 +16,20 @@ from feedmill.errors import ConfigError, DataError
 
 VARIABLE = "FEEDMILL_MAX_UNPACKED"
 MOST = 2 << 30
+"""Maximum size of any record in bytes."""
 SMALL, RATIO = 64 << 20, 100
+"""Bytes that every record may have, and the maximum ratio of unpacked to stored bytes of larger records."""
 DEEPEST = 100
-"""Levels of lists and mappings in configurations, manifests and notes; no tool writes more than some ten."""
+"""Maximum nesting of lists and mappings in configurations and manifests. No tool writes more than about ten levels."""
 TOO_DEEP = f"this is nested more than {DEEPEST} levels deep"
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.I)
 
 
 def max_unpacked(stored: int) -> int:
-    """Return the most bytes that a record of `stored` bytes (its own, or those of its file) may unpack to.
+    """Return the maximum unpacked size of a record in bytes.
+
+    Args:
+        stored: its stored bytes, or those of its file.
 
     Raises:
         ConfigError: the variable is not a valid size.
@@ -38,14 +43,14 @@ def max_unpacked(stored: int) -> int:
 def too_large(
     limit: int, *, file: str | None = None, record: str | None = None, offset: int | None = None
 ) -> DataError:
-    """Return the error for a record that unpacks to more than `limit` bytes; of kind ``too-large``."""
+    """Return the error for a record that unpacks to more than `limit` bytes, of kind ``too-large``."""
     return DataError(
         f"it unpacks to more than the limit of {limit:,} bytes",
         file=file,
         record=record,
         offset=offset,
         kind="too-large",
-        fix=f"If the data is meant to be so, raise the limit: set {VARIABLE}, for example to 8GiB.",
+        fix=f"If the size is intended, raise the limit: set {VARIABLE}, for example to 8GiB.",
     )
 
 
@@ -56,27 +61,33 @@ def parse_size(text: str | int | None, name: str | None = None) -> int | None:
     (1500000000, 67108864)
 
     Args:
-        name: the option or variable that gave it, for the message.
+        text: the size; numbers and None are returned unchanged.
+        name: name of the option or variable, for the message.
 
     Raises:
-        ConfigError: it is not a valid size.
+        ConfigError: the text is not a valid size.
     """
     if text is None or isinstance(text, int):
         return text
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         what = f"{text!r} is not a size" if name is None else f"{name}={text!r} is not a size"
-        raise ConfigError(what, kind="bad-limit", fix="Write for example 500MB, 1G or 1GiB.")
+        raise ConfigError(what, kind="bad-limit", fix="Use for example 500MB, 1G or 1GiB.")
     number, unit, binary = match.groups()
     return int(float(number) * (1024 if binary else 1000) ** " kmgt".index(unit.lower() or " "))
 
 
 def check_nesting(value: Any, where: str) -> None:
-    """Raise an error for values nested deeper than `DEEPEST`, on which recursive code would fail."""
+    """Raise `ConfigError` for values nested deeper than `DEEPEST`, on which recursive code would fail.
+
+    Args:
+        value: a parsed configuration.
+        where: its file, for the message.
+    """
     level = [value]
     for _ in range(DEEPEST + 1):
-        lists = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
-        level = [child for children in lists for child in children]
+        parents = [item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list)]
+        level = [child for children in parents for child in children]
         if not level:
             return
     raise ConfigError(TOO_DEEP, file=where, kind="too-deep", fix="Check the brackets.")

@@ -1,9 +1,11 @@
 """The local file system as a `Store`.
 
-Descriptors stay open (`descriptors`), so a read of a known file is one system call. A store reads a file that another
-process replaces as it was when this store first opened it, for as long as the descriptor is kept; a store made after
-that reads the new file, and so does every store where this process replaced it. `stat`, `files` and the reading of
-whole files always see the disk as it is. A store whose files are pinned refuses what changed since it first saw it.
+Descriptors stay open (`descriptors.py`), so a read of a known file is one system call. If another process replaces a
+file, a store that opened it before reads the old content as long as the descriptor is kept; a new store reads the new
+file. If this process replaces a file, all stores read the new file. `stat`, `files` and reads of whole files always see
+the current state of the disk. A store with pinned files rejects a file that changed since the store first opened it.
+
+All writes are staged (`staging.py`) and published by a rename.
 """
 
 from __future__ import annotations
@@ -27,89 +29,97 @@ from feedmill.storage.descriptors import OpenFile, State, forget, open_regular, 
 from feedmill.storage.locks import FileLock
 from feedmill.storage.staging import (
     TEMPORARY_SUFFIX,
-    look_again,
     make_folder,
     open_in_place,
     refuse_links,
     staged,
     sweep,
+    sweep_again,
     sync,
 )
 from feedmill.storage.writeback import WriteBehind
 
-_MOST_KNOWN = 4096
-"""Number of opened paths from which on a store evicts those whose descriptors are closed."""
+_MAX_OPENED = 4096
+"""With more opened paths than this, a store forgets those whose descriptors are closed."""
 _PATIENCE = 3.0
+"""Seconds to wait for a lock whose holder may be about to exit."""
 _TRIES = 100
-_DISK_TROUBLE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS, errno.ESTALE}
+"""How often to create a folder that other processes remove."""
+_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS, errno.ESTALE}
 
 
 def storage_error(error: OSError, file: str | None = None) -> FeedmillError:
-    """Convert an `OSError` to an error with a fix; without `file`, it is about the file that the `OSError` names."""
+    """Convert an `OSError` to an error with a fix.
+
+    Args:
+        file: path for the message; None for the file name in the `OSError`.
+    """
     if file is None and isinstance(error.filename, str | bytes | os.PathLike):
         file = os.fsdecode(error.filename)
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         return NotFound("there is no such file or folder", file=file, fix="Check the path.")
     reasons = {
-        errno.EACCES: ("permission denied", "Change its permissions or run as a user who may use it."),
-        errno.EPERM: ("permission denied", "Change its permissions or run as a user who may use it."),
+        errno.EACCES: ("permission denied", "Change its permissions or run as a user who has access."),
+        errno.EPERM: ("permission denied", "Change its permissions or run as a user who has access."),
         errno.EROFS: ("the file system is read-only", "Write to another folder or mount it writable."),
-        errno.ENOSPC: ("the disk is full", "Free some space and run the same command again; finished work is kept."),
-        errno.EDQUOT: ("the disk quota is used up", "Free some space and run the same command again."),
+        errno.ENOSPC: ("the disk is full", "Free disk space and run the same command again; finished work is kept."),
+        errno.EDQUOT: ("the disk quota is used up", "Free disk space and run the same command again."),
         errno.ELOOP: ("its symbolic links form a loop", "Remove the link that points back to itself."),
         errno.EISDIR: ("this is a folder, a file was expected", "Check the path."),
         errno.EMFILE: ("too many files are open", "Raise the limit with 'ulimit -n'."),
-        errno.ENFILE: ("too many files are open on this machine", "Stop other programs, or raise its limit."),
+        errno.ENFILE: ("too many files are open on this machine", "Stop other programs, or raise the system's limit."),
     }
     what, fix = reasons.get(error.errno or 0, (error.strerror or str(error), "Check the disk and the path."))
     return StorageError(what, file=file, fix=fix, kind=errno.errorcode.get(error.errno or 0, "storage").lower())
 
 
-def is_disk_trouble(error: OSError) -> bool:
-    """Return whether the error comes from writing to an open file; errors of opening have a file name."""
-    return error.filename is None and error.errno in _DISK_TROUBLE
+def is_disk_error(error: OSError) -> bool:
+    """Return whether an error comes from writing to an open file, as on a full disk."""
+    return error.filename is None and error.errno in _DISK_ERRORS  # errors of opening have a file name
 
 
 def _is_about(error: OSError, *paths: str) -> bool:
-    """Return whether the error names one of the files, as text or as a `Path`."""
+    """Return whether the file name in an error is one of the paths."""
     return isinstance(error.filename, str | os.PathLike) and os.fspath(error.filename) in paths
 
 
 class _Written(WriteBehind):
-    """A raw file whose errors name the final file. Raises `StorageError`."""
+    """A raw file for writing, whose errors have the final name instead of the temporary one."""
 
     def __init__(self, temporary: Path, final: str) -> None:
         super().__init__(temporary, "w")
         self._final = final
 
     def write(self, data: Any) -> int:
+        """Write bytes. Raises `StorageError`."""
         try:
             return super().write(data)
         except OSError as error:
             raise storage_error(error, self._final) from None
 
 
-_MOST_FILES, _MANY_FILES = 65_536, 4_096
+_MAX_FILES, _MANY_FILES = 65_536, 4_096
+"""Highest limit of open files that is set, and the lowest that is enough to keep small files mapped."""
 
 
 @functools.lru_cache(maxsize=1)
-def more_files() -> bool:
-    """Raise this process's limit of open files to the system's maximum; call it before files are kept mapped.
+def raise_file_limit() -> bool:
+    """Raise the limit on open files of this process as far as the system allows. Call it before mapping many files.
 
-    A map keeps a descriptor. Most systems allow a process 1,024 by default and many more on request, and a dataset may
-    have thousands of files.
+    Each mapped file has a descriptor. Most systems allow a process 1,024 of them by default and many more on request,
+    and a dataset may have thousands of files.
 
     Returns:
-        Whether it may open thousands; if not, small files are read rather than mapped.
+        Whether thousands of files can be open; if not, small files should be read instead of mapped.
     """
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource
 
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
-        if soft != resource.RLIM_INFINITY and soft < most:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-            soft = most
+        target = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
+        if soft != resource.RLIM_INFINITY and soft < target:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+            soft = target
         return soft == resource.RLIM_INFINITY or soft >= _MANY_FILES
     return True
 
@@ -117,7 +127,11 @@ def more_files() -> bool:
 class LocalStore(Store):
     """A folder on this machine. Reads use `pread` on descriptors that stay open, so threads need no lock.
 
-    Raises `ConfigError` if the path has a NUL.
+    Args:
+        root: path of the folder, which need not exist.
+
+    Raises:
+        ConfigError: the path has a NUL.
     """
 
     is_local = True
@@ -140,9 +154,9 @@ class LocalStore(Store):
         return self._prefix + self.check_path(path) if path else self.root
 
     def _file(self, path: str) -> OpenFile:
-        # Every read calls this; an opened path was already checked.
-        known = self._opened.get(path)
-        file = None if known is None else known()
+        # Called by every read. An opened path was already checked by `_full`.
+        reference = self._opened.get(path)
+        file = None if reference is None else reference()
         if file is not None and file.kept:
             return file
         full = self._full(path)
@@ -151,7 +165,7 @@ class LocalStore(Store):
         except OSError as error:
             raise storage_error(error, full) from None
         self._compare(path, file.state)
-        if len(self._opened) > _MOST_KNOWN:
+        if len(self._opened) > _MAX_OPENED:
             self._opened = {path: kept for path, kept in list(self._opened.items()) if kept() is not None}
         self._opened[path] = weakref.ref(file)
         return file
@@ -161,11 +175,11 @@ class LocalStore(Store):
             self._pins = {}
 
     def _compare(self, path: str, state: State) -> None:
-        """Raise an error for a file of a pinned store that was replaced or rewritten."""
+        """Raise `DataError` for a pinned file that was replaced or rewritten."""
         if self._pins is None:
             return
-        known = self._pins.setdefault(path, state)
-        if known is not state and not state.continues(known):
+        pinned = self._pins.setdefault(path, state)
+        if pinned is not state and not state.continues(pinned):
             raise changed(self._full(path))
 
     def files(self, prefix: str = "", *, suffixes: Sequence[str] = ()) -> Iterator[Entry]:
@@ -175,11 +189,11 @@ class LocalStore(Store):
             what = "this is a file, a folder was expected" if os.path.exists(top) else "there is no such folder"
             raise NotFound(what, file=top, fix="Check the path.")
         try:
-            found = list(_walk(top, folder + "/" if folder else "", tuple(suffixes)))
+            entries = list(_walk(top, folder + "/" if folder else "", tuple(suffixes)))
         except OSError as error:
             raise storage_error(error, error.filename or top) from None
-        found.sort(key=lambda entry: entry.path)
-        yield from found
+        entries.sort(key=lambda entry: entry.path)
+        yield from entries
 
     def stat(self, path: str) -> Entry:
         full = self._full(path)
@@ -204,15 +218,15 @@ class LocalStore(Store):
             raise storage_error(error, full) from None
 
     def read_into(self, path: str, offset: int, buffer: memoryview) -> None:
-        file, wanted, found = self._file(path), len(buffer), 0
+        file, length, done = self._file(path), len(buffer), 0
         try:
-            while found < wanted:
-                more = os.preadv(file.fd, [buffer[found:]], offset + found)
-                if not more:
-                    raise too_short(self._full(path), offset, wanted, found)
-                found += more
+            while done < length:
+                count = os.preadv(file.fd, [buffer[done:]], offset + done)
+                if not count:
+                    raise too_short(self._full(path), offset, length, done)
+                done += count
         except (OSError, OverflowError) as error:
-            raise self._refused(error, file, path, offset, wanted) from None
+            raise self._range_error(error, file, path, offset, length) from None
 
     def read_ranges(self, path: str, offsets: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
         file = self._file(path)
@@ -224,17 +238,17 @@ class LocalStore(Store):
     def _pread(self, file: OpenFile, path: str, offset: int, length: int) -> bytes:
         try:
             data = os.pread(file.fd, length, offset)
-            while len(data) < length:  # a single call gives at most 2 GiB
-                more = os.pread(file.fd, length - len(data), offset + len(data))
-                if not more:
+            while len(data) < length:  # one call returns at most 2 GiB
+                block = os.pread(file.fd, length - len(data), offset + len(data))
+                if not block:
                     raise too_short(self._full(path), offset, length, len(data))
-                data += more
+                data += block
         except (OSError, OverflowError, MemoryError) as error:
-            raise self._refused(error, file, path, offset, length) from None
+            raise self._range_error(error, file, path, offset, length) from None
         return data
 
-    def _refused(self, error: Exception, file: OpenFile, path: str, offset: int, length: int) -> FeedmillError:
-        """Return the error for a range that could not be read; a corrupt index may request impossible ranges."""
+    def _range_error(self, error: Exception, file: OpenFile, path: str, offset: int, length: int) -> FeedmillError:
+        """Return the error for a range that could not be read: a corrupt index may have impossible ranges."""
         full = self._full(path)
         if offset < 0 or length < 0:
             return bad_range(full, offset, length)
@@ -243,16 +257,17 @@ class LocalStore(Store):
         return too_short(full, offset, length, max(0, os.fstat(file.fd).st_size - offset))
 
     def writable(self, path: str) -> str:
-        """Return the full path of a file or folder to write, rename or remove.
+        """Return the full path of a file or folder that will be written, renamed or deleted.
 
-        Raises `StorageError` if a folder on the path is a link: a dataset may come with links in it.
+        Raises:
+            StorageError: a folder on the path is a link: a dataset from others may have links to any file.
         """
         full = self._full(path)
         refuse_links(os.path.dirname(full) if path else full, self.root)
         return full
 
     def below(self, folder: str) -> LocalStore:
-        """Return a folder of this store, which may be absent, as a store of its own. Raises as `writable`."""
+        """Return the store for a subfolder, which need not exist. Raises as `writable`."""
         full = self._full(folder)
         refuse_links(full, self.root)
         return LocalStore(full)
@@ -267,18 +282,21 @@ class LocalStore(Store):
             raise storage_error(error, full) from None
 
     def append(self, path: str) -> BinaryIO:
-        """Open a file for appending in place; it is created if absent. Raises `StorageError`."""
+        """Open a file for appending, without staging; it is created if absent. Raises `StorageError`."""
         return os.fdopen(self._in_place(path, os.O_RDWR | os.O_APPEND), "ab")
 
     def lock(self, path: str, *, what: str, file: str, wait: bool = False, patience: float = 0.0) -> FileLock:
-        """Take the lock on a file. The error for a held lock names the other process's action (`what`) and the `file`.
+        """Take the lock on a file, which is created if absent.
 
         Args:
+            path: the lock file.
+            what: what the other process is doing, for the error if it has the lock.
+            file: file for the error.
             wait: wait without limit for another process to release it.
-            patience: wait for this many seconds at most.
+            patience: maximum number of seconds to wait.
 
         Raises:
-            StorageError: another process has it (kind ``busy``), or the file cannot be written.
+            StorageError: another process has the lock (kind ``busy``), or the file cannot be written.
         """
         until = time.monotonic() + patience
         while True:
@@ -290,15 +308,15 @@ class LocalStore(Store):
                     continue
                 raise StorageError(what, file=file, kind="busy", fix="Wait until it has ended, or stop it.") from None
             if lock.is_on(self._full(path)):
-                look_again()
+                sweep_again()
                 return lock
-            lock.close()  # its previous holder has removed the file meanwhile
+            lock.close()  # its previous holder removed the file meanwhile
 
     @contextlib.contextmanager
-    def alone(self, path: str, *, what: str, file: str) -> Iterator[None]:
-        """Run a block in one process at a time; see `lock`. The file is removed at its end.
+    def exclusive(self, path: str, *, what: str, file: str) -> Iterator[None]:
+        """Run a block in one process at a time, under `lock`. The lock file is deleted at the end.
 
-        Waits a few seconds for the holder: it may be a worker of a run that was just killed, which exits soon.
+        Waits a few seconds for the holder, which may be a worker of a killed run that is about to exit.
         """
         with self.lock(path, what=what, file=file, patience=_PATIENCE):
             try:
@@ -307,15 +325,16 @@ class LocalStore(Store):
                 self.delete(path)
 
     def _in_place(self, path: str, flags: int) -> int:
+        """Open a file that is not staged, and create its folder. Raises `StorageError`."""
         full = self.writable(path)
-        for left in reversed(range(_TRIES)):
+        for tries_left in reversed(range(_TRIES)):
             try:
                 make_folder(os.path.dirname(full))
                 return open_in_place(full, flags)
             except OSError as error:
-                if not (isinstance(error, FileNotFoundError) and left):
+                if not (isinstance(error, FileNotFoundError) and tries_left):
                     raise storage_error(error, full) from None
-                # else another process, which is done, has removed the folder meanwhile
+                # else another process that has ended its work removed the folder meanwhile
         raise AssertionError("unreachable")
 
     @contextlib.contextmanager
@@ -332,9 +351,9 @@ class LocalStore(Store):
                 self._unpin(path)
                 publish(temporary, full)
         except OSError as error:
-            if is_disk_trouble(error) or not temporary or _is_about(error, temporary, os.path.dirname(full)):
+            if is_disk_error(error) or not temporary or _is_about(error, temporary, os.path.dirname(full)):
                 raise storage_error(error, full) from None
-            raise  # the error comes from the caller's own code
+            raise  # from the code of the caller, in the block
 
     def write_note(self, path: str, data: bytes) -> None:
         full = self.writable(path)
@@ -355,8 +374,18 @@ class LocalStore(Store):
             yield f
 
     def rename(self, source: LocalStore, path: str, target: str) -> None:
-        """Move the finished file `path` of another store to `target` in this one, durably; it gets the permissions of a
-        file that it replaces. Raises `StorageError`."""
+        """Move a finished file of another store to this one, durably.
+
+        A file that replaces another one gets its permissions.
+
+        Args:
+            source: store of the file.
+            path: path of the file there.
+            target: new path of the file in this store.
+
+        Raises:
+            StorageError: the file cannot be moved.
+        """
         old, new = source.writable(path), self.writable(target)
         try:
             refuse_links(old, source.root)
@@ -387,12 +416,12 @@ class LocalStore(Store):
             self._pins.pop(path, None)
 
     def sweep(self) -> None:
-        """Remove staged files of dead processes from all folders: other jobs may have written to any of them."""
+        """Delete staged files of dead processes from all folders: other jobs may have written to any of them."""
         for folder, _, _ in os.walk(self.root):
             sweep(folder)
 
     def remove_folder(self, folder: str = "") -> None:
-        """Remove a folder and its content, as far as possible."""
+        """Delete a folder and its content, as far as possible. Raises `StorageError` for a link on the path."""
         full = self._full(folder)
         refuse_links(full, self.root)
         shutil.rmtree(full, ignore_errors=True)
@@ -412,16 +441,18 @@ class LocalStore(Store):
 
 
 def publish(temporary: str, final: str) -> None:
-    """Sync a finished temporary file, give it its final name, and make the rename itself durable."""
+    """Sync a finished temporary file, give it its final name, and make the rename durable. Raises as `replace`."""
     sync(temporary)
     replace(temporary, final)
     sync(os.path.dirname(final))
 
 
 def replace(temporary: str, final: str) -> None:
-    """Give a temporary file its final name, so that every store of this process opens that name again.
+    """Give a temporary file its final name, and make all stores of this process open that name again.
 
-    Raises `StorageError` if the name is that of a device, pipe or socket, which would be replaced.
+    Raises:
+        StorageError: the name is that of a device, pipe or socket, which would be replaced.
+        OSError: the file cannot be renamed.
     """
     refuse_special(final, "would be replaced by a file")
     try:
@@ -431,7 +462,7 @@ def replace(temporary: str, final: str) -> None:
 
 
 def _walk(top: str, relative: str, suffixes: tuple[str, ...]) -> Iterator[Entry]:
-    """Yield every visible file below `top`. Linked folders are followed, except into a folder that contains them."""
+    """Yield every visible file below `top`. Links to folders are followed, unless they lead to a folder above them."""
     status = os.stat(top)
     todo = [(top, relative, frozenset([(status.st_dev, status.st_ino)]))]
     while todo:
@@ -453,7 +484,7 @@ def _walk(top: str, relative: str, suffixes: tuple[str, ...]) -> Iterator[Entry]
 def _is_folder(item: os.DirEntry[str]) -> bool:
     try:
         return item.is_dir()
-    except OSError as error:  # a link to itself is a wrong file, and so no trouble where its kind is not asked for
+    except OSError as error:  # a link to itself is no folder; `_listed` reports it if its suffix is listed
         if error.errno != errno.ELOOP:
             raise
         return False
@@ -468,7 +499,7 @@ def _listed(item: os.DirEntry[str], path: str) -> Entry | None:
         return None
     if item.is_symlink() and not os.path.exists(item.path):
         raise NotFound(
-            f"this link leads to nothing ({os.readlink(item.path)})",
+            f"the target of this link does not exist ({os.readlink(item.path)})",
             file=item.path,
             kind="dangling-link",
             fix="Restore its target, or remove the link.",

@@ -1,4 +1,8 @@
-"""Locks that one process holds, and the system releases when it dies."""
+"""Exclusive locks between processes (``flock``), which the system releases when their holder dies.
+
+Journals, work folders and staged files use `FileLock`. The page cache needs locks on byte ranges, which
+`cache/page_locks.py` has.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +15,17 @@ from typing import Self
 
 
 class FileLock:
-    """An exclusive lock on a file, which is created if absent.
+    """An exclusive lock on a file, which is created if absent; a context manager.
 
-    Children that are forked meanwhile do not hold it: they would keep it after this process was killed, until they
-    notice. On a file system without locks the lock is always granted.
+    Forked children do not inherit the lock, because they would keep it after this process was killed. On a file system
+    without locks the lock is always granted.
 
     Args:
-        wait: wait until another process releases it.
+        path: the file.
+        wait: wait until another process releases the lock.
 
     Raises:
-        BlockingIOError: another process has it.
+        BlockingIOError: another process has the lock, and `wait` is False.
         OSError: the file cannot be opened.
     """
 
@@ -29,7 +34,7 @@ class FileLock:
 
     @classmethod
     def of(cls, descriptor: int, *, wait: bool = False) -> Self:
-        """Lock a file that is open for writing; closing the lock closes the file."""
+        """Lock a file that is open for writing. Closing the lock closes the file. Raises `BlockingIOError`."""
         lock = cls.__new__(cls)
         lock._take(descriptor, wait)
         return lock
@@ -41,7 +46,7 @@ class FileLock:
         except BlockingIOError:
             self.close()
             raise
-        except OSError:
+        except OSError:  # the file system has no locks
             pass
         _held.add(self)
 
@@ -51,7 +56,7 @@ class FileLock:
         return self._file is not None
 
     def is_on(self, path: str | os.PathLike[str]) -> bool:
-        """Return whether the locked file still has this name: another process may have removed it."""
+        """Return whether the locked file still has this path: another process may have deleted it."""
         with contextlib.suppress(OSError):
             return self._file is not None and os.path.samestat(os.fstat(self._file), os.stat(path))
         return False
@@ -74,10 +79,11 @@ class FileLock:
 _held: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
 
-def _in_child() -> None:
+def _release_in_child() -> None:
+    """Release the parent's locks in a forked child."""
     for lock in list(_held):
         with contextlib.suppress(OSError):
             lock.close()
 
 
-os.register_at_fork(after_in_child=_in_child)
+os.register_at_fork(after_in_child=_release_in_child)

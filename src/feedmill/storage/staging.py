@@ -1,12 +1,14 @@
-"""Writing of local files: never through links, durably, and with the leftovers of killed processes removed.
+"""Write local files safely: never through links, durably, and without leftovers of killed processes.
 
-**Links.** A dataset may come from somebody else, with links in it. `refuse_links` looks at every folder between a
-place that the user has named and a file of ours; what is opened in place is opened with ``O_NOFOLLOW`` as well.
+`LocalStore` writes all files through this module; code that writes to the cache folder uses it directly.
 
-**Staged files.** A file is written as ``.<name>.<12 hex digits>.feedmill-tmp`` beside its final name, made with
-``O_EXCL``, and renamed when it is whole. Its writer holds a lock on it (``flock``), which the system releases when the
-process dies. The first time that a process writes into a folder, and again for each job, it removes the staged files
-there that nobody has locked. Where a file system has no locks they stay.
+**Links.** A dataset from others may have links in it. `refuse_links` checks every folder between the folder that the
+user passed and the file that is written. A file that is opened in place is opened with ``O_NOFOLLOW`` as well.
+
+**Staged files.** A file is written as ``.<name>.<12 hex digits>.feedmill-tmp`` beside its final name, created with
+``O_EXCL``, and renamed when it is complete. Its writer holds a lock on it (``flock``), which the system releases when
+the process dies. When a process first writes into a folder, and again for each job, it deletes the staged files there
+that no process has locked. On a file system without locks they are kept.
 """
 
 from __future__ import annotations
@@ -23,37 +25,43 @@ from feedmill.storage.locks import FileLock
 
 TEMPORARY_SUFFIX = ".feedmill-tmp"
 _TRIES = 100
-_PLAIN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # the last one: a pipe under our name is no reason to wait
+_PLAIN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # O_NONBLOCK: opening a pipe would wait for its other end
 _swept: set[str] = set()
-"""Folders that this process has looked through."""
+"""Folders whose staged files this process has checked."""
 
 
 def refuse_links(path: str, top: str) -> None:
-    """Raise `StorageError` if a component of `path` below the folder `top` is a link; absent components pass."""
-    at = top.rstrip("/")
-    for name in path[len(at) :].split("/"):
+    """Raise `StorageError` if a component of `path` below the folder `top` is a link. Components may be absent."""
+    current = top.rstrip("/")
+    for name in path[len(current) :].split("/"):
         if not name:
             continue
-        at = f"{at}/{name}"
+        current = f"{current}/{name}"
         try:
-            mode = os.lstat(at).st_mode
+            mode = os.lstat(current).st_mode
         except OSError:
             return
         if stat.S_ISLNK(mode):
             raise StorageError(
                 "this is a link: files in a dataset are not written through links",
-                file=at,
+                file=current,
                 kind="link",
                 fix="Remove the link, or replace it by its target.",
             )
 
 
 def open_in_place(path: str, flags: int) -> int:
-    """Open one of our files that is not staged, such as a journal or a lock; it is created if absent.
+    """Open a file that is not staged, such as a journal or a lock file; it is created if absent.
+
+    Args:
+        flags: flags of `os.open`, such as ``os.O_RDWR``.
+
+    Returns:
+        A descriptor.
 
     Raises:
-        StorageError: it is a link, no regular file, or a file with another name.
-        OSError: it cannot be opened.
+        StorageError: the path is a link, is not a regular file, or is a hard link of another file.
+        OSError: the file cannot be opened.
     """
     refuse_links(path, os.path.dirname(path))
     descriptor = os.open(path, flags | os.O_CREAT | _PLAIN, 0o644)
@@ -61,23 +69,24 @@ def open_in_place(path: str, flags: int) -> int:
     if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
         return descriptor
     os.close(descriptor)
-    what = "a second name of another file (a hard link)" if stat.S_ISREG(status.st_mode) else "no regular file"
+    what = "a second name of another file (a hard link)" if stat.S_ISREG(status.st_mode) else "not a regular file"
     raise StorageError(f"this is {what}, which cannot be written to", file=path, kind="link", fix="Remove it.")
 
 
 def make_folder(path: str) -> None:
-    """Create a folder and its parents; each new one is durable. Raises `OSError`."""
-    for left in reversed(range(_TRIES)):
+    """Create a folder and its parents, durably. Raises `OSError`."""
+    for tries_left in reversed(range(_TRIES)):
         try:
             return _make_missing(path)
         except (FileExistsError, FileNotFoundError) as error:
-            if not left or (isinstance(error, FileExistsError) and _is_no_folder(error.filename)):
+            if not tries_left or (isinstance(error, FileExistsError) and _is_no_folder(error.filename)):
                 raise
-            # else other processes make folders here and remove them once they are empty
+            # else another process created or removed the same folder meanwhile
     raise AssertionError("unreachable")
 
 
 def _is_no_folder(path: str) -> bool:
+    """Return whether a path exists, but is not a folder."""
     return os.path.lexists(path) and not os.path.isdir(path)
 
 
@@ -97,31 +106,37 @@ def _make_missing(path: str) -> None:
 
 
 def sync(path: str) -> None:
-    """Wait until a file or folder is on the disk. Raises `OSError`."""
-    handle = os.open(path, os.O_RDONLY)
+    """Write a file or folder to the disk, and wait for it (``fsync``). Raises `OSError`."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        os.fsync(descriptor)
     finally:
-        os.close(handle)
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
 def staged(final: str) -> Iterator[str]:
-    """Create a staged file beside `final`; it is removed at the end of the block unless it was renamed. Raises
-    `OSError`."""
+    """Create a staged file beside `final`; it is deleted at the end of the block unless it was renamed.
+
+    Raises:
+        OSError: it cannot be created.
+    """
     sweep(os.path.dirname(final))
     temporary, lock = new_staged(final)
     try:
         yield temporary
     finally:
         with contextlib.suppress(OSError):
-            os.unlink(temporary)  # gone already when it was renamed
+            os.unlink(temporary)  # fails if it was renamed
         lock.close()
 
 
 def new_staged(final: str) -> tuple[str, FileLock]:
-    """Create a staged file beside `final`; return its path and the lock that says that its process is alive. Raises
-    `OSError`."""
+    """Create a staged file beside `final`; return its path, and the lock that shows that its process is alive.
+
+    Raises:
+        OSError: it cannot be created.
+    """
     while True:
         temporary = temporary_beside(final)
         descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | _PLAIN, 0o666)
@@ -129,35 +144,35 @@ def new_staged(final: str) -> tuple[str, FileLock]:
             lock = FileLock.of(descriptor)
             if lock.is_on(temporary):
                 return temporary, lock
-            lock.close()  # it was swept before it was locked
+            lock.close()  # another process swept it before it was locked
 
 
 def temporary_beside(final: str) -> str:
-    """Return a new hidden name in the folder of `final`; stores skip such names when they list files."""
+    """Return a new hidden path in the folder of `final`; stores skip such files when they list a folder."""
     folder, name = os.path.split(final)
-    short = name if len(name) <= 50 else os.fsdecode(os.fsencode(name)[:200])  # file systems take 255 bytes
+    short = name if len(name) <= 50 else os.fsdecode(os.fsencode(name)[:200])  # names have at most 255 bytes
     return os.path.join(folder, f".{short}.{secrets.token_hex(6)}{TEMPORARY_SUFFIX}")
 
 
-def look_again() -> None:
-    """Make each folder be swept again, for a new job: processes may have been killed since the last one."""
+def sweep_again() -> None:
+    """Make `sweep` check all folders again, for a new job: processes may have been killed since the last one."""
     _swept.clear()
 
 
 def sweep(folder: str) -> None:
-    """Remove the staged files of processes that are dead from a folder, unless this process has done so."""
+    """Delete the staged files of dead processes from a folder, once per job."""
     if folder in _swept:
         return
     _swept.add(folder)
     with contextlib.suppress(OSError):
         with os.scandir(folder or ".") as entries:
-            left = [e.path for e in entries if e.name.startswith(".") and e.name.endswith(TEMPORARY_SUFFIX)]
-        for path in left:
+            staged_files = [e.path for e in entries if e.name.startswith(".") and e.name.endswith(TEMPORARY_SUFFIX)]
+        for path in staged_files:
             remove_dead(path)
 
 
 def remove_dead(path: str) -> bool:
-    """Remove a staged file if its process is dead; return whether it was removed."""
+    """Delete a staged file if its process is dead; return whether it was deleted."""
     with contextlib.suppress(OSError), dead(path) as file:
         if file is not None:
             os.unlink(path)
@@ -167,18 +182,21 @@ def remove_dead(path: str) -> bool:
 
 @contextlib.contextmanager
 def dead(path: str) -> Iterator[int | None]:
-    """Open and lock a staged file in a block; None if its process is alive, it is gone, or there are no locks here."""
+    """Open and lock a staged file of a dead process in a block.
+
+    The block gets its descriptor; None if the process is alive, the file is absent, or the file system has no locks.
+    """
     try:
         descriptor = os.open(path, os.O_RDWR | _PLAIN)
-    except OSError:  # removed meanwhile, of another user, or a link
+    except OSError:  # it was deleted meanwhile, belongs to another user, or is a link
         yield None
         return
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            found = stat.S_ISREG(os.fstat(descriptor).st_mode)
+            is_dead = stat.S_ISREG(os.fstat(descriptor).st_mode)
         except OSError:
-            found = False
-        yield descriptor if found else None
+            is_dead = False
+        yield descriptor if is_dead else None
     finally:
         os.close(descriptor)

@@ -1,7 +1,7 @@
-"""Files that are on their way to the disk while they are being written.
+"""Start write-back early: large files go to the disk while they are still being written.
 
-A large file is synced before it gets its name. Left to the system, most of it waits in memory for that moment, and so
-does the program: a quarter of a second for a gigabyte on a fast disk, many seconds on a slow one.
+A large file is synced before it gets its final name. Without early write-back most of it is still in memory then, and
+the sync takes a quarter of a second for a gigabyte on a fast disk, and many seconds on a slow one.
 """
 
 from __future__ import annotations
@@ -14,35 +14,37 @@ from functools import cache
 from typing import Any
 
 STEP = 32 << 20
-"""Bytes after which the system is asked to begin."""
-_WRITE = 2  # SYNC_FILE_RANGE_WRITE: begin, and wait for nothing
+"""Number of bytes after which write-back is started."""
+_WRITE = 2  # SYNC_FILE_RANGE_WRITE: start, without waiting
 
 
 class WriteBehind(io.FileIO):
-    """A raw file for writing. On Linux the system starts to store its bytes while the file is still being written."""
+    """A raw file for writing. On Linux, write-back starts while the file is still being written."""
 
     _begun = _waiting = 0
 
     def write(self, data: Any) -> int:
-        """As of any raw file."""
+        """Write bytes; return their number. Raises `OSError`."""
         count = super().write(data)
         self._waiting += count
         if self._waiting >= STEP:
-            _begin(self.fileno(), self._begun, self._waiting)
+            _start(self.fileno(), self._begun, self._waiting)
             self._begun, self._waiting = self._begun + self._waiting, 0
         return count
 
 
-def _begin(descriptor: int, offset: int, size: int) -> None:
+def _start(descriptor: int, offset: int, size: int) -> None:
+    """Start write-back of a range of a file."""
     call = _sync_file_range()
     if call is not None:
-        call(descriptor, offset, size, _WRITE)  # what it cannot do is left to the sync at the end, which tells
+        call(descriptor, offset, size, _WRITE)  # errors are ignored: the sync at the end reports them
 
 
 @cache
 def _sync_file_range() -> Callable[..., int] | None:
+    """Return ``sync_file_range`` of the C library; None if the system has none."""
     with contextlib.suppress(OSError, AttributeError, TypeError):
-        found = ctypes.CDLL(None).sync_file_range
-        found.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
-        return found
+        function = ctypes.CDLL(None).sync_file_range
+        function.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+        return function
     return None

@@ -8,7 +8,7 @@ from typing import Any
 from feedmill.errors import ConfigError
 from feedmill.jobs.policy import RAISE, on_error_policy, skips
 from feedmill.jobs.progress import Progress
-from feedmill.storage import open_store, real_place, split_url
+from feedmill.storage import canonical_location, open_store, split_url
 
 
 @dataclass
@@ -81,7 +81,7 @@ def index(
     target = output or store.locate(raw_index_path(name))
     out_folder, out_name = split_url(target)
     out_store = open_store(out_folder)
-    if (real_place(out_folder), out_name) == (real_place(folder), name):
+    if (canonical_location(out_folder), out_name) == (canonical_location(folder), name):
         raise ConfigError("the index would replace the file itself", file=target, fix="Pass another --output.")
     if not overwrite and out_store.exists(out_name):
         raise ConfigError(

@@ -24,7 +24,7 @@ from feedmill.formats.tokens.base import Form, Int64s, Tokens
 from feedmill.formats.tokens.manifest import TokenManifest, with_files, write_manifest
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.work import Work
-from feedmill.storage import Store, open_store, real_place, split_url
+from feedmill.storage import Store, canonical_location, open_store, split_url
 from feedmill.storage.hashed import hashed_store
 from feedmill.storage.remote.claims import Claim
 from feedmill.tokens.corpus import Corpus, Mapped
@@ -279,7 +279,7 @@ def _refuse_inputs(corpus: Corpus, targets: Sequence[str]) -> None:
 
 def _place(path: str) -> tuple[str, str]:
     folder, name = split_url(path)
-    return real_place(folder), name
+    return canonical_location(folder), name
 
 
 def _main(path: str) -> tuple[Store, str]:

@@ -20,7 +20,7 @@ from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.formats.tar.scan import in_file, scan_shard
 from feedmill.formats.tar.write import END
 from feedmill.storage import open_store
-from feedmill.storage.local import is_disk_trouble, storage_error
+from feedmill.storage.local import is_disk_error, storage_error
 from feedmill.writing.present import need_local, need_prepared
 from feedmill.writing.rewrite import Change, Rewrite, RewriteReport
 from feedmill.writing.shard import Shard
@@ -177,7 +177,7 @@ def _put(out: BinaryIO, data: bytes, file: str) -> None:
     try:
         out.write(data)
     except OSError as error:
-        if is_disk_trouble(error):
+        if is_disk_error(error):
             raise storage_error(error, file) from None
         raise
 

@@ -13,7 +13,7 @@ from feedmill.formats.energon import prepared as energon
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tar.dataset import TarDataset
-from feedmill.storage import Store, real_place
+from feedmill.storage import Store, canonical_location
 from feedmill.storage.cache.copies import cached_copy
 from feedmill.storage.limits import parse_size
 from feedmill.writing.commit import Media
@@ -66,7 +66,7 @@ def reshard(
         raise ConfigError(
             "no shard limit was given", kind="bad-limit", fix="Pass samples (--samples) or size (--size)."
         )
-    if f"{real_place(url)}/".startswith(f"{real_place(source)}/"):
+    if f"{canonical_location(url)}/".startswith(f"{canonical_location(source)}/"):
         raise ConfigError("a dataset cannot be re-sharded into itself", file=url, fix="Write to another folder.")
     layout = Layout(pattern or PATTERN, samples, parse_size(size))
     dataset = open_source(source)
@@ -110,10 +110,10 @@ def _keep_source(dataset: Dataset, url: str) -> None:
     """Raise `ConfigError` if the dataset to replace contains shards of the source."""
     if not isinstance(dataset, TarDataset):
         return
-    folder = real_place(url)
+    folder = canonical_location(url)
     for shard in dataset.table.shards:
         place = dataset.store.locate(shard)
-        if real_place(place).startswith(f"{folder}/"):
+        if canonical_location(place).startswith(f"{folder}/"):
             raise ConfigError(
                 "this shard of the source is part of the dataset to be replaced",
                 file=place,

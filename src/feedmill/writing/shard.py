@@ -16,7 +16,7 @@ from feedmill.formats.offsets import Int64s
 from feedmill.formats.tar.write import END, Members
 from feedmill.kernels.files.tar import ShardScan
 from feedmill.storage import Store
-from feedmill.storage.local import is_disk_trouble, storage_error
+from feedmill.storage.local import is_disk_error, storage_error
 from feedmill.writing.encoding import Encoded
 
 _JOINED = 1 << 20
@@ -75,7 +75,7 @@ class ShardFile:
         try:
             self._file.write(data)
         except OSError as error:
-            if is_disk_trouble(error):
+            if is_disk_error(error):
                 raise storage_error(error, self.store.locate(self.path)) from None
             raise
 

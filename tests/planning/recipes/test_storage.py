@@ -122,6 +122,6 @@ def test_a_profile_that_is_absent_or_needs_boto3_is_named(dataset, profile, monk
     with pytest.raises(ConfigError, match="no profile 'other'"):
         RemoteStore(dataset, profile="other")
     monkeypatch.setitem(sys.modules, "boto3", None)
-    with pytest.raises(MissingExtra, match="boto3 is needed") as caught:
+    with pytest.raises(MissingExtra, match="which needs boto3") as caught:
         RemoteStore(dataset, profile="lab")
     assert "feedmill[s3]" in str(caught.value)

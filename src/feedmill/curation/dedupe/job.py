@@ -218,7 +218,7 @@ def _filter_in_place(store: LocalStore, name: str, settings: BloomOptions) -> It
         if not settings.read_only or store.exists(_next(name)):
             try:
                 busy = "another process is writing this filter"
-                stack.enter_context(store.alone(f"{name}.feedmill-lock", what=busy, file=settings.file))
+                stack.enter_context(store.exclusive(f"{name}.feedmill-lock", what=busy, file=settings.file))
                 _complete(store, name)
             except FeedmillError:
                 if not settings.read_only:  # a read-only run can use the filter as it is

@@ -7,7 +7,7 @@ from math import isnan
 from typing import Any
 
 from feedmill.errors import ConfigError
-from feedmill.storage.base import refuse_odd_names
+from feedmill.storage.base import refuse_non_utf8
 
 DOCUMENTS, PARAGRAPHS = "documents", "paragraphs"
 MOST = 1 << 31
@@ -57,7 +57,7 @@ class DedupeOptions:
     documents_folder: str = "documents"
 
     def __post_init__(self) -> None:
-        refuse_odd_names(self.name, self.attribute)
+        refuse_non_utf8(self.name, self.attribute)
         if self.unit not in (DOCUMENTS, PARAGRAPHS):
             raise _bad(f"unknown unit {self.unit!r}", "Use 'documents' or 'paragraphs'.")
         if not self.separator:

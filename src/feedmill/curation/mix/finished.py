@@ -19,7 +19,7 @@ import orjson
 from feedmill.curation.attribute_set import FOLDER
 from feedmill.errors import FeedmillError, NotFound
 from feedmill.formats.documents import ATTRIBUTES, DOCUMENTS
-from feedmill.storage import LocalStore, Store, open_store, real_place
+from feedmill.storage import LocalStore, Store, canonical_location, open_store
 
 
 class _Place(NamedTuple):
@@ -98,7 +98,7 @@ def _beside(folder: str) -> _Place | None:
     spelled = [part for part in folder.split("/") if part not in ("", ".")]
     special = [n for n, part in enumerate(spelled) if part in (DOCUMENTS, ATTRIBUTES)]
     depth = len(spelled) - special[-1] if special else 1
-    parts = real_place(folder).rstrip("/").split("/")
+    parts = canonical_location(folder).rstrip("/").split("/")
     if len(parts) - depth < (3 if "://" in folder else 1):
         return None
     base, name = "/".join(parts[:-depth]), "/".join(parts[-depth:])

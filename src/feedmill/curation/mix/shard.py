@@ -130,7 +130,7 @@ def write_shard(shard: Shard) -> Counts:
     held: list[bytes] = []
     store, busy = open_store(folder), "another process is writing this output"
     with (
-        store.alone(f"{FOLDER}/{name}.feedmill-lock", what=busy, file=store.locate(name))
+        store.exclusive(f"{FOLDER}/{name}.feedmill-lock", what=busy, file=store.locate(name))
         if isinstance(store, LocalStore)
         else nullcontext(),
         write_lines(store, name, kind=shard.kind) as write,

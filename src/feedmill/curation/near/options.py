@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from feedmill.errors import ConfigError
-from feedmill.storage.base import refuse_odd_names
+from feedmill.storage.base import refuse_non_utf8
 
 HASHES = 128
 """Maximum number of MinHash values of a document if bands and rows are not given."""
@@ -41,7 +41,7 @@ class NearOptions:
     documents_folder: str = "documents"
 
     def __post_init__(self) -> None:
-        refuse_odd_names(self.name)
+        refuse_non_utf8(self.name)
         if not self.name or "/" in self.name or self.name.startswith("."):
             raise _bad(f"{self.name!r} is not a valid name of an attribute set", "Use a plain name.")
         if not 0 < self.threshold <= 1:

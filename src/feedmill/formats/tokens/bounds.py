@@ -26,7 +26,7 @@ import xxhash
 from feedmill.errors import DataError
 from feedmill.formats.offsets import Int64s
 from feedmill.storage import Store
-from feedmill.storage.local import more_files
+from feedmill.storage.local import raise_file_limit
 
 SUFFIX = ".feedmill.bounds"
 HEADER = struct.Struct("<8sIIQQ16sQQ")
@@ -82,7 +82,7 @@ def map_bounds(store: Store, path: str, header: BoundsHeader) -> Int64s:
     """Return the bounds in a file's sidecar, int64[documents + 1], mapped if the file is local. Raises `DataError`."""
     side, count = bounds_path(path), header.documents + 1
     if store.is_local:
-        more_files()
+        raise_file_limit()
         with store.local_copy(side) as local:
             bounds = np.asarray(np.memmap(local, "<i8", "r", HEADER.size, (count,)))
     else:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.tokens.base import Int64s, Tokens
 from feedmill.storage import Store
-from feedmill.storage.local import more_files
+from feedmill.storage.local import raise_file_limit
 
 
 class FlatFile:
@@ -105,7 +105,7 @@ def load_numbers(store: Store, path: str, dtype: str, offset: int = 0, count: in
     if not count:
         return np.zeros(0, kind)
     if store.is_local:
-        more_files()
+        raise_file_limit()
         with store.local_copy(path) as local:
             return np.asarray(np.memmap(local, kind, "r", offset, (count,)))
     return np.frombuffer(store.read(path, offset, count * kind.itemsize), kind)

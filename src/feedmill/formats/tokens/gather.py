@@ -16,7 +16,7 @@ from feedmill.errors import DataError
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.tokens.base import TokenShard
 from feedmill.storage import Store
-from feedmill.storage.local import more_files
+from feedmill.storage.local import raise_file_limit
 
 _PIECE = 1 << 20
 """Bytes copied before they are widened, so that they are still in the processor's cache."""
@@ -78,7 +78,7 @@ class Gather:
                 fix="The file changed after it was opened: copy it or write it again.",
             )
         if shard not in self._maps:
-            more_files()
+            raise_file_limit()
             with self._store.local_copy(table.path) as local:
                 # A plain array, because slicing a memmap object costs more than copying a window.
                 self._maps[shard] = np.asarray(np.memmap(local, table.dtype, "r", table.offset, (table.tokens,)))

@@ -1,7 +1,9 @@
 """The cache of remote data on this machine's disk, shared by all of its processes.
 
-- `settings.py`: folder and size.
-- `copies.py`: whole files that are opened by path; `files.py`, `items.py`: the folder with them.
-- `pages.py`: ranges of objects; `page_io.py`, `page_map.py`, `page_locks.py`, `usage.py`: how they lie on the disk;
-  `paged.py`: requests that fill them.
+- `settings.py`: folder and size of the cache.
+- `copies.py`: copies of whole files, which libraries open by path; `files.py`: the folder with these copies and its
+  size limit; `items.py`: lists the folder.
+- `pages.py`: the page cache, which has byte ranges of objects; `page_io.py`: the pages of one object; `page_map.py`:
+  its files; `page_locks.py`: locks on them; `usage.py`: counters that processes share; `paged.py`: requests that fill
+  the pages.
 """

@@ -1,7 +1,7 @@
-"""Lasting local copies of remote files that are opened by path, such as SQLite indices.
+"""Local copies of remote files, for libraries that open a file by path, such as SQLite.
 
-They lie in the cache folder, which is bounded (`FileCache`). Where that is full or cannot be written to, they lie in a
-private folder that ends with the process.
+Copies lie in the cache folder and are reused by later runs; `FileCache` limits their size. If the cache folder is full
+or cannot be written to, they lie in a private folder that is removed when the process ends.
 """
 
 from __future__ import annotations
@@ -34,55 +34,55 @@ if TYPE_CHECKING:
 logger = logging.getLogger("feedmill")
 
 _HASHED = 16 << 20
-"""Bytes up to which a copy is hashed whenever it is asked for: some milliseconds."""
+"""Copies up to this number of bytes are hashed at each use, which takes a few milliseconds."""
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def cached_copy(store: Store, path: str) -> Path:
-    """Return a file as a path on this machine: itself if the store is local, else a copy that later calls reuse.
+    """Return the path of a file on this machine: the file itself if the store is local, else a copy.
 
-    The copy is not evicted before this process ends: it may be opened again and again. Otherwise as `held_copy`.
+    The copy is not evicted before this process ends, so it may be opened several times. Raises as `held_copy`.
     """
     return held_copy(store, path, kind="index").keep()
 
 
 def held_copy(store: Store, path: str, *, kind: str = "data") -> HeldFile:
-    """Return a file on this machine: itself if the store is local, else a copy that is not evicted until it is closed.
+    """Return a file on this machine: itself if the store is local, else a copy that is kept until it is closed.
 
-    A copy is named after the URL and the version, so a changed file is fetched again. Its hash lies beside it (see
-    `_whole`), so a corrupt copy is fetched again, too. If several processes need it at once, one downloads and the
-    others wait. Leftovers of killed downloads are removed. If the cache folder is full or cannot be written to, one
-    warning is logged, and the copy lies in a private folder that is removed when this process ends.
+    A copy is named after URL and version, so a changed file is fetched again. So is a corrupt copy, because its hash is
+    stored beside it (see `_is_intact`). If several processes need a copy at once, one downloads it and the others wait.
+    Leftovers of killed downloads are removed. If the cache folder is full or cannot be written to, one warning is
+    logged, and the copy lies in a private folder that is removed when this process ends.
 
     Args:
-        kind: ``index``, or ``data`` for data that is used as a whole.
+        kind: ``index``, or ``data`` for data that is used as a whole; shown by ``feedmill cache list``.
 
     Raises:
         NotFound: there is no such file.
         StorageError: a request failed, or this machine has no folder to write to.
     """
     if store.is_local:
-        with store.local_copy(path) as here:
-            return HeldFile(here)
+        with store.local_copy(path) as file:
+            return HeldFile(file)
     from feedmill.storage.remote.range_store import RangeStore
 
     assert isinstance(store, RangeStore)
     entry, folder = store.stat(path), cache_folder()
     try:
-        return _fetched(file_cache(folder), store, entry, kind)
+        return _copy_in(file_cache(folder), store, entry, kind)
     except OSError as error:
         copy = folder / _name(store, entry)
-        if error.errno in _READ_ONLY and _whole(copy, entry):
+        if error.errno in _READ_ONLY and _is_intact(copy, entry):
             return HeldFile(copy)
         reason = storage_error(error).what
     try:
         private = file_cache(private_folder("copies"))
         _warn_once(str(folder), reason, str(private.folder))
-        return _fetched(private, store, entry, kind)
+        return _copy_in(private, store, entry, kind)
     except OSError as error:
         translated = storage_error(error, str(folder))
         if error.errno not in (errno.EMFILE, errno.ENFILE):
-            translated.fix = "Set FEEDMILL_CACHE_DIR or TMPDIR to a folder with room that may be written to."
+            translated.fix = "Set FEEDMILL_CACHE_DIR or TMPDIR to a writable folder with enough free space."
         raise translated from None
 
 
@@ -90,7 +90,7 @@ def held_copy(store: Store, path: str, *, kind: str = "data") -> HeldFile:
 def _warn_once(folder: str, reason: str, private: str) -> None:
     logger.warning(
         "%s: copies of remote files cannot be stored here (%s). This process keeps them in %s and deletes them when it"
-        " ends. Set FEEDMILL_CACHE_DIR to a folder with room that may be written to.",
+        " ends. Set FEEDMILL_CACHE_DIR to a writable folder with enough free space.",
         folder,
         reason,
         private,
@@ -98,26 +98,30 @@ def _warn_once(folder: str, reason: str, private: str) -> None:
 
 
 def _name(store: Store, entry: Entry) -> str:
-    word = hashlib.sha256(f"{store.locate(entry.path)}\n{entry.version}".encode()).hexdigest()[:32]
-    return f"{word}-{entry.path.rpartition('/')[2]}"
+    """Return the name of the copy of one version of a file."""
+    digest = hashlib.sha256(f"{store.locate(entry.path)}\n{entry.version}".encode()).hexdigest()[:32]
+    return f"{digest}-{entry.path.rpartition('/')[2]}"
 
 
-def _fetched(cache: FileCache, store: RangeStore, entry: Entry, kind: str) -> HeldFile:
+def _copy_in(cache: FileCache, store: RangeStore, entry: Entry, kind: str) -> HeldFile:
     """Return the copy in a cache, downloaded if needed. Raises `OSError` if the cache cannot be written to."""
     with ExitStack() as undo:
-        held = undo.enter_context(cache.hold(_name(store, entry)))  # first: nobody evicts it from here on
-        with cache.alone(held.path.name):
-            if not _whole(held.path, entry):
+        # Held before the check, so that no process evicts the copy after it.
+        held = undo.enter_context(cache.hold(_name(store, entry)))
+        with cache.exclusive(held.path.name):
+            if not _is_intact(held.path, entry):
                 held = undo.enter_context(_download(cache, store, entry, kind))
         with contextlib.suppress(OSError):
-            os.utime(_note_of(held.path))  # its last use
+            os.utime(_note_of(held.path))  # records the last use
         undo.pop_all()
         return held
 
 
-def _whole(copy: Path, entry: Entry) -> bool:
-    """Return whether a copy is unchanged since its download: its hash, or the modification time of a large one, is that
-    in its note."""
+def _is_intact(copy: Path, entry: Entry) -> bool:
+    """Return whether a copy is unchanged since its download.
+
+    Compares the hash with the one in the note; for a large copy with an unchanged modification time, only that time.
+    """
     note = read_note(copy)
     try:
         status = copy.stat()
@@ -137,11 +141,12 @@ def _whole(copy: Path, entry: Entry) -> bool:
 
 
 def _note_of(copy: Path) -> Path:
+    """Return the path of the note of a copy."""
     return copy.with_name(copy.name + NOTE)
 
 
 def _write_note(copy: Path, note: Note) -> None:
-    """Record what a copy is, with its present modification time."""
+    """Write the note of a copy, with its current modification time."""
     note.changed = copy.stat().st_mtime_ns
     with staged(str(_note_of(copy))) as temporary:
         Path(temporary).write_bytes(msgspec.json.encode(note))
@@ -149,15 +154,16 @@ def _write_note(copy: Path, note: Note) -> None:
 
 
 def _download(cache: FileCache, store: RangeStore, entry: Entry, kind: str) -> HeldFile:
+    """Download a file into a cache. Raises `OSError` if the cache cannot be written to."""
     with ExitStack() as stack:
-        stack.callback(cache.trim)  # counts again, also after an error
-        with cache.room(entry.size):
+        stack.callback(cache.trim)  # counts the files again, also after an error
+        with cache.reserving(entry.size):
             temporary = stack.enter_context(staged(str(cache.folder / "download")))
             os.truncate(temporary, entry.size)
         trim_pages(cache)
         file = stack.enter_context(_Sink(open(temporary, "r+b")))  # noqa: SIM115 - the sink closes it
         try:
-            entry = store.download(entry.path, cast(BinaryIO, file))  # the file may have changed since `entry` was read
+            entry = store.download(entry.path, cast(BinaryIO, file))  # a newer entry if the file changed meanwhile
         except FeedmillError:
             if file.error is not None:
                 raise file.error from None
@@ -172,7 +178,7 @@ def _download(cache: FileCache, store: RangeStore, entry: Entry, kind: str) -> H
 
 
 class _Sink:
-    """A file that remembers why it could not be written."""
+    """A file that keeps the error of a failed write: a store may translate it to another error."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

@@ -1,4 +1,7 @@
-"""A folder of whole files that can be fetched or computed again, bounded in size, shared by the processes of a machine.
+"""The file cache: whole files that can be fetched or computed again, bounded in size, shared by all processes.
+
+Copies of remote files and files that are derived from datasets lie in the cache folder. `FileCache` locks the files in
+use, and evicts others.
 
     folder/<32 hex>-<name>  a copy of one version of a remote file (``copies.py``), with its `Note` in ``<copy>.hash``
     folder/shards/<hash>    indices of plain tars, and which shards were compared with their index
@@ -6,12 +9,12 @@
     folder/packing/<hash>/  a packing plan: evicted as a whole
     folder/in-use           locks of all processes, and the bytes that all files take (int64)
 
-A file that a process uses has a read lock on its own byte of ``in-use``, which the kernel releases when the process
-dies; a file is only evicted under a write lock on that byte. What makes room holds one more lock, so that processes
-that fetch at once stay within the limit together. The room for a download is its staged file, which has its full length
-from the beginning; those of dead processes are removed.
+A process that uses a file has a read lock on the file's byte of ``in-use``, which the kernel releases when the process
+dies. A file is only evicted under a write lock on that byte. One more lock is taken for evictions, so that processes
+that fetch at the same time stay within the limit together. The bytes of a download are reserved by its staged file,
+which has its full length from the beginning. Staged files of dead processes are removed.
 
-Nothing is deleted but files of these names, and no links are followed below the folder.
+Only files with these names are deleted, and links below the folder are not followed.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from feedmill.errors import StorageError
-from feedmill.storage.cache.items import NOTE, Item, by_use, count, existing_parent, free_bytes, scan
+from feedmill.storage.cache.items import NOTE, Item, count, eviction_order, existing_parent, free_bytes, scan
 from feedmill.storage.cache.page_locks import RangeLock
 from feedmill.storage.cache.pages import Cached
 from feedmill.storage.limits import parse_size
@@ -40,17 +43,17 @@ logger = logging.getLogger("feedmill")
 
 LOCKS = "in-use"
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
-_USED, _FETCHED, _ROOM = 0, 1 << 60, 1 << 61
-"""Where the locks of each kind begin in the lock file; the first two have one byte for each of 2^60 hashes of names."""
-_MOST = 20 * 10**9
-"""Bytes that the files may take if no size is set; or a tenth of the disk if that is less."""
+_USED, _FETCHED, _RESERVE = 0, 1 << 60, 1 << 61
+"""Offset of the locks of each kind in the lock file; the first two have one byte for each of 2^60 hashes of names."""
+_DEFAULT_LIMIT = 20 * 10**9
+"""Limit in bytes if no size is set; or a tenth of the disk if that is less."""
 SIZE = "FEEDMILL_CACHE_SIZE"
 
 
 class HeldFile:
-    """A file on this machine that is not evicted until `close`, the end of a ``with`` block, or collection.
+    """A file on this machine that is not evicted before `close`, the end of a ``with`` block, or garbage collection.
 
-    What was opened or mapped before stays readable afterwards.
+    A reader that has opened or mapped it before can still read it afterwards.
 
     Attributes:
         path: the file.
@@ -61,7 +64,7 @@ class HeldFile:
         self._cache = cache
         self._release = None if cache is None else weakref.finalize(self, cache.release, name)
         if self._release is not None:
-            self._release.atexit = False  # the kernel does it
+            self._release.atexit = False  # the kernel releases the lock
 
     def keep(self) -> Path:
         """Keep the file until this process ends; return its path."""
@@ -70,10 +73,10 @@ class HeldFile:
         return self.path
 
     def close(self) -> None:
-        """Allow the file to be evicted: at once if it was beyond the limit. A second call does nothing."""
+        """Allow the file to be evicted: at once if the cache exceeds its limit. A second call does nothing."""
         if self._cache is not None and self._release is not None and self._release.alive:
             self._release()
-            if self._cache.total > self._cache.most():
+            if self._cache.total > self._cache.max_bytes():
                 self._cache.trim()
 
     def __enter__(self) -> HeldFile:
@@ -84,12 +87,12 @@ class HeldFile:
 
 
 class FileCache:
-    """The files of one cache folder. Thread-safe; one object for each folder of a process (`file_cache`).
+    """The files of one cache folder. Thread-safe. A process has one object for each folder (`file_cache`).
 
     Attributes:
         folder: the folder; created when it is first used.
-        limit: bytes that the files may take; None for the default. What running processes use is never evicted, so
-            more is used, with one warning, if they need it.
+        limit: maximum size of all files in bytes; None for the default. Files in use are never evicted: if they take
+            more than the limit, one warning is logged.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -103,24 +106,25 @@ class FileCache:
         self._warned: set[str] = set()
 
     def hold(self, name: str) -> HeldFile:
-        """Keep a file from being evicted; it may be absent. Raises `OSError`."""
+        """Prevent the eviction of a file, which may be absent. Raises `OSError` if the folder cannot be used."""
         with self._guard:
-            mine = self._opened()
+            locks = self._opened()
             if not self._uses[name]:
-                self._take(mine, fcntl.F_RDLCK, _USED + _place(name), wait=True)
+                self._take(locks, fcntl.F_RDLCK, _USED + _byte_of(name), wait=True)
             self._uses[name] += 1
         return HeldFile(self.folder / name, self, name)
 
     def release(self, name: str) -> None:
         """Undo one `hold`."""
         self._released.append(name)
-        if self._guard.acquire(blocking=False):  # else the collector runs inside this class: the next call does it
+        # If the garbage collector interrupted a method that has the guard, the next call unlocks the file.
+        if self._guard.acquire(blocking=False):
             try:
-                self._let_go()
+                self._unlock_released()
             finally:
                 self._guard.release()
 
-    def _let_go(self) -> None:
+    def _unlock_released(self) -> None:
         """Unlock the files that were released."""
         while self._released:
             name = self._released.popleft()
@@ -128,15 +132,16 @@ class FileCache:
             if self._uses[name] <= 0:
                 del self._uses[name]
                 if self._mine is not None:
-                    self._mine.drop(_USED + _place(name), 1)
+                    self._mine.drop(_USED + _byte_of(name), 1)
 
     def hold_derived(self, name: str, *, written: bool = False) -> None:
-        """Keep a derived file from being evicted until this process ends, and note its use; no-op if the folder cannot
-        be used.
+        """Prevent the eviction of a derived file until this process ends, and record its use.
+
+        Does nothing if the folder cannot be used.
 
         Args:
-            name: its path in the folder, such as ``costs/<hash>``.
-            written: it was written just now: others are evicted for it.
+            name: path of the file in the folder, such as ``costs/<hash>``.
+            written: whether the file is new, so that others may have to be evicted.
         """
         with contextlib.suppress(OSError):
             if not self._uses[name]:
@@ -145,22 +150,22 @@ class FileCache:
         if written:
             self.trim()
 
-    def alone(self, name: str) -> contextlib.AbstractContextManager[object]:
-        """Run a block, which fetches this file, in one thread of all processes at a time. Raises `OSError`."""
-        return self._locked(_FETCHED + _place(name))
+    def exclusive(self, name: str) -> contextlib.AbstractContextManager[object]:
+        """Run a block that fetches a file in one thread of all processes at a time. Raises `OSError`."""
+        return self._locked(_FETCHED + _byte_of(name))
 
     @contextlib.contextmanager
-    def room(self, size: int) -> Iterator[None]:
-        """Evict files until `size` bytes more fit; the block creates the staged file that takes them.
+    def reserving(self, size: int) -> Iterator[None]:
+        """Evict files until `size` more bytes fit; the block creates the staged file that reserves them.
 
         Raises:
-            OSError: the disk has less room than that (ENOSPC), or the folder cannot be used.
+            OSError: the disk does not have enough free space (ENOSPC), or the folder cannot be used.
         """
-        with self._locked(_ROOM) as locks:
+        with self._locked(_RESERVE) as locks:
             total = count(self.folder)
-            limit, free = self.most(), free_bytes(self.folder)
+            limit, free = self.max_bytes(), free_bytes(self.folder)
             bound = limit if free is None else min(limit, total + free)
-            for item in by_use(scan(self.folder)[0]) if locks and total + size > bound else ():
+            for item in eviction_order(scan(self.folder)[0]) if locks and total + size > bound else ():
                 if total + size <= bound:
                     break
                 if self._evict(item):
@@ -175,30 +180,33 @@ class FileCache:
             yield
 
     def trim(self) -> None:
-        """Evict files until the rest is within the limit, and count them; no-op if the folder cannot be used."""
-        with contextlib.suppress(OSError), self.room(0):
+        """Evict files until the limit is met, and count the rest. Does nothing if the folder cannot be used."""
+        with contextlib.suppress(OSError), self.reserving(0):
             pass
 
     @property
     def total(self) -> int:
-        """Bytes of the files and of running downloads, as last counted by any process."""
+        """Return the bytes of the files and of running downloads, as last counted by any process."""
         with self._guard, contextlib.suppress(OSError):
             self._opened()
             return max(0, int.from_bytes(os.pread(self._fd, 8, 0), "little", signed=True))
         return 0
 
     def list(self) -> list[Cached]:
-        """Return the files, in order of their URLs; a derived file has its path instead."""
+        """Return the files, sorted by URL; a derived file has its path instead."""
         if not self.folder.is_dir():
             return []
         items = [item for item in scan(self.folder)[0] if item.kind != "none"]
-        return sorted(self._shown(item) for item in items)
+        return sorted(self._described(item) for item in items)
 
     def clear(self, prefix: str | None = None) -> int:
-        """Delete the files whose URL (or path) begins with a prefix, or all, except those that a process uses.
+        """Delete the files whose URL (or path) begins with a prefix, except those that a process uses.
+
+        Args:
+            prefix: beginning of the URLs; None for all files.
 
         Returns:
-            The bytes freed.
+            The number of bytes freed.
 
         Raises:
             OSError: the folder cannot be used.
@@ -206,15 +214,15 @@ class FileCache:
         freed = 0
         if not self.folder.is_dir():
             return 0
-        with self._locked(_ROOM):
+        with self._locked(_RESERVE):
             for item in scan(self.folder)[0]:
-                if (prefix is None or self._shown(item).url.startswith(prefix)) and self._evict(item):
+                if (prefix is None or self._described(item).url.startswith(prefix)) and self._evict(item):
                     freed += item.size
             self._set_total(count(self.folder))
         return freed
 
-    def most(self) -> int:
-        """Return the bytes that the files may take."""
+    def max_bytes(self) -> int:
+        """Return the maximum size of all files: `limit`, half of the cache size of the environment, or the default."""
         if self.limit is not None:
             return self.limit
         size = parse_size(os.environ.get(SIZE) or 0, SIZE)
@@ -223,11 +231,11 @@ class FileCache:
         with contextlib.suppress(OSError):
             status = os.statvfs(existing_parent(self.folder))
             if status.f_blocks:
-                return min(_MOST, status.f_blocks * status.f_frsize // 10)
-        return _MOST
+                return min(_DEFAULT_LIMIT, status.f_blocks * status.f_frsize // 10)
+        return _DEFAULT_LIMIT
 
     def close(self) -> None:
-        """Release all files. Those that are used afterwards are held again."""
+        """Release all files and close the lock file, which is opened again when it is needed."""
         with self._guard:
             if self._mine is not None:
                 self._mine.release()
@@ -237,9 +245,11 @@ class FileCache:
             self._uses.clear()
 
     def _opened(self) -> RangeLock:
-        """Return the locks of this process; they are taken again if another process replaced the lock file. Raises
-        `OSError`."""
-        self._let_go()
+        """Return the locks of this process; they are taken again if another process replaced the lock file.
+
+        Raises `OSError`.
+        """
+        self._unlock_released()
         path = str(self.folder / LOCKS)
         with contextlib.suppress(FileNotFoundError):
             if self._mine is not None and os.path.samestat(os.stat(path), os.fstat(self._fd)):
@@ -253,34 +263,37 @@ class FileCache:
             os.close(old)
         self._mine = RangeLock(self._fd)
         for name in self._uses:
-            self._take(self._mine, fcntl.F_RDLCK, _USED + _place(name), wait=True)
+            self._take(self._mine, fcntl.F_RDLCK, _USED + _byte_of(name), wait=True)
         return self._mine
 
     def _take(self, lock: RangeLock, kind: int, begin: int, *, wait: bool) -> bool | None:
-        """Lock a byte; return whether it was locked, None if the file system has no such locks."""
+        """Lock a byte; return whether it was locked; None if the file system does not support locks."""
         try:
             return lock.take(kind, begin, 1, wait=wait)
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise
-        self._warn("locks", "the file system has no locks, so nothing is evicted: run 'feedmill cache clear' if needed")
+        self._warn(
+            "locks",
+            "the file system does not support locks, so nothing is evicted: run 'feedmill cache clear' if needed",
+        )
         return None
 
     @contextlib.contextmanager
-    def _locked(self, place: int) -> Iterator[bool]:
-        """Hold the write lock on a byte in a block; the block gets False if the file system has none."""
+    def _locked(self, byte: int) -> Iterator[bool]:
+        """Hold the write lock on a byte in a block; the block gets False if the file system does not support locks."""
         with self._guard:
             self._opened()
             lock = RangeLock(self._fd)
         with lock:
-            yield self._take(lock, fcntl.F_WRLCK, place, wait=True) is not None
+            yield self._take(lock, fcntl.F_WRLCK, byte, wait=True) is not None
 
     def _evict(self, item: Item) -> bool:
-        """Delete a file that no process is known to use; return whether it is gone."""
+        """Delete a file unless a process uses it; return whether it was deleted."""
         with self._guard:
             lock = RangeLock(self._fd)
         with lock:
-            if self._take(lock, fcntl.F_WRLCK, _USED + _place(item.name), wait=False) is False:
+            if self._take(lock, fcntl.F_WRLCK, _USED + _byte_of(item.name), wait=False) is False:
                 return False
             path = self.folder / item.name
             try:
@@ -294,7 +307,8 @@ class FileCache:
                 return False
             return True
 
-    def _shown(self, item: Item) -> Cached:
+    def _described(self, item: Item) -> Cached:
+        """Return a file as `list` shows it."""
         url = item.url or str(self.folder / item.name)
         return Cached(url, item.version, item.size, item.size, item.last_use / 1e9, item.kind)
 
@@ -305,18 +319,19 @@ class FileCache:
     def _warn_of(self, total: int, limit: int) -> None:
         self._warn(
             "limit",
-            f"copies of remote files that running processes use take {total:,} bytes, more than the limit of {limit:,}:"
-            " they are evicted later. Set FEEDMILL_CACHE_SIZE to at least twice as much",
+            f"copies of remote files in use take {total:,} bytes, more than the limit of {limit:,}: they are evicted"
+            " later. Set FEEDMILL_CACHE_SIZE to at least twice as much",
         )
 
     def _warn(self, what: str, text: str) -> None:
+        """Log a warning, once for each `what`."""
         if what not in self._warned:
             self._warned.add(what)
             logger.warning("%s: %s", self.folder, text)
 
 
 def file_cache(folder: Path) -> FileCache:
-    """Return the cache of a folder, the same object for all callers in the process."""
+    """Return the file cache of a folder: the same object for all callers in the process."""
     with _lock:
         return _caches.setdefault(os.path.abspath(folder), FileCache(folder))
 
@@ -325,18 +340,19 @@ _lock = threading.Lock()
 _caches: dict[str, FileCache] = {}
 
 
-def _forget() -> None:
-    """Open the folders again in a forked child: the locks are the parent's."""
+def _drop_inherited() -> None:
+    """Drop all caches in a forked child, which opens them again: the locks belong to its parent."""
     global _lock
     _lock = threading.Lock()
     for cache in _caches.values():
-        cache._guard, cache._mine = threading.Lock(), None  # another thread may have had it
+        cache._guard, cache._mine = threading.Lock(), None  # another thread of the parent may have held it
         cache._uses.clear()
     _caches.clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_drop_inherited)
 
 
-def _place(name: str) -> int:
+def _byte_of(name: str) -> int:
+    """Return the byte, counted from the beginning of a kind of locks, that stands for a file."""
     return int.from_bytes(hashlib.sha256(os.fsencode(name)).digest()[:8], "big") >> 4

@@ -1,4 +1,4 @@
-"""What lies in a `FileCache`: copies of remote files with their notes, and derived files."""
+"""List the folder of a `FileCache`: copies of remote files with their notes, and derived files."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ import msgspec
 from feedmill.storage.staging import TEMPORARY_SUFFIX, remove_dead
 
 NOTE = ".hash"
+"""Suffix of the note of a copy."""
 DERIVED = ("shards", "costs", "packing")
+"""Subfolders with derived files."""
 _COPY = re.compile(r"[0-9a-f]{32}-.+", re.DOTALL)
 
 
 class Note(msgspec.Struct):
-    """What is recorded beside a copy.
+    """The facts about a copy that are stored beside it.
 
     Attributes:
-        url, version: of the object.
-        size: its bytes.
+        url, version: URL and version of the remote file.
+        size: its size in bytes.
         changed: modification time of the copy, in nanoseconds.
-        digest: its 128-bit xxh3, in hex.
+        digest: 128-bit xxh3 of the copy, in hex.
         kind: ``index``, or ``data`` for other files that are used as a whole.
     """
 
@@ -37,11 +39,15 @@ class Note(msgspec.Struct):
 
 
 class Item(NamedTuple):
-    """What is evicted at once: a file or folder by its path in the cache folder.
+    """A file or folder that is evicted as a whole.
 
     Attributes:
-        size: its bytes; `taken` with those of its note.
-        url: of the object; empty if there is no note.
+        name: its path in the cache folder.
+        size: its size in bytes.
+        taken: its size with that of its note.
+        last_use: time of the last use, in nanoseconds since 1970.
+        url, version: URL and version of a copied file; empty without a note.
+        kind: as in `Note`; ``derived`` for derived files; ``none`` for copies without a note.
     """
 
     name: str
@@ -54,7 +60,7 @@ class Item(NamedTuple):
 
 
 def read_note(copy: Path) -> Note | None:
-    """Return what is recorded beside a copy; None if it is absent or invalid."""
+    """Return the note of a copy; None if it is absent or invalid."""
     try:
         return msgspec.json.decode(copy.with_name(copy.name + NOTE).read_bytes(), type=Note)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -62,49 +68,56 @@ def read_note(copy: Path) -> Note | None:
 
 
 def count(folder: Path) -> int:
-    """Return the bytes that the files of a cache folder take, staged ones included. Reads no notes: it is called for
-    each download."""
+    """Return the bytes that the files of a cache folder take, including staged files.
+
+    It is called for each download, so it reads no notes.
+    """
     items, staged = scan(folder, notes=False)
     return staged + sum(item.taken for item in items)
 
 
 def scan(folder: Path, *, notes: bool = True) -> tuple[list[Item], int]:
-    """Return the files of a cache folder, and the bytes of staged ones; those of dead processes are removed."""
-    here, staged = _files(folder)
+    """Return the files of a cache folder, and the bytes of staged files. Staged files of dead processes are removed.
+
+    Args:
+        notes: whether to read the notes of copies; without them, copies have the kind ``none``.
+    """
+    files, staged = _files(folder)
     items = []
-    for name, status in here.items():
-        if not _COPY.fullmatch(name) or (name.endswith(NOTE) and name.removesuffix(NOTE) in here):
+    for name, status in files.items():
+        if not _COPY.fullmatch(name) or (name.endswith(NOTE) and name.removesuffix(NOTE) in files):
             continue
         note, size = read_note(folder / name) if notes else None, status.st_size
-        beside = here.get(name + NOTE, _Status(0, 0))
-        taken = size + beside.st_size
-        if note is None:  # the rest of a killed process, or of an earlier release
+        note_status = files.get(name + NOTE, _Status(0, 0))
+        taken = size + note_status.st_size
+        if note is None:  # a leftover of a killed process or of an earlier release
             items.append(Item(name, size, taken, 0, kind="none"))
         else:
-            items.append(Item(name, size, taken, beside.st_mtime_ns, note.url, note.version, note.kind))
+            items.append(Item(name, size, taken, note_status.st_mtime_ns, note.url, note.version, note.kind))
     for kind in DERIVED:
-        found, more = _folders(folder / kind) if kind == "packing" else _files(folder / kind)
-        staged += more
+        derived, staged_below = _folders(folder / kind) if kind == "packing" else _files(folder / kind)
+        staged += staged_below
         items += [
-            Item(f"{kind}/{name}", status.st_size, status.st_size, status.st_mtime_ns) for name, status in found.items()
+            Item(f"{kind}/{name}", status.st_size, status.st_size, status.st_mtime_ns)
+            for name, status in derived.items()
         ]
     return items, staged
 
 
 class _Status(NamedTuple):
-    """What is needed of a file's or folder's status."""
+    """Size and modification time of a file or folder."""
 
     st_size: int
     st_mtime_ns: int
 
 
 def _files(folder: Path) -> tuple[dict[str, _Status], int]:
-    """Return the plain files of a folder by name, and the bytes of staged ones of living processes."""
-    found: dict[str, _Status] = {}
+    """Return the regular files of a folder by name, and the bytes of staged files of living processes."""
+    files: dict[str, _Status] = {}
     staged = 0
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         if folder.is_symlink() and folder.name in DERIVED:
-            return found, 0
+            return files, 0
         with os.scandir(folder) as entries:
             for entry in entries:
                 with contextlib.suppress(FileNotFoundError):
@@ -112,32 +125,32 @@ def _files(folder: Path) -> tuple[dict[str, _Status], int]:
                         continue
                     status = entry.stat(follow_symlinks=False)
                     if not entry.name.startswith("."):
-                        found[entry.name] = _Status(status.st_size, status.st_mtime_ns)
+                        files[entry.name] = _Status(status.st_size, status.st_mtime_ns)
                     elif entry.name.endswith(TEMPORARY_SUFFIX) and not remove_dead(entry.path):
                         staged += status.st_size
-    return found, staged
+    return files, staged
 
 
 def _folders(folder: Path) -> tuple[dict[str, _Status], int]:
-    """Return the folders of a folder by name, with the bytes of their files, and the bytes of staged files in them."""
-    found: dict[str, _Status] = {}
+    """Return the subfolders of a folder by name, with the size of their files, and the bytes of staged files."""
+    folders: dict[str, _Status] = {}
     staged = 0
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         if folder.is_symlink():
-            return found, 0
+            return folders, 0
         with os.scandir(folder) as entries:
             for entry in entries:
                 with contextlib.suppress(FileNotFoundError):
                     if entry.is_dir(follow_symlinks=False):
-                        files, more = _files(Path(entry.path))
+                        files, staged_below = _files(Path(entry.path))
                         size = sum(status.st_size for status in files.values())
-                        found[entry.name] = _Status(size, entry.stat(follow_symlinks=False).st_mtime_ns)
-                        staged += more
-    return found, staged
+                        folders[entry.name] = _Status(size, entry.stat(follow_symlinks=False).st_mtime_ns)
+                        staged += staged_below
+    return folders, staged
 
 
-def by_use(items: list[Item]) -> list[Item]:
-    """Return files in the order of their eviction: rests and old versions first, then the least recently used."""
+def eviction_order(items: list[Item]) -> list[Item]:
+    """Return files in the order of their eviction: leftovers and old versions first, then by their last use."""
     newest: dict[str, int] = {}
     for item in items:
         newest[item.url] = max(newest.get(item.url, 0), item.last_use)
@@ -150,6 +163,7 @@ def by_use(items: list[Item]) -> list[Item]:
 
 
 def existing_parent(folder: Path) -> Path:
+    """Return a folder, or the nearest folder above it that exists."""
     folder = folder.absolute()
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
@@ -157,7 +171,7 @@ def existing_parent(folder: Path) -> Path:
 
 
 def free_bytes(folder: Path) -> int | None:
-    """Return the bytes that the disk has free for this user; None if the file system does not know."""
+    """Return the free space of the disk for this user in bytes; None if the file system does not report it."""
     try:
         status = os.statvfs(folder)
     except OSError:

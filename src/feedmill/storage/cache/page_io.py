@@ -1,9 +1,9 @@
-"""The pages of one object in the page cache: which are present, reading, writing, claiming, pinning and evicting them.
+"""The pages of one object in the page cache (`Pages`): read, write, claim, pin and evict them.
 
-A page is `PAGE` bytes of the object, at its own offset in a sparse file. Readers take no locks: they compare the
-generation of a page before and after. Writing and evicting exclude each other by locks that the kernel releases when
-their holder dies (`pagelocks`), and the record of a page says "present" only after its bytes are written. A process
-that is killed therefore leaves missing pages at worst.
+A page is `PAGE` bytes of the object, stored at the same offset in a sparse file. Readers take no locks: they compare
+the generation of a page before and after the read. Writers and evictions exclude each other by locks that the kernel
+releases when their holder dies (`page_locks.py`). A page is marked as present only after its bytes are written, so a
+killed process leaves at worst missing pages.
 
 `PageCache` in ``pages.py`` opens objects and limits their size.
 """
@@ -45,12 +45,14 @@ logger = logging.getLogger("feedmill")
 
 Int64s = npt.NDArray[np.int64]
 Buffer = bytes | bytearray | memoryview
-_LONGEST_PAUSE = 0.1  # many threads may wait at once; before, a fifth of the time waited so far
-_AT_ONCE = 512  # pages evicted under one lock: a pin waits for that long at most
+_LONGEST_PAUSE = 0.1
+"""Longest pause in seconds between two checks of `Pages.wait`, in which many threads may be at once."""
+_AT_ONCE = 512
+"""Number of pages that are evicted under one lock; more would make pins wait for longer."""
 
 
 class Owner(Protocol):
-    """What pages ask of their cache."""
+    """The part of a `PageCache` that its pages use. Attributes as there."""
 
     usage: Usage | None
     disabled: bool
@@ -58,19 +60,20 @@ class Owner(Protocol):
     corrupt: int
 
     def reserve(self, size: int) -> bool:
-        """Reserve `size` bytes by `Usage.reserve`, evicting pages until they fit; return whether they do."""
+        """Reserve bytes, evicting pages if they do not fit; return whether they are reserved."""
 
     def disable(self, error: OSError) -> None:
-        """Stop writing."""
+        """Stop writing to the cache because of an error."""
 
 
 class Pages:
     """The cached pages of one version of an object. Open it by `PageCache.open`. All methods are thread-safe.
 
     Attributes:
-        fd: descriptor of a file with the object's bytes at their own offsets. Only bytes of pages that are pinned and
-            present may be read from it.
-        size: bytes of the object.
+        header: URL, version and size of the object.
+        fd: descriptor of a file with the bytes of the object at their offsets. Only pages that are pinned and present
+            may be read from it.
+        size: size of the object in bytes.
     """
 
     def __init__(self, owner: Owner, header: Header, files: Usable, mapped: MappedFile) -> None:
@@ -80,7 +83,7 @@ class Pages:
         self._close = weakref.finalize(self, _close, files, mapped)
 
     def missing(self, begin: int, end: int) -> list[Range]:
-        """Return the byte ranges of missing pages between two offsets, aligned to pages and cut at the object's end."""
+        """Return the byte ranges of the missing pages of a range, aligned to pages and cut at the object's end."""
         first, last = self._span(begin, end)
         return self._ranges(runs(self._records["state"][first:last] != PRESENT), first)
 
@@ -117,13 +120,13 @@ class Pages:
         return -1 if self._owner.usage is None else self._owner.usage.evictions
 
     def trusted(self, begin: int, end: int) -> bool:
-        """Return whether all pages of a byte range are present, and need not be compared with their hashes any more."""
+        """Return whether all pages of a byte range are present, and were written or verified in this session."""
         first, last = self._span(begin, end)
         records = self._records[first:last]
         return bool((records["state"] == PRESENT).all() and (records["session"] == self._mapped.session).all())
 
     def verify(self, begin: int, end: int) -> bool:
-        """Compare pages that an earlier run left with their hashes; return whether all pages are present.
+        """Compare pages of earlier sessions with their hashes; return whether all pages are present.
 
         Raises:
             OSError: the file cannot be read.
@@ -134,7 +137,7 @@ class Pages:
         """Claim the missing pages of a byte range for fetching, without waiting.
 
         Returns:
-            A `Claim`, with what to fetch and what somebody else is fetching.
+            The claim, with the ranges to fetch and those that others are fetching.
 
         Raises:
             OSError: too many files are open.
@@ -145,7 +148,7 @@ class Pages:
         for low, high in runs(self._records["state"][first:last] != PRESENT):
             for a, b in lock.take_parts(fcntl.F_WRLCK, CLAIM, first + low, first + high):
                 taken[a - first : b - first] = True
-        # Look again: a page may have been put, and its claim released, before it was locked here.
+        # Check again: a page may have been put, and its claim released, before it was locked here.
         absent = self._records["state"][first:last] != PRESENT
         for low, high in runs(taken & ~absent):
             lock.drop(CLAIM + first + low, high - low)
@@ -156,10 +159,10 @@ class Pages:
         """Wait while others fetch missing pages of a byte range.
 
         Args:
-            timeout: seconds; None for no limit. A claim of the caller's own is waited for as well.
+            timeout: seconds; None for no limit. It also waits for a claim of the caller itself.
 
         Returns:
-            Whether all pages are present. If not, nobody is fetching some of them, or the time is over.
+            Whether all pages are present. If not, nobody is fetching one of them, or the time is over.
         """
         limit = None if timeout is None else time.monotonic() + timeout
         pause = 0.0005
@@ -175,14 +178,14 @@ class Pages:
             pause = min(_LONGEST_PAUSE, 1.25 * pause)
 
     def put(self, begin: int, data: Buffer) -> bool:
-        """Store bytes of the object. Pages that are present stay as they are.
+        """Store bytes of the object. Present pages are not written again.
 
         Args:
             begin: offset of the first byte, a multiple of `PAGE`.
             data: whole pages, or up to the end of the object.
 
         Returns:
-            False if the cache is disabled, or has no room because too much is pinned.
+            Whether the bytes are stored; False if the cache is disabled, or is full of pinned pages.
 
         Raises:
             ValueError: the range does not consist of whole pages.
@@ -196,44 +199,45 @@ class Pages:
         usage = owner.usage
         if owner.disabled or usage is None:
             return False
-        # Making room must not evict those of the pages that are present.
+        # Pinned, so that evictions for the missing pages do not evict the present ones.
         pin = self.pinned(np.asarray([begin]), np.asarray([end])) if len(view) else contextlib.nullcontext()
         with pin:
             return self._put(first, last, begin, view, usage)
 
     def _put(self, first: int, last: int, begin: int, view: memoryview, usage: Usage) -> bool:
+        """Reserve the bytes of the missing pages, and write them under their locks."""
         owner = self._owner
-        wanted = self._records["state"][first:last] != PRESENT
-        if not wanted.any():
+        missing = self._records["state"][first:last] != PRESENT
+        if not missing.any():
             return True
-        unused = int(page_sizes(self.header, first + np.flatnonzero(wanted)).sum())
-        if not owner.reserve(unused):
+        reserved = int(page_sizes(self.header, first + np.flatnonzero(missing)).sum())
+        if not owner.reserve(reserved):
             return False
         try:
             with RangeLock(self._files.map) as lock:
-                for low, high in runs(wanted):
+                for low, high in runs(missing):
                     # In ascending order, so that two writers never wait for each other.
                     lock.take(fcntl.F_WRLCK, WRITE + first + low, high - low, wait=True)
                     absent = self._records["state"][first + low : first + high] != PRESENT
                     for a, b in ((first + low + a, first + low + b) for a, b in runs(absent)):
                         part = view[a * PAGE - begin : min(b * PAGE, self.size) - begin]
                         self._write(a, b, part, usage)
-                        unused -= len(part)
+                        reserved -= len(part)
         except OSError as error:
             owner.disable(error)
             return False
         finally:
-            usage.release(unused)
+            usage.release(reserved)
         return True
 
     def _write(self, first: int, last: int, view: memoryview, usage: Usage) -> None:
-        """Write missing pages; the caller has their write locks."""
+        """Write missing pages. The caller must have their write locks."""
         done = 0
         while done < len(view):
             done += os.pwrite(self.fd, view[done:], first * PAGE + done)
         records = self._records[first:last]
         starts = range(0, len(view), PAGE)
-        records["digest"] = [xxhash.xxh3_64_intdigest(view[at : at + PAGE]) for at in starts]
+        records["digest"] = [xxhash.xxh3_64_intdigest(view[offset : offset + PAGE]) for offset in starts]
         records["generation"] += 1
         records["session"] = self._mapped.session
         records["last_use"] = time.time_ns()
@@ -247,7 +251,7 @@ class Pages:
             into: a buffer of at least `end - begin` bytes to read into, instead of new memory.
 
         Returns:
-            The bytes, or the part of `into` with them; None if a page is missing or turned out to be corrupt.
+            The bytes, or a view of them in `into`; None if a page is missing or corrupt.
 
         Raises:
             OSError: the file cannot be read.
@@ -268,7 +272,7 @@ class Pages:
 
     def _pread(self, begin: int, end: int) -> bytes | memoryview | None:
         data = os.pread(self.fd, end - begin, begin)
-        # Less than asked: the file was truncated, or this is more than one call reads.
+        # Fewer bytes than requested: the file is truncated, or one call cannot read that many.
         return data if len(data) == end - begin else self._preadv(begin, end, bytearray(end - begin))
 
     def _preadv(self, begin: int, end: int, into: bytearray | memoryview) -> memoryview | None:
@@ -282,7 +286,7 @@ class Pages:
         return data
 
     def _verify(self, first: int, last: int) -> bool:
-        """Compare the present pages of another session with their hashes; return whether all pages are present."""
+        """Compare present pages of other sessions with their hashes; return whether all pages are present."""
         records, session = self._records, self._mapped.session
         stale = (records["session"][first:last] != session) & (records["state"][first:last] == PRESENT)
         for page in (first + np.flatnonzero(stale)).tolist():
@@ -295,18 +299,23 @@ class Pages:
         return not (records["state"][first:last] != PRESENT).any()
 
     def _drop(self, first: int, last: int, what: str, generation: int | None = None) -> None:
-        """Make present pages missing, though they are pinned."""
+        """Mark corrupt pages as missing, even if they are pinned.
+
+        Args:
+            what: what is wrong with them, for the log.
+            generation: generation of the corrupt content; a page that was written since is kept.
+        """
         self._announce()
         with locked(self._files.map, WRITE + first, last - first):
             records = self._records[first:last]
-            bad = records["state"] == PRESENT
+            corrupt = records["state"] == PRESENT
             if generation is not None:
-                bad &= records["generation"] == generation
-            pages = first + np.flatnonzero(bad)
+                corrupt &= records["generation"] == generation
+            pages = first + np.flatnonzero(corrupt)
             size = int(page_sizes(self.header, pages).sum())
             with self._freeing() as freed:
-                records["generation"][bad] += 1
-                records["state"][bad] = 0
+                records["generation"][corrupt] += 1
+                records["state"][corrupt] = 0
                 freed.append(size)
             self._release(size)
         if len(pages):
@@ -316,10 +325,10 @@ class Pages:
             owner.corrupt += len(pages)
 
     def pinned(self, begins: Int64s, ends: Int64s) -> contextlib.AbstractContextManager[npt.NDArray[np.bool_]]:
-        """Keep the pages of byte ranges from being evicted while a ``with`` block lasts, or until the process dies.
+        """Prevent the eviction of the pages of byte ranges in a ``with`` block.
 
-        The block gets bool[n]: which of the ranges are present, their hashes compared. Pages that are put meanwhile
-        are pinned as well. Pins are shared locks, so they need no cleaning up after a process that was killed.
+        The block gets bool[n], which tells for each range whether it is present and verified. Pages that are put
+        meanwhile are pinned as well. Pins are shared locks, so those of a killed process are released by the kernel.
 
         Args:
             begins: int64[n], first bytes.
@@ -334,19 +343,19 @@ class Pages:
         np.add.at(edges, begins[filled] // PAGE, 1)
         np.add.at(edges, -(-ends[filled] // PAGE), -1)
         with RangeLock(self._files.map) as lock:
-            wanted = np.cumsum(edges[:-1]) > 0
-            for first, last in runs(wanted):
+            pinned = np.cumsum(edges[:-1]) > 0
+            for first, last in runs(pinned):
                 lock.take(fcntl.F_RDLCK, PIN + first, last - first, wait=True)
-            for first, last in runs(wanted & (self._records["session"] != self._mapped.session)):
+            for first, last in runs(pinned & (self._records["session"] != self._mapped.session)):
                 self._verify(first, last)
             yield self.present(begins, ends)
 
     def plan_use(self, begin: int, end: int, next_use: float) -> None:
-        """Note when the pages of a byte range are read next by a plan of this process.
+        """Record when a plan of this process will next read the pages of a byte range.
 
         Args:
-            next_use: position in the plan; ``float("inf")`` if it is not known. The farthest are evicted first, after
-                the pages that are in no plan of a running process.
+            next_use: position in the plan; ``float("inf")`` if it is unknown. Pages in no plan of a running process are
+                evicted first, then those with the farthest next use.
         """
         first, last = self._span(begin, end)
         usage = self._owner.usage
@@ -361,10 +370,10 @@ class Pages:
             pages: int64[n], numbers of pages in ascending order.
 
         Returns:
-            Bytes of the pages that were present and are evicted.
+            The number of bytes freed.
 
         Raises:
-            OSError: the file system refuses it.
+            OSError: the file system cannot free the pages.
         """
         self._announce()
         if not self._owner.holes:
@@ -377,7 +386,7 @@ class Pages:
                 with RangeLock(self._files.map) as lock:
                     for a, b in lock.take_parts(fcntl.F_WRLCK, WRITE, low, min(low + _AT_ONCE, last)):
                         for c, d in lock.take_parts(fcntl.F_WRLCK, PIN, a, b):
-                            size = self._forget(c, d)
+                            size = self._mark_missing(c, d)
                             try:
                                 if not punch_hole(self.fd, c * PAGE, (d - c) * PAGE):
                                     self._owner.holes = False
@@ -389,25 +398,29 @@ class Pages:
         return freed
 
     def sweep(self) -> None:
-        """Free what killed processes wrote of missing pages. Raises OSError if the file system refuses it."""
+        """Free the disk space of missing pages, which killed processes wrote. Raises `OSError`."""
         if not self._owner.holes:
             return
         for low in range(0, self.header.pages, _AT_ONCE):
             with RangeLock(self._files.map) as lock:
                 for a, b in lock.take_parts(fcntl.F_WRLCK, WRITE, low, min(low + _AT_ONCE, self.header.pages)):
-                    # Under the lock: a page that another thread has put meanwhile stays.
+                    # Checked under the lock, so that a page that another thread has put meanwhile is kept.
                     for c, d in runs(self._records["state"][a:b] != PRESENT):
                         if not punch_hole(self.fd, (a + c) * PAGE, (d - c) * PAGE):
                             self._owner.holes = False
                             return
 
     def _empty(self) -> int:
-        """Evict all pages by truncating the file, where holes are unsupported; nothing if one of them is in use."""
+        """Evict all pages by truncating the file, if holes are unsupported; none if one of them is in use.
+
+        Returns:
+            The number of bytes freed.
+        """
         pages = self.header.pages
         with RangeLock(self._files.map) as lock:
             if not (lock.take(fcntl.F_WRLCK, WRITE, pages) and lock.take(fcntl.F_WRLCK, PIN, pages)):
                 return 0
-            freed = self._forget(0, pages)
+            freed = self._mark_missing(0, pages)
             try:
                 os.ftruncate(self.fd, 0)
                 os.ftruncate(self.fd, self.size)
@@ -415,11 +428,11 @@ class Pages:
                 self._release(freed)
         return freed
 
-    def _forget(self, first: int, last: int) -> int:
-        """Set pages to missing before their bytes go, so that readers see another generation.
+    def _mark_missing(self, first: int, last: int) -> int:
+        """Mark pages as missing, before their bytes are freed: readers must see another generation.
 
         Returns:
-            Their bytes, which stay reserved until `_release`.
+            The number of their bytes, which stay reserved until `_release`.
         """
         records = self._records[first:last]
         size = int(page_sizes(self.header, first + np.flatnonzero(records["state"] == PRESENT)).sum())
@@ -441,7 +454,7 @@ class Pages:
     def _announce(self) -> None:
         usage = self._owner.usage
         if usage is not None:
-            usage.evicting()
+            usage.announce_eviction()
 
     def snapshot(self) -> Records:
         """Return a copy of the records."""
@@ -454,7 +467,7 @@ class Pages:
     def _span(self, begin: int, end: int) -> Range:
         """Return the first page and the end of the pages of a byte range."""
         if not 0 <= begin <= end <= self.size:
-            raise ValueError(f"{begin}-{end} is no byte range of an object of {self.size} bytes")
+            raise ValueError(f"{begin}-{end} is not a byte range of an object of {self.size} bytes")
         return (begin // PAGE, -(-end // PAGE)) if end > begin else (begin // PAGE, begin // PAGE)
 
     def _ranges(self, pages: list[Range], first: int) -> list[Range]:
@@ -462,10 +475,10 @@ class Pages:
 
 
 def _close(files: Usable, mapped: MappedFile) -> None:
-    """Close descriptors; the last user of the map notes that it was closed properly."""
+    """Close the files. The last user of the map records that it was closed properly."""
     with contextlib.suppress(OSError):
         if set_lock(files.map, fcntl.F_WRLCK, USERS, 1):
             mapped.end()
-        # The mapping has a copy of the descriptor, so that closing alone would not release the locks.
+        # Closing is not enough to release the locks: the mapping has a copy of the descriptor.
         set_lock(files.map, fcntl.F_UNLCK, 0, 1 << 62)
     files.close()

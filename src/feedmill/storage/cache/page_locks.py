@@ -1,8 +1,9 @@
-"""Locks on ranges of a file that the kernel releases when their holder dies, and holes in files.
+"""Locks on byte ranges of a file, which the kernel releases when their holder dies; and holes in files.
 
+The page cache claims, writes, pins and evicts pages under these locks, so a killed process never blocks others.
 Locks belong to an *open file description* (``F_OFD_SETLK``), so two threads of a process exclude each other as two
-processes do. Each `RangeLock` therefore opens the file again, through ``/proc``: that needs no path, and works for
-memory files and for files whose folder was deleted.
+processes do. Each `RangeLock` therefore opens the file again. It does so through ``/proc``, which needs no path
+and works for memory files and for files whose folder was deleted.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ def set_lock(fd: int, kind: int, begin: int, length: int, *, wait: bool = False)
     """Lock, convert or release bytes of a file for the open file description of `fd`.
 
     Args:
+        fd: descriptor of the file.
         kind: ``fcntl.F_RDLCK``, ``F_WRLCK`` or ``F_UNLCK``.
         begin: first byte; it may lie beyond the end of the file.
         length: number of bytes, at least 1.
@@ -55,17 +57,20 @@ def set_lock(fd: int, kind: int, begin: int, length: int, *, wait: bool = False)
 
 
 def is_locked(fd: int, begin: int, length: int) -> bool:
-    """Return whether another open file description than that of `fd` has a lock in a range of bytes."""
+    """Return whether an open file description other than that of `fd` has a lock in a range of bytes."""
     answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _request(fcntl.F_WRLCK, begin, length))
     return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
 
 class RangeLock:
-    """Locks of one open file description, released together by `release`, at the end of a ``with`` block, when the
-    object is collected, or by the kernel when the process dies."""
+    """Locks of one open file description.
+
+    They are released together: by `release`, at the end of a ``with`` block, at garbage collection, or by the kernel
+    when the process dies.
+    """
 
     def __init__(self, fd: int) -> None:
-        """Open the file of the descriptor `fd` again. Raises OSError."""
+        """Open the file of the descriptor `fd` again. Raises `OSError`."""
         self.fd = os.open(f"/proc/self/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
         self._close: Callable[[], object] = weakref.finalize(self, os.close, self.fd)
         _held.add(self)
@@ -75,14 +80,21 @@ class RangeLock:
         return set_lock(self.fd, kind, begin, length, wait=wait)
 
     def drop(self, begin: int, length: int) -> None:
-        """Release a part of what is locked."""
+        """Release a range of the locked bytes."""
         set_lock(self.fd, fcntl.F_UNLCK, begin, length)
 
     def take_parts(self, kind: int, base: int, begin: int, end: int) -> list[Range]:
-        """Lock those of the bytes `begin` to `end`, counted from `base`, that nobody else has locked.
+        """Lock the bytes of a range that nobody else has locked.
 
-        A range that is partly locked by others is halved: the number of calls grows with the number of conflicts,
-        not with the length.
+        A range that others have partly locked is halved, so the number of system calls grows with the number of
+        conflicts, not with the length.
+
+        Args:
+            kind: as for `set_lock`.
+            base: offset from which `begin` and `end` count.
+
+        Returns:
+            The ranges that were locked, ascending.
         """
         if begin >= end:
             return []
@@ -98,7 +110,7 @@ class RangeLock:
 
     def release(self) -> None:
         """Release all locks. A second call does nothing."""
-        # Not by closing alone: a forked child may have inherited the description.
+        # Closing is not enough: a forked child may have inherited the description.
         with contextlib.suppress(OSError):
             if self._close.alive:  # type: ignore[attr-defined]
                 set_lock(self.fd, fcntl.F_UNLCK, 0, 1 << 62)
@@ -112,18 +124,18 @@ class RangeLock:
 
 
 class Claim(contextlib.AbstractContextManager["Claim"]):
-    """Pages that the holder has promised to fetch, until `release`, the end of the ``with`` block, or its death.
+    """Pages that the holder will fetch, until `release`, the end of the ``with`` block, or the end of its process.
 
     Attributes:
-        mine: byte ranges to fetch: missing, and claimed by nobody else.
-        others: missing byte ranges that somebody else is fetching.
+        mine: missing byte ranges that the holder must fetch.
+        others: missing byte ranges that others are fetching.
     """
 
     def __init__(self, lock: RangeLock, mine: list[Range], others: list[Range]) -> None:
         self._lock, self.mine, self.others = lock, mine, others
 
     def release(self) -> None:
-        """Release the pages. A second call does nothing."""
+        """Release the claim. A second call does nothing."""
         self._lock.release()
 
     def __exit__(self, *_: object) -> None:
@@ -131,7 +143,7 @@ class Claim(contextlib.AbstractContextManager["Claim"]):
 
 
 def _close_inherited() -> None:
-    """Close the parent's locks in a forked child: they would outlive the parent otherwise."""
+    """Close the parent's locks in a forked child, which would keep them after the parent's death."""
     for lock in list(_held):
         lock._close()
 
@@ -141,20 +153,20 @@ os.register_at_fork(after_in_child=_close_inherited)
 
 @contextlib.contextmanager
 def locked(fd: int, begin: int, length: int = 1) -> Iterator[None]:
-    """Wait for an exclusive lock on a range, and release it at the end of the block."""
+    """Hold an exclusive lock on a range in a block; wait for it if needed."""
     with RangeLock(fd) as lock:
         lock.take(fcntl.F_WRLCK, begin, length, wait=True)
         yield
 
 
 def punch_hole(fd: int, begin: int, length: int) -> bool:
-    """Give the bytes of a range back to the file system; they read as zeros, and the file keeps its size.
+    """Free the disk space of a range. Its bytes read as zeros, and the file keeps its size.
 
     Returns:
-        False if the file system or the C library cannot do that.
+        Whether it was freed; False if the file system or the C library does not support holes.
 
     Raises:
-        OSError: another error.
+        OSError: the system call failed for another reason.
     """
     fallocate = _fallocate()
     if fallocate is None:
@@ -169,7 +181,7 @@ def punch_hole(fd: int, begin: int, length: int) -> bool:
 
 @functools.cache
 def _fallocate() -> Callable[[int, int, int, int], int] | None:
-    """The C library's ``fallocate``: Python has `os.posix_fallocate` only, which makes no holes."""
+    """Return ``fallocate`` of the C library, or None: Python only has `os.posix_fallocate`, which cannot make holes."""
     try:
         function = ctypes.CDLL(None, use_errno=True).fallocate
     except (OSError, AttributeError):

@@ -1,10 +1,11 @@
-"""The two files of a cached object: its data with holes, and a map of the pages that are present.
+"""The two files of an object in the page cache: its data, with holes, and a map of the pages that are present.
 
-The map is a header of `HEADER` bytes and one record of 40 bytes for each page of `PAGE` bytes. It is always allocated
-in full, because writing into a hole of a mapped file on a full disk would kill the process.
+`open_files` opens or creates both. The map is a header of `HEADER` bytes and one record of 40 bytes for each page of
+`PAGE` bytes. It is always allocated in full, because writing into a hole of a mapped file on a full disk kills the
+process.
 
-A map has a *session* number. It grows when the map was not closed properly or the machine was started again; a page
-whose record has another session is compared with its hash before it is used.
+A map has a *session* number. It grows if the map was not closed properly or the machine was restarted. A page whose
+record has another session is compared with its hash before it is used: its bytes may not have reached the disk.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from feedmill.storage.cache.page_locks import set_lock
 PAGE = 128 * 1024
 HEADER = 16 * 1024
 LAYOUT = 1
-PRESENT = 0x50414745  # not 1: damaged records should not look like pages
+PRESENT = 0x50414745  # not 1, so that a corrupt record hardly ever looks like a present page
 FAR = (1 << 63) - 1
-"""Next use of a page that is not known."""
+"""Value of `next_use` if it is unknown."""
 
 CLAIM, WRITE, PIN, USERS = 0, 1 << 40, 2 << 40, 3 << 40
-"""Where the locks of each kind begin in the map file; all but `USERS` have one byte for each page."""
+"""Offset of the locks of each kind in the map file; all but `USERS` have one byte for each page."""
 
 RECORD = np.dtype(
     [
@@ -59,7 +60,7 @@ _TRIES = 20
 
 
 class Header(NamedTuple):
-    """What a map says about its object: URL, version, and size in bytes."""
+    """The object that a map belongs to: URL, version, and size in bytes."""
 
     url: str
     version: str
@@ -67,25 +68,25 @@ class Header(NamedTuple):
 
     @property
     def pages(self) -> int:
-        """Number of pages."""
+        """Return the number of pages."""
         return -(-self.size // PAGE)
 
     @property
     def length(self) -> int:
-        """Size of the map file in bytes."""
+        """Return the size of the map file in bytes."""
         return HEADER + self.pages * RECORD.itemsize
 
     @property
     def name(self) -> str:
-        """Name of the object's files without suffix."""
+        """Return the name of the object's files without suffix."""
         return xxhash.xxh3_128_hexdigest(f"{self.url}\0{self.version}\0{self.size}".encode("utf-8", "surrogateescape"))
 
     def encode(self) -> bytes:
-        """Return the header's bytes. Raises `StorageError` if URL and version are too long for it."""
+        """Return the bytes of the header. Raises `StorageError` if URL and version do not fit into it."""
         url, version = (text.encode("utf-8", "surrogateescape") for text in (self.url, self.version))
         fixed = _FIXED.pack(_MAGIC, LAYOUT, PAGE, self.size, len(url), len(version)) if len(url) < HEADER else b""
         if not fixed or _TEXT_AT + len(url) + len(version) > HEADER:
-            raise StorageError("this URL is too long for the page cache", file=self.url[:200], kind="url")
+            raise StorageError("the URL is too long for the page cache", file=self.url[:200], kind="url")
         digest = xxhash.xxh3_64_digest(fixed + url + version)
         return (fixed.ljust(_DIGEST_AT, b"\0") + digest + url + version).ljust(HEADER, b"\0")
 
@@ -103,7 +104,7 @@ class Usable(NamedTuple):
 
 
 def read_header(fd: int) -> Header | None:
-    """Return the header of a map file; None if it is corrupt, truncated, or of another version. Raises OSError."""
+    """Return the header of a map file; None if it is corrupt, truncated, or has another layout. Raises `OSError`."""
     data = os.pread(fd, HEADER, 0)
     if len(data) < HEADER:
         return None
@@ -118,7 +119,7 @@ def read_header(fd: int) -> Header | None:
 
 
 def read_records(fd: int, header: Header) -> Records:
-    """Return a copy of a map's records, without locks. Raises OSError."""
+    """Return a copy of the records of a map, read without locks. Raises `OSError`."""
     data = os.pread(fd, header.length - HEADER, HEADER)
     return np.frombuffer(data[: len(data) // RECORD.itemsize * RECORD.itemsize], RECORD)
 
@@ -129,13 +130,13 @@ def page_sizes(header: Header, pages: npt.NDArray[np.int64]) -> npt.NDArray[np.i
 
 
 def runs(flags: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Return begin and end of each run of True."""
+    """Return begin and end of each run of True in bool[n]."""
     edges = np.flatnonzero(np.diff(flags.astype(np.int8), prepend=0, append=0))
     return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
 
 class MappedFile:
-    """A map file in memory.
+    """A map file, mapped into memory.
 
     Attributes:
         records: one record for each page, shared with all processes.
@@ -148,11 +149,15 @@ class MappedFile:
 
     @property
     def session(self) -> int:
-        """Number of the map's session."""
+        """Return the number of the session."""
         return int(self._state["session"][0])
 
     def begin(self, alone: bool) -> None:
-        """Note that the map is open; begin a new session where the content may differ from the map."""
+        """Record that the map is open; begin a new session if the data may differ from the map.
+
+        Args:
+            alone: whether no other process has the map open.
+        """
         state = self._state
         if state["boot"][0] != _boot() or (alone and not state["clean"][0]):
             state["session"] += 1
@@ -160,12 +165,13 @@ class MappedFile:
         state["clean"] = 0
 
     def end(self) -> None:
-        """Note that the map was closed properly."""
+        """Record that the map was closed properly."""
         self._state["clean"] = 1
 
 
 @functools.cache
 def _boot() -> bytes:
+    """Return the id of this start of the machine; empty if the system has none."""
     try:
         with open("/proc/sys/kernel/random/boot_id", "rb") as f:
             return f.read().strip()[:40]
@@ -174,8 +180,14 @@ def _boot() -> bytes:
 
 
 def make_private(header: Header, *, use: bool = True) -> tuple[Usable, MappedFile]:
-    """Create data and map as memory files of this process, with memory for the map if pages are put into it. Raises
-    OSError."""
+    """Create data and map as memory files of this process.
+
+    Args:
+        use: whether pages will be put; if not, no memory is allocated for the map.
+
+    Raises:
+        OSError: there is not enough memory.
+    """
     files = Usable(*(os.memfd_create("feedmill-pages", os.MFD_CLOEXEC) for _ in range(2)))
     _initialize(files, header, allocate=use)
     mapped = MappedFile(files.map, header)
@@ -184,16 +196,20 @@ def make_private(header: Header, *, use: bool = True) -> tuple[Usable, MappedFil
 
 
 def open_files(folder: int, header: Header, *, create: bool) -> tuple[Usable, MappedFile] | None:
-    """Open the files of an object in a folder, given as a descriptor; invalid ones are made again.
+    """Open the files of an object.
+
+    Args:
+        folder: descriptor of their folder.
+        create: whether to create absent or invalid files.
 
     Returns:
         Descriptors and map; None if the files are absent or invalid, and `create` is False.
 
     Raises:
-        OSError: the file system refuses it.
-        StorageError: something else lies under the names of the files, such as a link.
+        OSError: the files cannot be opened.
+        StorageError: the name of a file belongs to something else, such as a link.
     """
-    for left in reversed(range(_TRIES)):
+    for tries_left in reversed(range(_TRIES)):
         files = None
         try:
             files = _open_pair(folder, header.name, create)
@@ -212,12 +228,12 @@ def open_files(folder: int, header: Header, *, create: bool) -> tuple[Usable, Ma
                     mapped.begin(alone)
                     set_lock(files.map, fcntl.F_RDLCK, USERS, 1)
                     return files, mapped
-                if left < _TRIES // 2:  # the other users keep the damaged files
+                if tries_left < _TRIES // 2:  # other processes have the invalid files open, and keep them
                     remove_files(folder, header.name)
         except FileNotFoundError:
             if not create:
                 return None
-            if not left:
+            if not tries_left:
                 raise
         except BaseException:
             if files is not None:
@@ -226,15 +242,17 @@ def open_files(folder: int, header: Header, *, create: bool) -> tuple[Usable, Ma
         if files is not None:
             files.close()
         time.sleep(0.002)
-    raise StorageError("the files of the page cache are replaced again and again", file=header.url, kind="cache")
+    raise StorageError(
+        "the files of the page cache were replaced each time that they were opened", file=header.url, kind="cache"
+    )
 
 
 def _open_pair(folder: int, name: str, create: bool) -> Usable:
-    of_map = _open_file(folder, name + ".map", create)
+    map_fd = _open_file(folder, name + ".map", create)
     try:
-        return Usable(_open_file(folder, name + ".data", create), of_map)
+        return Usable(_open_file(folder, name + ".data", create), map_fd)
     except BaseException:
-        os.close(of_map)
+        os.close(map_fd)
         raise
 
 
@@ -258,7 +276,7 @@ def _open_file(folder: int, name: str, create: bool) -> int:
 
 
 def is_at(folder: int, name: str, fd: int) -> bool:
-    """Return whether the name leads to the open file."""
+    """Return whether a name in a folder is that of the open file."""
     try:
         return os.path.samestat(os.stat(name, dir_fd=folder, follow_symlinks=False), os.fstat(fd))
     except FileNotFoundError:
@@ -266,7 +284,10 @@ def is_at(folder: int, name: str, fd: int) -> bool:
 
 
 def _initialize(files: Usable, header: Header, *, allocate: bool = True) -> None:
-    """Make the files of an object without pages. The caller is their only user. The header comes last."""
+    """Write the files of an object without pages. The caller must be their only user.
+
+    The header is written last, so that files of a killed process are invalid.
+    """
     encoded = header.encode()
     os.ftruncate(files.map, 0)
     os.ftruncate(files.data, 0)
@@ -279,14 +300,14 @@ def _initialize(files: Usable, header: Header, *, allocate: bool = True) -> None
 
 
 def remove_files(folder: int, name: str) -> None:
-    """Unlink data and map; processes that have them open keep them."""
-    for suffix in (".data", ".map"):  # the map last: it says what the data is
+    """Unlink data and map. Processes that have them open can still use them."""
+    for suffix in (".data", ".map"):  # the map last: a data file without a map would never be found
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name + suffix, dir_fd=folder)
 
 
 def remove_damaged(folder: int, name: str) -> None:
-    """Unlink the files of an object whose map is corrupt or whose data is absent, unless they are open somewhere."""
+    """Unlink the files of an object whose map is corrupt or whose data is absent, unless a process uses them."""
     try:
         fd = _open_file(folder, name + ".map", False)
     except (OSError, StorageError):
@@ -303,7 +324,7 @@ def remove_damaged(folder: int, name: str) -> None:
 
 
 def remove_unused(folder: int, header: Header) -> int | None:
-    """Unlink the files of an object unless they are open somewhere.
+    """Unlink the files of an object unless a process uses them.
 
     Returns:
         The bytes of the pages that were present; None if the files are in use or absent.

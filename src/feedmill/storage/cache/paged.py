@@ -1,7 +1,8 @@
-"""Segments whose bytes lie in the page cache, and which requests fill it.
+"""Read ahead into the page cache: segments whose bytes lie on disk, and which bytes to fetch into it.
 
-A page is fetched once by all processes of a machine: whoever claims it requests it, the others wait. What the cache
-cannot take (a full or read-only disk, no room) is kept in memory, as without a cache.
+All processes of a machine together fetch a page once: the process that claims it requests it, and the others wait.
+Bytes that the cache cannot take (a full or read-only disk, too many pinned pages) are kept in memory, as without a
+cache.
 """
 
 from __future__ import annotations
@@ -29,19 +30,21 @@ Int64s = npt.NDArray[np.int64]
 Unit = Literal["auto", "block", "shard"]
 
 _WAIT, _WAIT_TIMES = 30.0, 4.0
-"""Seconds to wait for another process that is fetching pages, or this many times what requests usually take if that is
-longer; then they are requested here, too. The other process may have been stopped."""
+"""Time in seconds to wait for another process that is fetching pages, or this many times the usual time of a request if
+that is longer. Then the pages are requested here, too: the other process may have been stopped."""
 _TRIES = 3
-_FEW = 1024
+"""How often to claim missing pages before the bytes are requested without the cache."""
+_FIRST_BATCH = 1024
+"""Fewer ranges than this are a first batch, which the reader waits for."""
 
 
 class PagedSegment(Segment):
-    """A segment in the page cache.
+    """A segment whose bytes lie in the page cache.
 
     Attributes:
-        pages: the cached pages of its object.
-        paging: counts what is fetched.
-        seen: evictions of the cache when all pages were known to be present; -1 if they are not.
+        pages: cached pages of its object.
+        paging: counts fetched bytes.
+        seen: `Pages.evictions` when all pages were last known to be present; -1 if they never were.
     """
 
     paged = True
@@ -68,13 +71,13 @@ class PagedSegment(Segment):
         if self.pages.trusted(self.begin, self.end):
             self.seen = seen
             fetcher().cached += self.size
-            there: Future[Any] = Future()
-            there.set_result(None)
-            return there
-        return fetcher().ask(self.size, self._request)
+            present: Future[Any] = Future()
+            present.set_result(None)
+            return present
+        return fetcher().start(self.size, self._request)
 
     def _request(self, flight: Flight) -> Body | None:
-        """Fetch the missing pages; return the bytes of the segment only if the cache does not take them."""
+        """Fetch the missing pages; return None, or the bytes of the segment if the cache cannot take them."""
         limit = 0.0
         for _ in range(_TRIES):
             seen = self.pages.evictions
@@ -86,23 +89,23 @@ class PagedSegment(Segment):
                     if not self._fetch(begin, end, flight):
                         return self._in_memory(flight)
             if not limit:
-                usual = fetcher().lane(self.store, self.size).usual(0.95)
+                usual = fetcher().lane(self.store, self.size).quantile(0.95)
                 limit = time.monotonic() + max(_WAIT, _WAIT_TIMES * usual)
-            flight.since = time.monotonic()  # the request of another process or segment may hang, too
+            flight.since = time.monotonic()  # so that `Fetcher.wait` hedges: the other request may hang
             for begin, end in claim.others:
                 self.pages.wait(begin, end, max(0.0, limit - time.monotonic()))
             flight.since = None
         return self._in_memory(flight)
 
     def _request_again(self, flight: Flight) -> Body | None:
-        """Fetch the missing pages, though they are claimed: their request hangs."""
+        """Fetch the missing pages although they are claimed, because their request hangs."""
         for begin, end in self.pages.missing(self.begin, self.end):
             if not self._fetch(begin, end, flight):
                 return self._in_memory(flight)
         return None
 
     def _fetch(self, begin: int, end: int, flight: Flight) -> bool:
-        """Request whole pages; return whether the cache took them."""
+        """Request whole pages and put them; return whether the cache took them."""
         data = fetcher().request(self.store, self.key, begin, end, flight)
         kept = self.pages.put(begin, memoryview(data))
         self.paging.count(end - begin, kept=kept)
@@ -112,18 +115,19 @@ class PagedSegment(Segment):
         return fetcher().request(self.store, self.key, self.begin, self.end, flight)
 
     def view(self, begin: int, end: int) -> memoryview | None:
+        """Wait for the request and return a subrange of its bytes, from memory or from the cache; None if it failed."""
         data = self.result()
         if data is not None:
-            return self._part(data, begin, end)
+            return self._subrange(data, begin, end)
         try:
-            found = self.pages.read(begin, end)
+            content = self.pages.read(begin, end)
         except OSError:
             return None
-        return None if found is None else memoryview(found)
+        return None if content is None else memoryview(content)
 
     @property
     def on_disk(self) -> bool:
-        """Wait for the request, and return whether the bytes may now be read from the descriptor of the pages."""
+        """Wait for the request; return whether the bytes may now be read from the descriptor of the pages."""
         if self.result() is not None:
             return False
         now = self.pages.evictions
@@ -152,16 +156,16 @@ def on_disk(segments: Sequence[Segment]) -> OnDisk | None:
 
 
 class Paging:
-    """Decides which bytes of objects come into the page cache.
+    """Decides which bytes of objects are fetched into the page cache.
 
     Args:
         cache: the page cache.
-        unit: what is fetched: ``block``, the pages that are needed; ``shard``, whole objects; ``auto``, whole objects
-            where the needed bytes are scattered over them and the cache has room for all objects seen so far.
+        unit: ``block`` fetches the pages that are needed; ``shard`` fetches whole objects; ``auto`` fetches whole
+            objects if the needed bytes are scattered over them and all objects opened so far fit into the cache.
 
     Attributes:
-        fetched: bytes that were requested and kept.
-        refused: bytes that the cache did not take.
+        fetched: number of bytes that were requested and cached.
+        refused: number of bytes that the cache did not take.
     """
 
     def __init__(self, cache: PageCache, unit: Unit = "auto") -> None:
@@ -179,28 +183,28 @@ class Paging:
                 self.refused += size
 
     def open(self, store: RangeStore, keys: Sequence[str]) -> list[Pages | None]:
-        """Return the pages of objects; None for those that do not exist. Raises what `Store.entries` does."""
-        found: list[Pages | None] = []
+        """Return the pages of objects; None for objects that do not exist. Raises as `Store.entries`."""
+        pages: list[Pages | None] = []
         for key, entry in zip(keys, store.entries(keys), strict=True):
             if entry is None:
-                found.append(None)
+                pages.append(None)
                 continue
             with self._lock:
                 self._sizes[store.url, key] = entry.size
-            found.append(self.cache.open(f"{store.url}/{key}", entry.version, entry.size))
-        return found
+            pages.append(self.cache.open(f"{store.url}/{key}", entry.version, entry.size))
+        return pages
 
     def whole(self, begins: Int64s, ends: Int64s, count: int) -> bool:
         """Return whether to fetch a whole object for ranges of it.
 
         Args:
             begins, ends: int64[n], ascending.
-            count: ranges of all objects that are requested together. Those of a first batch, which is waited for, are
-                few, and whole objects would be in their way.
+            count: number of ranges of all objects that are requested together. The reader waits for its first batch,
+                which has few ranges, and whole objects would delay it.
         """
         if self.unit != "auto":
             return self.unit == "shard"
-        if count < _FEW:
+        if count < _FIRST_BATCH:
             return False
         with self._lock:
             if sum(self._sizes.values()) > self.cache.size * 0.9:

@@ -1,10 +1,13 @@
-"""A cache of byte ranges of immutable objects, bounded in size, shared by the processes of a machine.
+"""The page cache: byte ranges of immutable objects, bounded in size, shared by the processes of a machine.
 
-    folder/usage                                bytes in use, processes that plan (``usage.py``)
-    folder/<hash of the store>/<hash>.data      bytes of an object at their own offsets, with holes (``page_io.py``)
+If a cache size is set, reading ahead stores the fetched bytes here, so that later epochs and other processes do not
+fetch them again. `PageCache` opens objects as `Pages`, limits their size, and evicts pages.
+
+    folder/usage                                bytes in use, and which processes plan (``usage.py``)
+    folder/<hash of the store>/<hash>.data      bytes of an object at their offsets, with holes (``page_io.py``)
     folder/<hash of the store>/<hash>.map       which pages are present (``page_map.py``)
 
-Nothing is deleted but files of these names in folders of these names, and no links are followed below the folder.
+Only files and folders with these names are deleted, and links below the folder are not followed.
 """
 
 from __future__ import annotations
@@ -50,20 +53,24 @@ _MAP = re.compile(r"([0-9a-f]{32})\.map")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _KEEP = 0.95
+"""Eviction frees pages down to this share of the capacity, so that it does not run for each page."""
 _SLACK = 1 << 20
+"""Allocated bytes beyond the present pages that are not worth freeing."""
 _TRIES, _IDLE_TRIES = 100, 3
-_RECOUNT = 1 << 28  # bytes put after which the counter is compared with the maps; or a 20th of the size
+"""How often to evict for one reservation, and how often without freeing anything."""
+_RECOUNT = 1 << 28
+"""The counter is compared with the maps after this number of bytes was put, or a 20th of the size if that is more."""
 
 
 class Cached(NamedTuple):
     """One object of a cache.
 
     Attributes:
-        url: of the object.
-        version: of the object.
-        present: bytes in the cache.
-        size: bytes of the object.
-        last_use: when a page was last read or written, in seconds since 1970; 0 if none is present.
+        url: URL of the object.
+        version: version of the object.
+        present: number of its bytes in the cache.
+        size: size of the object in bytes.
+        last_use: time of the last read or write, in seconds since 1970; 0 if no page is present.
         kind: ``data``; ``index`` and ``derived`` in a `FileCache`.
     """
 
@@ -76,7 +83,7 @@ class Cached(NamedTuple):
 
 
 class _Object(NamedTuple):
-    """An object as an eviction sees it: its group (empty in memory), header, records, allocated bytes."""
+    """An object at one time: its folder (empty in memory), and the bytes that its data takes on the disk."""
 
     group: str
     header: Header
@@ -85,28 +92,28 @@ class _Object(NamedTuple):
 
 
 class PageCache:
-    """Open the page cache in a folder, or one in the memory of this process.
+    """The page cache in a folder, or one in the memory of this process. Thread-safe.
 
-    A cache that cannot be written to (a full disk, a read-only or deleted folder) logs one warning and is *disabled*:
-    pages that are present are still read, and `Pages.put` returns False.
+    If the folder cannot be written to (a full disk, a read-only or deleted folder), the cache logs one warning and is
+    *disabled*: present pages are still read, but `Pages.put` returns False.
 
     Attributes:
-        size: bytes that the pages may take.
+        size: maximum number of bytes of all pages.
         usage: counters shared with other processes; None if the folder cannot be used.
-        disabled: whether nothing is written any more.
-        holes: whether the file system can free parts of a file; else objects are evicted as a whole.
-        corrupt: number of pages whose bytes did not have their hash.
+        disabled: whether writing has stopped.
+        holes: whether the file system can free ranges of a file; if not, objects are evicted as a whole.
+        corrupt: number of pages whose hash did not match.
     """
 
-    def __init__(self, folder: Path | None, size: int, beside: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, folder: Path | None, size: int, other_bytes: Callable[[], int] = lambda: 0) -> None:
         """Open or create the cache.
 
         Args:
-            folder: its own folder, created with mode 0700; None for memory.
-            size: bytes that the pages of all objects may take together.
-            beside: returns bytes of other files that count into the size; called often, and under a lock.
+            folder: a folder for the cache alone, created with mode 0700; None for memory.
+            size: maximum number of bytes of all pages.
+            other_bytes: returns the bytes of other files that share the size; called often, and under a lock.
         """
-        self.size, self.folder, self._beside = size, folder, beside
+        self.size, self.folder, self._other_bytes = size, folder, other_bytes
         self.usage: Usage | None = None
         self.disabled, self.holes, self.corrupt = False, True, 0
         self._lock, self._evicting = threading.RLock(), threading.Lock()
@@ -121,7 +128,7 @@ class PageCache:
             self._fd = os.open(folder, _FOLDER)
             flags = os.O_RDWR | os.O_CREAT | _FILE
             self.usage = Usage(os.open("usage", flags, 0o600, dir_fd=self._fd))
-            if self.usage.fresh:
+            if self.usage.created:
                 self._recount()
         except OSError as error:
             self.disable(error)
@@ -130,12 +137,12 @@ class PageCache:
         """Open the pages of an object; one `Pages` is shared by all callers in the process.
 
         Args:
-            url: of the object, with its store.
-            version: what changes with its content, such as an ETag.
-            size: bytes of the object.
+            url: URL of the object.
+            version: an ETag or similar, which changes when the content does.
+            size: size of the object in bytes.
         """
         header = Header(url, version, size)
-        group = "" if self.folder is None else xxhash.xxh3_64_hexdigest(_store(url))
+        group = "" if self.folder is None else xxhash.xxh3_64_hexdigest(_server(url))
         with self._lock:
             pages = self._open.get((group, header.name))
             if pages is None:
@@ -155,13 +162,14 @@ class PageCache:
             except StorageError as error:
                 logger.warning("page cache: %s is not cached: %s", header.url, error)
         if self.folder is not None or self.disabled:
-            return Pages(_Nowhere(), header, *make_private(header, use=False))
+            return Pages(_DisabledCache(), header, *make_private(header, use=False))
         pages = Pages(self, header, *make_private(header))
-        self._private[header.name] = pages  # memory files end with their last descriptor
+        self._private[header.name] = pages  # kept here: memory files vanish with their last descriptor
         return pages
 
     @contextlib.contextmanager
     def _group(self, name: str, *, create: bool = False) -> Iterator[int]:
+        """Open the folder with the objects of one server in a block, as a descriptor."""
         if create:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(name, 0o700, dir_fd=self._fd)
@@ -172,82 +180,88 @@ class PageCache:
             os.close(fd)
 
     def disable(self, error: OSError) -> None:
-        """Stop writing, and log why, once."""
+        """Stop writing to the cache; log the reason, once."""
         if not self.disabled:
             self.disabled = True
-            place = "memory" if self.folder is None else self.folder
-            logger.warning("page cache in %s is disabled, data is read without it: %s", place, error.strerror or error)
+            folder = "memory" if self.folder is None else self.folder
+            logger.warning("page cache in %s is disabled, data is read without it: %s", folder, error.strerror or error)
 
-    def room(self) -> int:
-        """Return the bytes that pages may take now."""
-        return max(0, self.size - self._beside())
+    def capacity(self) -> int:
+        """Return the number of bytes that pages may take now: the size without that of other files."""
+        return max(0, self.size - self._other_bytes())
 
     def reserve(self, size: int) -> bool:
-        """Reserve bytes by `Usage.reserve`; if pages must go for them, down to 95 % of their room. With 0 bytes, only
-        evict what has no room any more.
+        """Reserve bytes by `Usage.reserve`, and evict pages if they do not fit.
 
-        Pages of no running plan go first, least recently used before others; then those with the farthest next use.
-        Pinned pages stay.
+        Pages in no running plan are evicted first, in order of their last use; then those whose next use is farthest.
+        Pinned pages are not evicted.
+
+        Args:
+            size: number of bytes; with 0, pages are evicted only if they take more than the capacity.
 
         Returns:
-            Whether the bytes fit.
+            Whether the bytes are reserved.
         """
         usage = self.usage
         if usage is None or size > self.size:
             return False
         try:
             self._uncounted += size
-            if self._uncounted < max(_RECOUNT, self.size // 20) and usage.reserve(size, self.room):
+            if self._uncounted < max(_RECOUNT, self.size // 20) and usage.reserve(size, self.capacity):
                 return True
             idle = 0
             with self._evicting:
-                for _ in range(_TRIES):  # other processes may fill the room that one of them makes
+                for _ in range(_TRIES):  # other processes may take the bytes that this one frees
                     self._uncounted = 0
                     objects = self._recount()
-                    if usage.reserve(size, self.room):
+                    if usage.reserve(size, self.capacity):
                         return True
-                    room = self.room()
-                    target = max(0, min(int(_KEEP * room), room - size))
+                    capacity = self.capacity()
+                    target = max(0, min(int(_KEEP * capacity), capacity - size))
                     if not self._evict(objects, usage, target) and (idle := idle + 1) == _IDLE_TRIES:
                         break
-                    time.sleep(0.001 * idle)  # another process has them in hand, or they are pinned
-            return usage.reserve(size, self.room)
+                    time.sleep(0.001 * idle)  # the pages are pinned, or another process is evicting them
+            return usage.reserve(size, self.capacity)
         except OSError as error:
             self.disable(error)
             return False
 
     def _evict(self, objects: list[_Object], usage: Usage, target: int) -> int:
-        where = [np.flatnonzero(o.records["state"] == PRESENT) for o in objects]
-        if not sum(map(len, where)):
+        """Evict pages until at most `target` bytes are taken; return the bytes freed."""
+        present = [np.flatnonzero(item.records["state"] == PRESENT) for item in objects]
+        if not sum(map(len, present)):
             return 0
-        number = np.repeat(np.arange(len(objects)), [len(w) for w in where])
-        page = np.concatenate(where)
-        sizes = np.concatenate([page_sizes(o.header, w) for o, w in zip(objects, where, strict=True)])
-        records = np.concatenate([o.records[w] for o, w in zip(objects, where, strict=True)])
+        object_of = np.repeat(np.arange(len(objects)), [len(pages) for pages in present])
+        page = np.concatenate(present)
+        sizes = np.concatenate([page_sizes(item.header, pages) for item, pages in zip(objects, present, strict=True)])
+        records = np.concatenate([item.records[pages] for item, pages in zip(objects, present, strict=True)])
         planned = (records["run"] != 0) & np.isin(records["run"], usage.live())
         order = np.lexsort((page, np.where(planned, -records["next_use"], records["last_use"]), planned))
-        at = freed = 0
-        while at < len(order) and (excess := usage.taken - target) > 0:  # pinned pages free nothing: take more
-            stop = at + int(np.searchsorted(np.cumsum(sizes[order[at:]]), excess)) + 1
-            chosen = np.sort(order[at:stop])
-            at = stop
-            for which in np.unique(number[chosen]).tolist():
-                freed += self._evict_from(objects[which], page[chosen[number[chosen] == which]])
+        start = freed = 0
+        # Several rounds, because pinned pages free nothing.
+        while start < len(order) and (excess := usage.taken - target) > 0:
+            stop = start + int(np.searchsorted(np.cumsum(sizes[order[start:]]), excess)) + 1
+            chosen = np.sort(order[start:stop])
+            start = stop
+            for chosen_object in np.unique(object_of[chosen]).tolist():
+                freed += self._evict_from(objects[chosen_object], page[chosen[object_of[chosen] == chosen_object]])
         return freed
 
     def _evict_from(self, item: _Object, pages: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:
-        known = self._existing(item)
-        if known is None:
+        """Evict pages of one object, and delete its files if none is left; return the bytes freed."""
+        opened = self._existing(item)
+        if opened is None:
             return 0
-        freed = known.evict(pages)
-        unused = item.group and not (known.snapshot()["state"] == PRESENT).any()
-        del known
+        freed = opened.evict(pages)
+        unused = item.group and not (opened.snapshot()["state"] == PRESENT).any()
+        del opened
         if unused and (item.group, item.header.name) not in self._open:
             with self._group(item.group) as fd:
                 remove_unused(fd, item.header)
         return freed
 
     def _existing(self, item: _Object) -> Pages | None:
+        """Return the pages of an object, opened if needed; None if its files are absent or invalid."""
         with self._lock:
             pages = self._open.get((item.group, item.header.name))
             if pages is None and item.group:
@@ -260,7 +274,7 @@ class PageCache:
             return pages
 
     def _recount(self) -> list[_Object]:
-        """Correct the shared counter, and free what processes wrote that were killed before they said so.
+        """Correct the shared counter, and free bytes of killed processes that no record has.
 
         Returns:
             The objects of the cache.
@@ -268,7 +282,7 @@ class PageCache:
         assert self.usage is not None
         with self.usage.counting() as sizes:
             objects = list(self._objects(sweep=True))
-            sizes.extend(map(_present, objects))
+            sizes.extend(map(_present_bytes, objects))
         for item, size in zip(objects, sizes, strict=True):
             if item.allocated > size + -(-size // PAGE) * 4096 + _SLACK and self.holes:
                 pages = self._existing(item)
@@ -277,7 +291,7 @@ class PageCache:
         return objects
 
     def _objects(self, *, sweep: bool = False) -> Iterator[_Object]:
-        """Yield what the cache has, and with `sweep` delete objects that are damaged and in no use."""
+        """Yield the objects of the cache; with `sweep`, delete corrupt objects that no process uses."""
         if self.folder is None:
             for pages in list(self._private.values()):
                 yield _Object("", pages.header, pages.snapshot(), os.fstat(pages.fd).st_blocks * 512)
@@ -286,22 +300,20 @@ class PageCache:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._group(group) as fd:
                 for name in sorted(os.listdir(fd)):
                     match = _MAP.fullmatch(name)
-                    item = match and _peek(fd, group, match[1])
+                    item = match and _read_object(fd, group, match[1])
                     if item:
                         yield item
                     elif match and sweep:
                         remove_damaged(fd, match[1])
 
     def list(self) -> list[Cached]:
-        """Return the objects of the cache, in order of their URLs."""
-        return sorted(map(_cached, self._objects())) if self.usage is not None else []
+        """Return the objects of the cache, sorted by URL."""
+        return sorted(map(_described, self._objects())) if self.usage is not None else []
 
     def clear(self, prefix: str | None = None) -> int:
-        """Delete the objects whose URL begins with a prefix, or all. Pinned pages stay, and so do objects in use as
-        files without pages.
+        """Delete the objects whose URL begins with a prefix, or all; return the number of bytes freed.
 
-        Returns:
-            The bytes freed.
+        Pinned pages are kept. An object that a process has open keeps its files, without pages.
         """
         freed = 0
         for item in list(self._objects(sweep=True)) if self.usage is not None else []:
@@ -331,8 +343,8 @@ class PageCache:
             self.disabled = True
 
 
-class _Nowhere:
-    """The cache of objects that cannot be cached: nothing is ever present."""
+class _DisabledCache:
+    """The owner of pages that cannot be cached: no page is ever present."""
 
     usage: Usage | None = None
     disabled = True
@@ -346,12 +358,13 @@ class _Nowhere:
         pass
 
 
-def _store(url: str) -> bytes:
+def _server(url: str) -> bytes:
+    """Return scheme and host (or bucket) of a URL, from which the name of a group is made."""
     scheme, host = urlsplit(url)[:2]
     return f"{scheme}://{host}".encode("utf-8", "surrogateescape")
 
 
-def _peek(folder: int, group: str, name: str) -> _Object | None:
+def _read_object(folder: int, group: str, name: str) -> _Object | None:
     """Read the map of an object without locks; None if it is corrupt or its data is absent."""
     try:
         fd = os.open(name + ".map", os.O_RDONLY | _FILE, dir_fd=folder)
@@ -367,11 +380,13 @@ def _peek(folder: int, group: str, name: str) -> _Object | None:
         return None
 
 
-def _present(item: _Object) -> int:
+def _present_bytes(item: _Object) -> int:
+    """Return the number of bytes of the present pages."""
     return int(page_sizes(item.header, np.flatnonzero(item.records["state"] == PRESENT)).sum())
 
 
-def _cached(item: _Object) -> Cached:
-    here = np.flatnonzero(item.records["state"] == PRESENT)
-    used = item.records["last_use"][here].max() / 1e9 if len(here) else 0.0
-    return Cached(item.header.url, item.header.version, _present(item), item.header.size, float(used))
+def _described(item: _Object) -> Cached:
+    """Return an object as `PageCache.list` shows it."""
+    present = np.flatnonzero(item.records["state"] == PRESENT)
+    last_use = item.records["last_use"][present].max() / 1e9 if len(present) else 0.0
+    return Cached(item.header.url, item.header.version, _present_bytes(item), item.header.size, float(last_use))

@@ -1,4 +1,8 @@
-"""The cache of remote data on this machine's disk: its settings, and one page cache for each folder."""
+"""Settings of the cache of remote data (`DataCache`), and the page caches that the process has open.
+
+The loader and ``feedmill cache`` get the page cache from here. There is one for each folder and size, shared by the
+whole process.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +21,8 @@ from feedmill.storage.limits import parse_size
 
 FOLDER, UNIT = "FEEDMILL_CACHE_DIR", "FEEDMILL_CACHE_UNIT"
 DATA = "data"
-"""Folder of the pages in the cache folder."""
-_LEAST = 256 * PAGE
+"""Subfolder of the cache folder for the pages."""
+_MIN_SIZE = 256 * PAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +30,9 @@ class DataCache:
     """Settings of the cache of remote data.
 
     Attributes:
-        size: bytes of data that it may hold; 0 for no cache.
-        dir: its folder.
-        unit: what is fetched; see `Paging`.
+        size: maximum size of the cached data in bytes; 0 for no cache.
+        dir: folder of the cache.
+        unit: what is fetched at once; see `Paging`.
 
     Raises:
         ConfigError: the size is too small, or the unit is unknown.
@@ -45,16 +49,21 @@ class DataCache:
                 kind="bad-cache",
                 fix=f"Use one of: {', '.join(get_args(Unit))}.",
             )
-        if 0 < self.size < _LEAST:
+        if 0 < self.size < _MIN_SIZE:
             raise ConfigError(
                 f"a cache of {self.size:,} bytes is too small",
                 kind="bad-cache",
-                fix=f"Give it at least {_LEAST >> 20} MiB, or 0 for none.",
+                fix=f"Set at least {_MIN_SIZE >> 20} MiB, or 0 for no cache.",
             )
 
     @classmethod
     def of(cls, size: int | str | None = None, dir: str | None = None, unit: str | None = None) -> DataCache:
-        """Return settings, with those of the environment for what is None: no size there means no cache.
+        """Return settings; those that are None are read from the environment. Without a size there is no cache.
+
+        Args:
+            size: bytes, or text such as ``"500GB"``.
+            dir: folder of the cache.
+            unit: ``auto``, ``block`` or ``shard``.
 
         Raises:
             ConfigError: a value is invalid.
@@ -65,9 +74,9 @@ class DataCache:
         return cls(parse_size(size, SIZE) or 0, folder, unit)  # type: ignore[arg-type]
 
     def paging(self) -> Paging | None:
-        """Return what reading ahead needs of the cache; None if there is none. All calls share one cache.
+        """Return the object by which `ReadAhead` uses the cache; None without a cache. All calls share one cache.
 
-        In the cache folder, the size is also that of its `FileCache`, which gets half of it for files in no use.
+        If the pages lie in the cache folder, its `FileCache` shares the size: unused copies may take half of it.
         """
         if not self.size:
             return None
@@ -85,22 +94,22 @@ class DataCache:
 
 
 def trim_pages(files: FileCache) -> None:
-    """Evict the pages for which the files in a cache folder have left no room. Raises `ConfigError`."""
+    """Evict pages that no longer fit because the files in the cache folder grew. Raises `ConfigError`."""
     settings = DataCache.of()
     if settings.size and settings.dir.is_dir():
         settings.paging()
     with _lock:
-        beside = [cache for (folder, _), cache in _caches.items() if _files_beside(Path(folder)) is files]
-    for cache in beside:
+        caches = [cache for (folder, _), cache in _caches.items() if _files_beside(Path(folder)) is files]
+    for cache in caches:
         cache.reserve(0)
 
 
 def _files_beside(folder: Path) -> FileCache | None:
-    """Return the `FileCache` of the cache folder if the pages lie there, too."""
-    here = cache_folder()
-    return file_cache(here) if folder.absolute() == here.absolute() / DATA else None
+    """Return the `FileCache` of the cache folder if the page cache in `folder` lies there, too."""
+    parent = cache_folder()
+    return file_cache(parent) if folder.absolute() == parent.absolute() / DATA else None
 
 
 _lock = threading.Lock()
 _caches: dict[tuple[str, int], PageCache] = {}
-"""One for each folder and size of the process. They live as long as it does."""
+"""Page caches by folder and size; they are open until the process ends."""

@@ -1,9 +1,9 @@
-"""What the processes on one page cache share: the bytes in use, and which runs are alive.
+"""Counters that all processes of one page cache share: the bytes in use, and which processes are alive.
 
 The file has a header, a counter of bytes, and a table of processes. A process takes a slot of the table, writes a
-random token into it and keeps its byte locked. The token is in the records of the pages that it plans to read; beside
-it are the bytes that it has *reserved*: room for what it is writing, and what it evicts until the file system has it
-back. Once the process is dead, its slot is not locked, and neither its plans nor what it had reserved counts.
+random token into it, and keeps a lock on the slot's byte. The token marks the pages that the process plans to read.
+The slot also has the bytes that the process has *reserved*: those that it is about to write, and those that it evicts
+until the file system has freed them. The lock of a dead process is gone, so its plans and reservations do not count.
 """
 
 from __future__ import annotations
@@ -22,26 +22,35 @@ import numpy.typing as npt
 from feedmill.storage.cache.page_locks import is_locked, locked, set_lock
 
 SLOTS = 1024
+"""Maximum number of processes with plans and reservations at a time."""
 _MAGIC = b"FMUSAGE\3"
 _LENGTH = 16384
 _COUNTER_AT, _EVICTIONS_AT, _TABLE_AT, _RESERVED_AT = 16, 24, 4096, 8192
 _COUNT_LOCK, _SLOT_LOCKS = 1 << 40, 2 << 40
+"""Bytes of the file that are locked: one for the counters, and the first of one for each slot."""
 
 
 class Usage:
     """The shared counters of a cache.
 
     Attributes:
-        fresh: whether the counter was made by this object, and starts at 0.
+        created: whether this object created the counter, which starts at 0.
     """
 
     def __init__(self, fd: int) -> None:
-        """Use the file of a descriptor, which this object closes; it is made again if damaged. Raises OSError."""
+        """Open the counters.
+
+        Args:
+            fd: descriptor of the file, which this object closes; a corrupt file is created again.
+
+        Raises:
+            OSError: the file cannot be used.
+        """
         self._fd = fd
         self._thread_lock = threading.Lock()
         with locked(fd, _COUNT_LOCK):
-            self.fresh = os.pread(fd, 8, 0) != _MAGIC or os.fstat(fd).st_size != _LENGTH
-            if self.fresh:
+            self.created = os.pread(fd, 8, 0) != _MAGIC or os.fstat(fd).st_size != _LENGTH
+            if self.created:
                 if os.fstat(fd).st_size > _LENGTH:
                     os.ftruncate(fd, _LENGTH)
                 os.posix_fallocate(fd, 0, _LENGTH)
@@ -56,20 +65,22 @@ class Usage:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the pages that are present."""
+        """Return the bytes of the present pages."""
         return max(0, int(self._counter[0]))
 
     @property
     def taken(self) -> int:
-        """Bytes of the pages that are present, and what living processes have reserved."""
-        slots = np.flatnonzero(self._reserved.copy()).tolist()  # others change it
+        """Return the bytes of the present pages and the reservations of living processes."""
+        slots = np.flatnonzero(self._reserved.copy()).tolist()  # a copy: other processes write to it
         return self.bytes + sum(int(self._reserved[slot]) for slot in slots if self._is_alive(slot))
 
     def reserve(self, size: int, limit: Callable[[], int]) -> bool:
-        """Reserve bytes unless more than `limit` would be in use; return whether they are reserved.
+        """Reserve bytes unless more than the limit would be in use; return whether they are reserved.
 
-        The limit is asked for under the lock: after it was lowered, a call with 0 bytes finds all that was reserved
-        under the old one.
+        Args:
+            size: number of bytes.
+            limit: returns the limit. It is called under the lock, so that a call with 0 bytes after the limit was
+                lowered sees all reservations that the old limit allowed.
         """
         slot = self._own_slot()
         if slot is None:
@@ -81,17 +92,17 @@ class Usage:
         return fits
 
     def release(self, size: int) -> None:
-        """Give back reserved bytes that were not stored, or that the file system has back."""
+        """Release reserved bytes that were not stored, or that the file system has freed."""
         if size and self._slot is not None:
             with locked(self._fd, _COUNT_LOCK):
                 self._reserved[self._slot] -= size
 
     @contextlib.contextmanager
     def storing(self, size: int) -> Iterator[None]:
-        """Count reserved bytes as present; the block sets their pages to present.
+        """Count reserved bytes as present; the block marks their pages as present.
 
-        A process that is killed in the block leaves a count that is too high, which `counting` corrects; one that is
-        too low would let the cache grow.
+        The count rises first: a process that is killed in the block leaves it too high, which `counting` corrects. A
+        count that is too low would let the cache exceed its size.
         """
         with locked(self._fd, _COUNT_LOCK):
             self._counter[0] += size
@@ -100,9 +111,9 @@ class Usage:
 
     @contextlib.contextmanager
     def freeing(self) -> Iterator[list[int]]:
-        """Count bytes as no longer present, but as reserved until `release`; the block sets their pages to missing.
+        """Count bytes as reserved, until `release`, instead of present; the block marks their pages as missing.
 
-        The block puts the bytes into the list that it gets.
+        The block appends the numbers of bytes to the list that it gets.
         """
         sizes: list[int] = []
         slot = self._own_slot()
@@ -114,8 +125,10 @@ class Usage:
 
     @contextlib.contextmanager
     def counting(self) -> Iterator[list[int]]:
-        """Keep pages from being set to present or missing in a block, which puts the bytes of all pages that are
-        present into the list that it gets."""
+        """Set the counter to the sum of the list that the block gets and fills with the bytes of all present pages.
+
+        No process can mark pages as present or missing meanwhile.
+        """
         sizes: list[int] = []
         with locked(self._fd, _COUNT_LOCK):
             yield sizes
@@ -123,14 +136,14 @@ class Usage:
 
     @property
     def evictions(self) -> int:
-        """A number that grows before any page of the cache is evicted.
+        """Return a number that grows before any page of the cache is evicted.
 
-        As long as it is the same, pages that were present still are, and their bytes may be read from the file.
+        While it is the same, pages that were present still are, and their bytes may be read from the file.
         """
         return int(self._evictions[0])
 
-    def evicting(self) -> None:
-        """Say that pages are about to be evicted."""
+    def announce_eviction(self) -> None:
+        """Increase `evictions`, before pages are evicted."""
         with locked(self._fd, _COUNT_LOCK):
             self._evictions[0] += 1
 
@@ -140,13 +153,14 @@ class Usage:
         return 0 if slot is None else int(self._tokens[slot])
 
     def _own_slot(self) -> int | None:
+        """Return the slot of this process, taken if needed; None if all slots are taken."""
         if self._slot is not None:
             return self._slot
         with self._thread_lock:
             if self._slot is None:
                 for slot in range(SLOTS):
                     if set_lock(self._fd, fcntl.F_WRLCK, _SLOT_LOCKS + slot, 1):
-                        self._reserved[slot] = 0  # of a dead process
+                        self._reserved[slot] = 0  # reservations of the dead process that had the slot
                         self._tokens[slot] = secrets.randbelow((1 << 32) - 1) + 1
                         self._slot = slot
                         break
@@ -160,6 +174,6 @@ class Usage:
         return slot == self._slot or is_locked(self._fd, _SLOT_LOCKS + slot, 1)
 
     def close(self) -> None:
-        """Close the file; this process no longer has plans."""
-        set_lock(self._fd, fcntl.F_UNLCK, 0, 1 << 62)  # the mapping keeps a copy of the descriptor
+        """Close the file, and end the plans and reservations of this process."""
+        set_lock(self._fd, fcntl.F_UNLCK, 0, 1 << 62)  # closing is not enough: the mapping has a copy of the descriptor
         os.close(self._fd)

@@ -1,8 +1,9 @@
-"""Requests for byte ranges of objects: many at once, tried again where that helps, asked twice where one hangs.
+"""Send requests for byte ranges of objects: many at once, with retries, and a second request if one hangs (a hedge).
 
-Threads, not asyncio: an answer that arrives at asyncio while the interpreter exits can abort the process. The store
-makes each try; this module decides about further ones, because it has to know when a server refuses requests because
-of the load.
+All reads of remote stores go through the `fetcher` of the process. It uses threads, not asyncio: an answer that
+arrives at asyncio while the interpreter exits can abort the process. A store makes each single try
+(`RangeStore.request_once`). Retries are decided here, and not by the client of the store, because a request that the
+server rejects for the load must lower the limit of its lane.
 """
 
 from __future__ import annotations
@@ -25,22 +26,25 @@ from feedmill.storage.remote.options import BRISK
 if TYPE_CHECKING:
     from feedmill.storage.remote.range_store import Body, RangeStore
 
-_FAR = 1 << 20
+_LARGEST_GAP = 1 << 20
 _AT_ONCE = 64
 _THREADS = 2 * _AT_ONCE
-"""A request that hangs keeps its thread, though its place in the lane is given to another one."""
+"""More threads than slots: a request that hangs keeps its thread, although its slot is released."""
 _SMOOTHING = 0.1
+"""Weight of a new measurement in the averages of latency and rate."""
 _WRONG_RANGES = 3
-"""Requests that are made until an answer has the range that was asked for."""
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+"""Maximum number of answers with another range than the requested one before the error is raised."""
 _HEDGE_SHARE, _HEDGE_FIRST = 0.05, 4
+"""Hedges may be this share of all requests; this number of them is always allowed."""
 _BRISK_TIMES = 4.0
-_MOST_FLIGHTS = 4
-_LOOK = 0.1
-"""Seconds after which a thread that may not hedge now looks whether it may."""
+"""Requests have the short time limit `BRISK` if it is this many times the usual time."""
+_MAX_FLIGHTS = 4
+"""Maximum number of requests for the same bytes."""
+_RECHECK_SECONDS = 0.1
+"""Time after which a thread that must not hedge now checks again."""
 
 WHOLE = -1
-"""End of a range that is a whole object, whatever its size."""
+"""End of a range that is a whole object of unknown size."""
 
 T = TypeVar("T")
 
@@ -51,7 +55,12 @@ Request = tuple[str, int, int]
 
 
 class Failed(Exception):
-    """A request failed: its number, and the error."""
+    """One of several requests failed.
+
+    Attributes:
+        number: its number.
+        error: why it failed.
+    """
 
     def __init__(self, number: int, error: Exception) -> None:
         super().__init__(str(error))
@@ -59,14 +68,14 @@ class Failed(Exception):
 
 
 class Fetcher:
-    """Fetches ranges of objects with threads. One for each process, see `fetcher`.
+    """Fetches ranges of objects with threads. There is one for each process; see `fetcher`.
 
     Attributes:
-        requests, bytes: answered so far.
-        retries: requests that were made again after an error.
+        requests, bytes: number of answers, and their bytes.
+        retries: requests that were sent again after an error.
         throttled: answers 429 and 503.
-        hedges: requests that were made a second time because the first took far longer than usual.
-        cached: bytes that the cache on disk had when they were to be requested.
+        hedges: second requests that were sent because the first took far longer than usual.
+        cached: bytes that did not have to be requested because the cache on disk had them.
     """
 
     def __init__(self) -> None:
@@ -78,44 +87,48 @@ class Fetcher:
         self._hedging = os.environ.get("FEEDMILL_HEDGE", "").lower() not in ("0", "off", "no")
 
     def gap(self) -> int:
-        """Return the largest gap worth bridging: what the network delivers while a request waits for its turn."""
-        return int(min(_FAR, SMALL + self._rate * self._latency / _AT_ONCE))
+        """Return the largest gap worth bridging in bytes: what the network delivers in the time of a request."""
+        return int(min(_LARGEST_GAP, SMALL + self._rate * self._latency / _AT_ONCE))
 
     def lane(self, store: RangeStore, size: int) -> Lane:
         """Return the lane of requests of `size` bytes to the server of a store."""
-        lanes = self._lanes.get(store.host) or self._lanes.setdefault(store.host, Lanes(store.at_once))
+        lanes = self._lanes.get(store.host) or self._lanes.setdefault(store.host, Lanes(store.max_in_flight))
         return lanes.of(size)
 
     def fetch(self, store: RangeStore, requests: Sequence[Request]) -> list[Body]:
-        """Return ranges of objects, in order. If one request fails, those that have not begun are cancelled.
+        """Return ranges of objects, in order. If one request fails, requests that have not begun are canceled.
 
         Raises:
             Failed: the first error, with the number of its request.
         """
         tasks = [self._task(store, *request) for request in requests]
         sizes = [end - begin for _, begin, end in requests]
-        answers = [self.ask(size, task) for size, task in zip(sizes, tasks, strict=True)]
-        found = []
+        answers = [self.start(size, task) for size, task in zip(sizes, tasks, strict=True)]
+        results = []
         try:
             for number, (answer, size, task) in enumerate(zip(answers, sizes, tasks, strict=True)):
                 try:
-                    found.append(self.wait(answer, self.lane(store, size), size, task))
+                    results.append(self.wait(answer, self.lane(store, size), size, task))
                 except Exception as error:
                     raise Failed(number, error) from error
         finally:
             for answer in answers:
                 answer.cancel()
-        return found
+        return results
 
     def _task(self, store: RangeStore, key: str, begin: int, end: int) -> Task[Body]:
         return lambda flight: self.request(store, key, begin, end, flight)
 
     def submit(self, store: RangeStore, key: str, begin: int, end: int) -> Answer[Body]:
         """Return the future bytes of a range of an object."""
-        return self.ask(end - begin, self._task(store, key, begin, end))
+        return self.start(end - begin, self._task(store, key, begin, end))
 
-    def ask(self, size: int, task: Task[T]) -> Answer[T]:
-        """Return the future result of a task that requests `size` bytes, as the `Flight` that it gets."""
+    def start(self, size: int, task: Task[T]) -> Answer[T]:
+        """Start a task that requests `size` bytes, and return its future result.
+
+        Args:
+            task: called with the `Flight` of its request.
+        """
         answer: Answer[T] = Answer()
         self._send(answer, size, task)
         return answer
@@ -129,12 +142,12 @@ class Fetcher:
         return (self._small if size < SMALL else self._large).submit(task, *arguments)
 
     def wait(self, answer: Answer[T], lane: Lane, size: int, again: Task[T]) -> T:
-        """Wait for an answer, and request it again if the last request for it takes far longer than usual.
+        """Wait for an answer, and send a second request if the last one takes far longer than usual.
 
         Args:
-            lane: of its requests.
-            size: their bytes.
-            again: requests it again.
+            lane: lane of its requests.
+            size: bytes of its requests.
+            again: requests the same bytes.
         """
         if answer.done():
             return answer.result()
@@ -142,25 +155,25 @@ class Fetcher:
         with waiting():
             while self._hedging and not answer.done():
                 patience = lane.patience
-                since = answer.flights[-1].since  # one that waits for its turn has not been slow
+                since = answer.flights[-1].since  # None: it waits for a slot, so it is not slow itself
                 left = patience if since is None else since + patience - time.monotonic()
                 if left <= 0 and self._may_hedge(lane, answer):
                     self.hedges += 1
                     self._send(answer, size, again, urgent=True)
                 else:
-                    wait([answer], max(left, _LOOK))
+                    wait([answer], max(left, _RECHECK_SECONDS))
             return answer.result()
 
     def _may_hedge(self, lane: Lane, answer: Answer[T]) -> bool:
         # While everything takes long, a second request would make it worse.
-        few = self.hedges < max(_HEDGE_FIRST, _HEDGE_SHARE * self.requests)
-        return few and len(answer.flights) < _MOST_FLIGHTS and not lane.all_slow
+        allowed = self.hedges < max(_HEDGE_FIRST, _HEDGE_SHARE * self.requests)
+        return allowed and len(answer.flights) < _MAX_FLIGHTS and not lane.all_slow
 
     def request(self, store: RangeStore, key: str, begin: int, end: int, flight: Flight | None = None) -> Body:
-        """Request a range, or a whole object, until it is answered, or until trying again is of no use.
+        """Request a range or a whole object, with retries.
 
         Args:
-            flight: what is noted about each try; once it is dropped, there is no further one.
+            flight: records each try; once it is dropped, there are no further retries.
 
         Raises:
             DataError: the object was replaced since the store first read it.
@@ -181,7 +194,7 @@ class Fetcher:
                         data = store.request_once(key, begin, end, brisk=brisk)
                     finally:
                         flight.end()
-                ignored = flight.dropped or end == WHOLE  # of any size: says nothing about others
+                ignored = flight.dropped or end == WHOLE  # a whole object has any size, so its time is no measure
                 self._measure(lane, len(data), time.monotonic() - sent, ignored=ignored)
                 return data
             except FeedmillError:
@@ -197,7 +210,7 @@ class Fetcher:
                     if wrong == _WRONG_RANGES:
                         raise
                 elif reaction is Reaction.DENIED and not renewed:
-                    renewed = True  # a token may have expired: the provider is asked for another
+                    renewed = True  # a token may have expired
                     store.renew(connection)
                 elif reaction in (Reaction.THROTTLED, Reaction.AGAIN):
                     self._pause(store, tries, time.monotonic() - began, error)
@@ -209,12 +222,12 @@ class Fetcher:
 
     @staticmethod
     def _is_brisk(lane: Lane, size: int) -> bool:
-        """Return whether a request should be given up soon, because others take a small part of that time."""
-        return size >= SMALL and lane.known and _BRISK_TIMES * lane.usual(0.95) < BRISK
+        """Return whether a request gets the short time limit `BRISK`, because others take a small part of it."""
+        return size >= SMALL and lane.is_measured and _BRISK_TIMES * lane.quantile(0.95) < BRISK
 
     @staticmethod
     def _pause(store: RangeStore, tries: int, seconds: float, error: Exception) -> None:
-        """Wait before the next try, or raise the error if there were enough."""
+        """Wait before the next try; raise the error if the retries of the store are used up."""
         patience = store.patience()
         if tries > patience.tries or seconds > patience.seconds:
             raise error
@@ -222,6 +235,7 @@ class Fetcher:
         time.sleep(random.uniform(0, longest))
 
     def _measure(self, lane: Lane, size: int, seconds: float, *, ignored: bool = False) -> None:
+        """Count a request, and unless it is `ignored`, update the times of its lane and the averages."""
         self.requests += 1
         self.bytes += size
         if ignored:
@@ -238,7 +252,7 @@ _waited = threading.local()
 
 @contextlib.contextmanager
 def waiting() -> Iterator[None]:
-    """Count the time of a block as waiting for remote data; see `waited`."""
+    """Count the time of a block as time spent waiting for remote data; see `waited`."""
     began = time.perf_counter()
     try:
         yield
@@ -252,7 +266,7 @@ def waited() -> float:
 
 
 def ending() -> bool:
-    """Return whether the interpreter is about to exit: it waits for threads, which should end then."""
+    """Return whether the interpreter is about to exit: it waits for all threads, so they must end."""
     return bool(getattr(threading, "_SHUTTING_DOWN", False)) or not threading.main_thread().is_alive()
 
 
@@ -271,13 +285,13 @@ _fetchers: list[Fetcher] = []
 
 
 def counters() -> dict[str, int]:
-    """Return the counters of this process: requests for ranges and what became of them; all 0 without requests."""
+    """Return the counters of the `Fetcher` of this process, as ``fetch_<name>``; all 0 without requests."""
     names = ("requests", "bytes", "cached", "retries", "throttled", "hedges")
     return {f"fetch_{name}": getattr(_fetchers[0], name) if _fetchers else 0 for name in names}
 
 
 def fetcher() -> Fetcher:
-    """Return the fetcher of this process; its threads start when they are needed."""
+    """Return the fetcher of this process. It starts threads on demand."""
     with _lock:
         if not _fetchers:
             _fetchers.append(Fetcher())

@@ -1,4 +1,7 @@
-"""Requests that are in flight, and the answer of the first of several for the same bytes."""
+"""Requests in flight (`Flight`), and the first answer to several requests for the same bytes (`Answer`).
+
+`fetch.py` sends a second request if the first takes far longer than usual; the slower one is dropped.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +14,20 @@ T = TypeVar("T")
 
 
 class Releasable(Protocol):
-    """What a request holds while it is in flight; see `Slot`."""
+    """What a request holds while it is in flight: a `Slot` of its lane."""
 
     def release(self) -> None:
-        """Give it back. A second call does nothing."""
+        """Release it. A second call does nothing."""
 
 
 class Flight:
-    """One request: since when it is in flight, and whether its answer is still needed.
+    """The state of one request.
 
     Attributes:
-        since: monotonic time in seconds at which the last try was sent, or from which the same bytes are awaited from
-            another request; None while none is in flight.
+        since: monotonic time in seconds at which the last try was sent, or at which the request began to wait for the
+            same bytes from another request; None while it does neither.
         dropped: whether the answer is no longer needed.
-        urgent: whether somebody waits for the answer; then it does not wait for its turn.
+        urgent: whether a reader waits for the answer; an urgent request ignores the limit of its lane.
     """
 
     __slots__ = ("_slot", "dropped", "since", "urgent")
@@ -36,17 +39,21 @@ class Flight:
         self._slot: Releasable | None = None
 
     def begin(self, slot: Releasable) -> None:
-        """Note that a try is sent, and what it holds meanwhile."""
+        """Record that a try is sent.
+
+        Args:
+            slot: released when the request is dropped.
+        """
         self._slot, self.since = slot, time.monotonic()
         if self.dropped:
             slot.release()
 
     def end(self) -> None:
-        """Note that the try ended."""
+        """Record that the try ended."""
         self._slot = self.since = None
 
     def drop(self) -> None:
-        """Let others use the place of a request that nobody waits for: a try in flight cannot be ended."""
+        """Release the slot of a request that nobody waits for: a try in flight cannot be interrupted."""
         self.dropped = True
         slot = self._slot
         if slot is not None:
@@ -54,24 +61,24 @@ class Flight:
 
 
 class Answer(Future[T]):
-    """The result of the first request that succeeds; the error of the last one if none does.
+    """The result of the first request that succeeds, or the error of the last one if none does.
 
     Attributes:
-        flights: of its requests.
+        flights: states of its requests.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.flights: list[Flight] = []
         self._requests: list[Future[T]] = []
-        self._left = 0
+        self._pending = 0
         self._guard = threading.Lock()
 
     def add(self, flight: Flight, request: Future[T]) -> None:
         """Add a request that has been submitted."""
         with self._guard:
             self.flights.append(flight)
-            self._left += 1
+            self._pending += 1
             if self.done():
                 flight.drop()
             else:
@@ -81,15 +88,15 @@ class Answer(Future[T]):
     def _ended(self, request: Future[T]) -> None:
         error = CancelledError() if request.cancelled() else request.exception()
         with self._guard:
-            self._left -= 1
-            if self.done() or (error is not None and self._left):
+            self._pending -= 1
+            if self.done() or (error is not None and self._pending):
                 return
             try:
                 if error is None:
                     self.set_result(request.result())
                 else:
                     self.set_exception(error)
-            except InvalidStateError:  # cancelled meanwhile
+            except InvalidStateError:  # canceled by another thread
                 return
         self._drop()
 
@@ -101,7 +108,7 @@ class Answer(Future[T]):
 
     def _drop(self) -> None:
         with self._guard:
-            # A request refers to its answer: kept here, their bytes would live until garbage is collected.
+            # A request refers to its answer. Without this, the cycle would keep the bytes until garbage collection.
             requests, self._requests = self._requests, []
         for flight, request in zip(list(self.flights), requests, strict=False):
             if not request.done():

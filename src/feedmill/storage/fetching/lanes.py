@@ -1,7 +1,7 @@
-"""How many requests to one server are in flight at once, and how long they usually take.
+"""Limit the number of requests to one server that are in flight, and measure how long they take.
 
-A server has two lanes: small requests wait for its latency, large ones share its bandwidth. A lane is halved when the
-server refuses a request because of the load (429, 503), and comes back by one a second.
+A server has two lanes: small requests wait for its latency, large ones share its bandwidth. The limit of a lane is
+halved when the server rejects a request because of the load (429, 503), and rises again by one per second.
 """
 
 from __future__ import annotations
@@ -16,18 +16,27 @@ from feedmill.storage.fetching.flights import Flight
 
 SMALL = 256 << 10
 """Requests of fewer bytes are bound by latency."""
-_LARGE_AT_ONCE, MOST = 16, 64
-_LEAST = 4
-_STEP, _STEP_SECONDS, _SETTLED_SECONDS = 8, 0.25, 30.0
-_GAIN = 1.05
-_KEPT, _LAST, _LONG = 256, 8, 0.25
+MAX_AT_ONCE = 64
+"""Maximum number of requests of a lane in flight."""
+_LARGE_AT_ONCE, _MIN_LIMIT = 16, 4
+"""First limit of the lane for large requests, and the lowest limit of any lane."""
+_STEP, _STEP_SECONDS, _SETTLED_SECONDS, _GAIN = 8, 0.25, 30.0, 1.05
+"""How the limit grows: its step, the time over which a rate is measured, the pause after a step that did not raise the
+rate, and the ratio by which a step must raise it."""
+_TIMES_KEPT, _RECENT, _SLOW_SECONDS = 256, 8, 0.25
+"""Number of times kept, number of them that are recent, and the time below which a request is never slow."""
 _OVERDUE, _OVERDUE_TIMES = 1.0, 4.0
-_LOOK = 0.25
-"""Seconds after which a request that waits for its turn looks whether others hang."""
+"""A request hangs after this time in seconds, or this many times the usual time if that is longer."""
+_RECHECK_SECONDS = 0.25
+"""Time after which a request that waits for a slot checks whether others hang."""
 
 
 class Slot:
-    """The place of one request among those in flight."""
+    """The right of one request to be in flight.
+
+    Attributes:
+        since: monotonic time in seconds at which it was taken.
+    """
 
     __slots__ = ("_lane", "since")
 
@@ -37,10 +46,11 @@ class Slot:
 
     @property
     def released(self) -> bool:
+        """Return whether the slot was released."""
         return self._lane is None
 
     def release(self) -> None:
-        """Let another request be sent. A second call does nothing."""
+        """Release the slot, so that another request is sent. A second call does nothing."""
         lane = self._lane
         if lane is None:
             return
@@ -57,11 +67,11 @@ class Lane:
     """The requests of one kind to one server.
 
     Args:
-        at_once: requests in flight at first.
+        at_once: limit at the beginning.
         grows: raise the limit by 8, up to 64, as long as that raises the rate by 5 %.
 
     Attributes:
-        limit: requests in flight at most.
+        limit: maximum number of requests in flight.
     """
 
     def __init__(self, at_once: int, *, grows: bool) -> None:
@@ -72,19 +82,19 @@ class Lane:
         self._halved = self._recovered = self._settled = 0.0
         self._since, self._bytes, self._count, self._rate = time.monotonic(), 0, 0, 0.0
         self._slots: deque[Slot] = deque()
-        self._times: deque[float] = deque(maxlen=_KEPT)
+        self._times: deque[float] = deque(maxlen=_TIMES_KEPT)
 
     @contextlib.contextmanager
     def slot(self, flight: Flight | None = None) -> Iterator[Slot]:
-        """Wait until a request may be sent. The block has its place, which it may release before its end.
+        """Wait until a request may be sent. The block holds its slot, which it may release earlier.
 
         Args:
-            flight: of the request. While it is urgent, it is sent beyond the limit: those that wait are few.
+            flight: the request. An urgent one is sent beyond the limit: few requests have a waiting reader.
         """
         with self._free:
             self._waiting += 1
             while self._running >= self._recover(time.monotonic()) and not (flight and flight.urgent):
-                self._free.wait(_LOOK)
+                self._free.wait(_RECHECK_SECONDS)
                 self._release_overdue()
             self._waiting -= 1
             self._running += 1
@@ -96,7 +106,7 @@ class Lane:
             slot.release()
 
     def _release_overdue(self) -> None:
-        """Release the places of requests that hang: a few of them would hold up all others."""
+        """Release the slots of requests that hang: a few of them would delay all others."""
         now = time.monotonic()
         while self._slots:
             slot = self._slots[0]
@@ -106,10 +116,11 @@ class Lane:
 
     @property
     def patience(self) -> float:
-        """Return the seconds after which a request hangs: far more than usual."""
-        return max(_OVERDUE, _OVERDUE_TIMES * self.usual(0.95))
+        """Return the time in seconds after which a request counts as hanging: several times the usual time."""
+        return max(_OVERDUE, _OVERDUE_TIMES * self.quantile(0.95))
 
     def _recover(self, now: float) -> int:
+        """Raise a limit that was halved, by one per second; return the limit."""
         steps = int(now - self._recovered)
         if self.limit < self._usual and steps > 0:
             self.limit = min(self._usual, self.limit + steps)
@@ -117,14 +128,20 @@ class Lane:
         return self.limit
 
     def refused(self, begun: float) -> None:
-        """Halve the limit, once for all requests that were in flight when the server first refused one."""
+        """Halve the limit because the server rejected a request.
+
+        Requests that were in flight when it was last halved do not halve it again.
+
+        Args:
+            begun: monotonic time in seconds at which the request was sent.
+        """
         with self._free:
             if begun >= self._halved:
-                self.limit = max(_LEAST, self.limit // 2)
+                self.limit = max(_MIN_LIMIT, self.limit // 2)
                 self._halved = self._recovered = time.monotonic()
 
     def answered(self, size: int, seconds: float) -> None:
-        """Note a request of `size` bytes that took `seconds`."""
+        """Record a request of `size` bytes that took `seconds`."""
         with self._free:
             self._times.append(seconds)
             if not self._grows:
@@ -135,15 +152,16 @@ class Lane:
                 return
             rate = self._bytes / (now - self._since)
             self._since, self._bytes, self._count = now, 0, 0
-            # Below the limit, or below the usual limit after a refusal, the rate says nothing about the limit.
+            # The rate depends on the limit only if the limit is reached, and was not halved.
             if self._waiting and self.limit == self._usual and now - self._settled > _SETTLED_SECONDS:
                 self._adapt(rate, now)
                 self._free.notify_all()
 
     def _adapt(self, rate: float, now: float) -> None:
+        """Raise the limit if the last step raised the rate, else take that step back and stop for some time."""
         if rate > _GAIN * self._rate:
             self._rate = rate
-            self.limit = min(MOST, self.limit + _STEP)
+            self.limit = min(MAX_AT_ONCE, self.limit + _STEP)
         else:
             self._rate, self._settled = 0.0, now
             self.limit = max(_LARGE_AT_ONCE, self.limit - _STEP)
@@ -151,25 +169,25 @@ class Lane:
 
     @property
     def all_slow(self) -> bool:
-        """Return whether the last requests took twice as long as usual: then one that takes long is no exception.
+        """Return whether the last requests took twice as long as usual, so that a slow one is not an exception.
 
-        Times of less than a quarter of a second vary that much by themselves.
+        Times below a quarter of a second vary that much by chance.
         """
         times = list(self._times)
-        return len(times) > 2 * _LAST and _middle(times[-_LAST:]) > max(_LONG, 2 * _middle(times))
+        return len(times) > 2 * _RECENT and _median(times[-_RECENT:]) > max(_SLOW_SECONDS, 2 * _median(times))
 
     @property
-    def known(self) -> bool:
-        """Return whether there were enough requests to know how long they take."""
-        return len(self._times) >= _LAST
+    def is_measured(self) -> bool:
+        """Return whether there were enough requests to estimate how long they take."""
+        return len(self._times) >= _RECENT
 
-    def usual(self, share: float) -> float:
-        """Return the seconds that this share of the last requests took at most; 0 if there were none."""
+    def quantile(self, share: float) -> float:
+        """Return the time in seconds within which this share of the last requests ended; 0 if there were none."""
         times = sorted(self._times)
         return times[min(len(times) - 1, int(share * len(times)))] if times else 0.0
 
 
-def _middle(times: list[float]) -> float:
+def _median(times: list[float]) -> float:
     return sorted(times)[len(times) // 2]
 
 
@@ -177,12 +195,12 @@ class Lanes:
     """The two lanes of one server.
 
     Args:
-        most: requests of each lane in flight at most.
+        most: maximum number of requests of each lane in flight.
     """
 
-    def __init__(self, most: int = MOST) -> None:
+    def __init__(self, most: int = MAX_AT_ONCE) -> None:
         self.small = Lane(most, grows=False)
-        self.large = Lane(min(most, _LARGE_AT_ONCE), grows=most == MOST)
+        self.large = Lane(min(most, _LARGE_AT_ONCE), grows=most == MAX_AT_ONCE)
 
     def of(self, size: int) -> Lane:
         """Return the lane of requests of `size` bytes."""

@@ -1,4 +1,4 @@
-"""Small objects that are read before they are looked at, all at once: opening a dataset takes few round trips."""
+"""Read small objects all at once, before they are needed, so that opening a dataset takes few round trips."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from feedmill.storage.remote.object_store import RemoteStore
 
 _SMALL = 256 << 10
-"""Bytes of an object that are read before it is looked at."""
+"""Bytes of an object that are preloaded; larger objects are read when they are needed."""
 
 
-class Small(NamedTuple):
-    """An object that was read before it was looked at.
+class SmallObject(NamedTuple):
+    """A preloaded object.
 
     Attributes:
-        entry: None if there is no such object.
+        entry: its entry; None if there is no such object.
         data: its bytes; None if it is larger than `_SMALL`.
     """
 
@@ -30,21 +30,21 @@ class Small(NamedTuple):
     data: bytes | None
 
 
-def preload(store: RemoteStore, keys: list[str]) -> dict[str, Small]:
-    """Return objects by key, with one request for each, all at once. Those whose request failed are missing."""
-    found: dict[str, Small] = {}
+def preload(store: RemoteStore, keys: list[str]) -> dict[str, SmallObject]:
+    """Return objects by key, with one request for each, all at once. Objects whose request failed are omitted."""
+    objects: dict[str, SmallObject] = {}
     for key, future in [(key, fetcher().run(0, _read, store, key)) for key in keys]:
         try:
-            found[key] = future.result()
-        except (Exception, CancelledError) as error:  # the caller asks again, and reports what comes of it
+            objects[key] = future.result()
+        except (Exception, CancelledError) as error:  # a later read requests it again and raises the error
             if isinstance(translate(error, key), NotFound):
-                found[key] = Small(None, None)
-    return found
+                objects[key] = SmallObject(None, None)
+    return objects
 
 
-def _read(store: RemoteStore, key: str) -> Small:
+def _read(store: RemoteStore, key: str) -> SmallObject:
     import obstore
 
     answer = obstore.get(store.reader, key, options={"range": (0, _SMALL)})
     entry, data = entry_of(key, answer.meta), answer.bytes().to_bytes()
-    return Small(entry, data if len(data) == entry.size else None)
+    return SmallObject(entry, data if len(data) == entry.size else None)

@@ -1,7 +1,7 @@
-"""Which requests to make for ranges of remote files.
+"""Merge ranges of remote files to requests.
 
-A request costs as much CPU as some 256 KiB of bytes, and a round trip of latency, so ranges that lie close together are
-fetched in one request. Bridged gaps of more than 32 KiB add up to at most a quarter of the requested bytes.
+A request costs as much CPU as about 256 KiB of bytes, and a round trip of latency, so ranges that lie close together
+are fetched in one request. Bridged gaps of more than 32 KiB add up to at most a quarter of the bytes of the ranges.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from feedmill.storage.base import bad_range
 Int64s = npt.NDArray[np.int64]
 
 TARGET, LARGEST = 4 << 20, 8 << 20
-"""Runs of ranges that are longer than `LARGEST` bytes become requests of some `TARGET` bytes: larger ones cost memory
-and bring no rate."""
+"""Runs of ranges longer than `LARGEST` bytes become requests of about `TARGET` bytes: larger requests cost memory and
+do not raise the rate."""
 OFFSET_BITS = 44
-"""Bits of the offset in a number that orders ranges by file and offset; objects have at most some TiB."""
+"""Bits of the offset in an int64 that orders ranges by file and offset. Objects have at most a few TiB."""
 _NEAR = 32 << 10
+"""Gaps up to this number of bytes are always bridged."""
 _WASTE = 4
+"""Larger gaps may add one byte for this number of bytes of the ranges."""
 
 
 class Requests(NamedTuple):
@@ -44,32 +46,32 @@ class Requests(NamedTuple):
 
 
 def requests_for(begins: Int64s, ends: Int64s, gap: int) -> Requests:
-    """Merge ranges to requests; each range lies in one request.
+    """Merge ranges to requests. Each range lies in one request.
 
     Args:
         begins, ends: int64[n], n > 0, ascending by begin, with the number of the file in the bits above `OFFSET_BITS`.
         gap: the largest gap to bridge, in bytes; see `Fetcher.gap`.
     """
-    reach = np.maximum.accumulate(ends)
-    gaps = begins[1:] - reach[:-1]
-    near = (begins[1:] >> OFFSET_BITS) == (begins[:-1] >> OFFSET_BITS)
-    joined = near & (gaps <= _affordable(gaps[near], int((ends - begins).sum()), gap))
+    reached = np.maximum.accumulate(ends)
+    gaps = begins[1:] - reached[:-1]
+    same_file = (begins[1:] >> OFFSET_BITS) == (begins[:-1] >> OFFSET_BITS)
+    joined = same_file & (gaps <= _affordable(gaps[same_file], int((ends - begins).sum()), gap))
     starts = np.flatnonzero(np.concatenate(([True], ~joined)))
     run = np.cumsum(np.concatenate(([0], ~joined)))
-    length = reach[np.append(starts[1:], len(begins)) - 1] - begins[starts]
-    pieces = np.where(length > LARGEST, -(-length // TARGET), 1)
-    piece = (begins - begins[starts][run]) * pieces[run] // np.maximum(length[run], 1)
-    first = np.flatnonzero(np.concatenate(([True], (run[1:] != run[:-1]) | (piece[1:] != piece[:-1]))))
+    length = reached[np.append(starts[1:], len(begins)) - 1] - begins[starts]
+    chunks = np.where(length > LARGEST, -(-length // TARGET), 1)
+    chunk = (begins - begins[starts][run]) * chunks[run] // np.maximum(length[run], 1)
+    first = np.flatnonzero(np.concatenate(([True], (run[1:] != run[:-1]) | (chunk[1:] != chunk[:-1]))))
     return Requests(begins[first], np.maximum.reduceat(ends, first), first)
 
 
 def _affordable(gaps: Int64s, wanted: int, gap: int) -> int:
-    """Return the largest gap to bridge so that what is bridged is at most a quarter of what is asked for.
+    """Return the largest gap to bridge so that bridged gaps add up to at most a quarter of the ranges.
 
     Args:
         gaps: int64[n], bytes between neighboring ranges; 0 or less if they touch or overlap.
         wanted: bytes of the ranges.
-        gap: the largest gap that saves time.
+        gap: the largest gap whose bridging saves time.
     """
     near = min(gap, _NEAR)
     wide = np.sort(gaps[(gaps > near) & (gaps <= gap)])
@@ -92,7 +94,7 @@ def merged(
         Empty ranges have no request.
 
     Raises:
-        ConfigError: a range is negative or too large.
+        DataError: a range is negative or too large.
     """
     for number, offset, length in ranges:
         if offset < 0 or length < 0 or offset + length >= 1 << OFFSET_BITS:
@@ -100,20 +102,20 @@ def merged(
     if len(ranges) == 1:
         number, offset, length = ranges[0]
         return [(number, offset, offset + length)][: length and 1], [(0, 0)]
-    places = [(0, 0)] * len(ranges)
+    positions = [(0, 0)] * len(ranges)
     filled = np.asarray([row for row, (_, _, length) in enumerate(ranges) if length], np.int64)
     if not len(filled):
-        return [], places
+        return [], positions
     number, offset, length = np.asarray(ranges, np.int64)[filled].T
     begins = (number << OFFSET_BITS) + offset
     order = np.argsort(begins, kind="stable")
     begins, ends = begins[order], (begins + length)[order]
-    found = requests_for(begins, ends, gap)
-    owner = np.repeat(np.arange(len(found.first)), np.diff(np.append(found.first, len(begins))))
-    rows = zip(filled[order].tolist(), owner.tolist(), (begins - found.begins[owner]).tolist(), strict=True)
+    requests = requests_for(begins, ends, gap)
+    owner = np.repeat(np.arange(len(requests.first)), np.diff(np.append(requests.first, len(begins))))
+    rows = zip(filled[order].tolist(), owner.tolist(), (begins - requests.begins[owner]).tolist(), strict=True)
     for row, request, start in rows:
-        places[row] = (request, start)
-    files_of = (found.begins >> OFFSET_BITS).tolist()
-    offsets = (found.begins & ((1 << OFFSET_BITS) - 1)).tolist()
-    sizes = (found.ends - found.begins).tolist()
-    return [(n, at, at + size) for n, at, size in zip(files_of, offsets, sizes, strict=True)], places
+        positions[row] = (request, start)
+    files_of = (requests.begins >> OFFSET_BITS).tolist()
+    offsets = (requests.begins & ((1 << OFFSET_BITS) - 1)).tolist()
+    sizes = (requests.ends - requests.begins).tolist()
+    return [(n, begin, begin + size) for n, begin, size in zip(files_of, offsets, sizes, strict=True)], positions

@@ -1,10 +1,10 @@
 """Read ahead from remote stores: fetch byte ranges before they are read, within a budget of memory.
 
 A reader that knows what it will read next (the loader, from its plan) passes byte ranges with the number of the step
-that needs each. Ranges that lie close together are merged to requests of some 4 MiB, which are sent in the order in
-which their bytes are needed first. The answers are kept as `Segment` objects of the store until the last step that
-needs them is done. The store's ordinary reads find them there, so reading ahead changes when bytes are fetched, and
-nothing else: a range that was not fetched, or whose request failed, is requested by the read itself.
+that needs each. Ranges that lie close together are merged to requests of about 4 MiB, which are sent in the order in
+which their bytes are first needed. The answers are kept as `Segment` objects of the store until the last step that
+needs them is done. The store's ordinary reads use them, so reading ahead only changes when bytes are fetched: a range
+that was not fetched, or whose request failed, is requested by the read itself.
 """
 
 from __future__ import annotations
@@ -33,32 +33,33 @@ if TYPE_CHECKING:
 Int64s = npt.NDArray[np.int64]
 
 BUDGET = 256 << 20
-"""Default memory in bytes for what is requested and not yet used up."""
-_MOST_AT_ONCE = 64
-_LOOK = 0.1
-"""Seconds after which a thread that waits looks whether the interpreter exits."""
+"""Default memory in bytes for segments that are requested or kept."""
+_MAX_AT_ONCE = 64
+"""Maximum number of requests of one reader in flight."""
+_RECHECK_SECONDS = 0.1
+"""Time after which a waiting thread checks whether the interpreter exits."""
 
 
 def budget_from_environment() -> int:
     """Return ``$FEEDMILL_READ_AHEAD`` in bytes, or `BUDGET`; 0 turns reading ahead off. Raises `ConfigError`."""
-    found = parse_size(os.environ.get("FEEDMILL_READ_AHEAD") or None, "FEEDMILL_READ_AHEAD")
-    return BUDGET if found is None else found
+    budget = parse_size(os.environ.get("FEEDMILL_READ_AHEAD") or None, "FEEDMILL_READ_AHEAD")
+    return BUDGET if budget is None else budget
 
 
 class ReadAhead:
     """Fetches byte ranges ahead of one reader that does its steps in order.
 
     Args:
-        budget: bytes that may be requested or kept at once.
-        paging: keeps them in the page cache; None for memory.
-        memory: bytes of memory, of which half may be in flight; by default the budget.
+        budget: maximum number of bytes that are requested or kept at once.
+        paging: page cache that keeps them; None to keep them in memory.
+        memory: memory in bytes, of which half may be in flight; by default the budget.
     """
 
     def __init__(self, budget: int, paging: Paging | None = None, memory: int | None = None) -> None:
         self.budget, self._paging = budget, paging
         self._in_flight = (budget if memory is None else memory) // 2
         self._lock = threading.Lock()
-        self._room = threading.Condition(self._lock)
+        self._freed = threading.Condition(self._lock)
         self._queue: deque[Segment] = deque()
         self._by_last: dict[int, list[Segment]] = {}
         self._held = self._flying = self._flying_bytes = 0
@@ -73,16 +74,19 @@ class ReadAhead:
         begins: Int64s,
         ends: Int64s,
         steps: Int64s,
-        hungry: threading.Event,
+        starving: threading.Event,
         last: int | None = None,
     ) -> None:
-        """Request byte ranges of files of a store, in the order of their steps. Waits for room, not for answers.
+        """Request byte ranges of files of a store, in the order of their steps.
+
+        Waits until they fit into the budget, but not for answers.
 
         Args:
-            file: int64[n], the number of each range's file in `paths`.
-            begins, ends: int64[n].
-            steps: int64[n], the number of the step that needs each range.
-            hungry: set while the reader waits for more steps: then there is no waiting for room; see `wake`.
+            paths: paths of the files.
+            file: int64[n], number of each range's file in `paths`.
+            begins, ends: int64[n], byte offsets.
+            steps: int64[n], number of the step that needs each range.
+            starving: set while the reader waits for more steps: the budget is ignored then; see `wake`.
             last: the last step whose ranges must be requested now; those of later steps are requested only where they
                 share a request with one of these. None: all.
         """
@@ -95,10 +99,10 @@ class ReadAhead:
         low, high, steps = base + begins[filled], base + ends[filled], steps[filled]
         order = np.argsort(low, kind="stable")
         low, high, steps = low[order], high[order], steps[order]
-        fresh = ~self._extend(store, keys, low, high, steps)
-        if not fresh.any():
+        missing = ~self._extend(store, keys, low, high, steps)
+        if not missing.any():
             return
-        low, high, steps = low[fresh], high[fresh], steps[fresh]
+        low, high, steps = low[missing], high[missing], steps[missing]
         last = int(steps.max()) if last is None else last
         pages = None if self._paging is None else self._paging.open(store, keys)
         if pages is None:
@@ -109,66 +113,72 @@ class ReadAhead:
         else:
             rounds = self._rounds(pages, low, high, steps, last)
         for requests in rounds:
-            if len(requests.begins) and self._wait_for_room(requests.size, hungry):
+            if len(requests.begins) and self._wait_for_budget(requests.size, starving):
                 self._add(store, keys, requests, pages)
 
     def _rounds(
         self, pages: Sequence[Pages | None], low: Int64s, high: Int64s, steps: Int64s, last: int
     ) -> list[Needed]:
-        """Return requests for ranges that go to the page cache, and then those for the rest of whole objects."""
+        """Return requests that fill the page cache: first those for whole objects, then those for other ranges."""
         assert self._paging is not None
-        parts: list[tuple[int, int, int, int]] = []
-        asked = np.ones(len(low), np.bool_)
+        chunks: list[Chunk] = []
+        remaining = np.ones(len(low), np.bool_)
         numbers, firsts = np.unique(low >> OFFSET_BITS, return_index=True)
-        for number, a, b in zip(numbers.tolist(), firsts.tolist(), [*firsts[1:].tolist(), len(low)], strict=True):
-            found, base = pages[number], number << OFFSET_BITS
-            if found is None or not found.size:
+        for number, start, stop in zip(
+            numbers.tolist(), firsts.tolist(), [*firsts[1:].tolist(), len(low)], strict=True
+        ):
+            cached, base = pages[number], number << OFFSET_BITS
+            if cached is None or not cached.size:
                 continue
-            now = a + np.flatnonzero(steps[a:b] <= last)
+            now = start + np.flatnonzero(steps[start:stop] <= last)
             if not len(now):
-                asked[a:b] = False
+                remaining[start:stop] = False
                 continue
-            begins, ends, need = low[now] - base, high[now] - base, steps[now]
-            first, end = int(begins[0]), min(int(ends.max()), found.size)
-            if found.trusted(first, end):
-                parts.append((base + first, base + end, int(need.min()), int(need.max())))
+            begins, ends, needed_at = low[now] - base, high[now] - base, steps[now]
+            first, end = int(begins[0]), min(int(ends.max()), cached.size)
+            if cached.trusted(first, end):
+                chunks.append((base + first, base + end, int(needed_at.min()), int(needed_at.max())))
             elif self._paging.whole(begins, ends, len(low)):
-                parts += [(base + x, base + y, *rest) for x, y, *rest in _cells(begins, ends, need, found.size)]
+                chunks += [
+                    (base + chunk_begin, base + chunk_end, *chunk_steps)
+                    for chunk_begin, chunk_end, *chunk_steps in _chunks(begins, ends, needed_at, cached.size)
+                ]
             else:
                 continue
-            asked[a:b] = False
-            asked[now] = ends > found.size
-        rounds = [Needed(*np.asarray(parts, np.int64).T)] if parts else []
-        if asked.any():
-            rounds.append(_needed(requests_for(low[asked], high[asked], fetcher().gap()), steps[asked], last))
+            remaining[start:stop] = False
+            remaining[now] = ends > cached.size
+        rounds = [Needed(*np.asarray(chunks, np.int64).T)] if chunks else []
+        if remaining.any():
+            requests = requests_for(low[remaining], high[remaining], fetcher().gap())
+            rounds.append(_needed(requests, steps[remaining], last))
         return rounds
 
     def _extend(
         self, store: RangeStore, keys: Sequence[str], low: Int64s, high: Int64s, steps: Int64s
     ) -> npt.NDArray[np.bool_]:
-        """Keep segments that have some of the ranges for longer; return which ranges they have, bool[n]."""
+        """Keep segments until the last step of the ranges that they contain; return which ranges those are, bool[n]."""
         segments, numbers = [], []
         for number, key in enumerate(keys):
-            found = store.held.of(key, self)
-            segments += found
-            numbers += [number] * len(found)
+            held = store.held.requested_by(self, key)
+            segments += held
+            numbers += [number] * len(held)
         if not segments:
             return np.zeros(len(low), np.bool_)
         base = np.asarray(numbers, np.int64) << OFFSET_BITS
         begins = base + np.asarray([segment.begin for segment in segments], np.int64)
         ends = base + np.asarray([segment.end for segment in segments], np.int64)
-        at = np.searchsorted(begins, low, side="right") - 1
-        had = (at >= 0) & (ends[at] >= high)
+        candidate = np.searchsorted(begins, low, side="right") - 1
+        covered = (candidate >= 0) & (ends[candidate] >= high)
         last = np.full(len(segments), -1, np.int64)
-        np.maximum.at(last, at[had], steps[had])
+        np.maximum.at(last, candidate[covered], steps[covered])
         with self._lock:
             for number in np.flatnonzero(last >= 0).tolist():
                 segment = segments[number]
-                if segment.last <= self._done:  # freed meanwhile
-                    had &= at != number
+                if segment.last <= self._done:  # another thread freed it meanwhile
+                    covered &= candidate != number
                 else:
                     segment.last = max(segment.last, int(last[number]))
-        return had
+        return covered
 
     def _add(
         self,
@@ -191,12 +201,12 @@ class ReadAhead:
             if self._closed:
                 return
             for number, begin, size, step in rows:
-                found = None if pages is None else pages[number]
-                if self._paging is None or found is None or begin + size > found.size:
+                cached = None if pages is None else pages[number]
+                if self._paging is None or cached is None or begin + size > cached.size:
                     segment = Segment(self, store, keys[number], begin, begin + size, step)
                 else:
-                    place = keys[number], begin, begin + size, step
-                    segment = PagedSegment(self, store, *place, found, self._paging)
+                    position = keys[number], begin, begin + size, step
+                    segment = PagedSegment(self, store, *position, cached, self._paging)
                 store.held.add(segment)
                 self._queue.append(segment)
                 self._by_last.setdefault(step, []).append(segment)
@@ -204,10 +214,10 @@ class ReadAhead:
         self._pump()
 
     def _pump(self) -> None:
-        """Send queued requests while there is room in flight."""
+        """Send queued requests up to the limits on number and bytes in flight."""
         while True:
             with self._lock:
-                if not self._queue or self._flying >= _MOST_AT_ONCE:
+                if not self._queue or self._flying >= _MAX_AT_ONCE:
                     return
                 size = self._queue[0].size
                 if self._flying and self._flying_bytes + size > self._in_flight:
@@ -216,8 +226,8 @@ class ReadAhead:
             segment.start()
 
     def sent(self, segment: Segment, future: Future[Any]) -> None:
-        """Count a request as in flight until it is answered."""
-        if future.done():  # nothing had to be requested; its callback would come back here, for each of thousands
+        """Count a request as in flight until it is answered. Called by `Segment.start`."""
+        if future.done():  # from the cache; its callback would recurse, thousands of levels deep
             return
         size = segment.size
         with self._lock:
@@ -232,29 +242,29 @@ class ReadAhead:
 
         future.add_done_callback(answered)
 
-    def _wait_for_room(self, size: int, hungry: threading.Event) -> bool:
-        """Wait until `size` more bytes fit into the budget, or `hungry` is set.
+    def _wait_for_budget(self, size: int, starving: threading.Event) -> bool:
+        """Wait until `size` more bytes fit into the budget, or `starving` is set.
 
         Returns:
             Whether the reader is still open.
         """
-        with self._room:
+        with self._freed:
             self._awaited = size
-            while not (self._closed or hungry.is_set() or self._has_room()):
-                self._room.wait(_LOOK)
+            while not (self._closed or starving.is_set() or self._fits()):
+                self._freed.wait(_RECHECK_SECONDS)
                 if ending():
                     return False
             self._awaited = None
             return not self._closed
 
-    def _has_room(self) -> bool:
-        """Return whether the bytes that `want` waits for fit into the budget."""
+    def _fits(self) -> bool:
+        """Return whether the bytes for which `want` waits fit into the budget. Any size fits if nothing is held."""
         return self._awaited is not None and (not self._held or self._held + self._awaited <= self.budget)
 
     def wake(self) -> None:
-        """Let a `want` that waits for room look again, because the reader is hungry."""
-        with self._room:
-            self._room.notify_all()
+        """Make a waiting `want` check again, because the reader is starving."""
+        with self._freed:
+            self._freed.notify_all()
 
     def finish(self) -> None:
         """Wait for all requests.
@@ -263,18 +273,18 @@ class ReadAhead:
             FeedmillError: one failed.
         """
         with self._lock:
-            segments = [segment for some in self._by_last.values() for segment in some]
+            segments = [segment for kept in self._by_last.values() for segment in kept]
         for segment in segments:
-            found = segment.result()
-            if isinstance(found, Exception):
-                where = segment.store.locate(segment.key)
-                known = isinstance(found, FeedmillError)
-                raise (found if known else segment.store.translate(found, where) or found) from None
+            result = segment.result()
+            if isinstance(result, Exception):
+                url = segment.store.locate(segment.key)
+                known = isinstance(result, FeedmillError)
+                raise (result if known else segment.store.translate(result, url) or result) from None
 
     def done(self, step: int) -> None:
-        """Free what no later step needs. Steps are done in ascending order."""
+        """Free the segments that no later step needs. Steps must be done in ascending order."""
         freed = []
-        with self._room:
+        with self._freed:
             for number in range(self._done + 1, step + 1):
                 for segment in self._by_last.pop(number, ()):
                     if segment.last > step:
@@ -283,19 +293,19 @@ class ReadAhead:
                         freed.append(segment)
             self._done = step
             self._held -= sum(segment.size for segment in freed)
-            if self._has_room():  # waking a thread for nothing at every step took 15 % of the time
-                self._room.notify_all()
+            if self._fits():  # waking the thread at every step took 15 % of the time
+                self._freed.notify_all()
         _drop(freed)
 
     def close(self) -> None:
-        """Drop everything that was requested and not used."""
-        with self._room:
+        """Free all segments, and cancel their requests."""
+        with self._freed:
             self._closed = True
             self._queue.clear()
-            segments = [segment for some in self._by_last.values() for segment in some]
+            segments = [segment for kept in self._by_last.values() for segment in kept]
             self._by_last.clear()
             self._held = 0
-            self._room.notify_all()
+            self._freed.notify_all()
         _drop(segments)
 
 
@@ -319,33 +329,43 @@ class Needed(NamedTuple):
 
 
 def _needed(requests: Requests, steps: Int64s, last: int) -> Needed:
-    """Return those of the requests that are needed until the step `last`; `steps` are those of the ranges."""
-    soonest, latest = (find.reduceat(steps, requests.first) for find in (np.minimum, np.maximum))
+    """Return the requests that a step up to `last` needs.
+
+    Args:
+        steps: int64[n], the steps of the ranges from which the requests were made.
+    """
+    soonest, latest = (extreme.reduceat(steps, requests.first) for extreme in (np.minimum, np.maximum))
     now = soonest <= last
     return Needed(requests.begins[now], requests.ends[now], soonest[now], latest[now])
 
 
-def _cells(begins: Int64s, ends: Int64s, steps: Int64s, size: int) -> list[tuple[int, int, int, int]]:
-    """Cut an object into parts of `TARGET` bytes; each range lies in the part in which it begins, which is longer then.
+Chunk = tuple[int, int, int, int]
+"""A request for a part of an object: begin, end, and the first and the last step that needs it."""
+
+
+def _chunks(begins: Int64s, ends: Int64s, steps: Int64s, size: int) -> list[Chunk]:
+    """Cut an object into chunks of `TARGET` bytes. A chunk is longer if a range that begins in it ends later.
 
     Args:
-        begins, ends, steps: int64[n], ranges of the object by begin, and when each is needed.
+        begins, ends, steps: int64[n], ranges of the object, ascending by begin, and the step that needs each.
         size: bytes of the object.
     """
     last = int(steps.max())
-    cells = {at: (at, min(at + TARGET, size), last, last) for at in range(0, size, TARGET)}
-    cell, first = np.unique(begins // TARGET, return_index=True)
-    found = [
-        find.reduceat(of, first).tolist() for find, of in ((np.maximum, ends), (np.minimum, steps), (np.maximum, steps))
+    chunks = {begin: (begin, min(begin + TARGET, size), last, last) for begin in range(0, size, TARGET)}
+    numbers, first = np.unique(begins // TARGET, return_index=True)
+    columns = [
+        extreme.reduceat(values, first).tolist()
+        for extreme, values in ((np.maximum, ends), (np.minimum, steps), (np.maximum, steps))
     ]
-    for number, reach, soonest, latest in zip(cell.tolist(), *found, strict=True):
-        at = number * TARGET
-        if at < size:
-            cells[at] = (at, min(max(cells[at][1], reach), size), soonest, latest)
-    return list(cells.values())
+    for number, reached, soonest, latest in zip(numbers.tolist(), *columns, strict=True):
+        begin = number * TARGET
+        if begin < size:
+            chunks[begin] = (begin, min(max(chunks[begin][1], reached), size), soonest, latest)
+    return list(chunks.values())
 
 
 def _drop(segments: Sequence[Segment]) -> None:
+    """Remove segments from their stores, and cancel their requests."""
     for segment in segments:
         segment.store.held.remove(segment)
         segment.cancel()

@@ -1,4 +1,8 @@
-"""Bytes of remote objects that were requested ahead, until they are used up."""
+"""Bytes of remote objects that were requested ahead, until the last step that needs them is done.
+
+`ReadAhead` creates one `Segment` for each request and frees it. A store finds the segments for a read in its
+`HeldSegments`.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +23,19 @@ if TYPE_CHECKING:
 
 
 class Segment:
-    """The bytes of one request, from the time it is planned until they are used up.
+    """One request and its bytes.
 
     Attributes:
+        owner: the reader that requested it.
         store, key: the object.
-        begin, end: its byte range.
-        last: the number of the last step that needs it.
-        data: its bytes, once somebody has waited for them and they are in memory.
-        origin: address in memory that the object's first byte would have, after `locate`.
+        begin, end: the byte range.
+        last: number of the last step that needs it.
+        data: the bytes in memory; None until a reader has waited for them.
+        origin: the address in memory that the object's first byte would have; None before `locate`.
     """
 
     paged = False
-    """Whether its bytes may lie in the page cache."""
+    """Whether the bytes may lie in the page cache."""
 
     __slots__ = ("_future", "_lock", "begin", "data", "end", "key", "last", "origin", "owner", "store")
 
@@ -44,11 +49,11 @@ class Segment:
 
     @property
     def size(self) -> int:
-        """Return the bytes of its range."""
+        """Return the length of the range in bytes."""
         return self.end - self.begin
 
     def start(self) -> bool:
-        """Send the request unless it was sent; return whether this call did."""
+        """Send the request unless it was sent; return whether this call sent it."""
         with self._lock:
             if self._future is not None:
                 return False
@@ -61,7 +66,7 @@ class Segment:
         return True
 
     def _submit(self) -> Future[Any]:
-        return fetcher().ask(self.size, self._request)
+        return fetcher().start(self.size, self._request)
 
     def _request(self, flight: Flight) -> Any:
         return fetcher().request(self.store, self.key, self.begin, self.end, flight)
@@ -70,7 +75,7 @@ class Segment:
         return self._request(flight)
 
     def result(self) -> Any:
-        """Wait for the request, and return its bytes, or an exception that is not raised."""
+        """Wait for the request; return its bytes, or the exception if it failed. Raises nothing."""
         self.start()
         answer = self._future
         assert answer is not None
@@ -79,15 +84,15 @@ class Segment:
                 lane = fetcher().lane(self.store, self.size)
                 return fetcher().wait(answer, lane, self.size, self._request_again)
             return answer.result()
-        except (Exception, CancelledError) as error:  # the reader asks again by itself, and reports what comes of it
-            return error if isinstance(error, Exception) else RuntimeError("cancelled")
+        except (Exception, CancelledError) as error:  # the read requests it again and raises the error
+            return error if isinstance(error, Exception) else RuntimeError("canceled")
 
     def view(self, begin: int, end: int) -> memoryview | None:
-        """Wait for the request and return a part of its bytes; None if it failed or was cancelled."""
-        return self._part(self.result(), begin, end)
+        """Wait for the request and return a subrange of its bytes; None if it failed or was canceled."""
+        return self._subrange(self.result(), begin, end)
 
-    def _part(self, data: Any, begin: int, end: int) -> memoryview | None:
-        if isinstance(data, Exception) or len(data) != self.size:  # or shorter than the index says
+    def _subrange(self, data: Any, begin: int, end: int) -> memoryview | None:
+        if isinstance(data, Exception) or len(data) != self.size:  # the object may be shorter than its index says
             return None
         self.data = memoryview(data)
         return self.data[begin - self.begin : end - self.begin]
@@ -102,7 +107,7 @@ class Segment:
         return True
 
     def cancel(self) -> None:
-        """Drop a request that is not in flight yet; one that fails is not made again."""
+        """Cancel the request. If it is in flight, it ends, but is not retried."""
         with self._lock:
             if self._future is None:
                 self._future = Future()
@@ -112,7 +117,12 @@ class Segment:
 
 
 class _File:
-    """The segments of one object, by their begins, and the size of the longest that there was."""
+    """The segments of one object, sorted by begin.
+
+    Attributes:
+        begins: begins of the segments.
+        longest: size of the longest segment so far, which bounds the search.
+    """
 
     __slots__ = ("begins", "longest", "segments")
 
@@ -122,7 +132,7 @@ class _File:
         self.longest = 0
 
     def find(self, begin: int, end: int) -> Segment | None:
-        """Return a segment that has a whole byte range that is not empty, or None."""
+        """Return a segment that contains a byte range; None if there is none, or the range is empty."""
         begins = self.begins
         for at in range(bisect_right(begins, begin) - 1, -1, -1):
             if self.segments[at].end >= end:
@@ -132,14 +142,15 @@ class _File:
         return None
 
 
-class Held:
-    """The segments of one store, by object and offset. Any thread may use it."""
+class HeldSegments:
+    """The segments of one store, by object and offset. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._files: dict[str, _File] = {}
 
     def add(self, segment: Segment) -> None:
+        """Add a segment."""
         with self._lock:
             file = self._files.setdefault(segment.key, _File())
             at = bisect_right(file.begins, segment.begin)
@@ -148,6 +159,7 @@ class Held:
             file.longest = max(file.longest, segment.size)
 
     def remove(self, segment: Segment) -> None:
+        """Remove a segment, if it is there."""
         with self._lock:
             file = self._files.get(segment.key, _File())
             for at in range(bisect_left(file.begins, segment.begin), len(file.begins)):
@@ -158,7 +170,7 @@ class Held:
                 self._files.pop(segment.key, None)
 
     def find(self, key: str, offsets: Sequence[int], lengths: Sequence[int]) -> list[Segment | None]:
-        """Return for each range of an object a segment that has all of it, or None; always None for empty ranges."""
+        """Return for each range of an object a segment that contains it; None if there is none, or it is empty."""
         with self._lock:
             file = self._files.get(key)
             if file is None:
@@ -168,21 +180,21 @@ class Held:
     def locate(self, key: str, offsets: Sequence[int], lengths: Sequence[int]) -> list[Segment] | None:
         """Return for each range of an object the last segment that begins before it; None unless it has all of it.
 
-        It may miss a range that another segment has, but needs no search: for ranges of small samples that matters.
+        Unlike `find`, this does not look for a longer segment that begins earlier, and takes a third of the time.
         """
         with self._lock:
             file = self._files.get(key)
             if file is None:
                 return None
             begins, segments = file.begins, file.segments
-            found = [segments[bisect_right(begins, offset) - 1] for offset in offsets]
-        for segment, offset, length in zip(found, offsets, lengths, strict=True):
+            located = [segments[bisect_right(begins, offset) - 1] for offset in offsets]
+        for segment, offset, length in zip(located, offsets, lengths, strict=True):
             if not (segment.begin <= offset and offset + length <= segment.end):
                 return None
-        return found
+        return located
 
-    def of(self, key: str, owner: ReadAhead) -> list[Segment]:
-        """Return the segments of an object that a reader asked for, by offset."""
+    def requested_by(self, owner: ReadAhead, key: str) -> list[Segment]:
+        """Return the segments of an object that a reader requested, sorted by offset."""
         with self._lock:
             file = self._files.get(key)
             return [] if file is None else [segment for segment in file.segments if segment.owner is owner]

@@ -1,15 +1,17 @@
-"""Locks in object stores: one process at a time, of all machines, may write to a location.
+"""Locks in object stores: only one process of all machines may write to a location at a time.
 
-The lock is an object, ``.feedmill/lock`` below the prefix (``.feedmill/lock-<name>`` for a single file), that is put on
-the condition that it is absent (``If-None-Match: *``), and deleted when the work ends. It names its owner::
+Every job that writes to a remote dataset takes a `Claim` first. The lock is an object, ``.feedmill/lock`` below the
+prefix (``.feedmill/lock-<name>`` for a single file). It is put on the condition that it is absent
+(``If-None-Match: *``), and deleted when the work ends. It contains its owner::
 
     {"owner": "<32 hex>", "run": "<32 hex>", "host": "node7", "process": 4711, "since": "2026-11-22T20:24:10Z"}
 
-`owner` is an id stored in the cache folder, which also has the unfinished work on remote datasets. A process with that
-cache folder takes over the lock of a killed one, once it holds the local lock there: no other process is then at work.
-For others the error explains how to remove the lock: another machine cannot tell whether a process is alive.
+`owner` is an id in the cache folder, which also has the unfinished work on remote datasets. A process with the same
+cache folder takes over the lock of a killed process once it has the local lock in that folder, which proves that no
+other process is at work. Other machines cannot know whether a process is alive: they get an error that explains how to
+remove the lock.
 
-For a server without conditional writes a warning is logged, and the lock is only checked before it is put.
+If the server has no conditional writes, a warning is logged, and the lock is only checked before it is put.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ import orjson
 from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.storage.base import Store
 from feedmill.storage.locks import FileLock
-from feedmill.storage.remote.upload import abort_abandoned, look_again
+from feedmill.storage.remote.upload import abort_abandoned, check_again
 
 if TYPE_CHECKING:
     from feedmill.storage.local import LocalStore
@@ -43,14 +45,19 @@ LOCK = ".feedmill/lock"
 
 @dataclass
 class _Held:
-    """A lock of this process: the local lock that excludes others of this machine, and how often it was taken."""
+    """A lock of this process.
+
+    Attributes:
+        local: lock that excludes other processes with this cache folder.
+        times: number of claims that share it.
+    """
 
     local: FileLock
     times: int = 0
 
 
 _held: dict[str, _Held] = {}
-"""By URL of the lock: work may be a part of other work."""
+"""Locks by URL. Claims of one process share a lock, because a job may be a part of another job."""
 _guard = threading.Lock()
 
 
@@ -60,10 +67,15 @@ def claim_path(name: str = "") -> str:
 
 
 class Claim:
-    """The right to write below a store's prefix, or one file of it; a context manager. No-op on a local disk.
+    """The right to write below a store's prefix, or to one file of it; a context manager.
+
+    Does nothing for a local disk, which has locks of its own, and for a web server, which is not written to.
+
+    Args:
+        name: a file of the store; by default the whole prefix.
 
     Raises:
-        StorageError: another process has it, of kind ``busy``.
+        StorageError: another process has it (kind ``busy``), or a request failed.
     """
 
     def __init__(self, store: Store, name: str = "") -> None:
@@ -75,21 +87,21 @@ class Claim:
         from feedmill.storage.remote.range_store import RangeStore
 
         if not isinstance(store, RangeStore) or store.target.startswith("http"):
-            return  # a disk has locks of its own, and a web server is not written to
-        where = store.place(self._path)
+            return
+        url = store.request_url(self._path)
         with _guard:
-            if where not in _held:
-                local = _lock_here(store, where, name)
+            if url not in _held:
+                local = _lock_here(store, url, name)
                 try:
                     _take(store, self._path, name)
                 except BaseException:
                     local.close()
                     raise
-                _held[where] = _Held(local)
-            _held[where].times += 1
+                _held[url] = _Held(local)
+            _held[url].times += 1
         self._store = store
         if isinstance(store, RemoteFiles):
-            look_again(store)
+            check_again(store)
             abort_abandoned(store)
 
     def close(self) -> None:
@@ -98,15 +110,15 @@ class Claim:
         if store is None:
             return
         with _guard:
-            where = store.place(self._path)
-            held = _held[where]
+            url = store.request_url(self._path)
+            held = _held[url]
             held.times -= 1
             if not held.times:
-                del _held[where]
+                del _held[url]
                 try:
                     store.delete(self._path)
                 except FeedmillError as error:
-                    logger.warning("the lock could not be removed, remove it before another machine writes: %s", error)
+                    logger.warning("the lock could not be deleted; delete it before another machine writes: %s", error)
                 finally:
                     held.local.close()
 
@@ -120,12 +132,13 @@ class Claim:
 
 
 def _take(store: RangeStore, path: str, name: str) -> None:
+    """Put the lock, or take over that of a dead process of this cache folder. Raises `StorageError`."""
     owner, run = _owner(), secrets.token_hex(16)
     since = datetime.now(UTC).isoformat(timespec="seconds")
-    mine = {"owner": owner, "run": run, "host": socket.gethostname(), "process": os.getpid(), "since": since}
-    data = orjson.dumps(mine)
-    there = _read(store, path)
-    if there is None:
+    content = {"owner": owner, "run": run, "host": socket.gethostname(), "process": os.getpid(), "since": since}
+    data = orjson.dumps(content)
+    current = _read(store, path)
+    if current is None:
         try:
             if store.put_new(path, data):
                 return
@@ -135,32 +148,33 @@ def _take(store: RangeStore, path: str, name: str) -> None:
             logger.warning("%s: this server does not support conditional writes: two writers may overlap", store.url)
             store.write_bytes(path, data)
             return
-        there = _read(store, path) or {}
-    if there.get("run") == run:
-        return  # the answer to the first try was lost
-    if there.get("owner") != owner:
-        raise _busy(store, path, name, there)
+        current = _read(store, path) or {}
+    if current.get("run") == run:
+        return  # our own: the answer to the first try was lost, and the retry found the lock
+    if current.get("owner") != owner:
+        raise _busy(store, path, name, current)
     store.write_bytes(path, data)
 
 
 def _read(store: RangeStore, path: str) -> dict[str, Any] | None:
+    """Return the content of a lock; None if it is absent, an empty dict if it is invalid."""
     try:
-        found = orjson.loads(store.read(path))
+        content = orjson.loads(store.read(path))
     except NotFound:
         return None
     except orjson.JSONDecodeError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
-def _lock_here(store: RangeStore, where: str, name: str) -> FileLock:
-    """Lock out other processes with this cache folder: the holder knows that a remote lock of theirs is stale."""
-    word = hashlib.sha256(where.encode()).hexdigest()[:32]
+def _lock_here(store: RangeStore, url: str, name: str) -> FileLock:
+    """Exclude other processes with this cache folder: its holder knows that a remote lock of theirs is stale."""
+    digest = hashlib.sha256(url.encode()).hexdigest()[:32]
     what = "another process is writing here"
-    return _place().lock(f"claims/{word}", what=what, file=store.locate(name))
+    return _cache_store().lock(f"claims/{digest}", what=what, file=store.locate(name))
 
 
-def _place() -> LocalStore:
+def _cache_store() -> LocalStore:
     from feedmill.storage.folders import cache_folder
     from feedmill.storage.local import LocalStore
 
@@ -169,19 +183,19 @@ def _place() -> LocalStore:
 
 def _owner() -> str:
     """Return the owner id of this machine's cache folder."""
-    place, word = _place(), secrets.token_hex(16)
-    with place.lock("owner.lock", what="another process is starting", file=place.root, wait=True):
+    folder, owner = _cache_store(), secrets.token_hex(16)
+    with folder.lock("owner.lock", what="another process is starting", file=folder.root, wait=True):
         try:
-            return place.read("owner").decode()
+            return folder.read("owner").decode()
         except NotFound:
-            place.write_bytes("owner", word.encode())
-            return word
+            folder.write_bytes("owner", owner.encode())
+            return owner
 
 
-def _busy(store: RangeStore, path: str, name: str, there: dict[str, Any]) -> StorageError:
-    who = f"process {there.get('process', '?')} on {there.get('host', '?')}, since {there.get('since', '?')}"
+def _busy(store: RangeStore, path: str, name: str, content: dict[str, Any]) -> StorageError:
+    holder = f"process {content.get('process', '?')} on {content.get('host', '?')}, since {content.get('since', '?')}"
     return StorageError(
-        f"another process is writing here: {who}",
+        f"another process is writing here: {holder}",
         file=store.locate(name),
         kind="busy",
         fix=f"Wait until it has ended. If it was killed, run its command again on that machine, or delete the object"

@@ -1,4 +1,7 @@
-"""What the errors of `obstore` mean: whether to try again, and an error with a fix."""
+"""Errors of `obstore`: decide whether to retry a request, and translate errors to ours, with a fix.
+
+`obstore` raises a few classes for all servers, so the text of an error and its HTTP status decide.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ CHECK = "Check the URL."
 AGAIN = "Run the same command again; finished work is kept."
 
 _REASONS = (
-    # (what the message holds, kind, what, fix); the first that fits is taken
+    # (pattern in the text of the error, kind, what, fix); the first pattern that matches is used
     (r"NoSuchBucket|ContainerNotFound", "no-bucket", "there is no such bucket", CHECK),
     (
         r"latest/(api|meta-data)|169\.254\.\d+\.\d+|computeMetadata|CredentialProvider|MissingCredentials|Unauthenticated",
@@ -55,7 +58,7 @@ _REASONS = (
         r"BadScheme",
         "no-http",
         "the address is http://, which is not encrypted",
-        "Use https://, or set AWS_ALLOW_HTTP=true where the network can be trusted.",
+        "Use https://, or set AWS_ALLOW_HTTP=true if the network can be trusted.",
     ),
     (
         r"kind: Connect|[Cc]onnection refused|dns error",
@@ -67,40 +70,40 @@ _REASONS = (
     (
         r"Range request not supported",
         "no-ranges",
-        "this server cannot send a part of a file",
-        "Copy the data to a local disk or to a server that answers range requests.",
+        "this server does not support range requests",
+        "Copy the data to a local disk or to a server that supports them.",
     ),
     (
         r"PROPFIND|405 Method Not Allowed|501 Not Implemented|NotSupported|NotImplemented",
         "not-supported",
         "this server cannot list or change its files",
-        "A plain web server is for reading prepared data by name; use an object store or a local folder here.",
+        "A plain web server only serves reads of prepared data; use an object store or a local folder here.",
     ),
-    (r"contained empty path segment|illegal character", "bad-name", "a file's name cannot be used", "Rename it."),
+    (r"contained empty path segment|illegal character", "bad-name", "the name of a file is invalid", "Rename it."),
 )
 
 
 def status_of(error: BaseException) -> str | None:
-    """Return the HTTP status in an error of `obstore`."""
+    """Return the HTTP status in an error of `obstore`; None if it has none."""
     match = re.search(r"status code: (\d{3})", str(error))
     return match[1] if match else None
 
 
 class Reaction(enum.Enum):
-    """What to do about a failed request."""
+    """What to do after a failed request."""
 
-    THROTTLED = "try again, and send less at once"
-    AGAIN = "try again later"
-    WRONG_RANGE = "try again at once: the answer was that to another range"
-    DENIED = "try again with new credentials"
-    FINAL = "report it"
+    THROTTLED = "retry, with fewer requests at once"
+    AGAIN = "retry after a pause"
+    WRONG_RANGE = "retry immediately: the answer has another range"
+    DENIED = "retry with new credentials"
+    FINAL = "raise the error"
 
 
 _FINAL = frozenset({"no-bucket", "no-credentials", "wrong-region", "no-http", "no-ranges", "not-supported", "bad-name"})
 
 
 def reaction_to(error: BaseException) -> Reaction:
-    """Return what to do about an error of `obstore` for a range request."""
+    """Return what to do after an error of `obstore` for a range request."""
     from obstore.exceptions import BaseError, NotFoundError, PreconditionError
 
     if isinstance(error, FileNotFoundError | NotFoundError | PreconditionError) or not isinstance(
@@ -112,8 +115,7 @@ def reaction_to(error: BaseException) -> Reaction:
         return Reaction.THROTTLED
     if re.search(r"Requested \d+\S* ?got|Requested .*, got|Content-Range", text):
         return Reaction.WRONG_RANGE
-    found = translate(error, "")
-    kind = getattr(found, "kind", None)
+    kind = getattr(translate(error, ""), "kind", None)
     if kind in ("expired-token", "bad-credentials", "eacces"):
         return Reaction.DENIED
     if kind in _FINAL or (status is not None and status[0] == "4" and status != "408"):

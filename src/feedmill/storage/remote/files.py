@@ -1,7 +1,7 @@
-"""Whole files of remote stores: uploaded, downloaded, deleted.
+"""Upload, download and delete whole files of an object store or a web server; the base of `RemoteStore`.
 
-What is written in order is uploaded while it is written (`upload.py`). What a library builds in place, and
-what is put to a web server, is spooled to this machine's temporary folder first.
+A file that is written sequentially is uploaded meanwhile (`upload.py`). A file that a library builds in place, or that
+goes to a web server, is spooled to this machine's temporary folder first.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class RemoteFiles(RangeStore):
     """The part of a remote store that writes, downloads and deletes files.
 
     Attributes:
-        options: settings of `obstore`, as given; they may hold secrets.
-        settings: these and what the URL's profile adds.
+        options: settings of `obstore` that the caller passed; they may hold secrets.
+        settings: `options`, and those of the URL's profile that they do not override.
     """
 
     options: dict[str, Any]
@@ -58,7 +58,7 @@ class RemoteFiles(RangeStore):
         """Put a file in one request."""
         import obstore
 
-        with self.asking(path):
+        with self.requesting(path):
             obstore.put(self.client, self.key(path), spool, use_multipart=False)
 
     def put_new(self, path: str, data: bytes) -> bool:
@@ -66,7 +66,7 @@ class RemoteFiles(RangeStore):
         from obstore.exceptions import AlreadyExistsError
 
         key = self.key(path)
-        with self.asking(path):
+        with self.requesting(path):
             try:
                 obstore.put(self.client, key, data, mode="create", use_multipart=False)
             except AlreadyExistsError:
@@ -78,7 +78,7 @@ class RemoteFiles(RangeStore):
 
         key = self.key(path)
         self.forget(key)
-        with contextlib.suppress(NotFound), self.asking(path):
+        with contextlib.suppress(NotFound), self.requesting(path):
             obstore.delete(self.client, key)
 
     def download(self, path: str, file: BinaryIO) -> Entry:
@@ -86,11 +86,11 @@ class RemoteFiles(RangeStore):
 
         key = self.key(path)
         written = 0
-        with self.asking(path):
+        with self.requesting(path):
             result = obstore.get(self.client, key)
-            for piece in result.stream(min_chunk_size=_STEP):
+            for chunk in result.stream(min_chunk_size=_STEP):
                 try:
-                    written += file.write(piece)
+                    written += file.write(chunk)
                 except OSError as error:
                     raise spool_error(error) from None
         entry = entry_of(path, result.meta)
@@ -100,6 +100,6 @@ class RemoteFiles(RangeStore):
 
 
 def entry_of(path: str, meta: ObjectMeta) -> Entry:
-    """Return the entry of an object; its version is the ETag, or made of time and size without one."""
+    """Return the entry of an object. Its version is the ETag, or time and size if it has none."""
     version = (meta["e_tag"] or "").strip('"')
     return Entry(path, meta["size"], version or f"{meta['last_modified'].timestamp():.6f}-{meta['size']:x}")

@@ -1,15 +1,16 @@
 """Any file system of `fsspec` as a `Store`: ``hf://datasets/...``, ``sftp://``, ``hdfs://``, ``github://`` and others.
 
-Ranges are requested as from an object store: many at once with threads, tried again, read ahead, kept in the cache.
-A file system that is not made for threads has several instances, each used by one thread at a time (`Instances`).
+`open_store` returns a `FilesystemStore` for all schemes of `fsspec` that our other stores do not read. Ranges are
+requested as from an object store: many at once in threads, with retries, reading ahead and the cache. A file system
+that is not thread-safe has several instances, each used by one thread at a time (`Instances`).
 
-**Writing.** A file is written to this machine's temporary folder, put under a hidden name beside its final one
-(``.<name>.<hex>.feedmill-tmp``), and renamed. A file system that cannot rename gets the file under its final name in
-one call, which an object store publishes whole; others may show a part of it until the call ends.
+**Writing.** A file is written to this machine's temporary folder, uploaded under a hidden name beside its final one
+(``.<name>.<hex>.feedmill-tmp``), and renamed. If the file system cannot rename, the file is uploaded under its final
+name in one call. An object store publishes it as a whole; others may show a truncated file until the call ends.
 
-**Versions.** A file's version is what its file system says about it: a hash, an ETag, or the time of its last change,
-with the size. `fsspec` does not give it with the bytes, so a file that is replaced while a dataset is open is found by
-the dataset's index, not by each answer. When files are pinned, a branch of the Hugging Face Hub is replaced by its
+**Versions.** The version of a file is a hash, an ETag or the time of the last change, as the file system reports it,
+with the size. `fsspec` does not return it with the bytes, so an answer does not show that a file was replaced while a
+dataset was open; the dataset's index does. When files are pinned, a branch on the Hugging Face Hub is replaced by its
 commit, which never changes.
 """
 
@@ -42,9 +43,9 @@ _VERSIONS = (
     *("mtime", "modified", "modify", "last_modified", "LastModified", "modificationTime", "modifiedTime", "updated"),
     *("last_write_time", "created"),
 )
-"""What file systems call the version of a file; the first that is there is taken."""
-_NAMED_OBJECTS = re.compile(r"github://[^/@]+:[^/@]+@")
-"""A URL in which what looks like a password is a repository."""
+"""Names under which file systems report the version of a file; the first one present is used."""
+_GITHUB_REPOSITORY = re.compile(r"github://[^/@]+:[^/@]+@")
+"""A URL whose user and password are an owner and a repository."""
 
 
 class FilesystemStore(RangeStore):
@@ -53,7 +54,7 @@ class FilesystemStore(RangeStore):
     Args:
         url: such as ``hf://datasets/ORG/NAME@REVISION/folder``, ``sftp://user@host/folder`` or ``memory://folder``.
         options: settings of the file system's class, such as ``endpoint`` and ``token`` for ``hf://``; those of
-            `fsspec`'s own configuration and environment count, too. ``revision`` is for ``hf://`` URLs without one.
+            `fsspec`'s own configuration and environment apply, too. ``revision`` is for ``hf://`` URLs without one.
 
     Raises:
         ConfigError: the scheme is unknown, or the URL has a password.
@@ -61,32 +62,33 @@ class FilesystemStore(RangeStore):
     """
 
     def __init__(self, url: str, **options: Any) -> None:
-        place = resolve(url)
-        super().__init__(url, place.url)
+        location = resolve(url)
+        super().__init__(url, location.url)
         self.options = options
         self.protocol = self.target.partition("://")[0]
         if self.protocol == "hf":
             self.host = "hf://"
         _refuse_password(self.target)
-        self._connect({**place.options, **options})
+        self._connect({**location.options, **options})
 
     def _connect(self, settings: dict[str, Any]) -> None:
+        """Make the instances of the file system. Raises `ConfigError` and `MissingExtra`."""
         revision, target = settings.pop("revision", None), self.target
         self._patience = {"retry_config": settings.pop("retry_config", {})}
         if "client_options" in settings:
             raise ConfigError(
-                f"times of connecting and answering cannot be set for {self.protocol}://",
+                f"time limits of connections and requests are not supported for {self.protocol}://",
                 file=self.url,
                 kind="bad-option",
-                fix="Remove them; 'retry_timeout' can be set.",
+                fix="Remove them; only 'retry_timeout' is supported.",
             )
         if revision is not None and self.protocol == "hf":
             target = _at_revision(target, str(revision))
         kind = filesystem_class(self.protocol, self.url)
-        found = {**kind._get_kwargs_from_urls(target), **settings}
+        arguments = {**kind._get_kwargs_from_urls(target), **settings}
         self._root = str(kind._strip_protocol(target)).rstrip("/")
-        self._instances = instances_of(self.protocol, kind, found)
-        self.at_once = type(self).at_once if self._instances.shared else CONNECTIONS
+        self._instances = instances_of(self.protocol, kind, arguments)
+        self.max_in_flight = type(self).max_in_flight if self._instances.shared else CONNECTIONS
         self._pinned = self.protocol != "hf"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -110,7 +112,7 @@ class FilesystemStore(RangeStore):
     def pin_files(self) -> None:
         super().pin_files()
         if not self._pinned:
-            with self.asking(""), self._instances.use() as fs:
+            with self.requesting(""), self._instances.use() as fs:
                 self._root = _at_commit(fs, self._root)
                 self._pinned = True
 
@@ -127,11 +129,12 @@ class FilesystemStore(RangeStore):
     def reaction_to(self, error: BaseException) -> Reaction:
         return reaction_to(error)
 
-    def translate(self, error: BaseException, where: str) -> FeedmillError | None:
-        found = translate(error, where)
-        if self.protocol == "hf" and isinstance(found, NotFound):  # nor does the Hub say that there is one
-            found.fix = "Check the URL. A private or gated repository needs HF_TOKEN, or 'hf auth login'."
-        return found
+    def translate(self, error: BaseException, url: str) -> FeedmillError | None:
+        translated = translate(error, url)
+        # The Hub reports a private repository as missing.
+        if self.protocol == "hf" and isinstance(translated, NotFound):
+            translated.fix = "Check the URL. A private or gated repository needs HF_TOKEN, or 'hf auth login'."
+        return translated
 
     def is_beyond_end(self, error: BaseException) -> bool:
         return is_beyond_end(error)
@@ -142,39 +145,39 @@ class FilesystemStore(RangeStore):
             if end == WHOLE:
                 data = _bytes_of(fs, path, None, None)
             else:
-                if end - begin > _LARGE:  # a damaged index may ask for more than there is memory
+                if end - begin > _LARGE:  # a corrupt index may request more bytes than fit in memory
                     end = max(begin, min(end, int(fs.info(path)["size"])))
                 data = _bytes_of(fs, path, begin, end)
                 if len(data) != end - begin and begin + len(data) < int(fs.info(path)["size"]):
-                    raise ShortAnswer(f"{len(data)} of {end - begin} bytes")
+                    raise ShortAnswer(f"received {len(data)} of {end - begin} bytes")
         self.answered()
         return data
 
     def files(self, prefix: str = "", *, suffixes: Sequence[str] = ()) -> Iterator[Entry]:
         folder = "/".join(part for part in self.check_path(prefix).split("/") if part not in ("", "."))
-        top, wanted = self._full(folder), tuple(suffixes)
-        with self.asking(prefix), self._instances.use() as fs:
+        top, endings = self._full(folder), tuple(suffixes)
+        with self.requesting(prefix), self._instances.use() as fs:
             self._refresh(fs, top)
-            found = {self._below(name, top): info for name, info in fs.find(top, detail=True).items()}
-            if "" in found or not (found or fs.isdir(top)):  # a file is no folder
+            listed = {self._below(name, top): info for name, info in fs.find(top, detail=True).items()}
+            if "" in listed or not (listed or fs.isdir(top)):  # a file finds itself, under the empty name
                 raise NotFound("there is no such folder", file=self.locate(folder), fix=CHECK)
-        for name in sorted(found):
-            if is_listed(name, wanted) and not _is_temporary(name) and found[name].get("type") != "directory":
+        for name in sorted(listed):
+            if is_listed(name, endings) and not _is_temporary(name) and listed[name].get("type") != "directory":
                 path = f"{folder}/{name}" if folder else name
-                yield _entry(path, found[name])
+                yield _entry(path, listed[name])
 
     def _below(self, name: str, top: str) -> str:
-        """Return the path of a listed file below a folder; some file systems add or omit a slash at the beginning."""
+        """Return the path of a listed file below a folder; file systems differ in the slash at the beginning."""
         return name.lstrip("/").removeprefix(top.lstrip("/")).lstrip("/")
 
     def _refresh(self, fs: Any, path: str) -> None:
-        """Forget listings, which many file systems keep; those of a commit stay right."""
+        """Drop cached listings, which many file systems keep; those of a commit stay valid."""
         if self.protocol != "hf" or not self._pinned:
             fs.invalidate_cache(path)
 
     def stat(self, path: str) -> Entry:
         full = self._full(self.key(path))
-        with self.asking(path), self._instances.use() as fs:
+        with self.requesting(path), self._instances.use() as fs:
             self._refresh(fs, full.rpartition("/")[0])
             info = fs.info(full)
         if info.get("type") == "directory":
@@ -184,17 +187,17 @@ class FilesystemStore(RangeStore):
     def _list_entries(self, keys: Sequence[str]) -> None:
         folder = os.path.commonpath(keys)
         wanted = set(keys)
-        with contextlib.suppress(StorageError, NotFound), self.asking(folder), self._instances.use() as fs:
+        with contextlib.suppress(StorageError, NotFound), self.requesting(folder), self._instances.use() as fs:
             top = self._full(folder)
             self._refresh(fs, top)
-            for info in fs.ls(top, detail=True):  # not what is in folders of the folder
+            for info in fs.ls(top, detail=True):  # subfolders are not listed
                 path = "/".join(filter(None, (folder, self._below(info["name"], top))))
                 if path in wanted and info.get("type") != "directory":
                     self._entries[path] = entry = _entry(path, info)
-                    self.note_version(path, entry.version)
+                    self.pin_version(path, entry.version)
 
     def entries(self, paths: Sequence[str]) -> list[Entry | None]:
-        self.pin_files()  # of the Hub, the commit is asked for once, before many threads list
+        self.pin_files()  # once, before many threads request entries: on the Hub it requests the commit
         return super().entries(paths)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
@@ -204,7 +207,7 @@ class FilesystemStore(RangeStore):
             size = self.stat(path).size
             return self.read_ranges(path, [offset], [size - offset])[0] if 0 <= offset < size else b""
         key = self.key(path)
-        with self.asking(path):
+        with self.requesting(path):
             return bytes(memoryview(fetcher().request(self, key, 0, WHOLE)))
 
     def write(self, path: str) -> AbstractContextManager[BinaryIO]:
@@ -215,7 +218,7 @@ class FilesystemStore(RangeStore):
         self.forget(key)
         folder, _, name = self._full(key).rpartition("/")
         hidden = f"{folder}/.{name}.{secrets.token_hex(6)}{TEMPORARY_SUFFIX}"
-        with self.asking(path), self._instances.use() as fs:
+        with self.requesting(path), self._instances.use() as fs:
             self._refresh(fs, folder)
             if not _renames(fs):
                 fs.put_file(str(file), self._full(key))
@@ -232,7 +235,7 @@ class FilesystemStore(RangeStore):
     def delete(self, path: str) -> None:
         key = self.key(path)
         self.forget(key)
-        with contextlib.suppress(NotFound), self.asking(path), self._instances.use() as fs:
+        with contextlib.suppress(NotFound), self.requesting(path), self._instances.use() as fs:
             self._refresh(fs, self._full(key).rpartition("/")[0])
             fs.rm_file(self._full(key))
 
@@ -257,6 +260,7 @@ class FilesystemStore(RangeStore):
 
 
 def _rebuild(url: str, options: dict[str, Any], root: str | None) -> FilesystemStore:
+    """Return a store; with `root`, pinned to that path of a commit."""
     store = FilesystemStore(url, **options)
     if root is not None:
         store._root, store._pinned = root, True
@@ -264,35 +268,36 @@ def _rebuild(url: str, options: dict[str, Any], root: str | None) -> FilesystemS
 
 
 def _bytes_of(fs: Any, path: str, begin: int | None, end: int | None) -> bytes:
-    """Return the bytes of a range or of a file, with one request where the file system can."""
+    """Return the bytes of a range, or of a file, with one request if the file system supports that."""
     from fsspec.spec import AbstractFileSystem
 
-    own = getattr(type(fs), "cat_file", None) is not AbstractFileSystem.cat_file
-    if own or fs.async_impl or end is None:
+    overridden = getattr(type(fs), "cat_file", None) is not AbstractFileSystem.cat_file
+    if overridden or fs.async_impl or end is None:
         return bytes(fs.cat_file(path, start=begin, end=end))
-    # Without its own, the file is opened, and would read some MiB ahead. The size saves a request for it.
+    # The default `cat_file` opens the file, which reads some MiB ahead. Passing the size saves a request for it.
     with fs.open(path, "rb", cache_type="none", **({"size": end} if fs.protocol == "hf" else {})) as file:
         file.seek(begin)
         return bytes(file.read(end - (begin or 0)))
 
 
 def _entry(path: str, info: Mapping[str, Any]) -> Entry:
+    """Return the entry of a file from what its file system reports. Raises `StorageError` if there is no size."""
     size = info.get("size")
     if size is None:
         raise StorageError(
-            "the file system does not say how large this file is",
+            "the file system does not report the size of this file",
             file=path,
             kind="not-supported",
             fix="Copy the data to a local disk.",
         )
-    found = next((info[name] for name in _VERSIONS if info.get(name) is not None), "")
+    version = next((info[name] for name in _VERSIONS if info.get(name) is not None), "")
     lfs = info.get("lfs")
-    if lfs:  # of the Hub: the hash of the content
-        found = lfs["sha256"] if isinstance(lfs, Mapping) else getattr(lfs, "sha256", found)
-    if isinstance(found, datetime):
-        found = found.timestamp()
-    word = f"{found:.6f}" if isinstance(found, float) else str(found).strip('"')
-    return Entry(path, int(size), f"{word}-{int(size):x}")
+    if lfs:  # only on the Hub: has the hash of the content
+        version = lfs["sha256"] if isinstance(lfs, Mapping) else getattr(lfs, "sha256", version)
+    if isinstance(version, datetime):
+        version = version.timestamp()
+    text = f"{version:.6f}" if isinstance(version, float) else str(version).strip('"')
+    return Entry(path, int(size), f"{text}-{int(size):x}")
 
 
 def _is_temporary(path: str) -> bool:
@@ -301,28 +306,28 @@ def _is_temporary(path: str) -> bool:
 
 
 def _renames(fs: Any) -> bool:
-    """Return whether a file system can rename a file; others would copy it."""
+    """Return whether a file system can rename a file; for others, `fsspec` would copy it."""
     from fsspec.spec import AbstractFileSystem
 
     return not fs.async_impl and type(fs).mv is not AbstractFileSystem.mv
 
 
 def _replace(fs: Any, source: str, target: str) -> None:
-    """Rename a file over another one, which is renamed first where the file system does not replace files."""
+    """Rename a file over another one; if the file system cannot replace files, rename the other one first."""
     try:
         fs.mv(source, target)
         return
     except (OSError, ValueError):
         if not fs.exists(target):
             raise
-    aside = source.removesuffix(TEMPORARY_SUFFIX) + "-old" + TEMPORARY_SUFFIX
-    fs.mv(target, aside)
+    previous = source.removesuffix(TEMPORARY_SUFFIX) + "-old" + TEMPORARY_SUFFIX
+    fs.mv(target, previous)
     try:
         fs.mv(source, target)
     except BaseException:
-        fs.mv(aside, target)
+        fs.mv(previous, target)
         raise
-    fs.rm_file(aside)
+    fs.rm_file(previous)
 
 
 def _at_revision(url: str, revision: str) -> str:
@@ -335,7 +340,7 @@ def _at_revision(url: str, revision: str) -> str:
 
 
 def _at_commit(fs: Any, root: str) -> str:
-    """Return a path on the Hub with the commit that its branch or tag is at now."""
+    """Return a path on the Hub with the current commit instead of its branch or tag."""
     resolved = fs.resolve_path(root)
     if not hasattr(resolved, "repo_id"):
         return root  # a bucket has no commits
@@ -346,8 +351,9 @@ def _at_commit(fs: Any, root: str) -> str:
 
 
 def _refuse_password(url: str) -> None:
+    """Raise `ConfigError` for a URL with a password."""
     authority = url.partition("://")[2].partition("/")[0]
-    if ":" in authority.rpartition("@")[0] and not _NAMED_OBJECTS.match(url):
+    if ":" in authority.rpartition("@")[0] and not _GITHUB_REPOSITORY.match(url):
         raise ConfigError(
             "the URL has a password, which would be shown in messages and reports",
             file=url.replace(authority.rpartition("@")[0], "..."),

@@ -1,4 +1,7 @@
-"""What the errors of file systems of `fsspec` mean. Each has another client, so status and class name are looked at."""
+"""Errors of `fsspec` file systems: decide whether to retry a request, and translate errors to ours, with a fix.
+
+Each file system has another client with its own classes of errors, so the HTTP status and the class name decide.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +14,22 @@ from feedmill.storage.remote.errors import AGAIN, CHECK, Reaction
 
 
 class ShortAnswer(OSError):
-    """An answer has fewer bytes than were asked for, and than the file has."""
+    """An answer has fewer bytes than requested, although the file has more."""
 
 
 _NETWORK = re.compile(r"Connect|Timeout|Transport|Protocol|Network|SSH|Socket|EOF|Payload|ServerDisconnected|Reset")
-"""Names of the classes of errors of clients that do not derive from `ConnectionError`."""
+"""Class names of network errors of clients that do not derive from `ConnectionError`."""
 _READ_ONLY = (NotImplementedError, AttributeError)
+"""What file systems raise for operations that they do not have."""
 
 
 def _status(error: BaseException) -> int | None:
-    """Return the HTTP status of an error of any client."""
+    """Return the HTTP status of an error of any client; None if it has none."""
     response: Any = getattr(error, "response", None)
-    for found in (getattr(response, "status_code", None), getattr(error, "status", None), getattr(error, "code", None)):
-        if isinstance(found, int) and 100 <= found < 600:
-            return found
+    attributes = (getattr(response, "status_code", None), getattr(error, "status", None), getattr(error, "code", None))
+    for status in attributes:
+        if isinstance(status, int) and 100 <= status < 600:
+            return status
     return None
 
 
@@ -41,13 +46,13 @@ def is_beyond_end(error: BaseException) -> bool:
 
 
 def _is_missing(error: BaseException) -> bool:
-    # FTP has the same status for what is absent and what is denied.
+    # FTP has one status, 550, for missing files and for denied access.
     missing = isinstance(error, FileNotFoundError | NotADirectoryError) or _status(error) in (404, 410)
     return missing or (type(error).__name__ == "error_perm" and str(error).startswith("550"))
 
 
 def reaction_to(error: BaseException) -> Reaction:
-    """Return what to do about an error of a request for a range."""
+    """Return what to do after a failed request for a range."""
     status = _status(error)
     if status in (429, 503):
         return Reaction.THROTTLED
@@ -60,19 +65,19 @@ def reaction_to(error: BaseException) -> Reaction:
     return Reaction.AGAIN if status is None and _is_network(error) else Reaction.FINAL
 
 
-def translate(error: BaseException, where: str) -> FeedmillError | None:
+def translate(error: BaseException, url: str) -> FeedmillError | None:
     """Convert an error of a file system to one with a fix; None if it is not about storage."""
     if not isinstance(error, Exception):
         return None
-    status, said = _status(error), " ".join(str(error).split())[:300]
-    kind, what, fix = "storage", f"the store refused the request ({type(error).__name__}: {said})", AGAIN
+    status, text = _status(error), " ".join(str(error).split())[:300]
+    kind, what, fix = "storage", f"the store refused the request ({type(error).__name__}: {text})", AGAIN
     if isinstance(error, ImportError):
-        return MissingExtra(f"the file system needs another package ({said})", file=where, fix="Install it with pip.")
+        return MissingExtra(f"the file system needs another package ({text})", file=url, fix="Install it with pip.")
     if type(error).__name__ == "HfUriError":
         fix = "Name a repository: hf://datasets/ORG/NAME, with @REVISION and the path of a folder if needed."
-        return StorageError("this is not the URL of a repository of the Hub", file=where, kind="bad-url", fix=fix)
+        return StorageError("this is not the URL of a repository of the Hub", file=url, kind="bad-url", fix=fix)
     if _is_missing(error):
-        return NotFound("there is no such file", file=where, fix=CHECK)
+        return NotFound("there is no such file", file=url, fix=CHECK)
     if status == 401:
         kind, what = "bad-credentials", "no credentials were given, or they were rejected"
         fix = "Check them; for hf:// set HF_TOKEN, or run 'hf auth login'."
@@ -81,10 +86,13 @@ def translate(error: BaseException, where: str) -> FeedmillError | None:
     elif isinstance(error, IsADirectoryError):
         kind, what, fix = "eisdir", "this is a folder, a file was expected", CHECK
     elif isinstance(error, _READ_ONLY):
-        kind, what = "not-supported", f"this file system cannot do this ({type(error).__name__}: {said})"
+        kind, what = (
+            "not-supported",
+            f"the file system does not support this operation ({type(error).__name__}: {text})",
+        )
         fix = "Use a local folder or an object store here."
     elif isinstance(error, TimeoutError | asyncio.TimeoutError) or "Timeout" in type(error).__name__:
         kind, what = "timeout", "the server did not answer in time"
     elif status is None and _is_network(error):
-        kind, what, fix = "no-connection", f"the server cannot be reached ({said})", "Check the network and the URL."
-    return StorageError(what, file=where, kind=kind, fix=fix)
+        kind, what, fix = "no-connection", f"the server cannot be reached ({text})", "Check the network and the URL."
+    return StorageError(what, file=url, kind=kind, fix=fix)

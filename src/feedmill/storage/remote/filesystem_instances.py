@@ -1,4 +1,8 @@
-"""Classes of `fsspec` by their schemes, and their instances: one for all threads, or some that are used in turn."""
+"""Classes of `fsspec` file systems by scheme, and their instances.
+
+A file system that is safe for threads has one instance for all of them. Others have up to `CONNECTIONS` instances, each
+used by one thread at a time.
+"""
 
 from __future__ import annotations
 
@@ -11,43 +15,61 @@ from typing import Any
 from feedmill.errors import ConfigError, MissingExtra
 
 CONNECTIONS = 8
-"""Instances of a file system that is not made for threads; servers of FTP and SFTP allow about ten connections."""
+"""Instances kept of a file system that is not thread-safe; servers of FTP and SFTP allow about ten connections."""
 _SHARED = {"hf", "memory", "local", "hdfs", "arrow_hdfs"}
-"""File systems without `asyncio` of which one instance serves all threads."""
+"""File systems without `asyncio` whose instances are thread-safe."""
 _NOT_STORES = {
-    *("async_wrapper", "asyncwrapper", "asynclocal", "blockcache", "cached", "filecache", "simplecache"),  # of others
+    *("async_wrapper", "asyncwrapper", "asynclocal", "blockcache", "cached", "filecache", "simplecache"),  # wrappers
     *("dir", "reference", "generic", "zip", "tar", "libarchive", "dask", "data", "pyscript", "jlab", "jupyter"),
-    *("file", "s3", "s3a", "gs", "gcs", "az", "abfs", "adl", "http", "https"),  # others of our stores read these
+    *("file", "s3", "s3a", "gs", "gcs", "az", "abfs", "adl", "http", "https"),  # our other stores read these
 }
+"""Schemes of `fsspec` that are not stores of files, or that our other stores read."""
 
 
 def filesystem_class(protocol: str, url: str) -> Any:
-    """Return the class of `fsspec` for a scheme. Raises `ConfigError`, and `MissingExtra` if a package is missing."""
+    """Return the `fsspec` class for a scheme.
+
+    Args:
+        protocol: the scheme without ``://``.
+        url: of the store, for errors.
+
+    Raises:
+        ConfigError: the scheme is not supported.
+        MissingExtra: `fsspec` or the package of the file system is not installed.
+    """
     try:
         from fsspec.registry import get_filesystem_class, known_implementations, registry
     except ImportError:
         raise MissingExtra(
             f"the scheme {protocol}:// is read with fsspec, which is not installed", "fsspec", file=url
         ) from None
-    known = (set(known_implementations) | set(registry)) - _NOT_STORES
-    if protocol not in known or "::" in url:
+    schemes = (set(known_implementations) | set(registry)) - _NOT_STORES
+    if protocol not in schemes or "::" in url:
         raise ConfigError(
-            f"the scheme {protocol + '://'!r} is not supported" if protocol not in known else "URLs cannot be chained",
+            f"the scheme {protocol + '://'!r} is not supported"
+            if protocol not in schemes
+            else "chained URLs are not supported",
             file=url,
             kind="bad-scheme",
             fix="Use a path, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, https://host/folder,"
-            f" msc://profile/path, or one of fsspec: {', '.join(sorted(known))}.",
+            f" msc://profile/path, or one of fsspec: {', '.join(sorted(schemes))}.",
         )
     try:
         return get_filesystem_class(protocol)
     except ImportError as error:
         hint = known_implementations.get(protocol, {}).get("err") or str(error)
         fix = "Install it with: pip install huggingface_hub" if protocol == "hf" else f"{hint.rstrip('.')}."
-        raise MissingExtra(f"URLs with {protocol}:// need another package", file=url, fix=fix) from None
+        raise MissingExtra(f"{protocol}:// URLs need a package that is not installed", file=url, fix=fix) from None
 
 
 class Instances:
-    """The instances of a file system in this process: one for all threads, or some that are used in turn."""
+    """The instances of one file system in this process.
+
+    Args:
+        kind: class of `fsspec`.
+        options: its arguments.
+        shared: whether one instance serves all threads; else each is used by one thread at a time.
+    """
 
     def __init__(self, kind: Any, options: Mapping[str, Any], *, shared: bool) -> None:
         self.shared = shared
@@ -57,7 +79,7 @@ class Instances:
 
     @contextlib.contextmanager
     def use(self) -> Iterator[Any]:
-        """Have an instance for the time of a block."""
+        """Lend an instance to a block."""
         with self._lock:
             fs = (self._free[-1] if self.shared else self._free.pop()) if self._free else None
             if fs is None and self.shared:
@@ -66,7 +88,8 @@ class Instances:
             yield fs
             return
         fs = self._new() if fs is None else fs
-        yield fs  # after an error it may be in the middle of an answer, and is not used again
+        # After an error the instance is dropped: its connection may be in the middle of an answer.
+        yield fs
         with self._lock:
             if len(self._free) < CONNECTIONS:
                 self._free.append(fs)
@@ -75,7 +98,7 @@ class Instances:
         return self._kind(**self._options, skip_instance_cache=True)
 
     def clear(self) -> None:
-        """Make new instances from now on."""
+        """Drop all instances, so that new ones connect again."""
         with self._lock:
             self._free.clear()
 
@@ -85,8 +108,8 @@ _lock = threading.Lock()
 
 
 def instances_of(protocol: str, kind: Any, options: Mapping[str, Any]) -> Instances:
-    """Return the instances for these options, which all stores with them share."""
+    """Return the instances of a file system class; all stores with the same options share them."""
     shared = bool(getattr(kind, "async_impl", False)) or protocol in _SHARED
     with _lock:
-        word = (protocol, json.dumps(options, sort_keys=True, default=repr))
-        return _known.setdefault(word, Instances(kind, options, shared=shared))
+        key = (protocol, json.dumps(options, sort_keys=True, default=repr))
+        return _known.setdefault(key, Instances(kind, options, shared=shared))

@@ -1,9 +1,9 @@
-"""Profiles of NVIDIA's Multi-Storage Client: ``msc://profile/path`` as a URL of a store with its options.
+"""Profiles of NVIDIA's Multi-Storage Client: translate ``msc://profile/path`` to a URL and options of our own stores.
 
-The client's own configuration file is read: that of ``MSC_CONFIG``, else the first of the places where the client
-looks for it. A profile is data: where its bytes lie, and with what keys they are read. It is translated to a URL and
-options of our own stores, so it is read as any bucket is. What it says about the client itself (its cache, its retries,
-how many threads it has) is ignored. Classes that a configuration may name are never imported.
+`resolve` is needed wherever a store is opened. It reads the client's own configuration file: the one in ``MSC_CONFIG``,
+or the first that exists on the client's search path. A profile says where the data is and which credentials read it,
+so a translated profile is read like any bucket. Settings of the client itself (cache, retries, threads) are ignored.
+Classes that a configuration names are never imported: a configuration file must not be able to run code.
 """
 
 from __future__ import annotations
@@ -30,146 +30,167 @@ POSIX = "__filesystem__"
 _VARIABLE = re.compile(r"\$(?:\{([^}]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 _CLASSES = ("metadata_provider", "provider_bundle", "storage_provider_profiles")
 _announced: set[str] = set()
-_read: dict[tuple[str, int, int], Config] = {}
+"""Keys of ``path_mapping`` whose use was logged."""
+_loaded: dict[tuple[str, int, int], Config] = {}
+"""Configurations by path, modification time and size, so that a changed file is read again."""
 _UNSUPPORTED = (
     "Feedmill reads profiles of the types s3, s8k, gcs, gcs_s3, azure, huggingface and file. Give the data's own URL,"
     " or one of fsspec, instead."
 )
 
 
-class Place(NamedTuple):
-    """A URL, or a path of this machine, and the options of its store, which may hold secrets."""
+class Location(NamedTuple):
+    """A URL or a local path, and the options of its store.
+
+    Attributes:
+        url: URL that requests go to, or a local path.
+        options: settings of the store; they may hold secrets.
+    """
 
     url: str
     options: Mapping[str, Any] = {}
 
 
 class Config(NamedTuple):
-    """A configuration of the client: its file, its profiles by name, and profiles by the beginnings of other URLs."""
+    """A configuration of the client.
+
+    Attributes:
+        file: path of the configuration file.
+        profiles: profiles by name.
+        mapping: URLs with a profile by the URL prefixes that they replace (``path_mapping``).
+    """
 
     file: str
     profiles: Mapping[str, Any]
     mapping: Mapping[str, str]
 
 
-def resolve(url: str) -> Place:
-    """Return where the bytes of a URL lie: that of its profile, or the URL itself.
+def resolve(url: str) -> Location:
+    """Return the location that a URL stands for: that of its profile, or the URL itself.
 
-    A URL of a bucket that the configuration maps to a profile (``path_mapping``) has the place of the profile, too.
+    A bucket URL that the configuration maps to a profile (``path_mapping``) has the location of that profile.
+
+    Args:
+        url: any URL or local path.
 
     Raises:
-        ConfigError: there is no such profile, or it cannot be used; the error has the file and what to do.
+        ConfigError: the profile does not exist or is not supported, or the configuration cannot be read.
     """
     scheme, separator, rest = url.partition("://")
     if not separator or scheme in ("file", "http", "https"):
-        return Place(url)
+        return Location(url)
     if scheme != SCHEME:
         return _mapped(url)
     name, _, path = rest.partition("/")
     if name == POSIX:
-        return Place("/" + path.lstrip("/"))
+        return Location("/" + path.lstrip("/"))
     config = _config()
     if config is None:
         raise ConfigError(
-            f"the profile {name!r} is not known: there is no configuration of the Multi-Storage Client",
+            f"the profile {name!r} is unknown: there is no configuration of the Multi-Storage Client",
             file=url,
             kind="no-profile",
-            fix="Set MSC_CONFIG to its file, or write it to ~/.msc_config.yaml.",
+            fix="Set MSC_CONFIG to the configuration file, or create ~/.msc_config.yaml.",
         )
-    return _place(config, name, path)
+    return _location(config, name, path)
 
 
-def _mapped(url: str) -> Place:
+def _mapped(url: str) -> Location:
+    """Return the location of a URL without a profile, by ``path_mapping``. The longest prefix takes precedence."""
     config = _config()
     if config is None:
-        return Place(url)
-    found = [begin for begin in config.mapping if f"{url}/".startswith(begin)]
-    if not found:
-        return Place(url)
-    begin = max(found, key=len)
-    if begin not in _announced:
-        _announced.add(begin)
-        logger.info("%s: URLs with %s are those of %s", config.file, begin, config.mapping[begin])
-    name, _, path = config.mapping[begin].removeprefix(f"{SCHEME}://").partition("/")
-    return _place(config, name, path + f"{url}/"[len(begin) :].rstrip("/"))
+        return Location(url)
+    prefixes = [prefix for prefix in config.mapping if f"{url}/".startswith(prefix)]
+    if not prefixes:
+        return Location(url)
+    prefix = max(prefixes, key=len)
+    if prefix not in _announced:
+        _announced.add(prefix)
+        logger.info("%s: URLs that begin with %s are mapped to %s", config.file, prefix, config.mapping[prefix])
+    name, _, path = config.mapping[prefix].removeprefix(f"{SCHEME}://").partition("/")
+    return _location(config, name, path + f"{url}/"[len(prefix) :].rstrip("/"))
 
 
-def _place(config: Config, name: str, path: str) -> Place:
-    """Return the place of a path of a profile."""
-    profile = config.profiles.get(name)
-    if not isinstance(profile, Mapping):
+def _location(config: Config, name: str, path: str) -> Location:
+    """Return the location of a path of a profile."""
+    settings = config.profiles.get(name)
+    if not isinstance(settings, Mapping):
         known = ", ".join(sorted(map(str, config.profiles))) or "none"
         raise ConfigError(
             f"there is no profile {name!r}: the profiles are {known}",
             file=config.file,
             kind="no-profile",
-            fix="Check the URL. Profiles in files of rclone are not read.",
+            fix="Check the URL. Profiles in rclone configurations are not supported.",
         )
-    said = _Profile(config.file, name)
-    for word in _CLASSES:
-        if word in profile:
-            raise said.unsupported(f"{word!r}")
-    provider = said.part(profile, "storage_provider")
-    kind, options = provider.get("type"), said.part(provider, "options")
-    make = _PROVIDERS.get(str(kind))
-    if make is None:
-        raise said.unsupported(f"the storage provider {kind!r}")
-    base, given = str(said.filled(options.get("base_path", ""))), said.filled(options)
-    credentials = profile.get("credentials_provider")
-    keys = {} if credentials is None else said.keys(said.part(profile, "credentials_provider"))
-    return make(said, "/".join(filter(None, (base.rstrip("/"), path.strip("/")))), given, keys)
+    profile = _Profile(config.file, name)
+    for option in _CLASSES:
+        if option in settings:
+            raise profile.unsupported(f"{option!r}")
+    provider = profile.section(settings, "storage_provider")
+    kind, options = provider.get("type"), profile.section(provider, "options")
+    translate = _PROVIDERS.get(str(kind))
+    if translate is None:
+        raise profile.unsupported(f"the storage provider {kind!r}")
+    base, options = str(profile.expanded(options.get("base_path", ""))), profile.expanded(options)
+    credentials: dict[str, Any] = {}
+    if settings.get("credentials_provider") is not None:
+        credentials = profile.credentials(profile.section(settings, "credentials_provider"))
+    return translate(profile, "/".join(filter(None, (base.rstrip("/"), path.strip("/")))), options, credentials)
 
 
 class _Profile:
-    """What one profile says; its errors name file and profile."""
+    """One profile: reads its settings. Its errors include the file and the profile."""
 
     def __init__(self, file: str, name: str) -> None:
         self.file, self.name = file, name
 
     def error(self, what: str, fix: str, kind: str = "bad-profile") -> ConfigError:
+        """Return an error about this profile."""
         return ConfigError(f"profile {self.name!r}: {what}", file=self.file, kind=kind, fix=fix)
 
     def unsupported(self, what: str) -> ConfigError:
+        """Return the error for a setting that Feedmill does not support; of kind ``not-supported``."""
         return self.error(f"{what} is not supported", _UNSUPPORTED, "not-supported")
 
-    def part(self, above: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-        found = above.get(key) or {}
-        if not isinstance(found, Mapping):
-            raise self.error(f"{key!r}: expected a mapping, found {type(found).__name__}", "Fix the file.")
-        return found
+    def section(self, parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+        """Return a mapping below another one; an empty one if it is absent. Raises `ConfigError`."""
+        section = parent.get(key) or {}
+        if not isinstance(section, Mapping):
+            raise self.error(f"{key!r}: expected a mapping, found {type(section).__name__}", "Fix the file.")
+        return section
 
-    def filled(self, value: Any) -> Any:
-        """Return a value with the variables of the environment filled in."""
+    def expanded(self, value: Any) -> Any:
+        """Return a value with environment variables expanded. Raises `ConfigError` if one is not set."""
         if isinstance(value, Mapping):
-            return {key: self.filled(each) for key, each in value.items()}
+            return {key: self.expanded(child) for key, child in value.items()}
         if isinstance(value, list):
-            return [self.filled(each) for each in value]
+            return [self.expanded(child) for child in value]
         return _VARIABLE.sub(self._variable, value) if isinstance(value, str) else value
 
     def _variable(self, match: re.Match[str]) -> str:
         name = match[1] or match[2]
         if name not in os.environ:
-            raise self.error(f"the variable {name} of the environment is not set", f"Set {name}.", "no-variable")
+            raise self.error(f"the environment variable {name} is not set", f"Set {name}.", "no-variable")
         return os.environ[name]
 
     def text(self, options: Mapping[str, Any], name: str) -> str:
+        """Return a required option. Raises `ConfigError` if it is missing or empty."""
         if not isinstance(options.get(name), str) or not options[name]:
             raise self.error(f"{name!r} is missing", "Add it to the profile.")
         return str(options[name])
 
-    def keys(self, provider: Mapping[str, Any]) -> dict[str, Any]:
+    def credentials(self, provider: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of our stores for a credentials provider."""
-        kind, options = str(provider.get("type")), self.filled(self.part(provider, "options"))
+        kind, options = str(provider.get("type")), self.expanded(self.section(provider, "options"))
         if kind == "S3Credentials":
-            return self._s3_keys(options, "access_key", "secret_key", "session_token")
+            return self._s3_credentials(options, "access_key", "secret_key", "session_token")
         if kind == "FileBasedCredentials":
-            return self._s3_keys(
-                self._json(self.text(options, "credential_file_path")), "AccessKeyId", "SecretAccessKey", "SessionToken"
-            )
+            saved = self._json(self.text(options, "credential_file_path"))
+            return self._s3_credentials(saved, "AccessKeyId", "SecretAccessKey", "SessionToken")
         if kind == "AzureCredentials":
-            return _azure_keys(self.text(options, "connection"))
+            return _azure_credentials(self.text(options, "connection"))
         if kind == "DefaultAzureCredentials":
-            return {}  # those of the environment
+            return {}  # obstore reads the environment by itself
         if kind == "GoogleServiceAccountCredentialsProvider":
             if options.get("info"):
                 return {"service_account_key": json.dumps(options["info"])}
@@ -178,85 +199,86 @@ class _Profile:
             return {"token": self.text(options, "access_token")}
         raise self.unsupported(f"the credentials provider {kind!r}")
 
-    def _s3_keys(self, options: Mapping[str, Any], key: str, secret: str, token: str) -> dict[str, Any]:
-        found = {"access_key_id": self.text(options, key), "secret_access_key": self.text(options, secret)}
-        return {**found, **({"session_token": options[token]} if options.get(token) else {})}
+    def _s3_credentials(self, options: Mapping[str, Any], key: str, secret: str, token: str) -> dict[str, Any]:
+        keys = {"access_key_id": self.text(options, key), "secret_access_key": self.text(options, secret)}
+        return {**keys, **({"session_token": options[token]} if options.get(token) else {})}
 
     def _json(self, path: str) -> Mapping[str, Any]:
         try:
-            found = json.loads(Path(path).read_bytes())
+            content = json.loads(Path(path).read_bytes())
         except (OSError, ValueError) as error:
             raise self.error(f"the credentials in {path} cannot be read ({error})", "Write the file again.") from None
-        return found if isinstance(found, Mapping) else {}
+        return content if isinstance(content, Mapping) else {}
 
 
-def _azure_keys(connection: str) -> dict[str, Any]:
+def _azure_credentials(connection: str) -> dict[str, Any]:
     """Return the options for a connection string of Azure."""
-    words = dict(word.partition("=")[::2] for word in connection.split(";") if "=" in word)
+    settings = dict(setting.partition("=")[::2] for setting in connection.split(";") if "=" in setting)
     names = {"AccountName": "account_name", "AccountKey": "account_key", "BlobEndpoint": "endpoint"}
-    found = {ours: words[theirs] for theirs, ours in names.items() if words.get(theirs)}
-    if words.get("SharedAccessSignature"):
-        found["sas_token"] = words["SharedAccessSignature"]
-    return found
+    options = {ours: settings[theirs] for theirs, ours in names.items() if settings.get(theirs)}
+    if settings.get("SharedAccessSignature"):
+        options["sas_token"] = settings["SharedAccessSignature"]
+    return options
 
 
-def _s3(said: _Profile, path: str, options: Mapping[str, Any], keys: dict[str, Any]) -> Place:
-    found = dict(keys)
+def _s3(profile: _Profile, path: str, options: Mapping[str, Any], credentials: dict[str, Any]) -> Location:
+    settings = dict(credentials)
     for theirs, ours in (("region_name", "region"), ("endpoint_url", "endpoint")):
         if options.get(theirs):
-            found[ours] = options[theirs]
-    if options.get("profile_name") and not keys:
-        found["profile"] = options["profile_name"]
+            settings[ours] = options[theirs]
+    if options.get("profile_name") and not credentials:
+        settings["profile"] = options["profile_name"]
     if options.get("signature_version") == "UNSIGNED":
-        found["skip_signature"] = True
-    if said.part(options, "s3").get("addressing_style") == "virtual":
-        found["virtual_hosted_style_request"] = True
+        settings["skip_signature"] = True
+    if profile.section(options, "s3").get("addressing_style") == "virtual":
+        settings["virtual_hosted_style_request"] = True
     client: dict[str, Any] = {
         name: f"{options[name]}s" for name in ("connect_timeout", "read_timeout") if options.get(name)
     }
     if options.get("verify") is False:
         client["allow_invalid_certificates"] = True
-    return _bucket(said, "s3", path, {**found, **({"client_options": client} if client else {})})
+    return _bucket(profile, "s3", path, {**settings, **({"client_options": client} if client else {})})
 
 
-def _gcs(said: _Profile, path: str, options: Mapping[str, Any], keys: dict[str, Any]) -> Place:
-    found = dict(keys)
+def _gcs(profile: _Profile, path: str, options: Mapping[str, Any], credentials: dict[str, Any]) -> Location:
+    settings = dict(credentials)
     if options.get("endpoint_url"):
-        found["base_url"] = options["endpoint_url"]
+        settings["base_url"] = options["endpoint_url"]
     if options.get("skip_signature"):
-        found["skip_signature"] = True
-    return _bucket(said, "gs", path, found)
+        settings["skip_signature"] = True
+    return _bucket(profile, "gs", path, settings)
 
 
-def _azure(said: _Profile, path: str, options: Mapping[str, Any], keys: dict[str, Any]) -> Place:
-    endpoint = said.text(options, "endpoint_url").rstrip("/")
-    host, inside = urlsplit(endpoint).hostname or "", urlsplit(endpoint).path.strip("/")
-    name = host.partition(".")[0] if host.endswith(".windows.net") else inside  # as of a server for tests
+def _azure(profile: _Profile, path: str, options: Mapping[str, Any], credentials: dict[str, Any]) -> Location:
+    endpoint = profile.text(options, "endpoint_url").rstrip("/")
+    host, account_path = urlsplit(endpoint).hostname or "", urlsplit(endpoint).path.strip("/")
+    # A server for tests has the account in the path instead of in the host.
+    name = host.partition(".")[0] if host.endswith(".windows.net") else account_path
     account = {"account_name": name} if name else {}
-    return _bucket(said, "az", path, {**account, "endpoint": endpoint, **keys})
+    return _bucket(profile, "az", path, {**account, "endpoint": endpoint, **credentials})
 
 
-def _huggingface(said: _Profile, path: str, options: Mapping[str, Any], keys: dict[str, Any]) -> Place:
+def _huggingface(profile: _Profile, path: str, options: Mapping[str, Any], credentials: dict[str, Any]) -> Location:
     kind = str(options.get("repo_type", "model"))
     prefix = {"dataset": "datasets/", "space": "spaces/", "model": ""}.get(kind)
     if prefix is None:
-        raise said.error(f"'repo_type' is {kind!r}", "Write dataset, model or space.")
+        raise profile.error(f"'repo_type' is {kind!r}: expected dataset, model or space", "Fix the profile.")
     revision = str(options.get("repo_revision") or "main").replace("/", "%2F")
-    return Place(f"hf://{prefix}{said.text(options, 'repository_id')}@{revision}/{path}".rstrip("/"), keys)
+    return Location(f"hf://{prefix}{profile.text(options, 'repository_id')}@{revision}/{path}".rstrip("/"), credentials)
 
 
-def _file(said: _Profile, path: str, options: Mapping[str, Any], keys: dict[str, Any]) -> Place:  # noqa: ARG001
-    return Place("/" + path.lstrip("/"))
+def _file(profile: _Profile, path: str, options: Mapping[str, Any], credentials: dict[str, Any]) -> Location:  # noqa: ARG001
+    return Location("/" + path.lstrip("/"))
 
 
-def _bucket(said: _Profile, scheme: str, path: str, options: Mapping[str, Any]) -> Place:
+def _bucket(profile: _Profile, scheme: str, path: str, options: Mapping[str, Any]) -> Location:
     bucket = path.lstrip("/")
     if not bucket:
-        raise said.error("the URL names no bucket, and 'base_path' is empty", "Write msc://PROFILE/BUCKET/PATH.")
-    return Place(f"{scheme}://{bucket}", options)
+        raise profile.error("the URL has no bucket, and 'base_path' is empty", "Write msc://PROFILE/BUCKET/PATH.")
+    return Location(f"{scheme}://{bucket}", options)
 
 
-_PROVIDERS: dict[str, Callable[[_Profile, str, Mapping[str, Any], dict[str, Any]], Place]] = {
+_PROVIDERS: dict[str, Callable[[_Profile, str, Mapping[str, Any], dict[str, Any]], Location]] = {
     "s3": _s3,
     "s8k": _s3,
     "gcs_s3": _s3,
@@ -267,8 +289,8 @@ _PROVIDERS: dict[str, Callable[[_Profile, str, Mapping[str, Any], dict[str, Any]
 }
 
 
-def _places() -> list[str]:
-    """Return the paths where the client looks for its configuration, in its order."""
+def _search_path() -> list[str]:
+    """Return the paths at which the client looks for its configuration, in its order."""
     environment = os.environ
     folders = [environment["XDG_CONFIG_HOME"] + "/msc/config"] if environment.get("XDG_CONFIG_HOME") else []
     if environment.get("HOME"):
@@ -279,9 +301,9 @@ def _places() -> list[str]:
 
 
 def _config() -> Config | None:
-    """Return the configuration, or None if there is none. Raises `ConfigError` if it cannot be read."""
+    """Return the configuration; None if there is none. Raises `ConfigError` if it cannot be read."""
     given = os.environ.get("MSC_CONFIG")
-    path = given or next((path for path in _places() if os.path.exists(path)), None)
+    path = given or next((path for path in _search_path() if os.path.exists(path)), None)
     if path is None:
         return None
     path = os.path.abspath(path)
@@ -289,52 +311,55 @@ def _config() -> Config | None:
         status = os.stat(path)
     except OSError as error:
         raise ConfigError(
-            f"the file of MSC_CONFIG cannot be read ({error.strerror})", file=path, fix="Check the variable."
+            f"the file in MSC_CONFIG cannot be read ({error.strerror})", file=path, fix="Check the variable."
         ) from None
     version = (path, status.st_mtime_ns, status.st_size)
-    if version not in _read:
-        _read[version] = _load(path)
-    return _read[version]
+    if version not in _loaded:
+        _loaded[version] = _load(path)
+    return _loaded[version]
 
 
 def _load(path: str) -> Config:
-    found = _parse(path)
-    profiles, mapping = dict(_section(path, found, "profiles")), dict(_section(path, found, "path_mapping"))
-    for name in found.get("include") or ():
+    """Read a configuration and the files that it includes."""
+    content = _parse(path)
+    profiles, mapping = dict(_section(path, content, "profiles")), dict(_section(path, content, "path_mapping"))
+    for name in content.get("include") or ():
         other = os.path.join(os.path.dirname(path), str(name))
         included = _parse(other)
         if "include" in included:
-            raise ConfigError("an included file includes another one", file=other, fix="Include it in the first file.")
-        for mine, word in ((profiles, "profiles"), (mapping, "path_mapping")):
-            for key, value in _section(other, included, word).items():
-                if mine.setdefault(key, value) != value:
+            raise ConfigError("an included file includes another one", file=other, fix="Include both in the main file.")
+        for merged, name_of_section in ((profiles, "profiles"), (mapping, "path_mapping")):
+            for key, value in _section(other, included, name_of_section).items():
+                if merged.setdefault(key, value) != value:
                     raise ConfigError(
-                        f"{key!r} is not the same as in {path}",
+                        f"{key!r} differs from its definition in {path}",
                         file=other,
                         kind="bad-profile",
                         fix="Remove one of them.",
                     )
-    ours = {str(begin): str(url) for begin, url in mapping.items() if "://" in str(begin)}
-    return Config(path, profiles, ours)
+    prefixes = {str(prefix): str(url) for prefix, url in mapping.items() if "://" in str(prefix)}
+    return Config(path, profiles, prefixes)
 
 
 def _parse(path: str) -> Mapping[str, Any]:
     try:
         text = Path(path).read_text()
-        found = json.loads(text) if path.endswith(".json") else yaml.safe_load(text)
+        content = json.loads(text) if path.endswith(".json") else yaml.safe_load(text)
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         reason = " ".join(str(error).split())
         if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-            reason = f"line {error.problem_mark.line + 1}: {error.problem}"  # its text shows lines, with their keys
+            # The full text quotes lines of the file, which may have secrets.
+            reason = f"line {error.problem_mark.line + 1}: {error.problem}"
         raise ConfigError(f"the configuration cannot be read ({reason})", file=path, fix="Fix the file.") from None
-    check_nesting(found, path)
-    if not isinstance(found or {}, Mapping):
-        raise ConfigError("this is not a configuration: expected a mapping", file=path, fix="Fix the file.")
-    return found or {}
+    check_nesting(content, path)
+    if not isinstance(content or {}, Mapping):
+        raise ConfigError("the configuration is invalid: expected a mapping", file=path, fix="Fix the file.")
+    return content or {}
 
 
-def _section(path: str, found: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    section = found.get(key) or {}
+def _section(path: str, content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    section = content.get(key) or {}
     if not isinstance(section, Mapping):
-        raise ConfigError(f"{key!r}: expected a mapping", file=path, kind="bad-profile", fix="Fix the file.")
+        what = f"{key!r}: expected a mapping, found {type(section).__name__}"
+        raise ConfigError(what, file=path, kind="bad-profile", fix="Fix the file.")
     return section

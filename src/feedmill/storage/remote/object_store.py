@@ -1,7 +1,7 @@
 """Object stores and web servers as a `Store`, through `obstore` (``s3://``, ``gs://``, ``az://``, ``http(s)://``).
 
-An object appears whole or not at all, when the block that writes it ends (see `upload.py`). An object store has no
-folders; a folder exists while it has objects.
+`open_store` returns a `RemoteStore` for these schemes. An object appears as a whole, when the block that writes it ends
+(see `upload.py`). An object store has no folders: a folder exists while it has objects.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.storage.base import Entry
 from feedmill.storage.fetching.fetch import WHOLE, fetcher, waiting
-from feedmill.storage.fetching.preload import Small, preload
+from feedmill.storage.fetching.preload import SmallObject, preload
 from feedmill.storage.remote.errors import Reaction, reaction_to, status_of, translate
 from feedmill.storage.remote.files import RemoteFiles, entry_of
 from feedmill.storage.remote.msc import resolve
 from feedmill.storage.remote.options import Patience, connect, connect_for_ranges, patience_of
-from feedmill.storage.remote.range_store import FEW, guard_against_fork, is_listed
+from feedmill.storage.remote.range_store import SINGLE_LOOKUPS, guard_against_fork, is_listed
 
 if TYPE_CHECKING:
     from obstore import Bytes, ObjectMeta
@@ -32,21 +32,22 @@ class RemoteStore(RemoteFiles):
 
     Args:
         url: ``s3://bucket/prefix``, ``gs://...``, ``az://...`` or ``https://host/folder``.
-        options: settings of `obstore` that override the environment's, e.g. ``endpoint``, ``region``,
+        options: settings of `obstore` that override the environment, for example ``endpoint``, ``region``,
             ``skip_signature``, ``client_options``, ``retry_config``.
 
-    Raises `ConfigError` if the URL or an option is invalid.
+    Raises:
+        ConfigError: the URL or an option is invalid.
     """
 
     def __init__(self, url: str, **options: Any) -> None:
-        place = resolve(url)
-        super().__init__(url, place.url)
-        self.options, self.settings = options, {**place.options, **options}
+        location = resolve(url)
+        super().__init__(url, location.url)
+        self.options, self.settings = options, {**location.options, **options}
         self._hasty = connect(self.target, self.settings, patient=False)
         self._patient: ObjectStore | None = None
         self._reader: ObjectStore | None = None
         self._brisk: ObjectStore | None = None
-        self._preloaded: dict[str, Small] = {}
+        self._preloaded: dict[str, SmallObject] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self.url, self.options)
@@ -59,7 +60,7 @@ class RemoteStore(RemoteFiles):
 
     @property
     def client(self) -> ObjectStore:
-        """Return the client for requests, which retries for longer once this bucket or server has answered."""
+        """Return the client for requests. It retries for longer once this bucket or server has answered."""
         if not self.has_answered:
             return self._hasty
         if self._patient is None:
@@ -68,7 +69,7 @@ class RemoteStore(RemoteFiles):
 
     @property
     def reader(self) -> ObjectStore:
-        """Return the client for ranges, each of whose requests is one try; see `feedmill.storage.fetching.fetch`."""
+        """Return the client for ranges. It does not retry: `feedmill.storage.fetching.fetch` does."""
         if self._reader is None:
             self._reader = connect_for_ranges(self.target, self.settings)
         return self._reader
@@ -79,7 +80,7 @@ class RemoteStore(RemoteFiles):
 
     @property
     def brisk_reader(self) -> ObjectStore:
-        """Return the client for ranges whose requests are given up sooner; see `connect_for_ranges`."""
+        """Return the client for ranges with a shorter time limit; see `connect_for_ranges`."""
         if self._brisk is None:
             self._brisk = connect_for_ranges(self.target, self.settings, brisk=True)
         return self._brisk
@@ -96,11 +97,11 @@ class RemoteStore(RemoteFiles):
         import obstore
 
         reader = self.brisk_reader if brisk else self.reader
-        found = obstore.get(reader, key, options={} if end == WHOLE else {"range": (begin, end)})
+        answer = obstore.get(reader, key, options={} if end == WHOLE else {"range": (begin, end)})
         self.answered()
         if end != WHOLE:
-            self.check_version(key, entry_of(key, found.meta).version)
-        return found.bytes()
+            self.check_version(key, entry_of(key, answer.meta).version)
+        return answer.bytes()
 
     def forget(self, key: str) -> None:
         super().forget(key)
@@ -109,8 +110,8 @@ class RemoteStore(RemoteFiles):
     def reaction_to(self, error: BaseException) -> Reaction:
         return reaction_to(error)
 
-    def translate(self, error: BaseException, where: str) -> FeedmillError | None:
-        return translate(error, where)
+    def translate(self, error: BaseException, url: str) -> FeedmillError | None:
+        return translate(error, url)
 
     def is_beyond_end(self, error: BaseException) -> bool:
         return status_of(error) == "416"
@@ -119,25 +120,25 @@ class RemoteStore(RemoteFiles):
         import obstore
 
         folder = "/".join(part for part in self.check_path(prefix).split("/") if part not in ("", "."))
-        skip, wanted, empty = len(folder) + 1 if folder else 0, tuple(suffixes), True
-        found: list[Entry] = []
-        with self.asking(prefix):
-            # Most web servers cannot list, and say so in words that would be a reason to try again.
+        skip, endings, empty = len(folder) + 1 if folder else 0, tuple(suffixes), True
+        entries: list[Entry] = []
+        with self.requesting(prefix):
+            # Most web servers cannot list, and their errors would make the other client retry.
             client = self.client if self.lists else self.reader
             for page in obstore.list(client, prefix=folder or None, chunk_size=1000):
                 empty = False
-                found.extend(entry_of(meta["path"], meta) for meta in page if is_listed(meta["path"][skip:], wanted))
+                entries.extend(entry_of(meta["path"], meta) for meta in page if is_listed(meta["path"][skip:], endings))
         if empty:
             raise NotFound("there is no such folder", file=self.locate(folder), fix="Check the URL.")
-        # A store lists its folder markers ("a/") as empty files of the folder's name.
-        folders = {parent for entry in found for parent in _parents(entry.path)}
-        found = [entry for entry in found if entry.size or entry.path not in folders]
-        found.sort(key=lambda entry: entry.path)
-        yield from found
+        # Stores list folder markers ("a/") as empty files with the name of the folder.
+        folders = {parent for entry in entries for parent in _parents(entry.path)}
+        entries = [entry for entry in entries if entry.size or entry.path not in folders]
+        entries.sort(key=lambda entry: entry.path)
+        yield from entries
 
     def stat(self, path: str) -> Entry:
         key = self.key(path)
-        with self.asking(path):
+        with self.requesting(path):
             small = self._preloaded.get(key)
             if small is None:
                 return entry_of(path, self._head(key))
@@ -151,7 +152,7 @@ class RemoteStore(RemoteFiles):
         try:
             return obstore.head(self.client, key)
         except Exception as error:
-            if status_of(error) in ("400", "403"):  # an answer to HEAD has no body, which would give the reason
+            if status_of(error) in ("400", "403"):  # a HEAD answer has no body: the error of a GET has the reason
                 obstore.get(self.client, key, options={"range": (0, 1)})
             raise
 
@@ -161,22 +162,22 @@ class RemoteStore(RemoteFiles):
         self._preloaded = preload(self, keys) if keys else {}
 
     def _list_entries(self, keys: Sequence[str]) -> None:
-        """Note the entries of objects in one folder from listings, as long as these find enough of them."""
+        """Read the entries of objects in one folder from listings, while each page has more than a few of them."""
         import obstore
 
         folder = os.path.commonpath(keys) if len(keys) > 1 else keys[0].rpartition("/")[0]
-        wanted = set(keys)
-        with contextlib.suppress(StorageError), self.asking(folder):  # who may read may not always list
+        remaining = set(keys)
+        with contextlib.suppress(StorageError), self.requesting(folder):  # some users may read but not list
             for page in obstore.list(self.client, prefix=folder or None, chunk_size=1000):
-                found = [entry_of(meta["path"], meta) for meta in page if meta["path"] in wanted]
-                self._entries.update((entry.path, entry) for entry in found)
-                wanted.difference_update(entry.path for entry in found)
-                if len(found) <= FEW or not wanted:
+                entries = [entry_of(meta["path"], meta) for meta in page if meta["path"] in remaining]
+                self._entries.update((entry.path, entry) for entry in entries)
+                remaining.difference_update(entry.path for entry in entries)
+                if len(entries) <= SINGLE_LOOKUPS or not remaining:
                     break
         for key in keys:
             entry = self._entries.get(key)
             if entry is not None:
-                self.note_version(key, entry.version)
+                self.pin_version(key, entry.version)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         import obstore
@@ -187,14 +188,14 @@ class RemoteStore(RemoteFiles):
         small = self._preloaded.get(key)
         if small is not None and small.data is not None:
             return small.data[offset:]
-        with self.asking(path):
+        with self.requesting(path):
             if not offset:
                 with waiting():
                     return bytes(memoryview(fetcher().request(self, key, 0, WHOLE)))
             try:
                 return obstore.get(self.client, key, options={"range": {"offset": offset}}).bytes().to_bytes()
             except Exception as error:
-                if status_of(error) == "416":  # the range begins after the end
+                if status_of(error) == "416":  # the range begins at the end or after it
                     return b""
                 raise
 
@@ -204,7 +205,8 @@ def _rebuild(url: str, options: dict[str, Any]) -> RemoteStore:
 
 
 def _parents(path: str) -> Iterator[str]:
-    cut = path.rfind("/")
-    while cut > 0:
-        yield path[:cut]
-        cut = path.rfind("/", 0, cut)
+    """Yield the folders above a path."""
+    slash = path.rfind("/")
+    while slash > 0:
+        yield path[:slash]
+        slash = path.rfind("/", 0, slash)

@@ -1,10 +1,10 @@
-"""What stores that answer requests have in common: ranges are merged, asked for together, and found if read ahead.
+"""The base of all remote stores: merge ranges, request them together, and use what was read ahead.
 
-A store of this kind makes one request for one range (`RangeStore.request_once`), and says what its errors mean.
-`fetching/fetch.py` decides about further tries, `fetching/read_ahead.py` what is requested ahead.
+A subclass makes one request for one range (`RangeStore.request_once`) and classifies its errors (`reaction_to`,
+`translate`). `fetching/fetch.py` decides about retries, `fetching/read_ahead.py` about what is requested ahead.
 
-The threads and connections do not survive `fork`: a child would hang and its parent with it, so requests in a forked
-child raise an error. Processes started by "spawn" or "forkserver" (as `feedmill.jobs` does) are not affected.
+The threads and connections do not survive `fork`: a child would hang, and its parent with it. Requests in a forked
+child therefore raise an error. Processes started by "spawn" or "forkserver" (as `feedmill.jobs` does) are not affected.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.storage.base import Entry, InMemory, OnDisk, Ranges, Store, refuse_nul, too_short
 from feedmill.storage.cache.paged import on_disk
 from feedmill.storage.fetching.fetch import Failed, fetcher, replaced
-from feedmill.storage.fetching.lanes import MOST
+from feedmill.storage.fetching.lanes import MAX_AT_ONCE
 from feedmill.storage.fetching.ranges import OFFSET_BITS, merged
-from feedmill.storage.fetching.segments import Held, Segment
-from feedmill.storage.local import is_disk_trouble, storage_error
+from feedmill.storage.fetching.segments import HeldSegments, Segment
+from feedmill.storage.local import is_disk_error, storage_error
 from feedmill.storage.remote.errors import AGAIN, CHECK, Reaction
 from feedmill.storage.remote.options import Patience
 
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     Body: TypeAlias = "Bytes | bytes"
 
 _EMPTY = memoryview(b"")
-FEW = 4
-"""Files whose entries are requested one by one; those of more are listed."""
+SINGLE_LOOKUPS = 4
+"""Up to this number of files, entries are requested one by one; more are listed."""
 
 _process = {"requested": False, "forked": False}
 _answered: set[str] = set()
@@ -50,20 +50,21 @@ class RangeStore(Store):
     """A store that answers requests for ranges of files.
 
     Args:
-        url: as it is shown to people, and opened again in another process.
+        url: as it is shown to users, and opened again in another process.
         target: the URL that requests go to, if it differs; see `feedmill.storage.remote.msc`.
 
     Attributes:
-        host: scheme and server, or bucket: requests to the same one share the limits of how many are in flight.
-        at_once: requests to the host in flight at most.
-        held: what was read ahead.
-        connection: how often the store connected again.
+        host: scheme and server, or scheme and bucket: requests to the same host share the limits on requests in flight.
+        max_in_flight: maximum number of requests to the host in flight.
+        held: segments that were read ahead.
+        connection: number of times that the store connected again.
 
-    Raises `ConfigError` if the URL has a NUL.
+    Raises:
+        ConfigError: the URL has a NUL.
     """
 
     is_local = False
-    at_once = MOST
+    max_in_flight = MAX_AT_ONCE
 
     def __init__(self, url: str, target: str | None = None) -> None:
         refuse_nul(url)
@@ -72,24 +73,24 @@ class RangeStore(Store):
         self.host = "/".join(self.target.split("/")[:3])
         self._versions: dict[str, str] | None = None
         self._entries: dict[str, Entry | None] = {}
-        self.held = Held()
+        self.held = HeldSegments()
         self.connection = 0
         self._renewing = threading.Lock()
 
     @abstractmethod
     def request_once(self, key: str, begin: int, end: int, *, brisk: bool = False) -> Body:
-        """Request a range of a file, or with the end `WHOLE` all of it, with one try; any error may be raised.
+        """Request a range of a file, or with the end `WHOLE` all of it, without retries. Any error may be raised.
 
         Args:
-            brisk: give the request up sooner, if the store can.
+            brisk: use a shorter time limit, if the store can.
         """
 
     @abstractmethod
     def reaction_to(self, error: BaseException) -> Reaction:
-        """Return what to do about an error of `request_once`."""
+        """Return what to do after an error of `request_once`."""
 
     @abstractmethod
-    def translate(self, error: BaseException, where: str) -> FeedmillError | None:
+    def translate(self, error: BaseException, url: str) -> FeedmillError | None:
         """Convert an error of a request to one with a fix; None if it is not about storage."""
 
     @abstractmethod
@@ -98,13 +99,13 @@ class RangeStore(Store):
 
     @abstractmethod
     def reconnect(self) -> None:
-        """Connect again, so that credentials are read and requested again."""
+        """Connect again, with new credentials."""
 
     def renew(self, connection: int) -> None:
-        """Connect again, unless that was done since a request was sent: many in flight are denied at once.
+        """Connect again, unless that was done since the denied request was sent: many are denied at once.
 
         Args:
-            connection: number of the connection (`connection`) when the denied request was sent.
+            connection: `connection` when the request was sent.
         """
         with self._renewing:
             if connection == self.connection:
@@ -113,11 +114,11 @@ class RangeStore(Store):
 
     @abstractmethod
     def patience(self) -> Patience:
-        """Return how often and how long a failed request for a range is tried again."""
+        """Return how often and how long a failed request for a range is retried."""
 
     @abstractmethod
     def download(self, path: str, file: BinaryIO) -> Entry:
-        """Write one whole file, of one version, into an open file; return the entry of that version."""
+        """Write a whole file, all of one version, into an open file; return the entry of that version."""
 
     @property
     @abstractmethod
@@ -126,21 +127,21 @@ class RangeStore(Store):
 
     @abstractmethod
     def _list_entries(self, keys: Sequence[str]) -> None:
-        """Note the entries of files in one folder from listings, as long as these find enough of them."""
+        """Read the entries of files in one folder from listings, and pin their versions."""
 
     def put_new(self, path: str, data: bytes) -> bool:  # noqa: ARG002
         """Write one small file unless it exists, in one atomic request; return whether it was written.
 
-        Raises `StorageError` of kind ``not-supported`` if the server has no conditional writes."""
+        Raises `StorageError`, of kind ``not-supported`` if the server has no conditional writes."""
         raise StorageError(
-            "this store cannot write a file on the condition that it is absent",
+            "the store does not support conditional writes",
             file=self.locate(path),
             kind="not-supported",
             fix="Write with one process at a time.",
         )
 
-    def place(self, path: str) -> str:
-        """Return the URL of a file that requests go to."""
+    def request_url(self, path: str) -> str:
+        """Return the URL that requests for a file go to."""
         return f"{self.target}/{path}" if path else self.target
 
     def key(self, path: str) -> str:
@@ -155,8 +156,8 @@ class RangeStore(Store):
         """Return whether the server has answered this process."""
         return self.host in _answered
 
-    def note_version(self, key: str, version: str) -> None:
-        """Pin the version of a file, unless another one is."""
+    def pin_version(self, key: str, version: str) -> None:
+        """Pin the version of a file unless one is pinned already."""
         assert self._versions is not None
         self._versions.setdefault(key, version)
 
@@ -165,11 +166,11 @@ class RangeStore(Store):
             self._versions = {}
 
     def answered(self) -> None:
-        """Note that the server answered."""
+        """Record that the server answered; see `has_answered`."""
         _answered.add(self.host)
 
     def forget(self, key: str) -> None:
-        """Forget the version of a file that this store writes or deletes."""
+        """Unpin a file that this store writes or deletes."""
         self._entries.pop(key, None)
         if self._versions is not None:
             self._versions.pop(key, None)
@@ -180,8 +181,8 @@ class RangeStore(Store):
             raise replaced(f"{self.url}/{key}")
 
     @contextlib.contextmanager
-    def asking(self, path: str) -> Iterator[None]:
-        """Convert the errors of a request; every request runs inside this block."""
+    def requesting(self, path: str) -> Iterator[None]:
+        """Translate the errors of requests in a block; every request runs in one."""
         guard_against_fork(self.url)
         try:
             yield
@@ -198,20 +199,21 @@ class RangeStore(Store):
         self.pin_files()
         keys = [self.key(path) for path in paths]
         missing = [key for key in dict.fromkeys(keys) if key not in self._entries]
-        if len(missing) > FEW and self.lists:
+        if len(missing) > SINGLE_LOOKUPS and self.lists:
             self._list_entries(missing)
             missing = [key for key in missing if key not in self._entries]
-        futures = [fetcher().run(0, self._find, key) for key in missing]
+        futures = [fetcher().run(0, self._look_up, key) for key in missing]
         for key, future in zip(missing, futures, strict=True):
             self._entries[key] = future.result()
         return [self._entries[key] for key in keys]
 
-    def _find(self, key: str) -> Entry | None:
+    def _look_up(self, key: str) -> Entry | None:
+        """Return the entry of a file, with its version pinned; None if there is no such file."""
         try:
             entry = self.stat(key)
         except NotFound:
             return None
-        self.note_version(key, entry.version)
+        self.pin_version(key, entry.version)
         return entry
 
     def read_ranges(self, path: str, offsets: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
@@ -221,11 +223,11 @@ class RangeStore(Store):
         return [[bytes(view) for view in views] for views in self._views(files)]
 
     def fill(self, files: Sequence[Ranges], buffer: memoryview) -> None:
-        at = 0
+        position = 0
         for views in self._views(files):
             for view in views:
-                buffer[at : at + len(view)] = view
-                at += len(view)
+                buffer[position : position + len(view)] = view
+                position += len(view)
 
     def fetched(self, files: Sequence[Ranges]) -> OnDisk | InMemory | None:
         segments: list[Segment] = []
@@ -248,76 +250,82 @@ class RangeStore(Store):
         return InMemory(addresses + np.asarray(offsets, np.int64), segments)
 
     def _views(self, files: Sequence[Ranges]) -> list[list[memoryview]]:
-        """Return the bytes of ranges: those that were read ahead, and the others with requests of their own."""
-        found: list[list[memoryview]] = [[_EMPTY] * len(offsets) for _, offsets, _ in files]
+        """Return the bytes of ranges, from segments that were read ahead and from new requests."""
+        views: list[list[memoryview]] = [[_EMPTY] * len(offsets) for _, offsets, _ in files]
         waiting: list[tuple[int, int, int, int, Segment]] = []
         missing: list[list[int]] = [[] for _ in files]
         for number, (path, offsets, lengths) in enumerate(files):
-            for place, segment in enumerate(self.held.find(self.key(path), offsets, lengths)):
+            for range_number, segment in enumerate(self.held.find(self.key(path), offsets, lengths)):
                 if segment is None:
-                    missing[number].append(place)
+                    missing[number].append(range_number)
                     continue
-                begin, end = offsets[place], offsets[place] + lengths[place]
+                begin, end = offsets[range_number], offsets[range_number] + lengths[range_number]
                 if segment.data is None:
-                    waiting.append((number, place, begin, end, segment))
+                    waiting.append((number, range_number, begin, end, segment))
                 else:
-                    found[number][place] = segment.data[begin - segment.begin : end - segment.begin]
+                    views[number][range_number] = segment.data[begin - segment.begin : end - segment.begin]
         for *_, segment in waiting:
             segment.start()
-        for number, place, begin, end, segment in waiting:
+        for number, range_number, begin, end, segment in waiting:
             view = segment.view(begin, end)
             if view is None:
-                missing[number].append(place)
+                missing[number].append(range_number)
             else:
-                found[number][place] = view
-        self._ask(files, missing, found)
-        return found
+                views[number][range_number] = view
+        self._request_missing(files, missing, views)
+        return views
 
-    def _ask(self, files: Sequence[Ranges], missing: Sequence[list[int]], found: list[list[memoryview]]) -> None:
-        """Request the ranges at the places `missing` of each file, and put them in `found`."""
-        rows = [
-            (number, place, offsets[place], lengths[place])
-            for number, ((_, offsets, lengths), places) in enumerate(zip(files, missing, strict=True))
-            for place in places
+    def _request_missing(
+        self, files: Sequence[Ranges], missing: Sequence[list[int]], views: list[list[memoryview]]
+    ) -> None:
+        """Request ranges that were not read ahead: for each file those with the numbers `missing`.
+
+        Puts their bytes into `views`.
+        """
+        to_request = [
+            (number, range_number, offsets[range_number], lengths[range_number])
+            for number, ((_, offsets, lengths), range_numbers) in enumerate(zip(files, missing, strict=True))
+            for range_number in range_numbers
         ]
         paths = [path for path, _, _ in files]
-        for number, _, offset, length in rows:
+        for number, _, offset, length in to_request:
             if offset >= 0 and length >= 0 and 1 << OFFSET_BITS <= offset + length < 1 << 63:
                 raise self._beyond_end(*files[number])
-        ranges = [(number, offset, length) for number, _, offset, length in rows]
-        requests, parts = merged([self.locate(path) for path in paths], ranges, fetcher().gap())
-        asked = {number for number, _, _ in requests}
+        ranges = [(number, offset, length) for number, _, offset, length in to_request]
+        requests, positions = merged([self.locate(path) for path in paths], ranges, fetcher().gap())
+        requested = {number for number, _, _ in requests}
         for number, (path, _, lengths) in enumerate(files):
-            if number not in asked and not any(lengths):
-                self.stat(path)  # nothing is requested of it, and it may not exist
-        views = self._fetch([(paths[owner], begin, end) for owner, begin, end in requests], files)
-        for (number, place, offset, length), (part, start) in zip(rows, parts, strict=True):
-            view = views[part][start : start + length] if length else _EMPTY
+            if number not in requested and not any(lengths):
+                self.stat(path)  # raises `NotFound`: empty ranges make no request
+        blocks = self._fetch([(paths[number], begin, end) for number, begin, end in requests], files)
+        for (number, range_number, offset, length), (request, start) in zip(to_request, positions, strict=True):
+            view = blocks[request][start : start + length] if length else _EMPTY
             if len(view) != length:
                 raise too_short(self.locate(paths[number]), int(offset), int(length), len(view))
-            found[number][place] = view
+            views[number][range_number] = view
 
     def _fetch(self, requests: Sequence[tuple[str, int, int]], files: Sequence[Ranges]) -> list[memoryview]:
-        """Return the bytes of requests; `files` are the ranges that they are for."""
+        """Return the bytes of requests (path, begin and end); `files` are the ranges that they are for."""
         if not requests:
             return []
-        with self.asking(requests[0][0]):
+        with self.requesting(requests[0][0]):
             try:
                 blocks = fetcher().fetch(self, [(self.key(path), begin, end) for path, begin, end in requests])
                 return [memoryview(block) for block in blocks]
             except Failed as failed:
                 beyond = requests[failed.number][0]
-                with self.asking(beyond):  # which names this file
+                with self.requesting(beyond):  # again, so that the error has this file
                     if not self.is_beyond_end(failed.error):
                         raise failed.error from None
         raise self._beyond_end(*next(ranges for ranges in files if ranges[0] == beyond))
 
     def _beyond_end(self, path: str, offsets: Sequence[int], lengths: Sequence[int]) -> FeedmillError:
+        """Return the error for ranges of which one begins after the end of the file."""
         size = self.stat(path).size
         for offset, length in zip(offsets, lengths, strict=True):
             if offset + length > size:
                 return too_short(self.locate(path), int(offset), int(length), max(0, int(size - offset)))
-        return StorageError("the server refused a range that the file has", file=self.locate(path), fix=AGAIN)
+        return StorageError("the server rejected a range that lies within the file", file=self.locate(path), fix=AGAIN)
 
     @contextlib.contextmanager
     def local_copy(self, path: str) -> Iterator[Path]:
@@ -342,7 +350,7 @@ class RangeStore(Store):
 
     @contextlib.contextmanager
     def write_spooled(self, path: str) -> Iterator[BinaryIO]:
-        """Write a file of this machine's temporary folder, which is put at the end; see `write`."""
+        """Open a file in this machine's temporary folder for writing; it is uploaded when the block ends."""
         name = self.key(path).rpartition("/")[2]
         with spool_folder() as folder:
             file = folder / name
@@ -350,19 +358,19 @@ class RangeStore(Store):
                 with file.open("wb") as spool:
                     yield spool
             except OSError as error:
-                if is_disk_trouble(error):
+                if is_disk_error(error):
                     raise spool_error(error) from None
                 raise  # the error comes from the caller's own code
             self.put_file(path, file)
 
     @abstractmethod
     def put_file(self, path: str, file: Path) -> None:
-        """Put a file of this machine."""
+        """Upload a file of this machine."""
 
 
 @contextlib.contextmanager
 def spool_folder() -> Iterator[Path]:
-    """Make a folder in this machine's temporary folder for the time of a block."""
+    """Create a folder in this machine's temporary folder for a block; it is removed at the end."""
     try:
         folder = tempfile.mkdtemp(prefix="feedmill-")
     except OSError as error:
@@ -374,7 +382,7 @@ def spool_folder() -> Iterator[Path]:
 
 
 def spool_error(error: OSError) -> FeedmillError:
-    """Return the error for a failure of the local disk rather than the store."""
+    """Return the error for a failure of the local disk, not of the store."""
     translated = storage_error(error, tempfile.gettempdir())
     if translated.kind in ("enospc", "edquot"):
         translated.fix = "Free some space there, or set TMPDIR to a folder on a larger disk."
@@ -382,7 +390,7 @@ def spool_error(error: OSError) -> FeedmillError:
 
 
 def is_listed(below: str, suffixes: tuple[str, ...]) -> bool:
-    """Return whether `Store.files` yields a file at this path below the listed folder."""
+    """Return whether `Store.files` yields a file, by its path below the listed folder."""
     folder = below.rpartition("/")[0]
     hidden = folder.startswith(".") or "/." in folder
     return not hidden and (not suffixes or below.endswith(suffixes))
@@ -392,7 +400,7 @@ def guard_against_fork(url: str) -> None:
     """Raise `StorageError` in a child that was forked after requests were made."""
     if _process["forked"]:
         raise StorageError(
-            "this process was forked after its parent had read from an object store: requests would hang",
+            "this process was forked after its parent had sent requests to a store: requests would hang",
             file=url,
             kind="forked",
             fix="Start processes with 'spawn' or 'forkserver' (for a torch DataLoader: multiprocessing_context=...).",

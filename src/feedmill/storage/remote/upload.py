@@ -1,11 +1,11 @@
-"""Writing of objects: in parts that are sent while the rest is still being written.
+"""Write objects to an object store: parts are sent while the rest is still being written.
 
 An object of at most one part is put in one request. A larger one is a *multipart upload*: it appears when it is
-completed, and is aborted after an error. A process that is killed leaves its parts in the store, unseen and paid for.
-Each upload is therefore noted in the cache folder, as a file that its process keeps locked; the next job of this
+completed, and is aborted after an error. The parts of a killed process stay in the store, invisible but billed.
+Each upload is therefore recorded in the cache folder, in a file that its process keeps locked. The next job of this
 machine that writes to the same bucket aborts the uploads whose process is dead (`abort_abandoned`).
 
-The server compares each part with the hash in its signature, so a corrupt part is refused and sent again.
+The server compares each part with the hash in its signature, so a corrupt part is rejected and sent again.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ logger = logging.getLogger("feedmill")
 
 _PART = 16 << 20
 _PARTS_IN_FLIGHT = 4
-_MOST_PARTS = 10_000  # S3 takes no more
+_MOST_PARTS = 10_000  # the limit of S3
 _STEP = 8 << 20
 _BUFFER = 1 << 20  # many writers write a few bytes at a time
-_looked: set[str] = set()
-"""Buckets of which this process has aborted what others left."""
+_checked: set[str] = set()
+"""Buckets whose abandoned uploads this process has aborted."""
 _guard = threading.Lock()
 
 
 def part_size() -> int:
-    """Return the bytes of a part: ``FEEDMILL_UPLOAD_PART_MIB`` (5 to 5,120), or 16 MiB. Raises `ConfigError`."""
+    """Return the size of a part: ``FEEDMILL_UPLOAD_PART_MIB`` (5 to 5,120), or 16 MiB. Raises `ConfigError`."""
     text = os.environ.get("FEEDMILL_UPLOAD_PART_MIB", "")
     if not text:
         return _PART
@@ -57,13 +57,13 @@ def part_size() -> int:
 
 @contextlib.contextmanager
 def upload(store: RemoteFiles, path: str, *, size: int = 0) -> Iterator[BinaryIO]:
-    """Open an object to write, in order; it appears if the block ends without an error.
+    """Open an object for sequential writing; it appears if the block ends without an error.
 
     Args:
-        size: bytes of the object where that is known: parts are larger if there would be too many.
+        size: bytes of the object, 0 if unknown: a large object gets larger parts, to stay below 10,000.
 
     Raises:
-        StorageError: the store refuses it, or it has more than 10,000 parts; also from writes inside the block.
+        StorageError: the store rejected a request, or there are more than 10,000 parts; also from writes in the block.
     """
     abort_abandoned(store)
     parts = _Parts(store, path, max(part_size(), -(-size // _MOST_PARTS)))
@@ -80,15 +80,15 @@ def upload(store: RemoteFiles, path: str, *, size: int = 0) -> Iterator[BinaryIO
 
 
 class _Parts(io.RawIOBase):
-    """The bytes of an object that is being written."""
+    """A raw file whose bytes are uploaded as the parts of an object."""
 
     def __init__(self, store: RemoteFiles, path: str, part: int) -> None:
         import obstore
 
         self._store, self._path, self._part, self._written = store, path, part, 0
-        self._note: tuple[str, FileLock] | None = None
+        self._record: tuple[str, FileLock] | None = None
         key = store.key(path)
-        with store.asking(path):
+        with store.requesting(path):
             self._writer: WritableFile | None = obstore.open_writer(
                 store.client, key, buffer_size=self._part, max_concurrency=_PARTS_IN_FLIGHT
             )
@@ -102,10 +102,10 @@ class _Parts(io.RawIOBase):
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")[:_STEP]
         if self._writer is None:
-            return len(view)  # what a buffer still has after an error
+            return len(view)  # after an error: the buffer flushes the rest when it is closed
         after = self._written + len(view)
-        if after >= self._part and self._note is None:
-            self._note = _note(self._store.place(self._path))
+        if after >= self._part and self._record is None:
+            self._record = _record(self._store.request_url(self._path))
         if after > self._part * _MOST_PARTS:
             raise StorageError(
                 f"the object has more than {_MOST_PARTS:,} parts of {self._part >> 20} MiB, the most that S3 takes",
@@ -113,72 +113,75 @@ class _Parts(io.RawIOBase):
                 kind="too-large",
                 fix="Set FEEDMILL_UPLOAD_PART_MIB to a larger part, or write smaller files.",
             )
-        with self._store.asking(self._path):
-            self._writer.write(bytes(view))  # it keeps what it gets until that is sent; a buffer is used again
+        with self._store.requesting(self._path):
+            # A copy: the writer keeps the bytes until they are sent, and the caller reuses its buffer.
+            self._writer.write(bytes(view))
         self._written = after
         return len(view)
 
     def complete(self) -> None:
-        """Make the object appear."""
+        """Complete the upload, so that the object appears."""
         assert self._writer is not None
         self._store.forget(self._store.key(self._path))
-        with self._store.asking(self._path):
+        with self._store.requesting(self._path):
             self._writer.close()
         self._writer = None
-        self._forget_note()
+        self._delete_record()
 
     def abort(self, error: BaseException) -> None:
         """Abort the upload, so that its parts are removed; if that fails, the next job does it."""
         writer, self._writer = self._writer, None
         try:
-            with self._store.asking(self._path):
+            with self._store.requesting(self._path):
                 if writer is not None and not writer.closed():
                     writer.__exit__(type(error), error, error.__traceback__)
-                    self._forget_note()
+                    self._delete_record()
         except FeedmillError as failed:
             logger.warning("the parts of an upload could not be removed from the store: %s", failed)
         finally:
-            if self._note is not None:
-                self._note[1].close()
+            if self._record is not None:
+                self._record[1].close()
 
-    def _forget_note(self) -> None:
-        note, self._note = self._note, None
-        if note is not None:
+    def _delete_record(self) -> None:
+        record, self._record = self._record, None
+        if record is not None:
             with contextlib.suppress(OSError):
-                os.unlink(note[0])
-            note[1].close()
+                os.unlink(record[0])
+            record[1].close()
 
 
-def _note(url: str) -> tuple[str, FileLock] | None:
-    """Note a multipart upload in a file that is locked as long as this process lives."""
+def _record(url: str) -> tuple[str, FileLock] | None:
+    """Record a multipart upload in a file that is locked as long as this process lives."""
     folder = _folder()
     try:
         make_folder(folder)
         path, lock = new_staged(os.path.join(folder, "upload"))
         Path(path).write_text(url)
     except OSError as error:
-        logger.warning("%s: if this process is killed, parts of the upload stay in the store: %s", folder, error)
+        logger.warning(
+            "%s: uploads cannot be recorded here, so the parts of a killed upload stay in the store: %s", folder, error
+        )
         return None
     return path, lock
 
 
-def look_again(store: RemoteFiles) -> None:
-    """Make `abort_abandoned` look again, for a new job: processes may have been killed since the last one."""
+def check_again(store: RemoteFiles) -> None:
+    """Make `abort_abandoned` check the bucket of a store again: processes may have been killed since the last job."""
     with _guard:
-        _looked.discard(store.host)
+        _checked.discard(store.host)
 
 
 def abort_abandoned(store: RemoteFiles) -> None:
-    """Abort the multipart uploads to a store's bucket that dead processes of this machine have left, once a job.
+    """Abort the multipart uploads to a store's bucket that dead processes of this machine left; once per job.
 
-    What cannot be aborted is named in a warning, and tried again by the next job.
+    An upload that cannot be aborted is logged as a warning. The next job tries again.
     """
     with _guard:
-        if store.host in _looked:
+        if store.host in _checked:
             return
-        _looked.add(store.host)
+        _checked.add(store.host)
     with contextlib.ExitStack() as stack:
-        alive, ours = set(), []
+        alive, candidates = set(), []
         with contextlib.suppress(OSError):
             for entry in os.scandir(_folder()):
                 lock = stack.enter_context(dead(entry.path))
@@ -186,19 +189,20 @@ def abort_abandoned(store: RemoteFiles) -> None:
                 if lock is None:
                     alive.add(url)
                 elif not url or url.startswith(store.host + "/"):
-                    ours.append((entry.path, url))  # an empty one: it was killed before it sent anything
-        for path, url in ours:
+                    candidates.append((entry.path, url))  # empty: its process was killed before it sent a part
+        for path, url in candidates:
             if not url or (url not in alive and _abort(store, url)):
                 with contextlib.suppress(OSError):
                     os.unlink(path)
 
 
 def _folder() -> str:
+    """Return the folder with the records of multipart uploads."""
     return os.path.join(os.path.abspath(cache_folder()), "uploads")
 
 
 def _boto_client(store: RemoteFiles) -> Any:
-    """Return a client of boto3 for what `obstore` cannot ask: which uploads are unfinished."""
+    """Return a client of boto3: `obstore` cannot list unfinished uploads."""
     try:
         import boto3
         from botocore import UNSIGNED
@@ -209,7 +213,8 @@ def _boto_client(store: RemoteFiles) -> Any:
     settings = {"signature_version": UNSIGNED} if options.get("skip_signature") else {}
     return boto3.Session(profile_name=options.get("profile")).client(
         "s3",
-        endpoint_url=options.get("endpoint") or os.environ.get("AWS_ENDPOINT"),  # boto3 knows the other variables
+        endpoint_url=options.get("endpoint")
+        or os.environ.get("AWS_ENDPOINT"),  # boto3 reads the other variables itself
         region_name=options.get("region") or os.environ.get("AWS_REGION"),
         aws_access_key_id=options.get("access_key_id"),
         aws_secret_access_key=options.get("secret_access_key"),
@@ -219,9 +224,9 @@ def _boto_client(store: RemoteFiles) -> Any:
 
 
 def _abort(store: RemoteFiles, url: str) -> bool:
-    """Abort the unfinished uploads of an object; return whether none is left."""
+    """Abort the unfinished uploads of an object; return False if one may be left."""
     if not url.startswith(("s3://", "s3a://")):
-        # Azure removes them after a week. Google's store, like S3, does it by a rule of the bucket.
+        # Azure deletes uncommitted blocks after a week; on Google's store a lifecycle rule of the bucket does.
         logger.warning("%s: an upload was interrupted; the bucket's lifecycle rules remove its parts", url)
         return True
     bucket, _, key = url.partition("://")[2].partition("/")
@@ -229,13 +234,13 @@ def _abort(store: RemoteFiles, url: str) -> bool:
         client = _boto_client(store)
         pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=key)
         for page in pages:
-            for found in page.get("Uploads", []):
-                if found["Key"] == key:
-                    client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=found["UploadId"])
-    except Exception as error:  # of boto3, of whatever provides its credentials, or that it is not installed
+            for unfinished in page.get("Uploads", []):
+                if unfinished["Key"] == key:
+                    client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=unfinished["UploadId"])
+    except Exception as error:  # from boto3 or a credential provider, or because boto3 is not installed
         logger.warning(
-            "%s: the parts of an interrupted upload are still in the store: %s. Abort it (aws s3api"
-            " abort-multipart-upload), or let a lifecycle rule of the bucket do it.",
+            "%s: the parts of an interrupted upload are still in the store: %s. Abort the upload (aws s3api"
+            " abort-multipart-upload), or add a lifecycle rule to the bucket.",
             url,
             error,
         )
