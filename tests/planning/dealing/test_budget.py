@@ -282,7 +282,7 @@ def test_windows_have_batches_by_budget(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, "the loader needs a batch_size"),
+        ({}, "batch_size is missing"),
         ({"batch_size": {}}, "names 0 costs"),
         ({"batch_size": {"bytes": 4, "area": 4}}, "names 2 costs"),
         ({"batch_size": {"bytes": 0}}, "bytes=0 is invalid"),
@@ -355,7 +355,7 @@ def test_packs_and_runs_are_refused() -> None:
         def pack_selected_samples(self, samples: list[Any]) -> Any:
             return samples
 
-    with pytest.raises(ConfigError, match="unsupported with them"):
+    with pytest.raises(ConfigError, match="unsupported with packs and groups"):
         Loader(plan_of([[1]]), {"bytes": 4}, rank=0, world_size=1, task_encoder=Packs(), buffer=8)
     runs = plan_of([[1] * 8, [1] * 8])
     runs = Plan(Blend(list(runs.node.children), [1, 1], run_length=4), runs.sources, runs.names)
