@@ -222,7 +222,7 @@ def test_a_recipe_has_a_budget() -> None:
         len(loaders[0])
     found = spread(plan, 4, None, 2000)
     assert found.budget is not None and found.costs[1].mean < found.costs[0].mean and found.batch_size is None
-    assert found.shares[0].least < found.shares[0].realised < found.shares[0].most
+    assert found.shares[0].least < found.shares[0].realized < found.shares[0].most
     assert plan.skipping([(3, 7)]).dealing == plan.dealing
 
 
