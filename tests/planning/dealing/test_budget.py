@@ -344,7 +344,7 @@ def test_an_error_comes_at_its_batch_and_a_plan_without_a_batch_is_a_warning(cap
     assert given == 4 and loader.position == 30
     with caplog.at_level(logging.WARNING, "feedmill"):
         assert not list(Loader(plan, {"bytes": 2000}, rank=0, world_size=2, remainder="drop"))
-    assert "gives no batch" in caplog.text
+    assert "yields no batch" in caplog.text
 
 
 def test_packs_and_runs_are_refused() -> None:
