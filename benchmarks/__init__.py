@@ -1,1 +1,4 @@
-"""Feedmill beside its peers. `run.py` is the command, `README.md` the manual; each package has a subject."""
+"""Benchmarks of Feedmill and its peers.
+
+`run.py` is the command, `README.md` the guide. Each package covers one subject.
+"""

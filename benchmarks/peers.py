@@ -1,7 +1,7 @@
-"""The peers of `peers.toml`: which Python has each, and environments for them.
+"""Find the Python environments of the peers in `peers.toml`, and create missing ones.
 
-python -m benchmarks.peers                 # which are here, which are not
-python -m benchmarks.peers make energon    # an environment for one, or for several; without a name for all
+python -m benchmarks.peers                 # list which peers are installed
+python -m benchmarks.peers make energon    # create the environment of one or several peers; of all without a name
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from benchmarks.lib.measure import Failed
 
 @cache
 def table() -> dict[str, dict[str, Any]]:
-    """The peers by name."""
+    """Return the entries of `peers.toml` by name."""
     return tomllib.loads((Path(__file__).parent / "peers.toml").read_text())
 
 
 def made(name: str) -> Path:
-    """The Python of the environment that `make` makes."""
+    """Return the path of the Python in the environment that `make` creates."""
     return corpus.folder() / "peers" / name / "bin" / "python"
 
 
 def python(name: str) -> str | None:
-    """A Python that has the peer: the one that its variable names, else that of its environment, else None."""
+    """Return a Python with the peer: that of its environment variable or of its environment; None if there is none."""
     named = os.environ.get(table()[name]["variable"])
     return named or (str(made(name)) if made(name).exists() else None)
 
 
 def need(name: str) -> str:
-    """The same. Raises `Failed` where there is none."""
+    """Return a Python with the peer. Raises `Failed` if there is none."""
     found = python(name)
     if found is None:
         raise Failed(f"{table()[name]['is']} is missing. {advice([name])}")
@@ -46,30 +46,30 @@ def need(name: str) -> str:
 
 
 def program(name: str, command: str) -> str:
-    """A command that the peer has installed beside its Python."""
+    """Return the path of a command that the peer installs beside its Python."""
     return str(Path(need(name)).with_name(command))
 
 
 def advice(names: Iterable[str]) -> str:
-    """What to do to have peers measured."""
+    """Return what to do so that these peers are measured."""
     variables = ", ".join(table()[name]["variable"] for name in names)
     return f"Run `python -m benchmarks.peers make {' '.join(names)}`, or set {variables}."
 
 
 def environment() -> dict[str, str]:
-    """The variables of a peer's process: ours, but that Feedmill is not put on its path."""
+    """Return the environment variables for a peer's process: those of this one without PYTHONPATH."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
 def make(name: str) -> None:
-    """Make the environment of a peer."""
+    """Create the environment of a peer. Raises `Failed` if it cannot be installed."""
     folder = made(name).parent.parent
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
     done = subprocess.run(
         [str(made(name)), "-m", "pip", "install", "--quiet", *table()[name]["requirements"]], check=False
     )
     if done.returncode:
-        made(name).unlink()  # an environment that is not whole is not used
+        made(name).unlink()  # or an incomplete environment would be used
         raise Failed(f"{table()[name]['is']} could not be installed")
 
 

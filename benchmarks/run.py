@@ -1,8 +1,9 @@
-"""Feedmill beside its peers, as one table: ``make bench``.
+"""Run the benchmarks of Feedmill and its peers, and print one table: ``make bench``.
 
     python benchmarks/run.py [--only prepare,keys] [--repeat 5] [--json FILE]
 
-Everything runs in fresh processes, the peer and Feedmill taking turns; numbers are medians. See benchmarks/README.md.
+Every measurement runs in a fresh process. Feedmill and the peer alternate, and numbers are medians of the runs. See
+benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # run as a file, Python looks beside it
+sys.path.insert(0, str(ROOT))  # for `benchmarks`, if this file is run as a script
 
 from benchmarks import peers  # noqa: E402
 from benchmarks.lib import corpus  # noqa: E402
@@ -27,24 +28,27 @@ from benchmarks.lib.measure import Failed, Row  # noqa: E402
 
 
 def suites() -> list[ModuleType]:
-    """The modules `suite` of all packages here: each has ``PARTS``, ``PEERS`` and what it ``NEEDS`` of variables."""
+    """Return the modules `suite` of all packages. They have ``PARTS`` and ``PEERS``, and some ``NEEDS`` (variables)."""
     names = sorted(path.parent.name for path in Path(__file__).parent.glob("*/suite.py"))
     return [import_module(f"benchmarks.{name}.suite") for name in names]
 
 
 def main() -> int:
+    """Run the parts, and print the table. Returns 1 if a part failed."""
     found = suites()
     known = [name for suite in found for name in suite.PARTS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", help=f"parts to run, by comma: {', '.join(known)}")
-    parser.add_argument("--repeat", type=int, default=5, help="runs of each side; parts that take minutes do fewer")
+    parser.add_argument("--only", help=f"parts to run, separated by commas: {', '.join(known)}")
+    parser.add_argument(
+        "--repeat", type=int, default=5, help="runs of Feedmill and of each peer; parts that take minutes do fewer"
+    )
     parser.add_argument("--json", type=Path, help="also write all numbers to this file")
     options = parser.parse_args()
     wanted = options.only.split(",") if options.only else known
     unknown = [name for name in wanted if name not in known]
     if unknown:
         parser.error(f"unknown parts: {', '.join(unknown)} (there are: {', '.join(known)})")
-    say(f"data in {corpus.folder()} (FEEDMILL_BENCH_DIR); making what is not there takes a minute")
+    say(f"data in {corpus.folder()} (FEEDMILL_BENCH_DIR); creating missing data takes a minute")
     rows: list[Row] = []
     failed = False
     for suite in found:
@@ -69,17 +73,18 @@ def main() -> int:
 
 
 def say_missing(suite: ModuleType) -> None:
-    """What to do to have all of a suite measured."""
+    """Print what to do so that all parts of a suite are measured."""
     absent = [name for name in suite.PEERS if peers.python(name) is None]
     if absent:
-        say(f"not measured beside {', '.join(peers.table()[name]['is'] for name in absent)}. {peers.advice(absent)}")
+        missing = ", ".join(peers.table()[name]["is"] for name in absent)
+        say(f"peers that are not measured: {missing}. {peers.advice(absent)}")
     unset = [name for name in getattr(suite, "NEEDS", ()) if not os.environ.get(name)]
     if unset:
-        say(f"parts that need it are not measured: set {', '.join(unset)} (see benchmarks/README.md)")
+        say(f"some parts are not measured: set {', '.join(unset)} (see benchmarks/README.md)")
 
 
 def say(text: str) -> None:
-    """Progress, beside the table."""
+    """Print progress to stderr, so that stdout has only the table."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -110,7 +115,7 @@ def show(rows: list[Row]) -> None:
 
 
 def number(runs: list[float], unit: str) -> str:
-    """The median with its unit."""
+    """Return the median of the runs with its unit."""
     if not runs:
         return ""
     digits = {"s": 3, "x": 2, "MB": 1}.get(unit, 0)

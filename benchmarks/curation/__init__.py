@@ -1,1 +1,1 @@
-"""Tagging, deduplicating, mixing and counting documents."""
+"""Benchmarks of tagging, deduplicating, mixing and counting documents."""

@@ -1,12 +1,12 @@
-"""Deduplicating and mixing beside Dolma: whole commands, the same configuration file for both sides.
+"""Compare deduplicating and mixing with Dolma: whole commands with the same configuration file.
 
     python -m benchmarks.curation.dedupe_mix CORPUS [--repeat 3]
         [--only documents,mix-jq] [--workers 1 2]
 
-CORPUS is a folder with ``documents/*.jsonl.gz`` and ``corpus.json`` (its ``docs``, ``paras``, ``text_bytes`` and
-``file_bytes``). What the mixes need beside the documents (attributes of three taggers, and duplicate paragraphs) is
-made first by Feedmill and not measured. "exact" is ``feedmill dedupe`` without a filter, beside Dolma with one;
-"own-filter" is a new filter of Feedmill's size and number of hashes; "same-filter" is Dolma's, hash by hash.
+CORPUS is a folder with ``documents/*.jsonl.gz`` and ``corpus.json`` (with ``docs``, ``paras``, ``text_bytes`` and
+``file_bytes``). Feedmill first makes the inputs of the mixes: attributes of three taggers, and duplicate paragraphs.
+That is not measured. "exact" is ``feedmill dedupe`` without a filter, compared with Dolma with a filter. "own-filter"
+creates a filter of Feedmill's size and number of hashes. "same-filter" uses Dolma's size and hashes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SCRATCH = ("attributes/bench", "attributes/bench_own", "bench.bin", "mixed")
 
 
 class Case(NamedTuple):
-    """One line of the table: both commands, and the ratio that is wanted."""
+    """One line of the table: both commands, and the target ratio."""
 
     name: str
     ours: list[str]
@@ -38,7 +38,7 @@ class Case(NamedTuple):
 
 
 def dedupe_cases(corpus: Path, facts: dict[str, Any], processes: int) -> Iterator[Case]:
-    """Documents, paragraphs and 13-grams."""
+    """Return the cases of documents, paragraphs and 13-grams."""
     by_ngram = {"ngram_length": 13, "stride": 3, "overlap_threshold": 0.5}
     kinds = {
         "documents": (facts["docs"], {"documents": {"attribute_name": "dup", "key": "$.text"}}, None, 3.0),
@@ -72,7 +72,7 @@ def dedupe_cases(corpus: Path, facts: dict[str, Any], processes: int) -> Iterato
 
 
 def mix_cases(corpus: Path, facts: dict[str, Any], processes: int) -> Iterator[Case]:
-    """Three filters and four replacements in both languages, and a filter that keeps everything."""
+    """Return the cases of mixing: three filters and four replacements in two languages, and a filter that keeps all."""
     gopher, pii = "mixin__gopher_v2__{}", "mixin__pii_regex_with_counts_fast_v2__{}"
     spans = [{"span": "$.attributes.dup", "min_score": 0.5, "replacement": ""}] + [
         {"span": f"$.attributes.{pii.format(kind)}", "min_score": 0.5, "replacement": f" |||{kind}||| "}
@@ -102,7 +102,7 @@ def mix_cases(corpus: Path, facts: dict[str, Any], processes: int) -> Iterator[C
 
 
 def prepare(corpus: Path) -> None:
-    """Make the attributes that are mixed."""
+    """Make the attributes for the mixes."""
     documents = f"{corpus}/documents/*"
     run(feedmill("dolma", "tag", "--documents", documents, "--experiment", "mixin", "--taggers", *TAGGERS))
     dedupe = {"name": "mixdup", "paragraphs": {"attribute_name": "dup"}, "skip_empty": True}
@@ -121,7 +121,7 @@ def prepare(corpus: Path) -> None:
 
 
 def clear(corpus: Path) -> None:
-    """Remove what the last measurement wrote."""
+    """Delete the output of the previous measurement."""
     for name in SCRATCH:
         path = corpus / name
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
@@ -149,7 +149,7 @@ def main() -> None:
             for case in make(options.corpus, facts, processes):
                 if not any(word in case.name for word in options.only.split(",")):
                     continue
-                side(case.ours)  # not counted: the compiled code comes into its cache
+                side(case.ours)  # not counted: fills the cache of compiled code
                 ours, theirs = alternate(
                     options.repeat,
                     lambda case=case: side(case.ours),
@@ -160,7 +160,7 @@ def main() -> None:
 
 
 def show(case: Case, processes: int, ours: dict[str, Any], theirs: dict[str, Any], size: int) -> None:
-    """One line: medians of both sides and their ratio."""
+    """Print one line: the medians of both commands and their ratio."""
     second, peer = statistics.median(ours["s"]), statistics.median(theirs.get("s", [0]))
     cpu, peers_cpu = statistics.median(ours["cpu_s"]), statistics.median(theirs.get("cpu_s", [0]))
     wanted = f"  wanted {case.wanted}" if case.wanted else ""

@@ -1,6 +1,6 @@
-"""``dolma tokens`` and ``dolma stat`` beside Dolma's own: whole commands, the same options. README.md says more.
+"""Compare ``dolma tokens`` and ``dolma stat`` with Dolma: whole commands with the same options. README.md has details.
 
-FEEDMILL_DOLMA_CORPUS       a folder with ``documents/*.jsonl.gz`` and ``corpus.json``; by default 32 MB are made
+FEEDMILL_DOLMA_CORPUS       a folder with ``documents/*.jsonl.gz`` and ``corpus.json``; by default 32 MB are generated
 FEEDMILL_BENCH_TOKENIZER    a folder with GPT-2's tokenizer.json
 """
 
@@ -22,14 +22,14 @@ EOS = 50256
 
 
 def documents() -> Path:
-    """The folder of the corpus."""
+    """Return the folder of the corpus."""
     folder = Path(os.environ[CORPUS]) if os.environ.get(CORPUS) else corpus.documents(2, 16)
     corpus.warm(folder)
     return folder
 
 
 def attributes() -> str:
-    """The pattern of an attribute set over the corpus, made once: paragraphs, and 22 numbers for each document."""
+    """Create an attribute set over the corpus once, with paragraphs and 22 numbers per document; return its pattern."""
     folder = documents()
     if not (folder / "attributes" / SET).exists():
         chosen = [word for name in TAGGERS for word in ("-t", name)]
@@ -38,7 +38,7 @@ def attributes() -> str:
 
 
 def both(words: list[str], repeat: int, clean: Path) -> tuple[dict[str, list[float]], ...]:
-    """The same words given to both sides; `clean` is removed before each run."""
+    """Run the same arguments with Feedmill and with Dolma; delete `clean` before each run."""
     theirs = [peers.need("dolma"), "-m", "dolma.cli", *words]
 
     def ours() -> dict[str, float]:
@@ -49,12 +49,12 @@ def both(words: list[str], repeat: int, clean: Path) -> tuple[dict[str, list[flo
         shutil.rmtree(clean, ignore_errors=True)
         return run(theirs, peers.environment())
 
-    ours()  # what is compiled is in its cache then
+    ours()  # not counted: fills the cache of compiled code
     return alternate(repeat, ours, peer)
 
 
 def tokens(repeat: int) -> list[Row]:
-    """The whole command with GPT-2's vocabulary, one process and two."""
+    """Measure the command with GPT-2's vocabulary, with one process and with two."""
     if not os.environ.get(TOKENIZER):
         raise Failed(f"set {TOKENIZER}")
     folder, rows = documents(), []
@@ -71,7 +71,7 @@ def tokens(repeat: int) -> list[Row]:
 
 
 def stat(repeat: int) -> list[Row]:
-    """The whole command over an attribute set, one process and two; and the native verb beside it."""
+    """Measure the command over an attribute set with one process and with two, and the native verb."""
     pattern, folder, rows = attributes(), documents(), []
     out = folder / "bench_stat"
     for processes in (1, 2):

@@ -1,8 +1,8 @@
-"""Near-duplicates: 100,000 documents with planted near-copies, beside brute force and beside rensa and datasketch.
+"""Compare finding near-duplicates with rensa and datasketch, and measure recall and precision against brute force.
 
-The documents are words drawn
-from a Zipf distribution, 250 in the median; every fifth is a copy of an earlier one in which words are replaced until
-the Jaccard similarity is about 0.70, 0.75, ... 0.95. Brute force compares all pairs that share any shingle.
+The corpus has 100,000 documents with planted near-copies. Its words are drawn from a Zipf distribution, 250 per
+document in the median. Every fifth document is a copy of an earlier one in which words are replaced until the Jaccard
+similarity is about 0.70, 0.75, ... 0.95. Brute force compares all pairs that share any shingle.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from benchmarks.lib.measure import ROOT, Failed, Row, feedmill, run
 
 DOCUMENTS, ADDED, FILES, WIDTH, THRESHOLD = 100_000, 10_000, 8, 5, 0.8
 SOME = 20_000
-"""Documents that the slower peer is measured on."""
+"""Number of documents for the slower peer."""
 LEVELS = (0.70, 0.75, 0.80, 0.85, 0.90, 0.95)
 BOUND = 15.0
 
 
 def documents() -> Path:
-    """The folder of both dumps (``first/`` and ``second/``) and of what brute force found, ``truth.npz``."""
+    """Return the folder of both dumps (``first/`` and ``second/``) and of the pairs of brute force, ``truth.npz``."""
     path = corpus.folder() / f"near_{DOCUMENTS}"
     if (path / ".complete").exists():
         return path
@@ -57,7 +57,7 @@ def _vocabulary() -> list[str]:
 
 
 def _texts(count: int) -> list[np.ndarray]:
-    """Documents as numbers of words."""
+    """Return the documents as arrays of word numbers."""
     rng = np.random.default_rng(2)
     weights = 1 / (np.arange(50_000) + 10.0)
     bounds = np.cumsum(weights / weights.sum())
@@ -66,7 +66,7 @@ def _texts(count: int) -> list[np.ndarray]:
         if number % 5 == 4:
             text = texts[int(rng.integers(0, number))].copy()
             level = float(rng.choice(LEVELS))
-            lost = len(text) * (1 - level) / (1 + level)  # shingles that only one of both has
+            lost = len(text) * (1 - level) / (1 + level)  # shingles in only one of the two
             places = rng.choice(len(text), max(1, min(len(text), round(lost / WIDTH))), replace=False)
             text[places] = rng.integers(0, 50_000, len(places))
         else:
@@ -77,7 +77,7 @@ def _texts(count: int) -> list[np.ndarray]:
 
 
 def _brute_force(texts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """int64[n, 2]: the pairs with a similarity of 0.5 or more; float64[n]: their similarities."""
+    """Return the pairs with a similarity of at least 0.5, int64[n, 2], and their similarities, float64[n]."""
     rng = np.random.default_rng(3)
     codes = rng.integers(1, 2**63, (WIDTH, 50_000), np.uint64)
     sets = []
@@ -103,7 +103,7 @@ def _brute_force(texts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _heads(pairs: np.ndarray, count: int) -> np.ndarray:
-    """The first document of the component of each."""
+    """Return the first document of the component of each document."""
     heads = list(range(count))
 
     def head(i: int) -> int:
@@ -119,7 +119,7 @@ def _heads(pairs: np.ndarray, count: int) -> np.ndarray:
 
 
 def _answers(path: Path, *dumps: str) -> tuple[np.ndarray, np.ndarray]:
-    """bool[n] and int64[n]: which documents are marked, and the cluster of each."""
+    """Return which documents are marked, bool[n], and the cluster of each, int64[n]."""
     marked, clusters = [], []
     for dump in dumps:
         for file in sorted((path / dump / "attributes/dup_near").glob("*.gz")):
@@ -149,10 +149,10 @@ def _warm(path: Path) -> None:
 
 
 def near(repeat: int) -> Iterable[Row]:
-    """The whole command, adding a tenth, both peers; then recall and precision."""
+    """Measure the command, adding a tenth of the corpus, and both peers; then recall and precision."""
     path = documents()
     _clean(path)
-    run(_command(path, "second", 1))  # compiled, and not counted
+    run(_command(path, "second", 1))  # not counted: fills the cache of compiled code
     wall: dict[str, list[float]] = {}
     processor: dict[str, list[float]] = {}
     for _ in range(repeat):
@@ -182,7 +182,7 @@ def near(repeat: int) -> Iterable[Row]:
 
 
 def _runs(path: Path) -> Iterable[tuple[str, Callable[[Path], None] | None, list[str]]]:
-    """Name, what comes before, and command of all that is timed."""
+    """Return name, preparation and command of each timed run."""
     yield "all 2", _clean, _command(path, "first", 2)
     yield "all 1", _clean, _command(path, "first", 1)
     yield "added", None, _command(path, "second", 1)
@@ -194,7 +194,7 @@ def _runs(path: Path) -> Iterable[tuple[str, Callable[[Path], None] | None, list
 
 
 def _tiny(path: Path) -> Path:
-    """A folder with one document."""
+    """Return a folder with one document."""
     shutil.rmtree(path / "tiny", ignore_errors=True)
     file = path / "tiny/documents/0.jsonl"
     file.parent.mkdir(parents=True)
@@ -203,7 +203,7 @@ def _tiny(path: Path) -> Path:
 
 
 def _quality(path: Path) -> Iterable[Row]:
-    """Recall by similarity, and precision, against brute force; those of the peers too."""
+    """Return recall by similarity, and precision, against brute force, for Feedmill and the peers."""
     with np.load(path / "truth.npz") as truth:
         pairs, similarities = truth["pairs"], truth["similarities"]
     marked, clusters = _answers(path, "first", "second")

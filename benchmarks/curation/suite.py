@@ -1,4 +1,4 @@
-"""Tagging, counting and near-duplicates, beside Dolma and two MinHash libraries."""
+"""Suite of tagging, counting and near-duplicates, compared with Dolma and two MinHash libraries."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Tagging beside Dolma: whole commands on 128 MB of text, the same arguments on both sides. README.md says more.
+"""Compare tagging with Dolma: whole commands on 128 MB of text with the same arguments. README.md has details.
 
-``FEEDMILL_DOLMA_CORPUS`` may name a corpus of your own: a folder with ``documents/*.jsonl.gz`` and
-``corpus.json`` (its ``text_bytes``).
+``FEEDMILL_DOLMA_CORPUS`` may name another corpus: a folder with ``documents/*.jsonl.gz`` and ``corpus.json`` (with
+``text_bytes``).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ GROUPS: dict[str, tuple[tuple[str, ...], float | None]] = {
     "pii_regex_with_counts_fast_v2": (("pii_regex_with_counts_fast_v2",), None),
     "six taggers": ((*LENGTHS, "c4_v2", "gopher_v1", "gopher_v2", "pii_regex_with_counts_fast_v2"), 20),
 }
-"""What is measured: the taggers, and how many times Dolma's speed is wanted."""
+"""The measured taggers, and the target ratio to Dolma's speed."""
 
 SLOW = {"uniseg_length_paragraphs_v1": 4, "paragraph_repetitions_v1": 4}
-"""Dolma takes seconds for a megabyte: measured on files of that many megabytes in all."""
+"""Taggers for which Dolma takes seconds per megabyte, and the size of their data in megabytes."""
 
 
 def side(ours: bool, folder: Path, taggers: tuple[str, ...], processes: int) -> dict[str, float]:
-    """One whole command."""
+    """Run one whole command, and return its measurement."""
     shutil.rmtree(folder / "attributes/bench", ignore_errors=True)
     corpus.warm(folder)
     words = ["tag", "--documents", f"{folder}/documents/*", "--experiment", "bench", "--taggers", *taggers]
@@ -48,7 +48,7 @@ def _rows(
     name: str, taggers: tuple[str, ...], wanted: float | None, folder: Path, processes: int, repeat: int
 ) -> list[Row]:
     has_peer = peers.python("dolma") is not None
-    side(True, folder, taggers, processes)  # not counted: the compiled code comes into its cache
+    side(True, folder, taggers, processes)  # not counted: fills the cache of compiled code
     ours, theirs = alternate(
         repeat,
         partial(side, True, folder, taggers, processes),
@@ -64,7 +64,7 @@ def _rows(
 
 
 def tagging(repeat: int) -> list[Row]:
-    """Each group by one and by two processes; Dolma takes minutes, so that there are three runs at most."""
+    """Measure each group with one process and with two; at most three runs, because Dolma takes minutes."""
     named = os.environ.get(CORPUS)
     folder = Path(named) if named else corpus.documents(8, 16)
     rows = []
@@ -75,7 +75,7 @@ def tagging(repeat: int) -> list[Row]:
 
 
 def slow(repeat: int) -> list[Row]:
-    """What Dolma does with expressions and tables in Python, on little data."""
+    """Measure the taggers that Dolma runs with expressions and tables in Python, on little data."""
     rows = []
     for name, megabytes in SLOW.items():
         rows += _rows(name, (name,), None, corpus.documents(1, megabytes), 1, min(repeat, 3))

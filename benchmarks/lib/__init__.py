@@ -1,1 +1,1 @@
-"""What all suites share: processes that take turns, the data, pictures, rates."""
+"""Code that all suites share: fresh processes that alternate, the data, pictures, and rates."""

@@ -1,7 +1,7 @@
-"""The data that the benchmarks run on: made once, the same each time, kept between runs.
+"""Create the data of the benchmarks: once, always with the same contents, and kept between runs.
 
-A folder of tar shards with samples of two parts, a JPEG of about 5 KB and a JSON with a caption; and a JSONL file.
-They lie in the folder that ``FEEDMILL_BENCH_DIR`` names, by default ``feedmill-bench`` in the temporary directory.
+The data is a folder of tar shards, and a JSONL file. Samples have a JPEG of about 5 KB and a JSON with a caption. All
+data is in the folder that ``FEEDMILL_BENCH_DIR`` names, by default ``feedmill-bench`` in the temporary directory.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-WORDS = ("a", "red", "boat", "on", "the", "quiet", "river", "under", "grey", "sky", "two", "people", "été", "日本")
+WORDS = ("a", "red", "boat", "on", "the", "quiet", "river", "under", "gray", "sky", "two", "people", "été", "日本")
 POOL = 64
-"""Different pictures; which sample has which is random."""
+"""Number of different pictures, which are assigned to samples at random."""
 
 
 def folder() -> Path:
-    """Where the data lies."""
+    """Return the folder of the data."""
     named = os.environ.get("FEEDMILL_BENCH_DIR")
     path = Path(named) if named else Path(tempfile.gettempdir()) / "feedmill-bench"
     path.mkdir(parents=True, exist_ok=True)
@@ -32,7 +32,7 @@ def folder() -> Path:
 
 
 def shards(count: int, samples: int) -> Path:
-    """A folder ``shards/`` of `count` tars with `samples` samples each; keys are ``000000000``, ``000000001``, ..."""
+    """Return a folder ``shards/`` of `count` tars with `samples` samples each; keys are ``000000000``, ..."""
     path = folder() / f"wds_{count}x{samples}"
     done = path / ".complete"
     if done.exists():
@@ -54,7 +54,7 @@ def shards(count: int, samples: int) -> Path:
 
 
 def jsonl(lines: int) -> Path:
-    """A JSONL file of `lines` objects with a text of 50 to 900 characters."""
+    """Return a JSONL file of `lines` objects with a text of 50 to 900 characters."""
     path = folder() / f"lines_{lines}.jsonl"
     if not path.exists():
         rng = random.Random(3)
@@ -66,7 +66,7 @@ def jsonl(lines: int) -> Path:
 
 
 def packed(documents: int) -> Path:
-    """A ``.pbin`` of 2-byte tokens: documents of 680 tokens on average, log-normal."""
+    """Return a ``.pbin`` of 2-byte tokens, in documents of 680 tokens on average, log-normal."""
     from feedmill.formats.tokens.pbin import write_pbin
     from feedmill.storage import LocalStore
 
@@ -79,7 +79,7 @@ def packed(documents: int) -> Path:
 
 
 def tokenized(documents: int) -> Path:
-    """The same as a folder of two ``.ds`` files."""
+    """Return a folder of two ``.ds`` files with the same tokens."""
     from feedmill.formats.tokens.ds import write_ds
     from feedmill.storage import LocalStore
 
@@ -93,7 +93,7 @@ def tokenized(documents: int) -> Path:
 
 
 def _documents(count: int, seed: int = 0) -> Iterator[tuple[Any, Any]]:
-    """Random tokens of a vocabulary of 50,257 and the lengths of documents, in batches."""
+    """Yield random tokens of a vocabulary of 50,257 and the lengths of documents, in batches."""
     import numpy as np
 
     rng = np.random.default_rng([7, seed])
@@ -103,9 +103,9 @@ def _documents(count: int, seed: int = 0) -> Iterator[tuple[Any, Any]]:
 
 
 def documents(files: int, megabytes: int) -> Path:
-    """Dolma's layout: ``documents/part-N.jsonl.gz`` with so many megabytes of text each, and ``corpus.json``.
+    """Return a folder in Dolma's layout: ``documents/part-N.jsonl.gz`` with `megabytes` of text, and ``corpus.json``.
 
-    The texts are pieces of Python's own library, of log-normal lengths; a tenth of them repeats an earlier one.
+    The texts are slices of Python's standard library with log-normal lengths. A tenth of them repeat an earlier one.
     """
     path = folder() / f"documents_{files}x{megabytes}"
     if (path / "corpus.json").exists():
@@ -132,7 +132,7 @@ def documents(files: int, megabytes: int) -> Path:
 
 
 def unprepare(path: Path) -> None:
-    """Remove whatever preparing has written into a folder of shards, or beside a JSONL file."""
+    """Delete everything that `prepare` has written into a folder of shards, or beside a JSONL file."""
     if path.suffix == ".jsonl":
         path.with_name(f"{path.name}.idx").unlink(missing_ok=True)
         return
@@ -142,7 +142,7 @@ def unprepare(path: Path) -> None:
 
 
 def warm(path: Path) -> None:
-    """Read the data once, so that whoever is measured next finds it in the page cache."""
+    """Read the data once, so that the next measurement finds it in the page cache."""
     for file in [path] if path.is_file() else sorted([*path.rglob("*.tar"), *path.rglob("*.ds"), *path.rglob("*.gz")]):
         with open(file, "rb", buffering=0) as data:
             while data.read(1 << 22):
@@ -150,19 +150,19 @@ def warm(path: Path) -> None:
 
 
 def size(path: Path) -> int:
-    """Bytes of the data, without what preparing adds."""
+    """Return the bytes of the data, without the files that `prepare` adds."""
     return path.stat().st_size if path.is_file() else sum(tar.stat().st_size for tar in path.rglob("*.tar"))
 
 
 def tar_header(name: str, length: int) -> bytes:
-    """A member's header, with the same time each time."""
+    """Return the header of a tar member, always with the same time."""
     member = tarfile.TarInfo(name)
     member.size, member.mtime = length, 1_700_000_000
     return member.tobuf(tarfile.USTAR_FORMAT)
 
 
 def _pictures() -> list[bytes]:
-    """JPEGs of 96 x 96 pixels, 3 to 7 KB each: coloured noise in small squares."""
+    """Return JPEGs of 96 x 96 pixels, 3 to 7 KB each: colored noise in small squares."""
     import numpy as np
     from PIL import Image
 

@@ -1,4 +1,4 @@
-"""Measuring two programs beside each other: fresh processes, taking turns, medians of several runs."""
+"""Measure programs beside each other: in fresh processes that alternate, with several runs each."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 
-# Programs that are installed have their bytecode: ours and the peers' get theirs in their first run.
+# Installed programs have their bytecode, so let Feedmill and the peers write theirs in the first run.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 Measure = Callable[[], dict[str, float]]
-"""One fresh measurement: a number for each thing measured."""
+"""A function that runs one measurement in a fresh process: name -> number."""
 
 
 class Failed(Exception):
-    """A measured program ended with an error."""
+    """Raised when a measured program ends with an error."""
 
 
 @dataclass
@@ -32,12 +32,12 @@ class Row:
     """One line of the table.
 
     Attributes:
-        part: the part of the benchmark it belongs to.
-        what: what is measured.
+        part: the part of the benchmark that it belongs to.
+        what: description of the measurement.
         unit: ``s`` (less is better), ``/s`` (more is better), or another unit that is only shown.
-        ours, theirs: one number for each run; `theirs` is empty where there is no peer for it.
-        wanted: the least ratio that the project promises; with `bound`, the most that `ours` may be.
-        note: what the reader should know.
+        ours, theirs: one number per run; `theirs` is empty if there is no peer.
+        wanted: the target ratio; with `bound`, the maximum of `ours`.
+        note: remarks for the reader.
     """
 
     part: str
@@ -51,7 +51,7 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """How many times better we are: the ratio of the medians."""
+        """Return how many times better Feedmill is: the ratio of the medians."""
         if not self.ours or not self.theirs:
             return None
         ours, theirs = statistics.median(self.ours), statistics.median(self.theirs)
@@ -59,13 +59,13 @@ class Row:
 
     @property
     def held(self) -> bool | None:
-        """Whether the promise is kept; None where there is none or it can't be told."""
+        """Return whether the target is met; None if there is no target or no number."""
         if self.bound is not None:
             return statistics.median(self.ours) <= self.bound
         return None if self.wanted is None or self.ratio is None else self.ratio >= self.wanted
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, with the medians."""
+        """Return plain data, with the medians."""
         medians = {
             f"{name}_median": statistics.median(runs) if runs else None
             for name, runs in (("ours", self.ours), ("theirs", self.theirs))
@@ -74,13 +74,13 @@ class Row:
 
 
 def alternate(repeat: int, ours: Measure, theirs: Measure | None) -> tuple[dict[str, list[float]], ...]:
-    """`repeat` measurements of each, taking turns: (ours, theirs), each with a list of numbers for each name."""
+    """Return `repeat` measurements of each side, which alternate: (ours, theirs), with a list of numbers per name."""
     found = rounds(repeat, {"theirs": theirs or dict, "ours": ours})
     return found["ours"], found["theirs"]
 
 
 def rounds(repeat: int, sides: Mapping[str, Measure]) -> dict[str, dict[str, list[float]]]:
-    """`repeat` measurements of each side, in this order and in the reverse by turns: for each side, as `alternate`."""
+    """Return `repeat` measurements of each side, in this order and reversed by turns: per side as `alternate`."""
     found: dict[str, dict[str, list[float]]] = {side: {} for side in sides}
     for turn in range(repeat):
         for side in list(sides)[:: 1 if turn % 2 == 0 else -1]:
@@ -90,8 +90,8 @@ def rounds(repeat: int, sides: Mapping[str, Measure]) -> dict[str, dict[str, lis
 
 
 def run(command: Sequence[str], env: Mapping[str, str] | None = None, folder: Path | None = None) -> dict[str, float]:
-    """Wall time, processor time and peak memory of a whole process. Raises `Failed` with the end of its stderr."""
-    # A process begins with the memory of the one that starts it as its peak: this one may be large, `spawn` is small.
+    """Return wall time, processor time and peak memory of a process. Raises `Failed` with the end of its stderr."""
+    # The peak memory of a process starts at that of its parent, so the small `spawn` starts it instead of this one.
     starter = [sys.executable, "-S", str(Path(__file__).with_name("spawn.py"))]
     done = subprocess.run(
         [*starter, *map(str, command)], capture_output=True, text=True, env=env, cwd=folder, check=False
@@ -109,9 +109,9 @@ def child(
     env: Mapping[str, str] | None = None,
     timeout: float | None = None,
 ) -> dict[str, Any]:
-    """What ``SUBJECT.peers.NAME`` prints as the last line, JSON, with the wall time of its process as ``wall``.
+    """Run ``SUBJECT.peers.NAME``, and return the JSON of its last line, with the wall time of its process as ``wall``.
 
-    It is run from the root, as a module: run as a file, `webdataset.py` would find itself where it imports webdataset.
+    The module runs from the root with ``-m``: as a script, `webdataset.py` would import itself instead of webdataset.
     After `timeout` seconds it is killed, with the processes that it started.
     """
     command = [python, "-m", f"benchmarks.{module}", *map(str, arguments)]
@@ -136,5 +136,5 @@ def child(
 
 
 def feedmill(*arguments: object) -> list[str]:
-    """Feedmill's command line, as the installed script runs it."""
+    """Return the command line that runs Feedmill's command as the installed script does."""
     return [sys.executable, "-c", "from feedmill.cli.app import main; main()", *map(str, arguments)]

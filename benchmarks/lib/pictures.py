@@ -1,4 +1,4 @@
-"""Photographs to decode: the same JPEGs as a folder of tars, as MosaicML shards and as LitData chunks."""
+"""Create photographs to decode: the same JPEGs as a folder of tars, as MosaicML shards and as LitData chunks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COUNT, SHARD, POOL, SIZE = 4_000, 1_000, 48, (375, 500)
 
 
 def folder() -> Path:
-    """Tars with `COUNT` samples of a JPEG (375 x 500, some 50 KB) and a JSON; prepared by Feedmill; made once."""
+    """Return a folder of tars, prepared by Feedmill: `COUNT` samples of a JPEG (375 x 500, about 50 KB) and a JSON."""
     path = corpus.folder() / f"pictures_{COUNT}"
     if not (path / "done").exists():
         rng, pool = random.Random(5), photographs()
@@ -34,7 +34,7 @@ def folder() -> Path:
 
 
 def jpegs() -> list[bytes]:
-    """The JPEGs of all samples, in stored order."""
+    """Return the JPEGs of all samples, in stored order."""
     found = []
     for shard in sorted((folder() / "shards").glob("*.tar")):
         with tarfile.open(shard) as tar:
@@ -43,7 +43,7 @@ def jpegs() -> list[bytes]:
 
 
 def photographs() -> list[bytes]:
-    """JPEGs whose detail falls off with its scale, as in photographs."""
+    """Return JPEGs whose detail decreases with its scale, as in photographs."""
     from PIL import Image
 
     rng, out = np.random.default_rng(2), []

@@ -1,4 +1,4 @@
-"""How fast an iterator gives, for both sides of a comparison: needs nothing but Python and Linux."""
+"""Measure how fast an iterator yields batches, for Feedmill and its peers. Needs only Python and Linux."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 WARM = 8
-"""Batches before the clock starts."""
+"""Number of batches before the clock starts."""
 
 
 def rate(batches: Iterator[float], seconds: float) -> dict[str, float]:
-    """Per second of wall time, and per second of processor time of this process and all below it.
+    """Return the rate per second of wall time, and per second of processor time of this process and its descendants.
 
     Args:
-        batches: what each batch counts for.
-        seconds: how long to go on.
+        batches: yields the count of each batch.
+        seconds: duration of the measurement.
     """
     for _ in range(WARM):
         next(batches)
@@ -30,18 +30,18 @@ def rate(batches: Iterator[float], seconds: float) -> dict[str, float]:
         if taken > seconds:
             break
     spent = processor_seconds() - busy
-    # Below zero where processes that had worked are gone by now: then it is not known.
+    # The difference is negative if processes have exited meanwhile: the time is then unknown.
     return {"rate": done / taken, "cpu_rate": done / spent if spent > 0 else math.nan}
 
 
 def endless(loader: Iterable[Any]) -> Iterator[Any]:
-    """One pass after another."""
+    """Iterate a loader again and again."""
     while True:
         yield from loader
 
 
 def below(process: int) -> list[int]:
-    """The processes that a process has started, and so on."""
+    """Return the numbers of all descendants of a process."""
     found: list[int] = []
     for path in Path(f"/proc/{process}/task").glob("*/children"):
         for child in map(int, path.read_text().split()):
@@ -50,7 +50,7 @@ def below(process: int) -> list[int]:
 
 
 def processor_seconds() -> float:
-    """Of this process and all below it; those that have ended are left out."""
+    """Return the processor time of this process and its running descendants."""
     ticks = 0
     for process in [os.getpid(), *below(os.getpid())]:
         try:
@@ -62,7 +62,7 @@ def processor_seconds() -> float:
 
 
 def memory_mb() -> float:
-    """MB that this process and all below it have for themselves, shared memory included, mapped files not."""
+    """Return the MB of anonymous and shared memory of this process and its descendants, without mapped files."""
     total = 0
     for process in [os.getpid(), *below(os.getpid())]:
         try:

@@ -1,6 +1,6 @@
-"""One measurement in a process of its own: ``python -m benchmarks.SUBJECT.peers.NAME FUNCTION WORDS``, from the root.
+"""Run one measurement in a separate process: ``python -m benchmarks.SUBJECT.peers.NAME FUNCTION ARGUMENTS``.
 
-Peers' Pythons need not have Feedmill, so this needs nothing but Python.
+The environments of peers need not have Feedmill, so this module needs only Python.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 
 def answer(functions: Mapping[str, Any]) -> None:
-    """Call the function that the first word names with the others, and print what it gives as a line of JSON."""
+    """Call the function that the first argument names with the other arguments, and print its result as JSON."""
     name, *words = sys.argv[1:]
     print(json.dumps(functions[name.replace("-", "_")](*words)))
     sys.stdout.flush()
     if not any(module.partition(".")[0] == "feedmill" for module in sys.modules):
-        os._exit(0)  # a peer's worker processes and watchdog threads would be waited for
+        os._exit(0)  # do not wait for the worker processes and watchdog threads of a peer

@@ -1,4 +1,4 @@
-"""Run a command and print its wall time, processor time and peak memory as JSON; see `measure.run`.
+"""Run a command, and print its wall time, processor time and peak memory as JSON; see `measure.run`.
 
 python spawn.py COMMAND ARGUMENT...
 """

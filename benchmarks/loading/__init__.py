@@ -1,1 +1,1 @@
-"""Loaders, resuming, and memory over long runs."""
+"""Benchmarks of loaders: throughput, resuming, and memory over long runs."""

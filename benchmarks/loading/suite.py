@@ -1,4 +1,4 @@
-"""Loaders beside their peers: token windows, raw samples, JPEGs; resuming, and memory over a million samples."""
+"""Suite of loaders: token windows, raw samples, JPEGs, resuming, and memory over a million samples."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from benchmarks.tokens import reading
 WORKERS, SAMPLES = 2, 1_000_000
 PEERS = ("modalities", "datatrove", "energon", "streaming")
 PYTHONS = {"webdataset": "streaming", "litdata": "streaming"}
-"""Whose Python they are measured in, where it is not their own."""
+"""Peer whose Python environment a peer is measured in, if it has none."""
 NOTE = "wall time; (cpu) by the processor time of all processes"
 
 
 def ours(*words: object) -> dict[str, Any]:
-    """One measurement of Feedmill, or of a floor without it."""
+    """Run one measurement of Feedmill, or of a lower bound without it."""
     return child(sys.executable, "loading.peers.feedmill", *words)
 
 
 def theirs(peer: str, *words: object) -> dict[str, Any]:
-    """One measurement of a peer."""
+    """Run one measurement of a peer."""
     python = peers.need(PYTHONS.get(peer, peer))
     return child(python, f"loading.peers.{peer}", *words, env=peers.environment())
 
@@ -41,7 +41,7 @@ def _beside(
     wanted: float | None,
     repeat: int,
 ) -> Iterable[Row]:
-    """Two rows, by wall time and by processor time; none where the peer is not at hand."""
+    """Yield two rows, by wall time and by processor time; none if the peer is not installed."""
     name, words = peer
     bare = name == "bare"
     if not bare and peers.python(PYTHONS.get(name, name)) is None:
@@ -53,7 +53,7 @@ def _beside(
 
 
 def tokens(repeat: int) -> Iterable[Row]:
-    """Windows of 2,049 tokens, batches of 64, as torch tensors, in M tokens."""
+    """Measure windows of 2,049 tokens in batches of 64, as torch tensors, in M tokens."""
     folder = reading.tokens(reading.TOKENS // 650)
     single, many = folder / "a.pbin", folder / "ds"
     part, what = "loader-tokens", "token windows, M tokens, beside"
@@ -73,7 +73,7 @@ def tokens(repeat: int) -> Iterable[Row]:
 
 
 def raw(repeat: int) -> Iterable[Row]:
-    """Samples of two parts as bytes, in training order, batches of 64."""
+    """Measure samples of two parts as bytes, in training order, in batches of 64."""
     folder = prepared(8)
     for path in (folder / "shards").iterdir():
         corpus.warm(path)
@@ -85,7 +85,7 @@ def raw(repeat: int) -> Iterable[Row]:
 
 
 def jpeg(repeat: int) -> Iterable[Row]:
-    """Pictures of 375 x 500 as one uint8 array of 64, 2 workers each."""
+    """Measure pictures of 375 x 500 as one uint8 array of 64, with 2 workers each."""
     folder = _pictures()
     part, mine = "loader-jpeg", ("jpeg", folder, WORKERS)
     what = "JPEGs decoded, beside"
@@ -104,7 +104,7 @@ def jpeg(repeat: int) -> Iterable[Row]:
 
 
 def _pictures() -> Path:
-    """The tars, prepared, with a second description for crude samples."""
+    """Return the prepared tars, with a second description for crude samples."""
     folder = pictures.folder()
     if not (folder / ".nv-meta" / "index.sqlite").exists():
         words = ("--sample-type", "ImageSample", "--field-map", '{"image": "jpg"}')
@@ -116,7 +116,7 @@ def _pictures() -> Path:
 
 
 def state(repeat: int) -> Iterable[Row]:
-    """From a state at position 10^9 of a shuffled blend to the first batch, imports left out."""
+    """Measure the time from a state at position 10^9 of a shuffled blend to the first batch, without imports."""
     folder = prepared(8)
     found, _ = alternate(repeat, lambda: ours("resume", folder), None)
     note = "recipe parsed, datasets opened, planned, state loaded, one batch read"
@@ -125,7 +125,7 @@ def state(repeat: int) -> Iterable[Row]:
 
 
 def flat(_repeat: int) -> Iterable[Row]:
-    """Memory from the first tenth of a million samples to the last, workers included."""
+    """Measure memory from the first tenth of a million samples to the last, including workers."""
     folder = prepared(8)
     for workers in ("0", "2", "2p"):
         found, _ = alternate(1, lambda workers=workers: ours("flat", folder, workers, SAMPLES), None)

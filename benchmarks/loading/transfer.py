@@ -1,9 +1,9 @@
-"""Whether copying batches to an accelerator lengthens a training step; needs one, and says so where there is none.
+"""Measure whether copying batches to an accelerator lengthens a training step. Raises an error without an accelerator.
 
     python -m benchmarks.loading.transfer [--device cuda] [--step-ms 20] [--megabytes 64] [--steps 200]
 
-A step computes for about `--step-ms` on the device; two threads make batches of `--megabytes`. The same steps are
-timed with a batch that is on the device already, with `device=`, and with a copy in the loop.
+A step computes for about `--step-ms` on the device, and two threads make batches of `--megabytes`. The same steps are
+timed with a batch that is already on the device, with `device=`, and with a copy in the loop.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import feedmill as fm
 
 
 class Ready:
-    """A plan whose samples are rows of memory: nothing is read or decoded."""
+    """A plan whose samples are rows of an array in memory, so nothing is read or decoded."""
 
     length, seed, fingerprint = None, 0, "ready"
     fingerprints: dict[str, str] = {}  # noqa: RUF012
@@ -31,12 +31,12 @@ class Ready:
         self._row = np.zeros(size, np.uint8)
 
     def read(self, positions: Any) -> list[Any]:
-        """Rows."""
+        """Return the row for each position."""
         return [{"x": self._row} for _ in positions]
 
 
 def work(device: Any, milliseconds: float) -> Any:
-    """A function that keeps the device busy for about so long."""
+    """Return a function that keeps the device busy for about `milliseconds`."""
     a = torch.randn(4096, 4096, device=device)
 
     def once(times: int) -> None:
@@ -53,7 +53,7 @@ def work(device: Any, milliseconds: float) -> Any:
 
 
 def timed(batches: Iterable[Any], step: Any, steps: int) -> float:
-    """The median milliseconds of a step, which ends when the device has finished it."""
+    """Return the median milliseconds of a step, which ends when the device has finished it."""
     taken, stream = [], iter(batches)
     for _ in range(steps):
         begun = time.perf_counter()
@@ -66,7 +66,7 @@ def timed(batches: Iterable[Any], step: Any, steps: int) -> float:
 
 
 def copied(batches: Iterable[Any], device: Any) -> Iterator[Any]:
-    """As loops do that know nothing better."""
+    """Yield batches copied to the device in the loop, without prefetching."""
     for batch in batches:
         yield {"x": batch["x"].to(device)}
 
@@ -80,7 +80,7 @@ def main() -> None:
     options = parser.parse_args()
     plan: Any = Ready(options.megabytes << 20 >> 6)
     common: dict[str, Any] = {"workers": 2, "output": "torch", "rank": 0, "world_size": 1}
-    loader = fm.Loader(plan, 64, device=options.device, **common)  # an error for people where there is no such device
+    loader = fm.Loader(plan, 64, device=options.device, **common)  # raises a clear error if there is no such device
     step = work(options.device, options.step_ms)
     there = {"x": torch.zeros(64, 16, dtype=torch.uint8, device=options.device)}
     found = {

@@ -1,1 +1,1 @@
-"""Media metadata and clips of video."""
+"""Benchmarks of media metadata and video clips."""

@@ -1,4 +1,4 @@
-"""How the clips of a side are timed: ``clips FOLDER CORES``."""
+"""Time the clips of Feedmill or a peer: ``clips FOLDER CORES``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,17 @@ Clips = Iterator[tuple[Any, list[Any]]]
 
 
 def timed(decode: Callable[[Path, int], Clips], path: str, cores: str) -> dict[str, float]:
-    """Videos per second and processor time on this many cores; frames and a sum of pixels, to compare sides by."""
+    """Return videos per second, processor time, and frames and a sum of pixels that must be equal for all.
+
+    Args:
+        decode: decodes the clips of a folder of videos on a number of cores.
+        path: the folder.
+        cores: the number of cores.
+    """
     used = sorted(os.sched_getaffinity(0))[: int(cores)]
     os.sched_setaffinity(0, used)
     stream = decode(Path(path), len(used))
-    next(stream)  # imports and the first file do not count
+    next(stream)  # not counted: imports and the first file
     videos, frames, total, begin, cpu = 0, 0, 0, time.perf_counter(), time.process_time()
     for _, clips in stream:
         videos += 1

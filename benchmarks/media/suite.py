@@ -1,4 +1,4 @@
-"""Media metadata beside Energon, and clips of video beside bare PyAV. README.md says what is compared."""
+"""Suite of media metadata, compared with Energon, and video clips, compared with PyAV. README.md has details."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ PEERS = ("energon",)
 
 CLIPS, SHARDS = 200, 4
 DIFFERENT = 20
-"""Different videos; each comes ten times."""
+"""Number of different videos; each one occurs ten times."""
 OPTION = "--media-metadata-by-extension"
 
 
 def videos() -> Path:
-    """200 clips of 8 to 12 seconds, 320 x 240, 25 frames a second, a key frame every 2 seconds, with sound: as files in
-    ``files/``, and the same in four prepared shards."""
+    """Return 200 clips with sound, as files in ``files/`` and in four prepared shards.
+
+    They have 8 to 12 seconds of 320 x 240 pixels, 25 frames per second and a key frame every 2 seconds.
+    """
     path = corpus.folder() / f"videos_{CLIPS}"
     if (path / ".complete").exists():
         return path
@@ -79,7 +81,7 @@ def _clip(number: int) -> bytes:
 
 
 def prepare_media(repeat: int) -> Iterable[Row]:
-    """`prepare` with the sizes of 40,000 JPEGs, whole commands; and `prepare-media` on what is prepared."""
+    """Measure `prepare` with the sizes of 40,000 JPEGs, whole commands; and `prepare-media` on prepared data."""
     path = corpus.shards(8, 5_000)
 
     def ours() -> dict[str, float]:
@@ -129,7 +131,7 @@ def _theirs_on(path: Path) -> tuple[list[str], dict[str, str] | None]:
 
 
 def video(repeat: int) -> Iterable[Row]:
-    """Metadata and five uniform clips of a second of each of 200 videos."""
+    """Measure the metadata, and five uniform clips of one second, of each of 200 videos."""
     path = videos()
     ours, bare = (partial(_clips, sys.executable, how, path) for how in ("feedmill", "pyav"))
     for cores in dict.fromkeys((1, CORES)):

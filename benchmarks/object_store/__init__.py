@@ -1,1 +1,1 @@
-"""Loading from an object store, beside the peers, on a server of this machine that answers after a stated latency."""
+"""Benchmarks of loading from an object store: a local server that answers after a set latency."""

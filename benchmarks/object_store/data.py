@@ -1,6 +1,6 @@
-"""The data in the bucket: made once, the same each time, below ``bucket/bkt`` in the folder of the benchmarks' data.
+"""Create the data in the bucket: once, always with the same contents, in ``bucket/bkt`` of the benchmarks' folder.
 
-Each collection is there as tars that are prepared, as MosaicML's shards and as LitData's chunks, with the same samples.
+Each collection exists as prepared tars, as MosaicML's shards and as LitData's chunks, with the same samples.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ SHARD, BYTES, POOL = 1_000, 15_000, 64
 IMAGES_SHARD = 250
 TOKEN, SEQ_LEN = "uint16", 2048
 MANY = 5
-"""How many times as many samples the large set has."""
+"""Size of the large dataset, as a multiple of the other one."""
 
 SAMPLES = int(os.environ.get("FEEDMILL_BENCH_BUCKET_SAMPLES", "20000"))
-"""Samples of 15 KB; images are a fifth of it, token windows twice as many. A small number is for a trial."""
+"""Number of samples of 15 KB. There are a fifth as many images, and twice as many token windows."""
 
 
 def root() -> Path:
-    """The folder of the buckets."""
+    """Return the folder of the buckets."""
     path = corpus.folder() / "bucket"
     (path / BUCKET).mkdir(parents=True, exist_ok=True)
     return path
 
 
 def url(path: Path) -> str:
-    """The URL of a folder or file of the bucket."""
+    """Return the URL of a folder or file of the bucket."""
     return f"s3://{BUCKET}/{path.relative_to(root() / BUCKET)}"
 
 
 def samples(count: int = SAMPLES) -> Path:
-    """Tars of 1,000 samples with 15,000 random bytes and a small JSON, prepared."""
+    """Return prepared tars of 1,000 samples with 15,000 random bytes and a small JSON."""
     return _prepared(f"samples_{count}", count, SHARD, _blobs)
 
 
 def images() -> Path:
-    """Tars of 250 photographs (375 x 500, some 50 KB) with a label, prepared."""
+    """Return prepared tars of 250 photographs (375 x 500, about 50 KB) with a label."""
     return _prepared(f"images_{SAMPLES // 5}", SAMPLES // 5, IMAGES_SHARD, _photographs)
 
 
 def copied(tars: Path, peer: str) -> Path:
-    """The samples of tars as the shards of a peer: ``streaming`` or ``litdata``; of 16 MB."""
+    """Return the samples of tars as 16 MB shards of a peer: ``streaming`` or ``litdata``."""
     path = tars.with_name(f"{tars.name}_{peer}")
     if not (path / "done").exists():
         shutil.rmtree(path, ignore_errors=True)
@@ -62,7 +62,7 @@ def copied(tars: Path, peer: str) -> Path:
 
 
 def tokens() -> Path:
-    """A folder with ``a.pbin``: documents of 2-byte tokens, as many as the windows of 2,048 need."""
+    """Return a folder with ``a.pbin``: documents of 2-byte tokens for the requested windows of 2,048."""
     from feedmill.formats.tokens.pbin import write_pbin
     from feedmill.storage import LocalStore
 
@@ -81,7 +81,7 @@ def tokens() -> Path:
 
 
 def windows(peer: str) -> Path:
-    """The same windows of 2,049 tokens as the shards of a peer."""
+    """Return the same windows of 2,049 tokens as the shards of a peer."""
     source = tokens() / "a.pbin"
     path = source.parent.with_name(f"{source.parent.name}_{peer}")
     if not (path / "done").exists():
@@ -93,24 +93,24 @@ def windows(peer: str) -> Path:
 
 
 def robotics() -> Path:
-    """The robotics samples of ``vla/``."""
+    """Return the robotics samples of ``vla/``."""
     return _linked("robotics", vla.robotics())
 
 
 def captions() -> Path:
-    """The captioning dataset that ``prepared/`` is measured on: 40,000 JPEGs of 5 KB."""
+    """Return the captioning dataset of ``prepared/``: 40,000 JPEGs of 5 KB."""
     from benchmarks.prepared.suite import prepared
 
     return _linked("captions", prepared(8))
 
 
 def size(path: Path) -> int:
-    """Bytes of all files of a folder, but the marker of its end."""
+    """Return the bytes of all files of a folder, without its completion marker."""
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file() and file.name != "done")
 
 
 def shards(path: Path) -> int:
-    """The number of tars of a folder."""
+    """Return the number of tars of a folder."""
     return sum(1 for _ in path.rglob("*.tar"))
 
 
@@ -162,7 +162,7 @@ _warm: set[Path] = set()
 
 
 def _warmed(path: Path) -> Path:
-    """Read a folder once in this run, so that every side finds it in the page cache."""
+    """Read a folder once per run, so that every measurement finds it in the page cache."""
     if path not in _warm:
         _warm.add(path)
         for file in path.rglob("*"):

@@ -1,4 +1,4 @@
-"""What every loader is asked for, and how that is counted: one pass, from a cold start. Needs nothing but Python."""
+"""Count what every loader must yield: one pass from a cold start. Needs only Python."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ BATCH = 64
 def one_pass(
     batches: Iterable[Any], use: Callable[[Any], int], began: float, most: int = 0, skip: int = 0
 ) -> dict[str, float]:
-    """Samples a second from the first request for a batch on, and the seconds of that batch.
+    """Return samples per second from the request for the first batch on, and the seconds until that batch.
 
     Args:
-        batches: what the loader gives.
-        use: looks at a batch, and says how many samples it has.
-        began: when opening began, by `time.perf_counter`; imports are over then.
-        most: stop after so many samples, if it is not 0.
-        skip: samples after which the clock for the rate starts: those of a first epoch.
+        batches: the batches of the loader.
+        use: checks a batch, and returns the number of its samples.
+        began: time when opening began, by `time.perf_counter`, after the imports.
+        most: number of samples to stop after; 0 for all.
+        skip: number of samples before the clock for the rate starts: those of a first epoch.
     """
     begin = time.perf_counter()
     rate_from, first, samples, counted = begin, 0.0, 0, 0
@@ -40,19 +40,19 @@ def one_pass(
 
 
 def use_samples(batch: list[dict[str, Any]]) -> int:
-    """The samples of a batch of raw parts; their bytes must be there."""
+    """Return the number of samples of a batch of raw parts; raises if their bytes are missing."""
     assert sum(len(sample["bin"]) for sample in batch) == 15_000 * len(batch)
     return len(batch)
 
 
 def use_windows(batch: Any) -> int:
-    """The windows of a batch of int64[n, 2049] tensors."""
+    """Return the number of windows of a batch of int64[n, 2049] tensors."""
     assert batch.shape[1] == 2049 and str(batch.dtype) == "torch.int64"
     return int(batch.shape[0])
 
 
 def tar_samples(tars: str) -> Iterable[dict[str, bytes]]:
-    """The parts of the samples of a folder of tars, in stored order."""
+    """Yield the parts of the samples of a folder of tars, in stored order."""
     for shard in sorted(Path(tars).glob("*.tar")):
         with tarfile.open(shard) as tar:
             sample: dict[str, bytes] = {}
@@ -68,12 +68,12 @@ def tar_samples(tars: str) -> Iterable[dict[str, bytes]]:
 
 
 def parts_of(sample: dict[str, bytes]) -> dict[str, bytes]:
-    """A sample without its key."""
+    """Return a sample without its key."""
     return {name: content for name, content in sample.items() if name != "__key__"}
 
 
 def token_windows(path: str, width: int) -> Iterable[Any]:
-    """The windows of a ``.pbin`` of 2-byte tokens as uint16[width]; each begins with the last token of the last."""
+    """Yield the windows of a ``.pbin`` of 2-byte tokens as uint16[width]; adjacent ones share one token."""
     import numpy as np
 
     with open(path, "rb") as file:

@@ -1,4 +1,4 @@
-"""Eight processes that share one cache: what they fetch together, their memory, and the disk that the cache takes."""
+"""Measure eight processes that share one cache: the bytes they fetch, their memory, and the disk space of the cache."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from benchmarks.object_store import data
 from benchmarks.object_store.sides import TIMEOUT, cold, server
 
 PROCESSES, BUDGET = 8, 256 << 20
-"""How many there are, and the default memory for reading ahead of each."""
+"""Number of processes, and the default memory of each for reading ahead."""
 
 
 def processes(repeat: int) -> Iterable[Row]:
-    """Eight ranks of one run; eight runs, each of which reads everything; the same with a cache of half the data."""
+    """Measure eight ranks of one run; eight runs that each read everything; and both with a cache of half the data."""
     path = data.samples()
     size = data.size(path)
     kinds = (
@@ -47,7 +47,7 @@ def processes(repeat: int) -> Iterable[Row]:
 
 
 def _together(path: Path, ranks: bool, limit: int) -> dict[str, Any]:
-    """One measurement of all processes, at 20 ms."""
+    """Return one measurement of all processes, at 20 ms."""
     with cold(20) as (folder, variables):
         variables["FEEDMILL_CACHE_SIZE"] = str(limit)
         environment = {**os.environ, **variables}
@@ -80,7 +80,7 @@ def _together(path: Path, ranks: bool, limit: int) -> dict[str, Any]:
 
 
 def _allocated(folder: Path) -> int:
-    """Bytes that the blocks of the files of a folder take."""
+    """Return the bytes of the disk blocks of the files in a folder."""
     total = 0
     for parent, _, names in os.walk(folder):
         for name in names:

@@ -1,9 +1,9 @@
 """An S3-compatible server for reading: nginx with Lua on loopback. It counts requests and bytes, and delays answers.
 
 Objects are files: ``ROOT/BUCKET/KEY``. It answers GET, HEAD, ranges and ListObjectsV2, and does not check signatures.
-It has a port for each latency. Three settings matter: with ``tcp_nopush``, answers above 64 KB take 40 ms on loopback;
-a folder must answer 404 (nginx's 301 makes botocore recurse); with its usual ``send_timeout`` of a minute, nginx cuts
-the answer of a client that reads slowly, such as a pipe whose buffer is full.
+It has a port for each latency. Three settings matter. With ``tcp_nopush``, answers above 64 KB take 40 ms on loopback.
+A folder must answer 404, because nginx's 301 makes botocore recurse. With its default ``send_timeout`` of a minute,
+nginx truncates the answer to a client that reads slowly, such as a pipe whose buffer is full.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from benchmarks.lib.measure import Failed
 
 LATENCIES = (0, 5, 20, 80)
-"""Milliseconds before each answer."""
+"""Delays of answers in milliseconds, one per port."""
 BUCKET = "bkt"
 MODULES = Path("/usr/lib/nginx/modules")
 ADVICE = "Install nginx with Lua: `apt-get install nginx-light libnginx-mod-http-lua`."
@@ -91,7 +91,7 @@ http {
 
 
 def missing() -> str:
-    """What has to be installed for the server; empty if everything is there."""
+    """Return what must be installed for the server; empty if nothing is missing."""
     modules = all((MODULES / name).exists() for name in ("ndk_http_module.so", "ngx_http_lua_module.so"))
     return "" if modules and _nginx() else ADVICE
 
@@ -102,13 +102,13 @@ def _nginx() -> str | None:
 
 @dataclass
 class Traffic:
-    """What the server answered in a time.
+    """The answers of the server during a period.
 
     Attributes:
-        requests: their number, HEAD included.
-        heads: those that were HEAD.
-        errors: answers with a status of 400 and above.
-        bytes: of all bodies.
+        requests: number of requests, including HEAD.
+        heads: number of HEAD requests.
+        errors: number of answers with a status of 400 and above.
+        bytes: bytes of all bodies.
         objects: the ranges of each object that were sent, as (begin, end).
     """
 
@@ -132,7 +132,7 @@ class Traffic:
 
     @property
     def again(self) -> int:
-        """Bytes that were sent more than once."""
+        """Return the bytes that were sent more than once."""
         found = 0
         for spans in self.objects.values():
             reached = 0
@@ -143,7 +143,7 @@ class Traffic:
 
 
 class Server:
-    """A running server. It ends with `stop`, or with the process that started it, however that ends.
+    """A running server. It ends with `stop`, or when the process that started it exits or is killed.
 
     Args:
         root: the folder of the buckets.
@@ -175,15 +175,15 @@ class Server:
         atexit.register(self.stop)
         if not self._listens():
             self.stop()
-            said = (run / "output.log").read_text() + (run / "error.log").read_text()
-            raise Failed(f"nginx does not start: {said[-1000:]}")
+            output = (run / "output.log").read_text() + (run / "error.log").read_text()
+            raise Failed(f"nginx does not start: {output[-1000:]}")
 
     def endpoint(self, ms: int) -> str:
-        """The address of the port that answers so many milliseconds later."""
+        """Return the address of the port that answers after a number of milliseconds."""
         return f"http://127.0.0.1:{self.ports[ms]}"
 
     def mark(self) -> int:
-        """Where the log ends now, once every answer is in it."""
+        """Return the end of the log, once it has every answer."""
         size, now = -1, self._size()
         while now != size:
             time.sleep(0.05)
@@ -191,7 +191,7 @@ class Server:
         return now
 
     def since(self, mark: int) -> Traffic:
-        """What was answered since a mark."""
+        """Return the traffic since a mark."""
         self.mark()
         traffic = Traffic()
         with open(self._log, encoding="utf-8", errors="replace") as log:
@@ -227,7 +227,7 @@ class Server:
 
 
 def settings(endpoint: str, folder: Path) -> dict[str, str]:
-    """The variables with which every loader finds the server.
+    """Return the environment variables with which every loader finds the server.
 
     Args:
         endpoint: address of the server.

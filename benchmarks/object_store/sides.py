@@ -1,4 +1,4 @@
-"""One cold measurement of a loader on the server, and the rows of a comparison of several."""
+"""Run cold measurements of loaders on the server, and make the rows of their comparison."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from benchmarks.object_store.server import Server, settings
 TIMEOUT = 300
 """Seconds after which a loader counts as hung."""
 IN_FLIGHT, REQUEST = 16, 4 << 20
-"""Large requests in flight, as Feedmill begins with, and their size."""
+"""Number of large requests in flight with which Feedmill begins, and their size."""
 
 
 class Peer(NamedTuple):
-    """A loader that Feedmill is measured beside.
+    """A loader that Feedmill is compared with.
 
     Attributes:
         name: its name in the table.
-        python: whose Python has it, by `peers.toml`.
-        package: what is imported.
+        python: entry of `peers.toml` whose Python has it.
+        package: the package that is imported.
     """
 
     name: str
@@ -52,13 +52,13 @@ PEERS = {
 
 @functools.cache
 def available(peer: str) -> bool:
-    """Whether a peer can be measured; if not, what to do is printed, once."""
+    """Return whether a peer can be measured; if not, print once what to do."""
     name, owner, package = PEERS[peer]
     python = peers.python(owner)
     if python is None:
-        return False  # run.py has said so
+        return False  # run.py has printed it
     if peer == "webdataset" and shutil.which("curl") is None:
-        print("not measured beside webdataset: install curl", file=sys.stderr)
+        print("webdataset is not measured: curl is missing. Install curl.", file=sys.stderr)
         return False
     look = f"import importlib.util as u, sys; sys.exit(u.find_spec({package!r}) is None)"
     if subprocess.run([python, "-c", look], capture_output=True, check=False).returncode:
@@ -70,7 +70,7 @@ def available(peer: str) -> bool:
 
 @functools.cache
 def server() -> Server:
-    """The server; it ends with this process, and its folder is deleted. Each run has its own, so runs do not clash."""
+    """Return the server of this process. Its folder is separate from that of other runs, and deleted at the end."""
     folder = tempfile.mkdtemp(prefix="server-", dir=corpus.folder())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Server(data.root(), Path(folder))
@@ -78,7 +78,7 @@ def server() -> Server:
 
 @contextmanager
 def cold(ms: int) -> Iterator[tuple[Path, dict[str, str]]]:
-    """An empty folder for whatever a loader keeps, and the variables that name it and the server."""
+    """Create an empty folder for the caches of a loader, and return the variables for it and the server."""
     with tempfile.TemporaryDirectory(prefix="cold-", dir=corpus.folder(), ignore_cleanup_errors=True) as name:
         folder = Path(name)
         variables = {"TMPDIR": name, "FEEDMILL_CACHE_DIR": str(folder / "cache")}
@@ -86,12 +86,12 @@ def cold(ms: int) -> Iterator[tuple[Path, dict[str, str]]]:
 
 
 def ours(ms: int, module: str, *words: object, extra: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """One measurement of Feedmill, or of obstore alone, with an empty cache; see `_counted`."""
+    """Run one measurement of Feedmill, or of obstore alone, with an empty cache; see `_counted`."""
     return _counted(ms, sys.executable, f"object_store.peers.{module}", words, {**os.environ, **(extra or {})})
 
 
 def theirs(ms: int, peer: str, *words: object) -> dict[str, Any]:
-    """One measurement of a peer, likewise. Nothing where it fails: that is printed, and the others go on."""
+    """Run one measurement of a peer, as `ours`. If it fails, print that and return nothing, so that others continue."""
     python = peers.need(PEERS[peer].python)
     try:
         return _counted(ms, python, f"object_store.peers.{peer}", words, peers.environment())
@@ -101,7 +101,7 @@ def theirs(ms: int, peer: str, *words: object) -> dict[str, Any]:
 
 
 def script(ms: int, package: str, *words: object) -> dict[str, Any]:
-    """One measurement of the training script that runs with Feedmill's face or with Energon itself."""
+    """Run one measurement of the training script, with Feedmill's drop-in module or with Energon."""
     mine = package.startswith("feedmill")
     python = sys.executable if mine else peers.need("energon")
     environment = dict(os.environ) if mine else peers.environment()
@@ -118,7 +118,7 @@ def script(ms: int, package: str, *words: object) -> dict[str, Any]:
 def _counted(
     ms: int, python: str, module: str, words: tuple[object, ...], environment: Mapping[str, str]
 ) -> dict[str, Any]:
-    """A measurement in a process of its own, with an empty cache, and what the server answered meanwhile."""
+    """Run a measurement in a separate process with an empty cache, and add the traffic of the server."""
     with cold(ms) as (_, variables):
         mark = server().mark()
         found = child(python, module, *words, env={**environment, **variables}, timeout=TIMEOUT)
@@ -127,16 +127,16 @@ def _counted(
 
 
 class Comparison(NamedTuple):
-    """What is measured, for one latency and one number of workers.
+    """A comparison of loaders, for one latency and one number of workers.
 
     Attributes:
         part, what: as in `Row`.
-        sides: Feedmill as ``feedmill``; its loader on the same files as ``local`` and obstore alone as ``bare``, in
-            seconds for all samples; the others are peers.
-        samples: samples of the data.
-        bytes: of the data; 0 if not all of it is read.
-        files: shards of the data.
-        wanted: how many times as fast as the best peer.
+        sides: the measured loaders. ``feedmill`` is Feedmill, ``local`` its loader on local files, and ``bare`` obstore
+            alone, in seconds for all samples; the others are peers.
+        samples: number of samples of the data.
+        bytes: bytes of the data; 0 if only a part is read.
+        files: number of shards of the data.
+        wanted: target ratio to the best peer.
     """
 
     part: str
@@ -149,7 +149,7 @@ class Comparison(NamedTuple):
 
 
 def rows(comparison: Comparison, repeat: int) -> Iterable[Row]:
-    """Measure all sides in turns. The targets are in the rows of the best peer and of the lesser reference."""
+    """Measure all loaders alternately. The targets are in the rows of the best peer and of the slower reference."""
     part, what, sides, samples, size, files, wanted = comparison
     found = rounds(repeat, sides)
     mine = found.pop("feedmill")
@@ -176,7 +176,7 @@ def rows(comparison: Comparison, repeat: int) -> Iterable[Row]:
 
 
 def traffic(numbers: Mapping[str, list[float]]) -> str:
-    """The medians of what was asked for, and of the seconds before the first batch."""
+    """Return the medians of the traffic, and of the seconds before the first batch, as text."""
     median = {name: statistics.median(values) for name, values in numbers.items() if values}
     parts = [f"{median['requests']:.0f} requests, {median['mb']:.0f} MB"] if median.get("requests") else []
     if "first" in median:

@@ -1,4 +1,4 @@
-"""Loading from a bucket beside the peers, at 0 and 20 ms, with 0, 2 and 8 workers; caches, first batch, processes."""
+"""Suite of loading from a bucket at 0 and 20 ms with 0, 2 and 8 workers: batches, caches, first batch, processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Part = Callable[[int], Iterable[Row]]
 
 
 def served(part: Part) -> Part:
-    """A part that is measured only where the server can run; otherwise what to install is printed."""
+    """Make a part that runs only if the server can; otherwise it prints what to install."""
 
     @functools.wraps(part)
     def measured(repeat: int) -> Iterable[Row]:
@@ -46,13 +46,13 @@ def _beside(
     *,
     whole: bool = True,
 ) -> Iterable[Row]:
-    """A comparison for each latency and number of workers, with the issue's targets.
+    """Yield the rows of a comparison for each latency and number of workers, with their targets.
 
     Args:
         path: the data that Feedmill reads.
-        sides_of: the sides for a latency and a number of workers; `bare` is added.
-        samples: samples of the data.
-        whole: all of the data is read.
+        sides_of: returns the loaders for a latency and a number of workers; `bare` is added.
+        samples: number of samples of the data.
+        whole: whether all of the data is read.
     """
     source = path if path.is_dir() else path.parent
     for ms in LATENCIES:
@@ -70,7 +70,7 @@ def _beside(
 
 @served
 def samples(repeat: int) -> Iterable[Row]:
-    """Shuffled samples of 15 KB as bytes, in batches of 64."""
+    """Measure shuffled samples of 15 KB as bytes, in batches of 64."""
     path = data.samples()
     tars = [tar.name for tar in sorted(path.glob("*.tar"))]
 
@@ -90,7 +90,7 @@ def samples(repeat: int) -> Iterable[Row]:
 
 @served
 def images(repeat: int) -> Iterable[Row]:
-    """Photographs of 375 x 500 decoded to one uint8 array of 64."""
+    """Measure photographs of 375 x 500 decoded to one uint8 array of 64."""
     path = data.images()
     tars = [tar.name for tar in sorted(path.glob("*.tar"))]
 
@@ -109,7 +109,7 @@ def images(repeat: int) -> Iterable[Row]:
 
 @served
 def tokens(repeat: int) -> Iterable[Row]:
-    """Windows of 2,049 tokens as int64 tensors, in batches of 64."""
+    """Measure windows of 2,049 tokens as int64 tensors, in batches of 64."""
     path = data.tokens() / "a.pbin"
 
     def chosen(ms: int, workers: int) -> dict[str, Measure]:
@@ -125,7 +125,7 @@ def tokens(repeat: int) -> Iterable[Row]:
 
 @served
 def robotics(repeat: int) -> Iterable[Row]:
-    """VLA Foundry's robotics batches of 32."""
+    """Measure VLA Foundry's robotics batches of 32."""
     path = data.robotics()
     tars = [str(tar.relative_to(path)) for tar in sorted(path.rglob("*.tar"))]
     count = data.vla.ROBOTICS
@@ -145,8 +145,10 @@ def robotics(repeat: int) -> Iterable[Row]:
 
 @served
 def captions(repeat: int) -> Iterable[Row]:
-    """The training script of ``prepared/``: batches of 32 decoded pictures with captions. Energon slows as it runs, so
-    its shorter run is to its advantage."""
+    """Measure the training script of ``prepared/``: batches of 32 decoded pictures with captions.
+
+    Energon slows down while it runs, so its shorter run favors it.
+    """
     path = data.captions()
     count = {"feedmill": 12_800, "energon": 1_600}
 
@@ -166,7 +168,7 @@ def captions(repeat: int) -> Iterable[Row]:
 
 @served
 def shuffled(repeat: int) -> Iterable[Row]:
-    """The global shuffle through whole shards and the cache, beside the block shuffle without a cache."""
+    """Measure the global shuffle with whole shards and the cache, and the block shuffle without a cache."""
     path = data.samples()
     for workers in (0, 2):
         words = ("feedmill", "samples", data.url(path), workers)
@@ -183,7 +185,7 @@ def shuffled(repeat: int) -> Iterable[Row]:
 
 @served
 def second(repeat: int) -> Iterable[Row]:
-    """The second epoch, from the cache on disk, beside that of the same loader on local files."""
+    """Measure the second epoch, from the cache on disk, and the same loader on local files."""
     path = data.samples()
     for workers in (0, 2):
         words = (workers, "block", 2)
@@ -198,7 +200,7 @@ def second(repeat: int) -> Iterable[Row]:
 
 @served
 def first(repeat: int) -> Iterable[Row]:
-    """The first batch of 64 from a large set at 20 ms, with nothing on this machine."""
+    """Measure the first batch of 64 from a large dataset at 20 ms, with nothing cached."""
     path = data.samples(data.SAMPLES * data.MANY)
     a, _ = alternate(repeat, lambda: ours(20, "feedmill_first", "first", data.url(path), time.perf_counter()), None)
     what = f"first batch of {data.SAMPLES * data.MANY:,} samples, 20 ms"
@@ -212,7 +214,7 @@ def _http(ms: int, path: Path) -> str:
 
 
 def _copies() -> list[str]:
-    """The peers that read shards of their own."""
+    """Return the peers that read shards in their own formats."""
     return [peer for peer in ("streaming", "litdata") if available(peer)]
 
 

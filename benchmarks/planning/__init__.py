@@ -1,1 +1,1 @@
-"""Orders, packing and dealing: commands of their own, with a table each."""
+"""Benchmarks of orders, packing and dealing. Each module is a command that prints a table."""

@@ -1,9 +1,9 @@
-"""What the orders of other tools cost: seconds, and memory at most beyond the start, on one core.
+"""Measure the orders of other tools in Feedmill: seconds, and peak memory above the start, on one core.
 
-python -m benchmarks.planning.nanoset_order [SAMPLES ...]
+    python -m benchmarks.planning.nanoset_order [SAMPLES ...]
 
-Nanotron's own index of 10^8 samples of 4 folders takes 19.0 s and 4.0 GB (1.6 GB of it to keep), Modalities' shuffled
-sampler of 10^8 samples 9.5 s and 4.2 GB; both were measured on 2 cores of an AMD EPYC at 2.6 GHz.
+For comparison: Nanotron's index of 10^8 samples of 4 folders takes 19.0 s and 4.0 GB (1.6 GB of it permanently), and
+Modalities' shuffled sampler of 10^8 samples 9.5 s and 4.2 GB, measured on 2 cores of an AMD EPYC at 2.6 GHz.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ MANY = 65_536
 
 
 def nanoset(samples: int) -> Node:
-    """Three epochs over four folders."""
+    """Create three epochs over four folders."""
     sizes = [int(share * samples) for share in SHARES]
     return Repeat(Nanoset([Leaf(i, size) for i, size in enumerate(sizes)], WEIGHTS), 3)
 
 
 def sampler(samples: int) -> Node:
-    """One shuffled pass for 8 ranks."""
+    """Create one shuffled pass for 8 ranks."""
     return ModalitiesSampler(Leaf(0, samples), 8, shuffle=True)
 
 
 def timed(function, *arguments) -> tuple[float, object]:
-    """Seconds of one call, and its result."""
+    """Return the seconds of a call, and its result."""
     begin = time.perf_counter()
     result = function(*arguments)
     return time.perf_counter() - begin, result
 
 
 def megabytes() -> float:
-    """The most memory that this process had so far."""
+    """Return the peak memory of this process in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
 
 
 def measure(name: str, samples: int) -> None:
-    """Print the row of one order; runs in a process of its own, for the memory."""
+    """Print the row of one order. It runs in a separate process, so that its memory can be measured."""
     make = {"nanoset": nanoset, "modalities": sampler}[name]
-    make(2_000_000).locate(np.arange(10))  # loads the compiled kernels
+    make(2_000_000).locate(np.arange(10))  # not counted: loads the compiled kernels
     start = megabytes()
     node = make(samples)
     positions = np.random.default_rng(0).integers(0, node.length, MANY)

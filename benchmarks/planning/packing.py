@@ -1,10 +1,10 @@
-"""What packing costs, and how full the rows are: documents of log-normal length (median 300) into rows of 4,096.
+"""Measure the time of packing, and how full the rows are: documents of log-normal length (median 300) in rows of 4,096.
 
-python -m benchmarks.planning.packing [documents]
+    python -m benchmarks.planning.packing [documents]
 
-Where Grain is at hand (`peers.toml`), its first-fit and best-fit packing is shown beside it, on the first documents of
-the same lengths (documents that are longer than a row are cut to one row for both). Grain packs while it reads, so its
-time includes copying tokens; ours is the plan alone. The fill can be compared as it is.
+If Grain is installed (`peers.toml`), the table also has its first-fit and best-fit packing, on the first documents of
+the same lengths. Documents that are longer than a row are truncated to one row for both. Grain packs while it reads, so
+its time includes copying tokens; Feedmill's is that of the plan alone. The fill can be compared directly.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ for name, kind in (("first-fit", FirstFitPackIterDataset), ("best-fit", BestFitP
 
 
 class Lengths(Dataset):
-    """Documents of which only the lengths are known."""
+    """Documents of which only the lengths exist."""
 
     format = "lengths"
 
@@ -72,7 +72,7 @@ class Lengths(Dataset):
 
 
 def timed(label: str, function, *arguments):
-    """Call, print the seconds, and give the result."""
+    """Call a function, print its seconds, and return its result."""
     begin = time.perf_counter()
     result = function(*arguments)
     print(f"{label:44}{time.perf_counter() - begin:9.3f} s")
@@ -85,7 +85,7 @@ def ours(lengths: np.ndarray, folder: Path) -> None:
         plan = PackedPlan(Plan.over(Lengths(lengths), epochs=1, shuffle=shuffle), Packing(SEQ_LEN), folder)
         timed(f"best_fit, {len(lengths):,} documents, {shuffle}", len, plan)
         report = plan.report()
-        print(f"    {report.total:,} rows, {report.fill:.4%} of the slots filled, {report.left_out:,} tokens left out")
+        print(f"    {report.total:,} rows, {report.fill:.4%} of the slots filled, {report.left_out:,} tokens dropped")
     again = PackedPlan(plan.documents, plan.packing, folder)
     timed("the same from its sidecar", len, again)
     size = sum(file.stat().st_size for file in again.map._segments.folder.iterdir())
@@ -103,12 +103,12 @@ def ours(lengths: np.ndarray, folder: Path) -> None:
 
 
 def beside_grain(lengths: np.ndarray, folder: Path) -> None:
-    """The same documents by both."""
+    """Pack the same documents with both."""
     some = np.minimum(lengths[:GRAIN_DOCUMENTS], SEQ_LEN).astype(np.int32)
     begin = time.perf_counter()
     _, rows = best_fit_decreasing(some, SEQ_LEN)
     seconds = time.perf_counter() - begin
-    print(f"\n{len(some):,} documents, cut to {SEQ_LEN:,} tokens, the packing alone")
+    print(f"\n{len(some):,} documents, truncated to {SEQ_LEN:,} tokens, packing only")
     line(f"feedmill best_fit, buffer {len(some):,}", seconds, rows, int(some.sum()), len(some))
     python = peers.python("grain")
     if not python:
@@ -125,7 +125,7 @@ def beside_grain(lengths: np.ndarray, folder: Path) -> None:
 
 
 def line(name: str, seconds: float, rows: int, tokens: int, documents: int) -> None:
-    """One line of the comparison."""
+    """Return one line of the comparison."""
     each = seconds / documents * 1e6
     print(f"{name:44}{seconds:9.3f} s  {each:7.3f} us/document  {rows:,} rows, {tokens / rows / SEQ_LEN:.4%} filled")
 
@@ -135,11 +135,11 @@ def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000_000
     lengths = np.random.default_rng(0).lognormal(np.log(MEDIAN), SIGMA, count).astype(np.int64)
     print(f"{int(lengths.sum()):,} tokens in documents of {lengths.min()} to {lengths.max():,}")
-    best_fit_decreasing(lengths[:10].astype(np.int32) % SEQ_LEN + 1, SEQ_LEN)  # compiled before anything is timed
+    best_fit_decreasing(lengths[:10].astype(np.int32) % SEQ_LEN + 1, SEQ_LEN)  # not counted: compiles the kernels
     with tempfile.TemporaryDirectory() as folder:
         ours(lengths, Path(folder))
         beside_grain(lengths, Path(folder))
-    print(f"at most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB of memory")
+    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""What an order costs: microseconds per position of a plan over 4 sources with 10^9 samples together.
+"""Measure the time to compute an order: microseconds per position of a plan over 4 sources with 10^9 samples in total.
 
-Blended by weights with a table and without one, and in stages. Then microseconds per batch of 64 for the last of 4,096
-ranks beside a single rank, with 4, 100 and 1,000 sources.
+The sources are blended by weights with a table and without one, and in stages. The second table has microseconds per
+batch of 64, for the last of 4,096 ranks and for a single rank, with 4, 100 and 1,000 sources.
 
-python -m benchmarks.planning.plan_order
+    python -m benchmarks.planning.plan_order
 
-Where they are at hand (`peers.toml`), Grain's global shuffle and mix, one index a call as its loader asks for them, and
-MosaicML's py1e order, which is made as a whole, are shown beside them in the same run.
+If they are installed (`peers.toml`), the same run shows Grain's global shuffle and mix, one index per call as its
+loader requests them, and MosaicML's py1e order, which is computed as a whole.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ print(json.dumps(["py1e of 10^7, memory", peak, "MB at most"]))
 
 
 def build(shuffle: str, mix: str = "table") -> Node:
-    """Four sources, each shuffled and repeated, in one blend."""
+    """Return four sources, each shuffled and repeated, in one blend."""
     streams = []
     for number, size in enumerate(SIZES):
         key = derive(7, "shuffle", f"source {number}")
@@ -77,7 +77,7 @@ def build(shuffle: str, mix: str = "table") -> Node:
 
 
 def microseconds(function, *arguments, repeats: int = 30) -> float:
-    """Microseconds per position: the best of `repeats` calls on `MANY` positions."""
+    """Return microseconds per position: the best of `repeats` calls on `MANY` positions."""
     function(*arguments)
     best = float("inf")
     for _ in range(repeats):
@@ -88,7 +88,7 @@ def microseconds(function, *arguments, repeats: int = 30) -> float:
 
 
 class Plan:
-    """A blend of equal sources with 10^9 samples together."""
+    """A blend of equal sources with 10^9 samples in total."""
 
     seed = 7
 
@@ -101,7 +101,7 @@ class Plan:
 
 
 def batch_cost(plan: Plan, rank: int, world_size: int) -> float:
-    """Microseconds of the processor per batch: the best of five runs."""
+    """Return the processor microseconds per batch: the best of five runs."""
     best = float("inf")
     for _ in range(5):
         dealer = Dealer(plan, Grid(0, None, BATCH, rank, world_size, "drop"), Dealing())
@@ -146,10 +146,10 @@ def main() -> None:
 
 
 def peer(name: str, program: str, *arguments: str) -> None:
-    """Print what a peer's program measures, or how to have it measured."""
+    """Print the result of a peer's program, or how to install the peer."""
     python = peers.python(name)
     if not python:
-        print(f"left out: {peers.table()[name]['is']}. {peers.advice([name])}")
+        print(f"not measured: {peers.table()[name]['is']}. {peers.advice([name])}")
         return
     done = subprocess.run([python, "-c", program, *arguments], capture_output=True, text=True, check=False)
     lines = [line for line in done.stdout.splitlines() if line.startswith("[")]

@@ -1,10 +1,10 @@
-"""What balancing ranks costs, and how equal it makes them. `plan_order.py` shows what dealing costs.
+"""Measure the time to balance ranks, and how equal their costs are. `plan_order.py` measures the time to deal.
 
 1. Milliseconds to balance a global batch of 8,192 samples, and to deal it by budget.
-2. The costliest rank of a step divided by the mean over ranks, for packed rows of documents of log-normal length
-   (median 600 tokens, sigma 1.2) by attention cost: in slices, and balanced; and the bound that no deal can beat.
+2. The highest cost of a rank in a step divided by the mean over ranks, for packed rows of documents of log-normal
+   length (median 600 tokens, sigma 1.2) by attention cost: in slices, balanced, and the lower bound of any deal.
 
-python -m benchmarks.planning.ranks
+    python -m benchmarks.planning.ranks
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from feedmill.planning.dealing.balancing import balanced, greedy
 
 
 def rows(count: int, seq_len: int, dice: np.random.Generator) -> np.ndarray:
-    """The attention cost of rows that documents fill end to end, float64[count]."""
+    """Return the attention cost of rows that documents fill end to end, float64[count]."""
     lengths = np.exp(dice.normal(np.log(600), 1.2, int(count * seq_len / 600))).astype(np.int64) + 1
     ends = np.cumsum(lengths)
     cuts = np.union1d(ends[ends < count * seq_len], np.arange(0, count * seq_len + 1, seq_len))
@@ -26,7 +26,7 @@ def rows(count: int, seq_len: int, dice: np.random.Generator) -> np.ndarray:
 
 
 def bound(costs: np.ndarray, ranks: int) -> float:
-    """No deal of equal numbers has a lower maximum (tests/planning/dealing/test_balancing.py says why)."""
+    """Return the lower bound of the maximum of any equal-size deal; see tests/planning/dealing/test_balancing.py."""
     each = len(costs) // ranks
     falling = np.sort(costs)[::-1]
     cheapest = np.concatenate([[0], np.cumsum(falling[::-1])])
@@ -37,7 +37,7 @@ def bound(costs: np.ndarray, ranks: int) -> float:
 
 
 def spreads(seq_len: int, ranks: int, each: int, steps: int = 20) -> Iterator[tuple[float, float, float]]:
-    """Of each step the costliest rank by the mean: in slices, balanced, and the bound."""
+    """Return the highest cost of a rank divided by the mean, per step: in slices, balanced, and the bound."""
     dice = np.random.default_rng([seq_len, ranks, each])
     for _ in range(steps):
         costs = rows(ranks * each, seq_len, dice)

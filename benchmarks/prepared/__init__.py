@@ -1,1 +1,1 @@
-"""Preparing datasets, and loading what is prepared, beside Megatron Energon."""
+"""Benchmarks of preparing datasets and loading prepared ones, compared with Megatron Energon."""

@@ -1,9 +1,9 @@
-"""Seconds to write Energon's index.sqlite: Feedmill's page writer beside SQLite inserting the same rows.
+"""Measure the seconds to write Energon's index.sqlite: with Feedmill's page writer, and with SQLite inserting the rows.
 
     python -m benchmarks.prepared.sqlite_index [--samples 40000 400000 2000000] [--repeat 3]
 
-Two parts a sample, eight shards. "first" includes loading the compiled code; "then" is the best of the other runs,
-as in a `prepare` that has scanned its shards with the compiled scanner. "shuffled" has its keys in no order.
+Samples have two parts and are in eight shards. "first" includes loading the compiled code. "then" is the best of the
+other runs, as in a `prepare` that has scanned its shards with the compiled scanner. "shuffled" has unordered keys.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHARDS = 8
 
 
 def scans(samples: int, *, shuffled: bool = False) -> list[tuple[int, ShardScan]]:
-    """What scanning shards of 5 KB images with a JSON part each would give."""
+    """Return the result of scanning shards of 5 KB images with a JSON part each."""
     keys = [f"{i:09d}" for i in range(samples)]
     if shuffled:
         random.Random(0).shuffle(keys)

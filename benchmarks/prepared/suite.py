@@ -1,4 +1,4 @@
-"""Preparing and loading beside Megatron Energon, on one corpus of 5 KB samples. README.md says what is compared."""
+"""Suite of preparing and loading, compared with Megatron Energon, on samples of 5 KB. README.md has details."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ CRUDE = "__module__: megatron.energon\n__class__: CrudeWebdataset\n"
 
 
 def ours(what: str, path: Path, *options: object) -> dict[str, Any]:
-    """One measurement of Feedmill in a fresh process."""
+    """Run one measurement of Feedmill in a fresh process."""
     corpus.warm(path)
     return child(sys.executable, "prepared.peers.feedmill", what, path, *options)
 
 
 def theirs(what: str, path: Path, *options: object) -> dict[str, Any]:
-    """One measurement of Energon in a fresh process."""
+    """Run one measurement of Energon in a fresh process."""
     corpus.warm(path)
     return child(peers.need("energon"), "prepared.peers.energon", what, path, *options, env=peers.environment())
 
 
 def script(package: str, what: str, path: Path, *options: object) -> dict[str, Any]:
-    """One measurement of the script that runs with either package."""
+    """Run one measurement of the script that works with either package."""
     corpus.warm(path)
     mine = package.startswith("feedmill")
     python = sys.executable if mine else peers.need("energon")
@@ -51,12 +51,12 @@ def script(package: str, what: str, path: Path, *options: object) -> dict[str, A
 
 
 def with_peer(measure: Callable[[], dict[str, float]]) -> Callable[[], dict[str, float]] | None:
-    """The measurement where Energon is at hand."""
+    """Return the measurement if Energon is installed, else None."""
     return measure if peers.python("energon") else None
 
 
 def prepared(shards: int) -> Path:
-    """A corpus that Feedmill has prepared, with a second description for crude samples."""
+    """Return a corpus that Feedmill has prepared, with a second description for crude samples."""
     path = corpus.shards(shards, SHARD)
     if not (path / ".nv-meta" / "index.sqlite").exists():
         corpus.unprepare(path)
@@ -88,7 +88,7 @@ def _prepare_theirs(path: Path) -> dict[str, float]:
 def _prepare_rows(part: str, shards: int, wanted: float, repeat: int) -> Iterable[Row]:
     path = corpus.shards(shards, SHARD)
     name = f"prepare {shards * SHARD:,} samples"
-    _prepare_ours(path)  # compiles what was never compiled on this machine
+    _prepare_ours(path)  # not counted: fills the cache of compiled code
     a, b = alternate(repeat, partial(_prepare_ours, path), with_peer(partial(_prepare_theirs, path)))
     peak = b.get("peak_mb", [])
     yield Row(part, name, "s", a["s"], b.get("s", []), wanted, note="whole command, with a hash of every shard")
@@ -103,17 +103,17 @@ def _prepare_rows(part: str, shards: int, wanted: float, repeat: int) -> Iterabl
 
 
 def prepare(repeat: int) -> Iterable[Row]:
-    """The command on 40,000 samples, where starting weighs most, and its steps."""
+    """Measure the command on 40,000 samples, where startup weighs most, and its steps."""
     yield from _prepare_rows("prepare", 8, 6, repeat)
 
 
 def prepare_large(repeat: int) -> Iterable[Row]:
-    """The command on 400,000 samples: the steady state."""
+    """Measure the command on 400,000 samples: the steady state."""
     yield from _prepare_rows("prepare-large", 80, 10, min(repeat, 3))
 
 
 def jsonl(repeat: int) -> Iterable[Row]:
-    """The index of a JSONL file."""
+    """Measure indexing a JSONL file."""
     path = corpus.jsonl(200_000)
     _prepare_ours(path)
     a, b = alternate(repeat, partial(_prepare_ours, path), with_peer(partial(_prepare_theirs, path)))
@@ -125,7 +125,7 @@ def jsonl(repeat: int) -> Iterable[Row]:
 
 
 def load(repeat: int) -> Iterable[Row]:
-    """Stored order: Energon's validation mode."""
+    """Measure stored order: Energon's validation mode."""
     path = prepared(8)
     for what, wanted, count, images in (
         ("stored order, raw", 20, 39_000, ()),
@@ -142,7 +142,7 @@ def load(repeat: int) -> Iterable[Row]:
 
 
 def shuffled(repeat: int) -> Iterable[Row]:
-    """Training order: the mean of 60,000 samples, in which Energon slows down by ten."""
+    """Measure training order: the mean of 60,000 samples, during which Energon slows down by a factor of ten."""
     path, count = prepared(8), 60_000
     for what, buffer in (("no shuffle buffer", 0), ("a buffer of 1,000", 1_000)):
         args = (path, "--shuffle", "block", "--count", count)
@@ -159,7 +159,7 @@ def shuffled(repeat: int) -> Iterable[Row]:
 
 
 def flat(_repeat: int) -> Iterable[Row]:
-    """Whether speed and memory stay as they are: one long run, in windows."""
+    """Measure one long run in windows, to see whether speed and memory stay constant."""
     path = prepared(80)
     long = ours("windows", path, "--shuffle", "block", "--count", 50_000, "--windows", 10)
     yield from _window_rows("Feedmill, 500,000 samples", long)
@@ -183,7 +183,7 @@ def _window_rows(who: str, found: dict[str, Any], theirs: bool = False) -> Itera
 
 
 def keys(repeat: int) -> Iterable[Row]:
-    """Parts by file name, at random, on one thread."""
+    """Measure random parts by file name, on one thread."""
     path, count = prepared(8), 20_000
     rng = random.Random(1)
     names = [f"{rng.randrange(8 * SHARD):09d}.{rng.choice(('jpg', 'json'))}" for _ in range(count)]
@@ -198,7 +198,7 @@ def keys(repeat: int) -> Iterable[Row]:
 
 
 def first(repeat: int) -> Iterable[Row]:
-    """From nothing to the first decoded sample."""
+    """Measure the time from the start of a process to the first decoded sample."""
     path = prepared(8)
     recipe = corpus.folder() / "first.yaml"
     recipe.write_text(f"source: {path}\n")
@@ -213,7 +213,7 @@ OURS, THEIRS = "feedmill.compat.energon", "megatron.energon"
 
 
 def captions(repeat: int) -> Iterable[Row]:
-    """One training script with its import changed: batches of 32 decoded pictures with their captions."""
+    """Measure one training script with its import changed: batches of 32 decoded pictures with their captions."""
     path = prepared(8)
     for workers, wanted in ((0, 3), (2, 5)):
         args = ("captions", path, "--workers", workers)
@@ -223,7 +223,7 @@ def captions(repeat: int) -> Iterable[Row]:
 
 
 def dropin_workers(repeat: int) -> Iterable[Row]:
-    """One training script with its import changed: two workers beside none, and beside Energon with two."""
+    """Measure one training script with its import changed: two workers, none, and Energon with two."""
     path = prepared(8)
     for what, name, batch, count, energons in (
         ("crude", "crude samples one by one", 0, 60_000, 4_000),
@@ -242,7 +242,7 @@ def dropin_workers(repeat: int) -> Iterable[Row]:
 
 
 def aux(repeat: int) -> Iterable[Row]:
-    """One script with its import changed: cookers that take files by name from an auxiliary dataset."""
+    """Measure one script with its import changed: cookers that read files by name from an auxiliary dataset."""
     path = prepared(8)
     rng = random.Random(1)
     names = [f"{rng.randrange(8 * SHARD):09d}.{rng.choice(('jpg', 'json'))}" for _ in range(20_000)]

@@ -1,1 +1,1 @@
-"""Shards that nobody has prepared: plain tars and MDS."""
+"""Benchmarks of shards without an index: plain tars and MDS."""

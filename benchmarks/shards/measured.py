@@ -1,4 +1,4 @@
-"""How samples that are read as they are stored are counted, for both sides."""
+"""Count samples read in stored order, for Feedmill and its peers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WARM = 5
 
 
 def measured(batches: Iterable[list[Any]], count: int) -> dict[str, float]:
-    """Samples per second after the first batches; every part's bytes are looked at."""
+    """Return samples per second after the first batches; reads the bytes of every part."""
     taken = size = 0
     begin = time.perf_counter()
     for number, batch in enumerate(batches):
@@ -24,19 +24,19 @@ def measured(batches: Iterable[list[Any]], count: int) -> dict[str, float]:
 
 
 def used(sample: Any) -> int:
-    """Bytes of all parts of a sample."""
+    """Return the bytes of all parts of a sample."""
     return sum(len(sample[part]) for part in sample if not part.startswith("__"))
 
 
 def order_of(count: int, order: str) -> list[int]:
-    """The numbers of samples in the order in which both sides read them."""
+    """Return the numbers of samples in the order in which Feedmill and the peer read them."""
     import numpy as np
 
     return list(range(count)) if order == "in-order" else np.random.default_rng(0).permutation(count).tolist()
 
 
 def values(batches: Iterable[list[Any]], count: int) -> dict[str, float]:
-    """As `measured`, of samples whose values are decoded."""
+    """Return the rate as `measured`, for samples with decoded values."""
     begin, total = time.perf_counter(), 0
     for batch in batches:
         total += sum(sample["n"] + len(sample["text"]) + sample["ids"].size for sample in batch)

@@ -1,4 +1,4 @@
-"""Plain tars beside webdataset, and MDS shards beside MosaicML's own reader: samples as they are stored, undecoded."""
+"""Suite of plain tars, compared with webdataset, and MDS shards, compared with MosaicML's reader: undecoded samples."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SAMPLES, SHARDS = 20_000, 16
 
 
 def tars() -> Path:
-    """Shards with samples of three parts of 4 to 6 KB; made once."""
+    """Return shards with samples of three parts of 4 to 6 KB; created once."""
     folder = corpus.folder() / f"plain_{SHARDS}x{SAMPLES // SHARDS}"
     if not (folder / "done").exists():
         folder.mkdir(exist_ok=True)
@@ -37,7 +37,7 @@ def tars() -> Path:
 
 
 def mds() -> Path:
-    """MDS shards with samples of a number, a text of 1 KB and 512 token ids; written by MosaicML's own writer, once."""
+    """Return MDS shards by MosaicML's writer, created once: a number, a text of 1 KB and 512 token ids per sample."""
     folder = corpus.folder() / f"mds_{SAMPLES}"
     if not (folder / "index.json").exists():
         program = (
@@ -59,7 +59,7 @@ def mds() -> Path:
 
 
 def plain(repeat: int) -> list[Row]:
-    """Every sample of plain tars once, in stored order, in batches of 64."""
+    """Measure every sample of plain tars once, in stored order, in batches of 64."""
     folder, rows = tars(), []
     for workers, kinds in ((0, ("threads",)), (2, ("threads", "processes"))):
         for kind in kinds:
@@ -69,7 +69,9 @@ def plain(repeat: int) -> list[Row]:
                 lambda w=workers: child(peers.need("webdataset"), "shards.peers.webdataset", "plain", folder, w, 64),
             )
             what = f"raw samples of plain tars, {workers} workers" + (f" ({kind})" if workers else "")
-            wanted = None if kind == "processes" else 4  # they are for transforms: here samples are pickled for nothing
+            wanted = (
+                None if kind == "processes" else 4
+            )  # processes are for transforms; without one, they only add pickling
             rows.append(Row("plain", what, "/s", found["per_s"], peer["per_s"], wanted=wanted, note="lists of 64"))
     found, peer = alternate(
         repeat,
@@ -84,7 +86,7 @@ def plain(repeat: int) -> list[Row]:
 
 
 def streaming(repeat: int) -> list[Row]:
-    """Every sample of MDS shards once, in one process."""
+    """Measure every sample of MDS shards once, in one process."""
     folder, rows = mds(), []
     for order in ("in-order", "shuffled"):
         found, peer = alternate(
@@ -93,7 +95,7 @@ def streaming(repeat: int) -> list[Row]:
             lambda o=order: child(peers.need("streaming"), "shards.peers.streaming", "mds", folder, o),
         )
         if {*found["bytes"]} != {*peer["bytes"]}:
-            raise Failed("the two sides read different samples")
+            raise Failed("Feedmill and the peer read different samples")
         rows.append(Row("mds", f"samples of MDS shards, {order}", "/s", found["per_s"], peer["per_s"], wanted=2))
     return rows
 

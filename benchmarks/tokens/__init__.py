@@ -1,1 +1,1 @@
-"""Token files: tokenizing, reading, merging and shuffling."""
+"""Benchmarks of token files: tokenizing, reading, merging and shuffling."""

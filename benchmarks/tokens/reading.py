@@ -1,4 +1,4 @@
-"""Raw indices, opening and reading of token files, beside Modalities and datatrove."""
+"""Measure raw indices, opening and reading of token files, compared with Modalities and datatrove."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOKENS, DOCUMENTS, SEQ_LEN = 200_000_000, 5_000_000, 2048
 
 
 def tokens(documents: int) -> Path:
-    """A folder with the same tokens as `.pbin` and `.ds`, and a small `.pbin` beside them; made once."""
+    """Return a folder with the same tokens as `.pbin` and `.ds`, and a small `.pbin`; created once."""
     from feedmill.formats.tokens.ds import write_ds
     from feedmill.formats.tokens.pbin import write_pbin
     from feedmill.storage import LocalStore
@@ -41,7 +41,7 @@ def tokens(documents: int) -> Path:
 
 
 def raw_index(repeat: int) -> list[Row]:
-    """The raw index of 500 MB: whole commands, and the functions in them."""
+    """Measure the raw index of 500 MB: whole commands, and their functions."""
     source = tokenizing.text(tokenizing.LARGE)
     ours_at, theirs_at = corpus.folder() / "raw.idx", corpus.folder() / "raw_theirs.idx"
     environment = peers.environment()
@@ -67,7 +67,7 @@ def raw_index(repeat: int) -> list[Row]:
 
 
 def reading(repeat: int) -> list[Row]:
-    """Opening 5 million documents; random windows; windows with positions."""
+    """Measure opening 5 million documents, random windows, and windows with positions."""
     many, few = tokens(DOCUMENTS), tokens(TOKENS // 650)
 
     def side(name: str, *words: object) -> dict[str, float]:

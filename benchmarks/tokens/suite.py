@@ -1,4 +1,4 @@
-"""Token files: making them, reading them, and rewriting them, beside Modalities and datatrove."""
+"""Suite of token files: making, reading and rewriting them, compared with Modalities and datatrove."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How reading and rewriting token files are timed, for all sides alike."""
+"""Time the reading and rewriting of token files, for Feedmill and its peers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Work = Callable[[], object]
 
 
 def numbers(count: int) -> np.ndarray:
-    """The windows that are read, in random order, int64[4096, batch]."""
+    """Return the numbers of the windows to read, in random order, int64[4096, batch]."""
     return np.random.default_rng(1).integers(0, count, (4096, BATCH))
 
 
 def batches(read: Any, rows: np.ndarray, width: int) -> dict[str, float]:
-    """Tokens per second of whole batches."""
+    """Return tokens per second of whole batches."""
     for row in rows[:8]:
         read(row)
     begun, done = time.perf_counter(), 0
@@ -35,7 +35,7 @@ def batches(read: Any, rows: np.ndarray, width: int) -> dict[str, float]:
 
 
 def singles(dataset: Any, rows: np.ndarray, width: int) -> dict[str, float]:
-    """Tokens per second, one window after another."""
+    """Return tokens per second of single windows."""
     begun, done = time.perf_counter(), 0
     for number in rows.ravel().tolist():
         dataset[number]
@@ -48,14 +48,14 @@ def singles(dataset: Any, rows: np.ndarray, width: int) -> dict[str, float]:
 def rewritten(
     prepare: Callable[[str, Path, Path], Work], what: str, source: str, target: str, runs: str
 ) -> dict[str, float]:
-    """MB of tokens read per second: `first` for the first call after the imports, `mb_s` for the best of the others.
+    """Return MB of tokens read per second: `first` for the first call after the imports, `mb_s` for the best other.
 
     Args:
-        prepare: imports what is needed, and gives the call that is timed. The output is removed before each run.
+        prepare: imports the required modules, and returns the call to time. The output is deleted before each run.
     """
     warnings.filterwarnings("ignore")
     shown = os.dup(1)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the peers talk
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the peers print progress
     data, output = Path(source), Path(target)
     work = prepare(what, data, output)
     size = sum(path.stat().st_size for path in data.glob("*.ds")) if data.is_dir() else data.stat().st_size

@@ -1,7 +1,7 @@
-"""Tokenizing beside Modalities and datatrove: whole commands, and the steady state. README.md says what is compared.
+"""Compare tokenizing with Modalities and datatrove: whole commands, and the steady state. README.md has details.
 
 FEEDMILL_BENCH_TOKENIZER    a folder with GPT-2's tokenizer.json
-FEEDMILL_BENCH_CORPUS       a program that is called with a file's name and its size in MB, and makes a JSONL corpus
+FEEDMILL_BENCH_CORPUS       a program that is called with a file name and a size in MB, and writes a JSONL corpus
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PEER_SMALL = 5
 
 
 def text(size: int) -> Path:
-    """A corpus of so many MB, made once."""
+    """Return a corpus of `megabytes`, created once."""
     if not (os.environ.get(TOKENIZER) and os.environ.get(MAKER)):
         raise Failed(f"set {TOKENIZER} and {MAKER}")
     path = corpus.folder() / f"text_{size}.jsonl"
@@ -37,16 +37,16 @@ def text(size: int) -> Path:
 
 
 def ours(size: int, workers: int) -> dict[str, float]:
-    """Feedmill's whole command."""
+    """Run Feedmill's command."""
     source, out = text(size), corpus.folder() / "tokens" / "feedmill"
-    for left in out.parent.glob("feedmill.*"):  # freeing what an earlier run wrote is none of this one's work
+    for left in out.parent.glob("feedmill.*"):  # not counted: deleting the output of the previous run
         left.unlink()
     words = ("tokenize", source, "-o", out, "-t", os.environ[TOKENIZER], "--workers", workers, "--overwrite")
     return run(feedmill(*words))
 
 
 def modalities(size: int) -> dict[str, float]:
-    """``modalities data pack_encoded_data`` with one process; the raw index is made before and not counted."""
+    """Run ``modalities data pack_encoded_data`` with one process; its raw index is made before and not counted."""
     source, out = text(size), corpus.folder() / "tokens"
     out.mkdir(exist_ok=True)
     python, index, config = peers.need("modalities"), out / f"{size}.idx", out / f"{size}.yaml"
@@ -76,7 +76,7 @@ def modalities(size: int) -> dict[str, float]:
 
 
 def datatrove(size: int) -> dict[str, float]:
-    """One task of datatrove's `DocumentTokenizer`; its tokenizer uses all cores."""
+    """Run one task of datatrove's `DocumentTokenizer`; its tokenizer uses all cores."""
     out = corpus.folder() / "tokens" / "datatrove"
     command = [peers.need("datatrove"), "-m", "benchmarks.tokens.peers.datatrove", "tokenize"]
     return run([*command, os.environ[TOKENIZER], str(text(size)), str(out)], peers.environment(), ROOT)
@@ -88,10 +88,10 @@ def _present() -> dict[str, Callable[[int], dict[str, float]]]:
 
 
 def whole(repeat: int) -> list[Row]:
-    """The whole command on 50 MB, one process."""
+    """Measure the whole command on 50 MB, with one process."""
     rows = []
     for name, measure in _present().items():
-        measure(PEER_SMALL)  # what it compiles and caches
+        measure(PEER_SMALL)  # not counted: fills the cache of compiled code
         mine, peers = alternate(min(repeat, 3), lambda: ours(SMALL, 1), lambda measure=measure: measure(SMALL))
         rows.append(Row("tokenize", f"tokenize {SMALL} MB, whole command ({name})", "s", mine["s"], peers["s"], 12))
         small = [measure(PEER_SMALL)["s"] for _ in range(min(repeat, 3))]
@@ -103,7 +103,7 @@ def whole(repeat: int) -> list[Row]:
 
 
 def engine(repeat: int) -> list[Row]:
-    """The steady state beside the bare engine on the same text, and two processes beside one."""
+    """Measure the steady state, the engine alone on the same text, and two processes compared with one."""
     found: dict[str, list[float]] = {}
     for _ in range(repeat):
         for workers in (1, 2):
@@ -145,7 +145,7 @@ def engine(repeat: int) -> list[Row]:
 
 
 def memory(_: int) -> list[Row]:
-    """The peak of all processes together on 2 GB."""
+    """Measure the peak memory of all processes together on 2 GB."""
     rows = []
     for workers in (1, 2):
         peak = _peak(lambda workers=workers: ours(HUGE, workers))
@@ -156,7 +156,7 @@ def memory(_: int) -> list[Row]:
 
 
 def _peak(measure: Callable[[], Any]) -> float:
-    """MB that the processes which `measure` starts have together at most: the sum of their proportional sets."""
+    """Return the peak MB of the processes that `measure` starts: the sum of their proportional set sizes."""
     best, over = 0.0, threading.Event()
 
     def watch() -> None:

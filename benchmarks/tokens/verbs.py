@@ -1,4 +1,4 @@
-"""Merging and shuffling token files beside Modalities and datatrove. README.md says what is compared."""
+"""Compare merging and shuffling token files with Modalities and datatrove. README.md has details."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from benchmarks.lib import corpus
 from benchmarks.lib.measure import Row, alternate, child, feedmill, run
 
 SMALL, LARGE = 20_000, 400_000
-"""Documents: 27 MB, as much as 50 MB of text has, and 550 MB."""
+"""Numbers of documents: 27 MB of tokens, which are about 50 MB of text, and 550 MB."""
 
 
 def side(name: str, what: str, source: Path, runs: int) -> dict[str, float]:
-    """One measurement of one side in a fresh process."""
+    """Run one measurement of Feedmill or a peer in a fresh process."""
     corpus.warm(source)
     mine = name == "feedmill"
     python, env = (sys.executable, dict(os.environ)) if mine else (peers.need(name), peers.environment())
@@ -29,7 +29,7 @@ def side(name: str, what: str, source: Path, runs: int) -> dict[str, float]:
 
 
 def command(what: str, source: Path) -> dict[str, float]:
-    """One whole command of Feedmill's face for Modalities."""
+    """Return a command of Feedmill's drop-in command line for Modalities."""
     target = corpus.folder() / "verbs_command.pbin"
     target.unlink(missing_ok=True)
     words = {
@@ -40,7 +40,7 @@ def command(what: str, source: Path) -> dict[str, float]:
 
 
 def peer_command(what: str, source: Path) -> dict[str, float]:
-    """The same command of Modalities."""
+    """Return the same command of Modalities."""
     target = corpus.folder() / "verbs_peer.pbin"
     target.unlink(missing_ok=True)
     words = {
@@ -58,7 +58,7 @@ def _rows(peer: str, what: str, name: str, source: Path, repeat: int, wanted: fl
 
 
 def verbs(repeat: int) -> list[Row]:
-    """Rates inside a process, whole commands, and memory on a larger file."""
+    """Measure rates inside a process, whole commands, and memory on a larger file."""
     small, folder = corpus.packed(SMALL), corpus.tokenized(SMALL)
     rows = _rows("modalities", "shuffle", "shuffle documents", small, repeat)
     rows += _rows("modalities", "chunk", "shuffled chunk", small, repeat, 10)

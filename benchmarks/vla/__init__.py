@@ -1,1 +1,1 @@
-"""VLA Foundry's tensors and robotics batches."""
+"""Benchmarks of VLA Foundry's tensors and robotics batches."""

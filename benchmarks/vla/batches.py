@@ -1,4 +1,4 @@
-"""What a sample has, what both sides make of it, and how that is timed."""
+"""The samples and batches that Feedmill and the peer must produce, and how they are timed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ IMAGES = ("left_t-1", "wrist_t-1", "left_t0", "wrist_t0")
 
 
 def rate(batches: Iterator[Any], size: int, check: Any) -> dict[str, float]:
-    """Samples per second once the first batches are there."""
+    """Return samples per second after the first batches."""
     for _ in range(FIRST):
         check(next(batches))
     begun, done = time.perf_counter(), 0
@@ -26,12 +26,12 @@ def rate(batches: Iterator[Any], size: int, check: Any) -> dict[str, float]:
 
 
 def check_pth(batch: Any) -> None:
-    """That the tensors are there."""
+    """Check that a batch has its tensors."""
     ids = batch["input_ids.pth"] if isinstance(batch, dict) else [one["input_ids.pth"] for one in batch]
     assert len(ids) == 64 and len(ids[0]) == 512
 
 
 def check_robotics(batch: Any) -> None:
-    """That all of a batch is there."""
+    """Check that a batch has all of its fields."""
     assert batch["actions"].shape == (32, PAST + FUTURE + 1, 9) and batch["proprioception"].shape == (32, PAST + 1, 10)
     assert batch["pixel_values"].shape[:2] == (32, len(IMAGES))

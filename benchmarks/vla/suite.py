@@ -1,4 +1,4 @@
-"""VLA Foundry's data: samples of ``.pth`` tensors and robotics batches, beside WebDataset doing the same work."""
+"""Suite of VLA Foundry's data, compared with WebDataset: samples of ``.pth`` tensors, and robotics batches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
 
 
 def _made(folder: Path, samples: int, shards: int, parts: Any) -> Path:
-    """A folder of shards with a manifest; made once."""
+    """Return a folder of shards with a manifest; created once."""
     from feedmill.indexing.manifests import write_manifest
 
     if not (folder / "done").exists():
@@ -46,7 +46,7 @@ def _made(folder: Path, samples: int, shards: int, parts: Any) -> Path:
 
 
 def tensors() -> Path:
-    """20,000 samples of three tensors that torch saved: int64[512] twice, bool[512]."""
+    """Return 20,000 samples of three tensors saved by torch: int64[512] twice, bool[512]."""
     import torch
 
     def parts(number: int) -> list[tuple[str, bytes]]:
@@ -62,7 +62,7 @@ def tensors() -> Path:
 
 
 def robotics() -> Path:
-    """2,000 samples of four camera frames of 224 x 224, twelve fields of 20 steps, and what goes with them."""
+    """Return 2,000 samples of four camera frames of 224 x 224, twelve fields of 20 steps, and their metadata."""
     import orjson
     from PIL import Image
 
@@ -114,12 +114,12 @@ def _rows(part: str, folder: Path, what: str, name: str, wanted: float, repeat: 
 
 
 def pth(repeat: int) -> list[Row]:
-    """`.pth` samples, decoded, in lists of 64."""
+    """Measure decoded `.pth` samples, in lists of 64."""
     return _rows("vla-pth", tensors(), "samples of three .pth tensors", "pth", 8, repeat)
 
 
 def robot(repeat: int) -> list[Row]:
-    """Robotics batches."""
+    """Measure robotics batches."""
     return _rows("vla-robotics", robotics(), "robotics samples in batches of 32", "robotics", 3, repeat)
 
 

@@ -1,1 +1,1 @@
-"""Writing samples to shards."""
+"""Benchmarks of writing samples to shards."""

@@ -1,4 +1,4 @@
-"""The samples that both sides write, and how that is timed: samples per second, the best of three runs."""
+"""The samples that Feedmill and the peer write, timed as samples per second, the best of three runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RUNS = 3
 
 
 def fields(mode: str) -> dict[str, Any]:
-    """The parts of a sample: the same values for both sides."""
+    """Return the parts of a sample."""
     rng = np.random.default_rng(0)
     ids = rng.integers(0, 50_000, 512)
     if mode == "bytes":
@@ -37,7 +37,7 @@ def fields(mode: str) -> dict[str, Any]:
 
 
 def timed(write: Callable[[str, int, int, dict[str, Any]], None], mode: str, *words: str) -> dict[str, float]:
-    """Of `write(folder, samples, per_shard, parts)`; words are SAMPLES PER_SHARD FOLDER."""
+    """Time `write(folder, samples, per_shard, parts)`; the arguments are SAMPLES PER_SHARD FOLDER."""
     samples, per_shard, folder = int(words[0]), int(words[1]), words[2]
     parts, best = fields(mode), float("inf")
     for _ in range(RUNS):

@@ -1,4 +1,4 @@
-"""Writing datasets beside webdataset's ShardWriter. README.md says what is compared."""
+"""Suite of writing datasets, compared with webdataset's ShardWriter. README.md has details."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MODES = {
 
 
 def side(name: str, mode: str) -> dict[str, float]:
-    """One measurement of one side in a fresh process."""
+    """Run one measurement of Feedmill or a peer in a fresh process."""
     mine = name == "feedmill"
     python, env = (sys.executable, dict(os.environ)) if mine else (peers.need(name), peers.environment())
     target = corpus.folder() / f"writing_{name}"
@@ -32,7 +32,7 @@ def side(name: str, mode: str) -> dict[str, float]:
 
 
 def writing(repeat: int) -> list[Row]:
-    """Samples per second for each kind of sample."""
+    """Measure samples per second for each kind of sample."""
     rows = []
     for mode, what in MODES.items():
         if mode == "pth" and find_spec("feedmill.formats.pth") is None:

@@ -83,7 +83,7 @@ def test_a_narrow_terminal_breaks_no_number(
 ) -> None:
     console = Console(width=width, highlight=False, force_terminal=True, color_system=None)
     monkeypatch.setattr("feedmill.cli.output._console", lambda: console)
-    columns = ["source", "samples", "used", "tokens", "asked", "realised", "drawn", "repeats", "to read"]
+    columns = ["source", "samples", "used", "tokens", "asked", "realized", "drawn", "repeats", "to read"]
     row = ["a/rather/long/name", 141_384, 141_384, 9_876_543, "50.0000%", "49.9998%", "≈250,000", 1.768, "48.2 MB"]
     console.file = io.StringIO()
     table(columns, [row, ["b", *row[1:]]])

@@ -108,17 +108,20 @@ def test_trace_for_people(recipe: str) -> None:
         (("plan", "RECIPE", "--tokens", 5), "has no lengths in tokens"),
         (("plan", "RECIPE", "--samples", 1000), "1,000 samples are requested, the plan has 899"),
         (("plan", "ENDLESS", "--plot", "x.png"), "an endless plan cannot be plotted"),
-        (("trace", "RECIPE"), "it is not clear what to trace"),
-        (("trace", "RECIPE", "--step", 3, "--key", "s00003", "--global-batch", 3), "it is not clear what to trace"),
-        (("trace", "RECIPE", "--step", 3), "steps need --global-batch"),
+        (("trace", "RECIPE"), "expected one of --step, --key and --document"),
+        (
+            ("trace", "RECIPE", "--step", 3, "--key", "s00003", "--global-batch", 3),
+            "expected one of --step, --key and --document",
+        ),
+        (("trace", "RECIPE", "--step", 3), "steps require --global-batch"),
         (("trace", "RECIPE", "--step", 300, "--global-batch", 3), "there is no step 300: with 3 samples a step"),
         (("trace", "RECIPE", "--step", 3, "--global-batch", 3, "--rank", 1), "rank 1 of None"),
         (("trace", "RECIPE", "--key", "nobody"), "no source has a sample with this key (looked in lines, pages)"),
-        (("trace", "RECIPE", "--document", 3), "--document needs --source"),
+        (("trace", "RECIPE", "--document", 3), "--document requires --source"),
         (("trace", "RECIPE", "--document", 9999, "--source", "pages"), "there is no sample 9999 (the source has"),
         (("trace", "ENDLESS", "--key", "3"), "the plan is endless"),
         (("trace", "RECIPE", "--key", "3", "--from-state", "RECIPE"), "the state cannot be read"),
-        (("trace", "RECIPE", "--key", "3", "--allow", "skip"), "--allow needs a state"),
+        (("trace", "RECIPE", "--key", "3", "--allow", "skip"), "--allow requires --from-state"),
         (("trace", "RECIPE", "--key", "3", "--from-state", "RECIPE", "--allow", "all"), "--allow all is unknown"),
     ],
 )
@@ -166,6 +169,6 @@ def test_batches_by_budget(recipe: str, tmp_path: Path) -> None:
         key, position = entries[0]["key"], entries[0]["position"]
         seen = document("trace", path, "--key", key, "--world", 3)["found"]
         assert [row["step"] for each in seen for row in each["seen"] if row["position"] == position] == [step]
-    assert "steps by budget need --world" in run("trace", path, "--step", 3).output
-    assert "--steps needs --global-batch" in run("trace", path, "--key", "0", "--steps", 3, "--world", 3).output
+    assert "steps by budget require --world" in run("trace", path, "--step", 3).output
+    assert "--steps requires --global-batch" in run("trace", path, "--key", "0", "--steps", 3, "--world", 3).output
     assert "--world and --batch go together" in run("plan", recipe, "--world", 3).output

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedmill.curation.dolma_stat import Bins, shown, summarise
+from feedmill.curation.dolma_stat import Bins, shown, summarize
 from feedmill.errors import DataError
 
 NUMBERS = st.lists(st.floats(-1e6, 1e6) | st.integers(-50, 50).map(float), min_size=1, max_size=100)
@@ -81,5 +81,5 @@ def test_a_number_beyond_float64_is_a_bad_row(tmp_path: Path) -> None:
     rows = b'{"id":1,"attributes":{"x":[[0,1,1]]}}\n{"id":1,"attributes":{"x":[[0,1%b,1]]}}\n' % (b"0" * 400)
     (tmp_path / "x.jsonl").write_bytes(rows)
     with pytest.raises(DataError, match="too large") as caught:
-        summarise([str(tmp_path / "x.jsonl")], progress=False)
+        summarize([str(tmp_path / "x.jsonl")], progress=False)
     assert caught.value.record == "line 2"

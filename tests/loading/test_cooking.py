@@ -238,10 +238,10 @@ def test_errors_name_sample_and_cooker(tmp_path: Path) -> None:
         cooked(path, missing)
     assert any("in the cooker" in note and "missing" in note for note in caught.value.__notes__)
     with pytest.raises(
-        ConfigError, match=r"wants 'images', and the dataset has the auxiliary data media, lines.*'aux'"
+        ConfigError, match=r"requires 'images', and the dataset has the auxiliary data media, lines.*'aux'"
     ):
         cooked(path, lambda s, images: None)
-    with pytest.raises(ConfigError, match=r"wants 'images', and .* no auxiliary data"):
+    with pytest.raises(ConfigError, match=r"requires 'images', and .* no auxiliary data"):
         cooked(
             write(tmp_path, MIX.replace('aux: {media: "filesystem://media", lines: rows.jsonl}, ', "")),
             lambda s, images: 0,

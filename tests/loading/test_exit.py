@@ -123,7 +123,7 @@ for _ in range(5):
         try:
             next(batches)
         except ConfigError as error:
-            assert "was forked from" in str(error)
+            assert "forked process" in str(error)
             assert positions(loader, 3) == list(range(8, 20))  # again, with threads of its own
             loader.close()
             del batches

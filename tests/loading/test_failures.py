@@ -170,7 +170,7 @@ def test_a_transform_may_refuse_samples_without_any_policy() -> None:
     def nothing(sample: Any) -> Any:
         raise SkipSample
 
-    with pytest.raises(FeedmillError, match="nothing of the same source"):
+    with pytest.raises(FeedmillError, match="no other sample of the source can replace"):
         next(iter(Loader(FakePlan(), 6, transform=nothing)))
 
 
@@ -178,7 +178,7 @@ def test_what_never_works_ends_the_run() -> None:
     def transform(sample: Any) -> Any:
         raise ValueError("always")
 
-    with pytest.raises(FeedmillError, match="nothing of the same source"):
+    with pytest.raises(FeedmillError, match="no other sample of the source can replace"):
         next(iter(Loader(FakePlan(), 2, transform=transform, on_error="substitute")))
 
     def collate(samples: list[Any]) -> Any:

@@ -449,7 +449,7 @@ def own_labels(samples: list[Any]) -> dict[str, Any]:
 
 def test_a_field_of_that_name_is_not_overwritten() -> None:
     loader = Loader(blend(), 4, rank=0, world_size=1, collate=own_labels, labels=True)
-    with pytest.raises(ConfigError, match="a field '__labels__' of its own"):
+    with pytest.raises(ConfigError, match="already has a field '__labels__'"):
         next(iter(loader))
     assert loader.position == 0, "the batch was not given out"
 

@@ -129,7 +129,7 @@ def test_a_loader_that_drops_everything_says_so(
     length: int | None, ranks: int, said: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     loader = Loader(FakePlan(length=length), 4, rank=0, world_size=ranks, remainder="drop")
-    assert ("this loader gives no batch" in caplog.text) is said
+    assert ("this loader yields no batch" in caplog.text) is said
     if said:
         assert (len(loader), list(loader)) == (0, [])
         assert len(caplog.records) == 1
@@ -141,9 +141,9 @@ def test_pad_tells_what_is_real() -> None:
     torch = pytest.importorskip("torch")
     mask = next(iter(Loader(FakePlan(length=3), 4, remainder="pad", output="torch")))["__mask__"]
     assert mask.dtype == torch.bool and mask.tolist() == [True, True, True, False]
-    with pytest.raises(ConfigError, match="no dict"):
+    with pytest.raises(ConfigError, match="requires batches that are dicts"):
         Loader(FakePlan(length=9), 2, remainder="pad", output="samples")
-    with pytest.raises(ConfigError, match="no dict"):
+    with pytest.raises(ConfigError, match="requires batches that are dicts"):
         list(Loader(FakePlan(length=9), 2, remainder="pad", collate=tuple))
     Loader(FakePlan(), 2, remainder="pad", output="samples")  # it never ends: there is nothing to fill up
     assert "__mask__" not in next(iter(Loader(FakePlan(), 2, remainder="pad")))

@@ -39,7 +39,7 @@ def test_launchers(environment: dict[str, str], rank: int, size: int) -> None:
 
 
 def test_variables_that_make_no_sense() -> None:
-    with pytest.raises(ConfigError, match="RANK='x' is no number"):
+    with pytest.raises(ConfigError, match="RANK='x' is not a number"):
         find_ranks({"RANK": "x", "WORLD_SIZE": "2"})
     with pytest.raises(ConfigError, match="rank 2 of 2"):
         find_ranks({"RANK": "2", "WORLD_SIZE": "2"})

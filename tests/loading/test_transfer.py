@@ -230,7 +230,7 @@ def test_what_makes_no_sense() -> None:
 
 @pytest.mark.skipif(HERE, reason="a device is here")
 def test_without_a_device() -> None:
-    with pytest.raises(ConfigError, match=r"sees no such device here\. Use device='cpu'"):
+    with pytest.raises(ConfigError, match=r"sees no such device on this machine\. Use device='cpu'"):
         Loader(FakePlan(), 4, output="torch", device="cuda")
     with pytest.raises(ConfigError, match="no accelerator"):
         Loader(FakePlan(), 4, output="torch", pin_memory=True)

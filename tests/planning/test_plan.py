@@ -183,7 +183,7 @@ def test_report_counts_what_is_drawn() -> None:
     assert json.loads(json.dumps(report.as_dict()))["total"] == 1234
     assert str(report).splitlines() == [
         "1,234 samples, from 2 sources",
-        "source  samples  used     asked  realised  drawn  repeats",
+        "source  samples  used     asked  realized  drawn  repeats",
         "docs        100   100  70.0000%  70.0000%    864     8.64",
         "code         40    40  30.0000%  30.0000%    370     9.25",
     ]
@@ -199,10 +199,12 @@ def test_report_of_an_endless_plan_draws_nothing() -> None:
 def test_report_says_where_realised_weights_differ() -> None:
     plan = blended(weights=("0.3333333333", "0.6666666666"))
     docs = plan.report().sources[0]
-    assert docs.asked == docs.realised  # both normalise to 1/3
+    assert docs.asked == docs.realized  # both normalize to 1/3
+    with pytest.warns(DeprecationWarning, match=r"\.realised is now called \.realized"):
+        assert docs.realised == docs.realized
     plan = blended(weights=("1", "1e-30"))
     code = plan.report().sources[1]
-    assert code.asked != code.realised and abs(code.asked - code.realised) < 1e-15
+    assert code.asked != code.realized and abs(code.asked - code.realized) < 1e-15
 
 
 def test_report_marks_expected_numbers() -> None:

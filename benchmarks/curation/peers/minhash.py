@@ -1,4 +1,4 @@
-"""Near-duplicates by a MinHash library, as its users write it: shingles in Python, LSH, later documents are marked.
+"""Find near-duplicates with a MinHash library, as in its guide: shingles in Python, LSH, later documents are marked.
 
 rensa|datasketch FOLDER COUNT THRESHOLD WIDTH RESULT
 """
@@ -17,7 +17,7 @@ BATCH = 5000
 
 
 def texts(folder: Path, count: int) -> Iterator[str]:
-    """The texts of the first documents."""
+    """Return the texts of the first documents."""
     for file in sorted(folder.glob("*.gz")):
         with gzip.open(file, "rb") as rows:
             for row in rows:
@@ -28,13 +28,13 @@ def texts(folder: Path, count: int) -> Iterator[str]:
 
 
 def shingles(text: str, width: int) -> list[str]:
-    """Runs of words, in lower case and without punctuation."""
+    """Return the runs of words, in lower case and without punctuation."""
     words = re.findall(r"\w+", text.lower())
     return [" ".join(words[i : i + width]) for i in range(max(1, len(words) - width + 1))]
 
 
 def by_rensa(source: Iterator[str], threshold: float, width: int) -> list[bool]:
-    """RMinHash in batches, one index."""
+    """Mark documents with RMinHash in batches, with one index."""
     from rensa import RMinHash, RMinHashLSH
 
     index = RMinHashLSH(threshold=threshold, num_perm=PERMUTATIONS, num_bands=16)
@@ -59,7 +59,7 @@ def by_rensa(source: Iterator[str], threshold: float, width: int) -> list[bool]:
 
 
 def by_datasketch(source: Iterator[str], threshold: float, width: int) -> list[bool]:
-    """MinHash and MinHashLSH, with its own choice of bands."""
+    """Mark documents with MinHash and MinHashLSH, with its default choice of bands."""
     from datasketch import MinHash, MinHashLSH
 
     index = MinHashLSH(threshold=threshold, num_perm=PERMUTATIONS)
@@ -73,7 +73,7 @@ def by_datasketch(source: Iterator[str], threshold: float, width: int) -> list[b
 
 
 def main() -> None:
-    """Write down which documents are marked."""
+    """Write which documents are marked."""
     name, folder, count, threshold, width, result = sys.argv[1:]
     source = texts(Path(folder), int(count))
     find = {"rensa": by_rensa, "datasketch": by_datasketch}[name]

@@ -1,4 +1,4 @@
-"""datatrove's folder dataset through torch's DataLoader: ``tokens FOLDER WORKERS``."""
+"""Measure datatrove's folder dataset with torch's DataLoader: ``tokens FOLDER WORKERS``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ BATCH, SEQ_LEN, SECONDS = 64, 2048, 4.0
 
 
 def tokens(folder, workers):
-    """Its dataset shuffles; torch's loader takes it in order."""
+    """Measure token windows. The dataset shuffles, so torch's loader does not."""
     from datatrove.utils.dataset import DatatroveFolderDataset
     from torch.utils.data import DataLoader
 

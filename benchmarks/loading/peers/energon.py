@@ -1,4 +1,4 @@
-"""Energon in training mode with a shuffle buffer of 100 samples: ``raw|jpeg FOLDER WORKERS``."""
+"""Measure Energon in training mode with a shuffle buffer of 100 samples: ``raw|jpeg FOLDER WORKERS``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _loaded(folder, workers, encoder, use):
 
 
 def raw(folder, workers):
-    """Crude samples, undecoded."""
+    """Measure crude samples, undecoded."""
     from megatron.energon import Cooker, DefaultTaskEncoder, stateless
 
     class Raw(DefaultTaskEncoder):
@@ -40,7 +40,7 @@ def raw(folder, workers):
 
 
 def jpeg(folder, workers):
-    """Crude samples whose pictures it decodes to uint8 arrays, stacked."""
+    """Measure crude samples whose pictures Energon decodes to uint8 arrays, stacked."""
     from megatron.energon import Cooker, DefaultTaskEncoder, SampleDecoder, stateless
 
     class Pictures(DefaultTaskEncoder):

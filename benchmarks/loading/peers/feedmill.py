@@ -1,12 +1,12 @@
-"""One measurement of Feedmill's loader, or of a floor without it (bare-...), in a process of its own; prints JSON.
+"""Run one measurement of Feedmill's loader, or of a lower bound without it (bare-...), and print it as JSON.
 
 tokens FILE WORKERS       windows of 2,049 tokens in random order, batches of 64, torch tensors
 bare-tokens FILE          the same windows copied by numpy, row by row, and as one fancy index
 raw FOLDER WORKERS        parts as bytes in training order, batches of 64
-jpeg FOLDER WORKERS       pictures decoded, as one uint8 array a batch
-bare-jpeg THREADS         simplejpeg on as many threads, of bytes in memory
-resume FOLDER             from a state at position 10^9 to the first batch, imports left out
-flat FOLDER WORKERS SAMPLES    memory over this many samples; WORKERS may be `2p` for processes
+jpeg FOLDER WORKERS       pictures decoded, as one uint8 array per batch
+bare-jpeg THREADS         simplejpeg on this number of threads, from bytes in memory
+resume FOLDER             from a state at position 10^9 to the first batch, without imports
+flat FOLDER WORKERS SAMPLES    memory over this number of samples; WORKERS may be `2p` for processes
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BATCH, SEQ_LEN, SECONDS = 64, 2048, 3.0
 
 
 def tokens(path: str, workers: str) -> dict[str, float]:
-    """Windows through a loader."""
+    """Measure token windows through a loader."""
     import feedmill as fm
 
     plan = fm.Plan.over(fm.open(path, seq_len=SEQ_LEN), shuffle="global")
@@ -37,14 +37,14 @@ def tokens(path: str, workers: str) -> dict[str, float]:
 
 
 def bare_tokens(path: str) -> dict[str, float]:
-    """Windows through nothing but numpy, in the faster of two ways."""
+    """Measure token windows through numpy alone, in the faster of two ways."""
     import torch
 
     tokens = np.asarray(np.memmap(path, np.uint16, "r", 8, (os.path.getsize(path) - 8) // 2))[:200_000_000]
     rng, width = np.random.default_rng(0), SEQ_LEN + 1
 
     def rows() -> Iterator[float]:
-        while True:  # as in a training loop, a batch is there until the next one is
+        while True:  # as in a training loop, a batch is kept until the next one exists
             starts = rng.integers(0, len(tokens) - width, BATCH).tolist()
             out = np.empty((BATCH, width), np.int64)
             for row, start in zip(out, starts, strict=True):
@@ -62,7 +62,7 @@ def bare_tokens(path: str) -> dict[str, float]:
 
 
 def raw(folder: str, workers: str) -> dict[str, float]:
-    """Bytes of every part."""
+    """Measure the parts of samples as bytes."""
     import feedmill as fm
 
     dataset = fm.open(folder, raw=True, decode=None)
@@ -77,7 +77,7 @@ def raw(folder: str, workers: str) -> dict[str, float]:
 
 
 def jpeg(folder: str, workers: str) -> dict[str, float]:
-    """Pictures in one array."""
+    """Measure pictures in one array per batch."""
     import feedmill as fm
 
     plan = fm.Plan.over(fm.open(folder, raw=True), shuffle="block")
@@ -91,7 +91,7 @@ def jpeg(folder: str, workers: str) -> dict[str, float]:
 
 
 def bare_jpeg(threads: str) -> dict[str, float]:
-    """Decoding alone."""
+    """Measure decoding alone."""
     from concurrent.futures import ThreadPoolExecutor
 
     import simplejpeg
@@ -114,10 +114,10 @@ def bare_jpeg(threads: str) -> dict[str, float]:
 
 
 def resume(folder: str) -> dict[str, float]:
-    """Seconds from a saved state to the first batch, and the state's bytes; opening and planning are in it."""
+    """Return the bytes of a state, and the seconds from it to the first batch, including opening and planning."""
     import feedmill as fm
 
-    Loader, Recipe = fm.Loader, fm.Recipe  # imports, left out
+    Loader, Recipe = fm.Loader, fm.Recipe  # not counted: imports
     entry = {"path": folder, "weight": 1, "shuffle": "global"}
     recipe = {"seed": 1, "blend": [entry, {**entry, "name": "again", "weight": 2}]}
     loader = Loader(Recipe.parse(recipe).plan(), BATCH, rank=0, world_size=8, output="samples")
@@ -131,7 +131,7 @@ def resume(folder: str) -> dict[str, float]:
 
 
 def flat(folder: str, workers: str, samples: str) -> dict[str, float]:
-    """MB that this process and its workers grow by from the first tenth of the samples to the end."""
+    """Return the growth in MB of this process and its workers from the first tenth of the samples to the end."""
     import feedmill as fm
 
     how = fm.Workers(int(workers.rstrip("p")), processes=workers.endswith("p"))

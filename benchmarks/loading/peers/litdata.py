@@ -1,4 +1,4 @@
-"""LitData, pictures decoded by Pillow: ``make TARS FOLDER``, then ``jpeg FOLDER WORKERS``."""
+"""Measure LitData, with pictures decoded by Pillow: ``make TARS FOLDER``, then ``jpeg FOLDER WORKERS``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.loading.batches import BATCH, SECONDS, jpegs, use_pictures
 
 
 def jpeg(folder, workers):
-    """Samples shuffled, in its own loader. Its own type for JPEGs needs a torchvision that fits torch."""
+    """Measure shuffled samples in its loader. Its type for JPEGs is not used: it needs a matching torchvision."""
     from litdata import StreamingDataLoader, StreamingDataset
     from PIL import Image
 
@@ -32,7 +32,7 @@ def _picture(path):
 
 
 def make(tars, folder):
-    """Chunks of 64 MB, written by its `optimize` from files."""
+    """Write chunks of 64 MB from files with its `optimize`."""
     from litdata import optimize
 
     with tempfile.TemporaryDirectory() as files:

@@ -1,4 +1,4 @@
-"""Modalities' loader, as its trainer loads: ``tokens FILE WORKERS``."""
+"""Measure Modalities' loader, as its trainer loads: ``tokens FILE WORKERS``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BATCH, SEQ_LEN, SECONDS = 64, 2048, 4.0
 
 
 def tokens(path, workers):
-    """As its trainer loads, in random order; its collator makes inputs and targets."""
+    """Measure windows in random order; its collator makes inputs and targets."""
     from modalities.dataloader.dataloader import LLMDataLoader
     from modalities.dataloader.dataset_factory import DatasetFactory
     from modalities.models.gpt2.collator import GPT2LLMCollateFn

@@ -1,4 +1,4 @@
-"""MosaicML Streaming, pictures decoded by Pillow: ``make TARS FOLDER``, then ``jpeg FOLDER WORKERS``."""
+"""Measure MosaicML Streaming, with pictures decoded by Pillow: ``make TARS FOLDER``, then ``jpeg FOLDER WORKERS``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from benchmarks.loading.batches import BATCH, SECONDS, jpegs, use_pictures
 
 
 def package():
-    """Its package. Importing it needs torchvision for classes that are not used here; a build of torchvision that fits
-    torch is not always to be had."""
+    """Import and return its package.
+
+    The import needs torchvision for classes that are not used here, and a torchvision that fits torch may be missing. A
+    stand-in replaces it.
+    """
     try:
         import torchvision  # noqa: F401
     except (ImportError, RuntimeError):
@@ -30,7 +33,7 @@ def package():
 
 
 def jpeg(folder, workers):
-    """Samples shuffled by its default algorithm."""
+    """Measure samples shuffled by its default algorithm."""
     from PIL import Image
     from torch.utils.data import DataLoader
 
@@ -43,7 +46,7 @@ def jpeg(folder, workers):
 
 
 def make(tars, folder):
-    """MDS shards."""
+    """Write MDS shards."""
     with package().MDSWriter(out=folder, columns={"jpg": "bytes"}) as out:
         for _, data in jpegs(tars):
             out.write({"jpg": data})

@@ -1,4 +1,4 @@
-"""webdataset with shards and samples shuffled, a buffer of 1,000: ``raw|jpeg FOLDER WORKERS``."""
+"""Measure webdataset with shuffled shards and a sample buffer of 1,000: ``raw|jpeg FOLDER WORKERS``."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def _loaded(folder, workers, decode, collation, use):
 
 
 def raw(folder, workers):
-    """Bytes of every part."""
+    """Measure the parts of samples as bytes."""
     return _loaded(folder, workers, None, as_they_are, use_dicts)
 
 
 def jpeg(folder, workers):
-    """Pictures as uint8 arrays, stacked."""
+    """Measure pictures as uint8 arrays, stacked."""
     return _loaded(folder, workers, "rgb8", stacked_jpg, use_pictures)
 
 

@@ -1,4 +1,4 @@
-"""Energon's AVDecoder over files."""
+"""Measure Energon's AVDecoder over files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.media.clips import COUNT, SECONDS, Clips, timed
 
 
 def clips(path: str, cores: str) -> dict[str, float]:
-    """See `timed`."""
+    """Yield the clips of each video for `timed`."""
     return timed(_decode, path, cores)
 
 

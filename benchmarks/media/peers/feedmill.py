@@ -1,4 +1,4 @@
-"""Feedmill over prepared shards; on several cores it decodes several videos at once, as a loader's workers do."""
+"""Measure Feedmill over prepared shards. With several cores it decodes several videos at once, as workers do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.media.clips import COUNT, SECONDS, Clips, timed
 
 
 def clips(path: str, cores: str) -> dict[str, float]:
-    """See `timed`."""
+    """Yield the clips of each video for `timed`."""
     return timed(_decode, path, cores)
 
 

@@ -1,4 +1,4 @@
-"""Bare PyAV over files, with seeks to key frames; on several cores its decoder may have threads."""
+"""Measure PyAV alone over files, with seeks to key frames. With several cores its decoder uses threads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.media.clips import COUNT, SECONDS, Clips, timed
 
 
 def clips(path: str, cores: str) -> dict[str, float]:
-    """See `timed`."""
+    """Yield the clips of each video for `timed`."""
     return timed(_decode, path, cores)
 
 

@@ -1,4 +1,4 @@
-"""Energon over Multi-Storage Client in training mode, with a buffer of 1,000: ``samples URL WORKERS MOST``."""
+"""Measure Energon over Multi-Storage Client in training mode, with a buffer of 1,000: ``samples URL WORKERS MOST``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.object_store.measured import BATCH, one_pass, use_samples
 
 
 def samples(url, workers, most):
-    """Crude samples, undecoded, in lists; the first `most`, because it never ends and is slow."""
+    """Measure crude samples, undecoded, in lists: only the first `most`, because it is slow and never ends."""
     from megatron.energon import (
         Cooker,
         DefaultTaskEncoder,

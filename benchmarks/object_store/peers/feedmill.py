@@ -1,13 +1,13 @@
-"""One measurement of Feedmill's loader, or of a floor without it (``bare``), in a process of its own; prints JSON.
+"""Run one measurement of Feedmill's loader, or of a lower bound without it (``bare``), and print it as JSON.
 
 samples URL WORKERS SHUFFLE [EPOCHS]   parts as bytes in batches of 64; with two epochs, the second is timed
 images URL WORKERS                     photographs decoded
 windows URL WORKERS                    windows of 2,049 tokens as int64 tensors
-robotics URL WORKERS COUNT             robotics batches of 32, of this many samples
+robotics URL WORKERS COUNT             robotics batches of 32, of this number of samples
 bare URL IN-FLIGHT                     obstore alone: all tars and token files, in ranges of 4 MiB
 rank URL RANK WORLD                    one of several processes: samples, and the growth of its memory
 
-A path in place of a URL is read from this machine's disk.
+A path instead of a URL is read from the local disk.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def _use(batch: list[Any]) -> int:
 
 
 def samples(url: str, workers: str, shuffle: str, epochs: str = "1") -> dict[str, float]:
-    """Parts as bytes."""
+    """Measure the parts of samples as bytes."""
     import feedmill as fm
 
-    Loader, Plan, open_dataset = fm.Loader, fm.Plan, fm.open  # imports, left out
+    Loader, Plan, open_dataset = fm.Loader, fm.Plan, fm.open  # not counted: imports
     began = time.perf_counter()
     dataset = open_dataset(url, raw=True, decode=None)
     plan = Plan.over(dataset, shuffle=shuffle, epochs=int(epochs))
@@ -44,7 +44,7 @@ def samples(url: str, workers: str, shuffle: str, epochs: str = "1") -> dict[str
 
 
 def images(url: str, workers: str) -> dict[str, float]:
-    """Pictures in one array a batch."""
+    """Measure pictures in one array per batch."""
     import feedmill as fm
 
     Loader, Plan, open_dataset = fm.Loader, fm.Plan, fm.open
@@ -55,7 +55,7 @@ def images(url: str, workers: str) -> dict[str, float]:
 
 
 def windows(url: str, workers: str) -> dict[str, float]:
-    """Windows as tensors."""
+    """Measure windows as tensors."""
     import torch  # noqa: F401
 
     import feedmill as fm
@@ -68,7 +68,7 @@ def windows(url: str, workers: str) -> dict[str, float]:
 
 
 def robotics(url: str, workers: str, count: str) -> dict[str, float]:
-    """Robotics batches, shuffled, as many as one pass has."""
+    """Measure shuffled robotics batches of one pass."""
     import feedmill.compat.vla  # noqa: F401
     from benchmarks.vla.batches import check_robotics
     from benchmarks.vla.peers.feedmill import robotics_run
@@ -83,7 +83,7 @@ def robotics(url: str, workers: str, count: str) -> dict[str, float]:
 
 
 def bare(url: str, in_flight: str) -> dict[str, float]:
-    """Bytes of all tars and token files, through nothing but obstore on one asyncio thread."""
+    """Measure reading all tars and token files with obstore alone on one asyncio thread."""
     import obstore
     from obstore.store import S3Store
 
@@ -113,7 +113,7 @@ def bare(url: str, in_flight: str) -> dict[str, float]:
 
 
 def rank(url: str, number: str, world: str) -> dict[str, float]:
-    """One epoch of one rank; the memory is looked at with every batch."""
+    """Measure one epoch of one rank; the memory is read at each batch."""
     import feedmill as fm
 
     Loader, Plan, open_dataset = fm.Loader, fm.Plan, fm.open

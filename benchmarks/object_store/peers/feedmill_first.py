@@ -1,6 +1,6 @@
-"""The first batch of Feedmill in a new process: ``first URL BEGAN``. It imports nothing else, because that is timed.
+"""Measure Feedmill's first batch in a new process: ``first URL BEGAN``. Imports are timed, so there are no others.
 
-BEGAN is when the parent started this process, by `time.perf_counter`.
+BEGAN is the time when the parent started this process, by `time.perf_counter`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ BATCH = 64
 
 
 def first(url: str, began: str) -> dict[str, float]:
-    """Seconds to the first batch of 64, from the start of the process and from `open`."""
+    """Return the seconds to the first batch of 64, from the start of the process and from `open`."""
     import feedmill as fm
 
     Loader, Plan, open_dataset = fm.Loader, fm.Plan, fm.open

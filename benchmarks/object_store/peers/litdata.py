@@ -1,4 +1,4 @@
-"""LitData with whole chunks in a cold folder: ``samples|images|windows URL WORKERS``.
+"""Measure LitData with whole chunks and an empty cache folder: ``samples|images|windows URL WORKERS``.
 
 ``make TARS FOLDER`` and ``make-windows PBIN WIDTH FOLDER`` write its chunks.
 """
@@ -24,14 +24,14 @@ from benchmarks.object_store.measured import (
 )
 
 WIDTH, WINDOWS = 2049, 4096
-"""Tokens of a window, and windows of a chunk of 16 MB."""
+"""Tokens per window, and windows per chunk of 16 MB."""
 
 
 def _pass(url, workers, use, value=None, collate=None, **options):
     import litdata.streaming.downloader as downloader
     from litdata import StreamingDataLoader, StreamingDataset
 
-    downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True  # it refuses plain http, and has no option for it
+    downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True  # it rejects plain http, and has no option to allow it
 
     class Values(StreamingDataset):
         def __getitem__(self, at):
@@ -55,19 +55,19 @@ def _pass(url, workers, use, value=None, collate=None, **options):
 
 
 def _as_bytes(batch):
-    """Views cannot be sent from its workers, and it then waits for ever."""
+    """Return the sample with bytes: its workers cannot send views, and would then hang."""
     return [
         {name: bytes(value) if isinstance(value, memoryview) else value for name, value in one.items()} for one in batch
     ]
 
 
 def samples(url, workers):
-    """Parts as bytes, in lists."""
+    """Measure the parts of samples as bytes, in lists."""
     return _pass(url, workers, use_samples, collate=_as_bytes)
 
 
 def images(url, workers):
-    """JPEGs decoded by Pillow."""
+    """Measure JPEGs decoded by Pillow."""
     import numpy as np
     from PIL import Image
 
@@ -78,7 +78,7 @@ def images(url, workers):
 
 
 def windows(url, workers):
-    """Windows of tokens as int64 tensors, by its `TokensLoader`."""
+    """Measure windows of tokens as int64 tensors, with its `TokensLoader`."""
     from litdata.streaming import TokensLoader
 
     return _pass(url, workers, use_windows, lambda window: window.long(), item_loader=TokensLoader(WIDTH))
@@ -92,7 +92,7 @@ def _windows(pbin, width, _):
 
 
 def make(tars, folder):
-    """Chunks with every part as bytes, written by its `optimize`."""
+    """Write chunks with every part as bytes, with its `optimize`."""
     from litdata import optimize
 
     optimize(fn=functools.partial(_all, tars), inputs=[0], output_dir=folder, chunk_bytes="16MB", num_workers=1)
@@ -104,7 +104,7 @@ def _all(tars, _):
 
 
 def make_windows(pbin, width, folder):
-    """Chunks of tokens."""
+    """Write chunks of tokens."""
     from litdata import optimize
     from litdata.streaming import TokensLoader
 

@@ -1,4 +1,4 @@
-"""s3torchconnector over tars, with webdataset's parser and a buffer of 1,000: ``samples|images URL WORKERS``."""
+"""Measure s3torchconnector over tars with webdataset's parser, buffer of 1,000: ``samples|images URL WORKERS``."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def _pass(url, workers, decode, collation, use):
 
 
 def samples(url, workers):
-    """Parts as bytes, in lists."""
+    """Measure the parts of samples as bytes, in lists."""
     return _pass(url, workers, None, as_they_are, use_samples)
 
 
 def images(url, workers):
-    """JPEGs as uint8 arrays, stacked."""
+    """Measure JPEGs as uint8 arrays, stacked."""
     return _pass(url, workers, "rgb8", stacked_jpg, use_pictures)
 
 

@@ -1,4 +1,4 @@
-"""MosaicML Streaming with whole shards in a cold folder: ``samples|images|windows URL WORKERS``.
+"""Measure MosaicML Streaming with whole shards and an empty cache folder: ``samples|images|windows URL WORKERS``.
 
 ``make TARS FOLDER`` and ``make-windows PBIN WIDTH FOLDER`` write its shards.
 """
@@ -50,12 +50,12 @@ def _pass(url, workers, use, value=None, collate=None):
 
 
 def samples(url, workers):
-    """Parts as bytes, in lists."""
+    """Measure the parts of samples as bytes, in lists."""
     return _pass(url, workers, use_samples, collate=list)
 
 
 def images(url, workers):
-    """JPEGs decoded by Pillow."""
+    """Measure JPEGs decoded by Pillow."""
     import numpy as np
     from PIL import Image
 
@@ -66,14 +66,14 @@ def images(url, workers):
 
 
 def windows(url, workers):
-    """Windows of tokens as int64 tensors."""
+    """Measure windows of tokens as int64 tensors."""
     import numpy as np
 
     return _pass(url, workers, use_windows, lambda sample: sample["tokens"].astype(np.int64))
 
 
 def make(tars, folder):
-    """Shards with every part as bytes."""
+    """Write shards with every part as bytes."""
     out = None
     for sample in map(parts_of, tar_samples(tars)):
         out = out or package().MDSWriter(out=folder, columns=dict.fromkeys(sample, "bytes"), size_limit=LIMIT)
@@ -83,7 +83,7 @@ def make(tars, folder):
 
 
 def make_windows(pbin, width, folder):
-    """Shards of windows, as numpy arrays."""
+    """Write shards of windows, as numpy arrays."""
     columns = {"tokens": f"ndarray:uint16:{width}"}
     with package().MDSWriter(out=folder, columns=columns, size_limit=LIMIT) as out:
         for window in token_windows(pbin, int(width)):

@@ -1,7 +1,7 @@
-"""webdataset over ``pipe:curl``, shards shuffled, with a buffer of 1,000: ``samples|images URL WORKERS TAR...``.
+"""Measure webdataset over ``pipe:curl``: shuffled shards, a buffer of 1,000: ``samples|images URL WORKERS TAR...``.
 
-``robotics URL WORKERS FOLDER TAR...`` does the work of ``vla/``, with the statistics of a local folder. URL is the
-address of the folder by HTTP.
+``robotics URL WORKERS FOLDER TAR...`` makes the batches of ``vla/``, with the statistics of a local folder. URL is the
+HTTP address of the folder.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ def _pass(url, workers, tars, decode, collation, use):
 
 
 def samples(url, workers, *tars):
-    """Parts as bytes, in lists."""
+    """Measure the parts of samples as bytes, in lists."""
     return _pass(url, workers, tars, None, as_they_are, use_samples)
 
 
 def images(url, workers, *tars):
-    """JPEGs as uint8 arrays, stacked."""
+    """Measure JPEGs as uint8 arrays, stacked."""
     return _pass(url, workers, tars, "rgb8", stacked_jpg, use_pictures)
 
 
 def robotics(url, workers, folder, *tars):
-    """Robotics batches of 32, as in ``vla/``, shuffled."""
+    """Measure robotics batches of 32, as in ``vla/``, shuffled."""
     import webdataset as wds
 
     from benchmarks.vla.batches import check_robotics

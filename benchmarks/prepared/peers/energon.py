@@ -1,6 +1,6 @@
-"""Energon's side of the loading benchmarks: one measurement in one process, printed as a line of JSON.
+"""Run one measurement of Energon, and print it as a line of JSON.
 
-Runs in an environment that has Energon and need not have Feedmill. Verbs and output are those of `feedmill.py`.
+It runs in an environment with Energon, which need not have Feedmill. Verbs and output are those of `feedmill.py`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ WARM = 50
 
 
 class Raw(DefaultTaskEncoder):
-    """Crude samples as they are, undecoded: a dict of bytes."""
+    """Crude samples unchanged and undecoded: a dict of bytes."""
 
     decoder = None
     cookers = (Cooker(stateless(lambda sample: sample)),)
 
 
 def samples(options):
-    """An iterator over single samples of a loader without worker processes."""
+    """Return an iterator over single samples of a loader without worker processes."""
     common = {
         "worker_config": WorkerConfig(rank=0, world_size=1, num_workers=options.workers),
         "batch_size": None,
@@ -54,14 +54,14 @@ def samples(options):
 
 
 def use(sample, images):
-    """Take what a training step takes: the bytes of every part, or the picture and its caption."""
+    """Read what a training step reads: the bytes of every part, or the picture and its caption."""
     if images:
         return sample.image.shape[-1] + len(sample.caption)
     return sum(len(value) for name, value in sample.items() if not name.startswith("__"))
 
 
 def order(options):
-    """Samples per second, once the first are there."""
+    """Return samples per second after the first ones."""
     stream = samples(options)
     for _ in range(WARM):
         use(next(stream), options.images)
@@ -72,7 +72,7 @@ def order(options):
 
 
 def windows(options):
-    """Samples per second of each window, and what the resident memory grew by from the first window's end."""
+    """Return samples per second of each window, and the growth of the resident memory since the first window."""
     stream = samples(options)
     rates, memory = [], []
     for _ in range(options.windows):
@@ -86,7 +86,7 @@ def windows(options):
 
 
 def keys(options):
-    """Parts per second by random file names, and the time to open the dataset and get the first one."""
+    """Return parts per second by random file names, and the time to open the dataset and read the first part."""
     from megatron.energon.cache.file_store import WebdatasetFileStore
     from megatron.energon.epathlib import EPath
 
@@ -101,7 +101,7 @@ def keys(options):
 
 
 def first(options):
-    """Seconds from the first line of this program to the first decoded sample, imports included."""
+    """Return the seconds from the first line of this program to the first decoded sample, including imports."""
     options.images, options.shuffle = "torchrgb", "block"
     sample = next(samples(options))
     return {"first": time.perf_counter() - BEGIN, "shape": list(sample.image.shape), "caption": len(sample.caption)}
@@ -121,7 +121,7 @@ def main():
     options = parser.parse_args()
     print(json.dumps(globals()[options.what](options)))
     sys.stdout.flush()
-    os._exit(0)  # its watchdog threads would be waited for
+    os._exit(0)  # do not wait for its watchdog threads
 
 
 if __name__ == "__main__":

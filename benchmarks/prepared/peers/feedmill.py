@@ -1,4 +1,4 @@
-"""Feedmill's side of the loading benchmarks: one measurement in one process, printed as a line of JSON.
+"""Run one measurement of Feedmill, and print it as a line of JSON.
 
 python -m benchmarks.prepared.peers.feedmill order FOLDER --shuffle block --count 60000
 """
@@ -22,7 +22,7 @@ WARM = 200
 
 
 def batches(options: argparse.Namespace) -> Iterator[list[Any]]:
-    """The batches of one loader without workers."""
+    """Yield the batches of one loader without workers."""
     if options.images:
         dataset = fm.open(options.path, decode=fm.Decoder(image=options.images))
     else:
@@ -32,14 +32,14 @@ def batches(options: argparse.Namespace) -> Iterator[list[Any]]:
 
 
 def use(batch: list[Any], images: str | None) -> int:
-    """Take what a training step takes: the bytes of every part, or the picture and its caption."""
+    """Read what a training step reads: the bytes of every part, or the picture and its caption."""
     if images:
         return sum(sample.image.shape[-1] + len(sample.caption) for sample in batch)
     return sum(len(sample[part]) for sample in batch for part in sample)
 
 
 def order(options: argparse.Namespace) -> dict[str, Any]:
-    """Samples per second, once the first are there."""
+    """Return samples per second after the first ones."""
     steps = batches(options)
     taken = 0
     while taken < WARM:
@@ -55,7 +55,7 @@ def order(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def windows(options: argparse.Namespace) -> dict[str, Any]:
-    """Samples per second of each window, and what the resident memory grew by from the first window's end."""
+    """Return samples per second of each window, and the growth of the resident memory since the first window."""
     steps = batches(options)
     rates, memory = [], []
     for _ in range(options.windows):
@@ -70,9 +70,9 @@ def windows(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def keys(options: argparse.Namespace) -> dict[str, Any]:
-    """Parts per second by random file names, and the time to open the dataset and get the first one."""
+    """Return parts per second by random file names, and the time to open the dataset and read the first part."""
     names = json.loads(Path(options.names).read_text())
-    open_dataset = fm.open  # imports what opening needs
+    open_dataset = fm.open  # not counted: imports for opening
     begin = time.perf_counter()
     dataset = open_dataset(options.path, raw=True)
     dataset.get(names[0])
@@ -83,7 +83,7 @@ def keys(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def first(options: argparse.Namespace) -> dict[str, Any]:
-    """Seconds from the first line of this program to the first decoded sample, imports included."""
+    """Return the seconds from the first line of this program to the first decoded sample, including imports."""
     if options.recipe:
         plan = fm.Recipe.load(options.recipe).plan()
     else:
@@ -93,7 +93,7 @@ def first(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def steps(options: argparse.Namespace) -> dict[str, Any]:
-    """The steps of `prepare` one after the other; in the command the first three overlap."""
+    """Return the seconds of the steps of `prepare`, one after the other; in the command the first three overlap."""
     import tempfile
     from concurrent.futures import ThreadPoolExecutor
 
@@ -117,14 +117,14 @@ def steps(options: argparse.Namespace) -> dict[str, Any]:
         found = step("scan", lambda: list(scan_all(store, entries, digest=False, rescan=True)))
         rows = step("gather rows", lambda: IndexRows.of((i, shard.scan) for i, shard in enumerate(found)))
         target = Path(folder) / "index.sqlite"
-        write_index(target, rows, compiled=True)  # loads its compiled code
+        write_index(target, rows, compiled=True)  # not counted: loads its compiled code
         step("database, own writer", lambda: write_index(target, rows, compiled=True))
         step("database, SQLite itself", lambda: write_index(target, rows, compiled=False))
     return times
 
 
 def resident_mb() -> float:
-    """Resident memory of this process, in megabytes."""
+    """Return the resident memory of this process in megabytes."""
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * 4096 / 1e6
 

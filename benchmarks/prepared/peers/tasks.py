@@ -1,4 +1,4 @@
-"""A task encoder with hooks in Python, in a module of its own, so that worker processes can import it."""
+"""A task encoder with hooks in Python, in a separate module so that worker processes can import it."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ VOCABULARY = 50_000
 
 @energon.stateless
 def cook(sample):
-    """Crude samples as they are."""
+    """Return the crude sample unchanged."""
     return sample
 
 
 class Encoding(energon.DefaultTaskEncoder):
-    """Parses the JSON of crude samples and numbers the words of the caption, in Python."""
+    """A task that parses the JSON of crude samples and numbers the words of the caption, in Python."""
 
     decoder = None
     cookers = (energon.Cooker(cook),)
 
     @energon.stateless
     def encode_sample(self, sample):
-        """The picture's bytes, and a number for each word."""
+        """Return the picture's bytes, and a number for each word."""
         words = json.loads(sample["json"])["caption"].split()
         return {"jpg": sample["jpg"], "ids": [sum(word.encode()) % VOCABULARY for word in words]}
 
     def batch(self, samples):
-        """A list."""
+        """Return the samples as a list."""
         return list(samples)

@@ -1,10 +1,9 @@
-"""One training script in Energon's words, run with either package: captioning batches, crude and encoded samples, and
-files by name.
+"""Run one training script written for Energon with either package: captions, crude and encoded samples, files.
 
     python -m benchmarks.prepared.peers.training_script feedmill.compat.energon captions FOLDER --workers 2
     python -m benchmarks.prepared.peers.training_script megatron.energon captions FOLDER --workers 2
 
-Only the package that is imported differs. Prints a line of JSON.
+Only the imported package differs. It prints a line of JSON.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ WARM = 8
 
 
 def captions(energon, options):
-    """Samples per second of batches of decoded images (float32 tensors) and captions, for training."""
+    """Return samples per second of batches of decoded images (float32 tensors) and captions, for training."""
     where = energon.WorkerConfig(rank=0, world_size=1, num_workers=options.workers)
     dataset = energon.get_train_dataset(
         options.path,
@@ -43,7 +42,7 @@ def captions(energon, options):
 
 
 def crude(energon, options):
-    """Samples per second of parts as bytes; a batch of 0 gives samples one by one. The task is local to a function."""
+    """Return samples per second of parts as bytes, with a local task class; batch size 0 yields single samples."""
 
     class Task(energon.DefaultTaskEncoder):
         decoder = None
@@ -56,7 +55,7 @@ def crude(energon, options):
 
 
 def encoded(energon, options):
-    """Samples per second with a hook in Python, of a task that can be imported."""
+    """Return samples per second with a hook in Python, of a task that can be imported."""
     os.environ["BENCHMARK_ENERGON"] = energon.__name__
     tasks = importlib.import_module("benchmarks.prepared.peers.tasks")
     return _of_task(energon, tasks.Encoding(), options)
@@ -88,7 +87,7 @@ def _of_task(energon, task, options):
 
 
 def by_name(energon, options):
-    """Files per second that cookers take by name from an auxiliary dataset."""
+    """Return files per second that cookers read by name from an auxiliary dataset."""
     names = json.loads(Path(options.names).read_text())
 
     class Task(energon.DefaultTaskEncoder):
@@ -133,7 +132,7 @@ def main():
     options = parser.parse_args()
     print(json.dumps(globals()[options.what](importlib.import_module(options.package), options)))
     sys.stdout.flush()
-    os._exit(0)  # Energon's watchdog threads would be waited for
+    os._exit(0)  # do not wait for Energon's watchdog threads
 
 
 if __name__ == "__main__":

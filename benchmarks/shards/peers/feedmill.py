@@ -1,4 +1,4 @@
-"""Feedmill's side: ``plain FOLDER WORKERS threads|processes``, ``mds FOLDER ORDER``."""
+"""Measure Feedmill: ``plain FOLDER WORKERS threads|processes``, ``mds FOLDER ORDER``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def plain(folder: str, workers: str, kind: str) -> dict[str, float]:
     dataset = fm.open(folder, decode=None)
     plan = fm.Plan.over(dataset, shuffle="none")
     how: Any = fm.Workers(int(workers), processes=True) if kind == "processes" else int(workers)
-    if kind == "processes":  # samples are sent as dicts of bytes, as the peer sends its own
+    if kind == "processes":  # sent between processes as dicts of bytes, as the peer does
         loader = fm.Loader(plan, BATCH, workers=how, collate=as_bytes)
     else:
         loader = fm.Loader(plan, BATCH, workers=how, output="samples")

@@ -1,4 +1,4 @@
-"""MosaicML Streaming's reader of shards: ``mds FOLDER ORDER``."""
+"""Measure MosaicML Streaming's reader of shards: ``mds FOLDER ORDER``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.shards.measured import BATCH, order_of, values
 
 
 def mds(folder: str, order: str) -> dict[str, float]:
-    """Its own reader of shards, without its dataset's downloads and shared memory."""
+    """Measure the reader of shards, without the dataset's downloads and shared memory."""
     from streaming.base.format import reader_from_json
     from streaming.base.spanner import Spanner
 

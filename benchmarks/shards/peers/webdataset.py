@@ -1,4 +1,4 @@
-"""webdataset over plain tars: ``plain FOLDER WORKERS BATCH``."""
+"""Measure webdataset over plain tars: ``plain FOLDER WORKERS BATCH``."""
 
 from __future__ import annotations
 

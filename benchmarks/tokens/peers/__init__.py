@@ -1,1 +1,4 @@
-"""One side of a measurement each, named for who is measured; run as a module, from the root."""
+"""The measured programs, one module for Feedmill and for each peer.
+
+The suites run each one in a fresh process, as a module from the root of the repository.
+"""

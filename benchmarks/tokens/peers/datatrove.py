@@ -1,4 +1,4 @@
-"""datatrove: ``positions FOLDER SEQ_LEN``, ``rewrite merger INPUT OUTPUT RUNS``, ``tokenize TOKENIZER FILE OUT``."""
+"""Measure datatrove: ``positions FOLDER SEQ_LEN``, ``rewrite merger IN OUT RUNS``, ``tokenize TOKENIZER FILE OUT``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.tokens.timing import Work, numbers, rewritten, singles
 
 
 def positions(folder: str, seq_len: str) -> dict[str, float]:
-    """Random windows with positions from the index."""
+    """Measure random windows with positions from the index."""
     from datatrove.utils.dataset import DatatroveFolderDataset
 
     dataset = DatatroveFolderDataset(
@@ -27,12 +27,12 @@ def positions(folder: str, seq_len: str) -> dict[str, float]:
 
 
 def rewrite(what: str, source: str, target: str, runs: str) -> dict[str, float]:
-    """See `rewritten`."""
+    """Measure its merger, see `rewritten`."""
     return rewritten(_rewriting, what, source, target, runs)
 
 
 def _rewriting(what: str, source: Path, target: Path) -> Work:
-    """datatrove's merger."""
+    """Return the call of datatrove's merger."""
     from datatrove.pipeline.tokens import DocumentTokenizerMerger
     from loguru import logger
 
@@ -42,7 +42,7 @@ def _rewriting(what: str, source: Path, target: Path) -> Work:
 
 
 def tokenize(tokenizer: str, path: str, out: str) -> dict[str, float]:
-    """Nothing but the run: its process is timed from outside."""
+    """Tokenize without measuring: the process is timed from outside."""
     from datatrove.executor.local import LocalPipelineExecutor
     from datatrove.pipeline.readers import JsonlReader
     from datatrove.pipeline.tokens import DocumentTokenizer

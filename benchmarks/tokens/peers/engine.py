@@ -1,4 +1,4 @@
-"""The engine alone, without Feedmill: ``bare TOKENIZER FILE one|own``, on one thread or its own."""
+"""Measure the tokenizer engine alone: ``bare TOKENIZER FILE one|own``, on one thread or its own number."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.lib.side import answer
 
 
 def bare(tokenizer: str, path: str, threads: str) -> dict[str, float]:
-    """Seconds inside the engine, and the bytes of the file."""
+    """Return the seconds inside the engine, and the bytes of the file."""
     import msgspec
     from fastokens import Tokenizer
 

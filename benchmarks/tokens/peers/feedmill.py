@@ -1,8 +1,8 @@
-"""Feedmill's side, in a process of its own; prints JSON.
+"""Run one measurement of Feedmill, and print it as JSON.
 
 open FILE                   fm.open of a .pbin
 windows FILE SEQ_LEN        random windows in batches of 64, in one array
-positions FOLDER SEQ_LEN    the same of .ds files, with each token's place in its document
+positions FOLDER SEQ_LEN    the same of .ds files, with the position of each token in its document
 index FILE INDEX            the raw index of a JSONL file, one worker
 rewrite shuffle|chunk|merge|merger INPUT OUTPUT RUNS
 """
@@ -21,7 +21,7 @@ from benchmarks.tokens.timing import Work, batches, numbers, rewritten
 
 
 def open(path: str) -> dict[str, float]:
-    """Milliseconds and MB of opening, once imports are done; the documents are counted."""
+    """Return milliseconds and MB of opening after the imports, and the number of documents."""
     import feedmill as fm
 
     fm.open(path[: -len(".pbin")] + "_small.pbin")
@@ -34,7 +34,7 @@ def open(path: str) -> dict[str, float]:
 
 
 def windows(path: str, seq_len: str) -> dict[str, float]:
-    """Random windows of a `.pbin`."""
+    """Measure random windows of a `.pbin`."""
     import feedmill as fm
 
     windows: Any = fm.open(path, seq_len=int(seq_len))
@@ -42,7 +42,7 @@ def windows(path: str, seq_len: str) -> dict[str, float]:
 
 
 def positions(folder: str, seq_len: str) -> dict[str, float]:
-    """Random windows of `.ds` files with positions."""
+    """Measure random windows of `.ds` files with positions."""
     import feedmill as fm
     from feedmill.formats.tokens.gather import positions_from
 
@@ -56,7 +56,7 @@ def positions(folder: str, seq_len: str) -> dict[str, float]:
 
 
 def index(path: str, index: str) -> dict[str, float]:
-    """Seconds in the function itself, with one worker, once its compiled code is loaded."""
+    """Return the seconds of the function with one worker, after its compiled code is loaded."""
     from feedmill.tokens.index import index as write_index
 
     small = Path(index).with_suffix(".small.jsonl")
@@ -68,12 +68,12 @@ def index(path: str, index: str) -> dict[str, float]:
 
 
 def rewrite(what: str, source: str, target: str, runs: str) -> dict[str, float]:
-    """See `rewritten`."""
+    """Measure rewriting, see `rewritten`."""
     return rewritten(_rewriting, what, source, target, runs)
 
 
 def _rewriting(what: str, source: Path, target: Path) -> Work:
-    """The same work by Feedmill, in the peer's own order."""
+    """Return the call that does the same work in Feedmill, in the peer's order."""
     from feedmill.tokens.merge import merge
     from feedmill.tokens.shuffle import shuffle, shuffle_chunk
 

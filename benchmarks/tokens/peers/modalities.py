@@ -1,4 +1,4 @@
-"""Modalities: ``index FILE INDEX``, ``windows FILE SEQ_LEN``, ``rewrite shuffle|chunk|merge INPUT OUTPUT RUNS``."""
+"""Measure Modalities: ``index FILE INDEX``, ``windows FILE SEQ_LEN``, ``rewrite shuffle|chunk|merge IN OUT RUNS``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.tokens.timing import Work, numbers, rewritten, singles
 
 
 def index(path: str, index: str) -> dict[str, float]:
-    """Seconds in the generator itself."""
+    """Return the seconds of the index generator."""
     from modalities.dataloader.create_index import IndexGenerator
 
     Path(index).unlink(missing_ok=True)
@@ -20,7 +20,7 @@ def index(path: str, index: str) -> dict[str, float]:
 
 
 def windows(path: str, seq_len: str) -> dict[str, float]:
-    """Random windows, one at a time: it has no other way."""
+    """Measure random windows, one at a time: it has no batches."""
     from modalities.dataloader.dataset_factory import DatasetFactory
 
     dataset = DatasetFactory.get_packed_mem_map_dataset_continuous(Path(path), int(seq_len), "input_ids", True)
@@ -28,12 +28,12 @@ def windows(path: str, seq_len: str) -> dict[str, float]:
 
 
 def rewrite(what: str, source: str, target: str, runs: str) -> dict[str, float]:
-    """See `rewritten`."""
+    """Measure rewriting, see `rewritten`."""
     return rewritten(_rewriting, what, source, target, runs)
 
 
 def _rewriting(what: str, source: Path, target: Path) -> Work:
-    """Modalities' functions behind its commands."""
+    """Return the call of the functions of its commands."""
     from modalities.api import (
         FileExistencePolicy,
         create_shuffled_dataset_chunk,

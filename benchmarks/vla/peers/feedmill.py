@@ -1,4 +1,4 @@
-"""Feedmill's side: ``pth FOLDER WORKERS`` (decoded, batches of 64), ``robotics FOLDER WORKERS`` (batches of 32)."""
+"""Measure Feedmill: ``pth FOLDER WORKERS`` (decoded, batches of 64), ``robotics FOLDER WORKERS`` (batches of 32)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _decoded(samples: list[Any]) -> list[dict[str, Any]]:
 
 
 def robotics_run(folder: str, workers: str, shuffle: bool) -> Any:
-    """The run whose loader gives robotics batches of 32, from a folder or a URL."""
+    """Return the run whose loader yields robotics batches of 32, from a folder or a URL."""
     from feedmill.compat.vla import VlaRun
 
     return VlaRun(

@@ -1,4 +1,4 @@
-"""The same work on top of WebDataset and its decoders: ``pth FOLDER WORKERS``, ``robotics FOLDER WORKERS``."""
+"""Measure the same work on top of WebDataset and its decoders: ``pth FOLDER WORKERS``, ``robotics FOLDER WORKERS``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _looped(wds: Any, dataset: Any, workers: int) -> Iterator[Any]:
 
 
 class Robotics:
-    """What a user writes over WebDataset for the same batches."""
+    """The code that a user writes on top of WebDataset for the same batches."""
 
     def __init__(self, folder: str) -> None:
         stats = json.loads(Path(folder, "stats.json").read_text())

@@ -1,4 +1,4 @@
-"""Feedmill, with everything that makes it a prepared dataset: ``write MODE SAMPLES PER_SHARD FOLDER``."""
+"""Measure Feedmill writing a prepared dataset, including its index: ``write MODE SAMPLES PER_SHARD FOLDER``."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from benchmarks.writing.fields import timed
 
 
 def write(mode: str, samples: str, per_shard: str, folder: str) -> dict[str, float]:
-    """See `timed`."""
+    """Measure writing, see `timed`."""
     return timed(_write, mode, samples, per_shard, folder)
 
 
 def _write(folder: str, samples: int, per_shard: int, parts: dict[str, Any]) -> None:
-    """Write with Feedmill, index and all."""
+    """Write with Feedmill, including the index."""
     import feedmill as fm
 
     with fm.writer(folder, samples_per_shard=per_shard) as writer:

@@ -1,4 +1,4 @@
-"""webdataset's ShardWriter, which writes bare tars: ``write MODE SAMPLES PER_SHARD FOLDER``."""
+"""Measure webdataset's ShardWriter, which writes tars only: ``write MODE SAMPLES PER_SHARD FOLDER``."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from benchmarks.writing.fields import timed
 
 
 def write(mode: str, samples: str, per_shard: str, folder: str) -> dict[str, float]:
-    """See `timed`."""
+    """Measure writing, see `timed`."""
     return timed(_write, mode, samples, per_shard, folder)
 
 
 def _write(folder: str, samples: int, per_shard: int, parts: dict[str, Any]) -> None:
-    """Write with webdataset's ShardWriter: tars only."""
+    """Write with webdataset's ShardWriter."""
     import webdataset as wds
 
     os.makedirs(folder)

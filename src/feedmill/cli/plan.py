@@ -95,7 +95,7 @@ def _print(plan: Any, data: dict[str, Any]) -> None:
         "used",
         "tokens",
         "asked",
-        "realised",
+        "realized",
         "drawn",
         "repeats",
         "epochs begun",

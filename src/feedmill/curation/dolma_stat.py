@@ -133,7 +133,7 @@ class _Task(NamedTuple):
     exact: bool
 
 
-def summarise(
+def summarize(
     patterns: Sequence[str],
     *,
     most: int = 1000,

@@ -93,8 +93,8 @@ def _frame(hand: npt.NDArray[Any], target: npt.NDArray[Any], *, close: bool) -> 
     grid = (np.arange(SIDE) + 0.5) / SIDE - 0.5
     x, y = np.meshgrid(middle[0] + width * grid, middle[1] + width * grid)
     frame = np.full((SIDE, SIDE, 3), 235, np.uint8)
-    for point, colour, radius in ((target, (200, 40, 40), 0.07), (hand, (40, 60, 200), 0.05)):
-        frame[(x - point[0]) ** 2 + (y - point[1]) ** 2 < radius**2] = colour
+    for point, color, radius in ((target, (200, 40, 40), 0.07), (hand, (40, 60, 200), 0.05)):
+        frame[(x - point[0]) ** 2 + (y - point[1]) ** 2 < radius**2] = color
     out = io.BytesIO()
     Image.fromarray(frame).save(out, "JPEG", quality=90)
     return out.getvalue()

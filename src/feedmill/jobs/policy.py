@@ -91,6 +91,16 @@ def renamed_parameters(**names: str) -> Callable[[Function], Function]:
     return decorate
 
 
+def renamed_attribute(old: str, new: str) -> property:
+    """Return a property that reads the attribute `new` under its name `old` of release 0.1, with a warning."""
+
+    def read(owner: Any) -> Any:
+        warnings.warn(f".{old} is now called .{new}; the old name will be removed", DeprecationWarning, stacklevel=2)
+        return getattr(owner, new)
+
+    return property(read)
+
+
 def both_given(old: str, new: str) -> ConfigError:
     """Return the error for an option that is given under its old and its new name."""
     return ConfigError(f"{old} is the old name of {new}, and both are given", kind="bad-option", fix=f"Use {new}.")

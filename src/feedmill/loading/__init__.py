@@ -1,12 +1,14 @@
-"""A plan on this rank: batches, workers, state.
+"""Load the batches of a plan on one rank, and save and resume the position.
 
-- `loader.py`: `Loader`; `layout.py`, `ranks.py`: which batches of the plan are this rank's; `epochs.py`: in epochs.
-- `plan.py`: what a loader uses of a plan.
-- `batches.py`, `collate.py`: one batch from its positions; `encoder.py`, `typed.py`, `tensors.py`, `cooking.py`: by the
-  hooks of a task encoder; `groups.py`: packs and groups over windows of samples.
-- `workers.py`, `portable.py`, `pipeline.py`, `transfer.py`: batches made ahead, copied to a device, handed to the loop;
-  `iteration.py`: one pass over them.
-- `progress.py`, `state.py`, `checkpoint.py`, `gathered.py`: how far a loader is, saved and resumed.
-- `failures.py`, `labels.py`, `metrics.py`, `watchdog.py`: samples that fail, where samples are from, what it costs.
-- `diskpool.py`, `cachepool.py`: bytes that hooks read ahead; `bench.py`: how fast a plan loads.
+- `loader.py` has `Loader`, the entry point. `layout.py` and `ranks.py` determine which batches of the plan belong to
+  this rank. `epochs.py` iterates a loader in epochs. `plan.py` has the protocols of the plans that a loader accepts.
+- `batches.py` and `collate.py` make one batch from its positions. `encoder.py`, `typed.py`, `tensors.py` and
+  `cooking.py` do it with the hooks of a task encoder. `groups.py` makes packs and groups from windows of samples.
+- `workers.py`, `portable.py` and `pace.py` prefetch batches in threads or processes. `pipeline.py`, `transfer.py` and
+  `iteration.py` copy them to a device and yield them to the training loop.
+- `progress.py`, `state.py`, `checkpoint.py` and `gathered.py` save the position of a loader and resume from it.
+- `failures.py` replaces samples that fail, `labels.py` reports where samples come from, `metrics.py` measures the time
+  that loading takes, and `watchdog.py` logs stalled batches.
+- `ahead.py` and `caching.py` fetch remote data before it is needed; `cachepool.py` and `diskpool.py` do so for the
+  files that cookers read. `bench.py` and `trace.py` implement the commands of these names.
 """

@@ -1,9 +1,12 @@
-"""Read ahead from remote stores: what the plan needs next is fetched before the batch that needs it is made.
+"""Read ahead from remote stores: fetch the byte ranges of the next batches before the batches are made.
 
-A thread walks over the steps of the rank in *windows*, asks the plan which byte ranges their samples have, and requests
-them from `ReadAhead` (``storage/fetching/read_ahead.py``). The first batch is a window of its own, so that it does not
-wait for more. Later windows end where those of the block shuffle do, so that a block becomes one request. A window
-takes at most half of the memory budget, so that the next one is fetched while it is used up.
+The pipeline of a `Loader` uses this module if the plan reads from a remote store, so that batches do not wait for the
+network. A thread walks over the steps of the rank in *windows*. It looks up the byte ranges of their samples in the
+plan and requests them from `ReadAhead` (``storage/fetching/read_ahead.py``).
+
+The first batch is a separate window, so that it does not wait for more data than its own. Later windows end at the
+window boundaries of the block shuffle, so that a block becomes one request. A request takes at most half of the memory
+budget, so that the next one is fetched while the batches of the previous one are made.
 """
 
 from __future__ import annotations
@@ -30,22 +33,22 @@ from feedmill.storage.remote.range_store import RangeStore
 logger = logging.getLogger("feedmill")
 
 WINDOW = DEFAULT_BLOCK * DEFAULT_WINDOW
-"""Positions of a window, for each source that is read from a remote store."""
+"""Positions per window for each source that is read from a remote store."""
 _MOST_SOURCES = 16
 _SHARED = 0.75
 """Part of the budget that a part of a window takes at most, with the ranges of later steps in its requests."""
 _MOST_ON_DISK = 1 << 30
-"""Bytes that are requested ahead at most where they go to a cache on disk."""
+"""Maximum number of bytes to request ahead into a cache on disk."""
 
 
 class Walk(Iterator[Step]):
-    """The steps of a rank, in order; what they need is requested ahead.
+    """Iterator over the steps of a rank, in order, that requests their byte ranges ahead of time.
 
     Args:
-        steps: the steps.
-        plan: has `extents`; see `Plan.extents`.
-        positions: positions of the plan in a window.
-        reader: requests them.
+        steps: the steps of the rank.
+        plan: the plan, with the method `Plan.extents`.
+        positions: number of positions of the plan per window.
+        reader: requests the byte ranges.
     """
 
     def __init__(self, steps: Iterator[Step], plan: Any, positions: int, reader: ReadAhead) -> None:
@@ -56,7 +59,7 @@ class Walk(Iterator[Step]):
         self._starving = threading.Event()
         self._done = 0
         self._closed = False
-        # No daemon: one that is in C++ code when the interpreter exits aborts the process.
+        # Not a daemon thread: one that runs C++ code while the interpreter exits aborts the process.
         self._thread = threading.Thread(target=self._walk, name="feedmill-walk")
         self._thread.start()
 
@@ -76,12 +79,12 @@ class Walk(Iterator[Step]):
         return step
 
     def done(self) -> None:
-        """Free what was kept for the next step in order."""
+        """Free the bytes of the oldest step that is not done yet."""
         self._reader.done(self._done)
         self._done += 1
 
     def close(self) -> None:
-        """End the thread, and drop what was requested."""
+        """End the thread and drop its requests."""
         with self._lock:
             self._closed = True
             self._lock.notify_all()
@@ -105,7 +108,7 @@ class Walk(Iterator[Step]):
             with self._lock:
                 self._ready.append(None)
                 self._lock.notify_all()
-        except BaseException as error:  # raised where the steps are used
+        except BaseException as error:  # raised by `__next__`, in the thread that uses the steps
             with self._lock:
                 self._error = error
                 self._lock.notify_all()
@@ -117,7 +120,7 @@ class Walk(Iterator[Step]):
             self._lock.notify_all()
 
     def _windows(self) -> Iterator[_Window]:
-        """Yield the windows of the run; the first step is a window of its own."""
+        """Yield the windows of the run; the first window has only the first step."""
         steps: list[Step] = []
         first = begin = 0
         for step in self._steps:
@@ -136,7 +139,7 @@ class Walk(Iterator[Step]):
             extents = self._plan.extents(positions, _joined([step.located for step in window]))
             steps = np.repeat(np.arange(first, first + len(window)), [len(step.slots) for step in window])
             return [(each, steps[each.sample]) for each in extents if isinstance(each.store, RangeStore)]
-        except Exception as error:  # reading raises it, if it matters
+        except Exception as error:  # reading the samples raises the error again if it concerns them
             _log(error)
             return []
 
@@ -157,14 +160,14 @@ class Walk(Iterator[Step]):
                     self._reader.want(each.store, each.paths, *ranges, self._starving, last)  # type: ignore[arg-type]
                 self._hand_out(window.steps[handed:high])
                 handed = high
-        except Exception as error:
+        except Exception as error:  # reading the samples raises the error again if it concerns them
             _log(error)
         self._hand_out(window.steps[handed:])
 
     def _parts(self, window: _Window, following: _Window | None) -> Iterator[tuple[int, int, int]]:
         """Yield parts of a window that take at most half of the budget.
 
-        A step that takes more is read when it is needed, without being requested ahead.
+        A step that takes more is not read ahead.
 
         Yields:
             The begin and the end of a part, and the end of the steps with which it may share requests, as numbers of
@@ -213,16 +216,16 @@ def _together(window: _Window, following: _Window | None) -> Iterator[tuple[Exte
 
 
 def _log(error: Exception) -> None:
-    exiting = isinstance(error, RuntimeError) and "shutdown" in str(error)  # threads take no more work then
+    exiting = isinstance(error, RuntimeError) and "shutdown" in str(error)  # thread pools reject new work then
     expected = exiting or isinstance(error, FeedmillError | OSError)
     level = logging.DEBUG if expected else logging.WARNING
     logger.log(level, "samples are not read ahead: %s: %s", type(error).__name__, error)
 
 
 class StepReader:
-    """Reads one step at a time through the cache on disk, in a worker process; `Walk` fills it in the parent.
+    """Reader of single steps through the cache on disk, in a worker process; `Walk` fills the cache in the parent.
 
-    What the parent is fetching is waited for, and what it has not begun is requested here.
+    It waits for ranges that the parent is fetching, and requests the ranges that the parent has not begun.
 
     Args:
         cache: the settings of the cache.
@@ -238,7 +241,7 @@ class StepReader:
 
     @contextlib.contextmanager
     def reading(self, plan: Any, step: Step) -> Iterator[None]:
-        """Have the bytes of a step at hand while a block reads them."""
+        """Request the bytes of a step, and keep them until the ``with`` block ends."""
         if self._reader is None:
             self._reader = ReadAhead(BUDGET, self.cache.paging())
         number, self._number = self._number, self._number + 1
@@ -247,8 +250,8 @@ class StepReader:
                 if isinstance(extents.store, RangeStore):
                     ranges = extents.file, extents.begins, extents.ends, np.full(len(extents.file), number)
                     self._reader.want(extents.store, extents.paths, *ranges, _ALWAYS)
-        except (FeedmillError, OSError) as error:  # reading raises it, if it matters
-            logger.debug("reading ahead: %s", error)
+        except (FeedmillError, OSError) as error:  # reading the samples raises the error again if it concerns them
+            logger.debug("samples are not read ahead: %s", error)
         try:
             yield
         finally:
@@ -260,18 +263,21 @@ _ALWAYS.set()
 
 
 def _joined(located: Sequence[Any]) -> Located | None:
-    """Return the locations of several steps as one; None if they are not known, or of another kind."""
-    if not all(isinstance(each, Located) for each in located):
+    """Return the locations of several steps as one; None if they are unknown or have another type."""
+    if not all(isinstance(located_step, Located) for located_step in located):
         return None
-    columns = [(each.source, each.index, each.epoch) for each in located]
+    columns = [(located_step.source, located_step.index, located_step.epoch) for located_step in located]
     return Located(*map(np.concatenate, zip(*columns, strict=True)))
 
 
 def walk(steps: Iterator[Step], plan: Any, world_size: int, *, processes: bool = False) -> Walk | None:
-    """Return a walk over the steps of a plan; None if it reads nothing from remote stores, or reading ahead is off.
+    """Return a walk over the steps of a plan; None if the plan has no remote data or reading ahead is off.
 
     Args:
-        processes: batches are made in other processes, which share only a cache on disk.
+        steps: the steps of the rank.
+        plan: the plan of the steps.
+        world_size: number of ranks, over which the positions of a window are dealt.
+        processes: whether batches are made in other processes, which share only a cache on disk.
 
     Raises:
         ConfigError: a setting of the environment is invalid.
@@ -284,15 +290,15 @@ def walk(steps: Iterator[Step], plan: Any, world_size: int, *, processes: bool =
     paging = _settings(plan).paging()
     if paging is None and processes:
         logger.warning(
-            "worker processes do not read remote data ahead without a cache on disk: set FEEDMILL_CACHE_SIZE, give the"
-            " recipe a 'cache', or use threads"
+            "worker processes do not read remote data ahead: that requires a cache on disk, and none is configured. Set"
+            " FEEDMILL_CACHE_SIZE, add a 'cache' to the recipe, or use threads."
         )
         return None
     if paging is not None:
         budget = max(budget, min(paging.cache.size // 4, _MOST_ON_DISK))
     remote = sum(source.is_remote for source in getattr(plan, "sources", ()))
     positions = WINDOW * max(1, min(remote, _MOST_SOURCES)) * world_size
-    fetcher().run(0, _warm, plan)  # while the first requests are on their way
+    fetcher().run(0, _warm, plan)  # runs during the first requests
     return Walk(steps, plan, positions, ReadAhead(budget, paging, memory))
 
 
@@ -302,7 +308,7 @@ def _warm(plan: Any) -> None:
 
 
 def step_reader(plan: Any) -> StepReader | None:
-    """Return what worker processes read a plan with; None without remote data, without a cache, or if it is off."""
+    """Return the reader for worker processes; None if the plan has no remote data, or without a cache or a budget."""
     if not getattr(plan, "is_remote", False) or not budget_from_environment():
         return None
     settings = _settings(plan)

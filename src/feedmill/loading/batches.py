@@ -1,4 +1,8 @@
-"""Make one batch from its positions: read in bulk, transform, collate. Failures name the sample that caused them."""
+"""Make one batch from its positions: read the samples in bulk, transform them, and collate them.
+
+`BatchMaker` does this for a `Loader`, in the training loop's thread or in any worker. Its errors report the sample that
+caused them, and it replaces failed samples if the loader's `on_error` allows it.
+"""
 
 from __future__ import annotations
 
@@ -19,25 +23,27 @@ from feedmill.formats.batches import Batch, Fields, Parts, Want
 from feedmill.loading.ahead import StepReader
 from feedmill.loading.collate import collate as default_collate
 from feedmill.loading.collate import collate_parts
-from feedmill.loading.failures import MISTAKES, TRIES, Failure, SkipSample, Unusable, candidates, source_of, told
+from feedmill.loading.failures import MISTAKES, TRIES, Failure, SkipSample, Unusable, as_error, candidates, source_of
 from feedmill.loading.labels import Labeler, Labels
 from feedmill.loading.plan import PlanLike
 from feedmill.loading.watchdog import Activity, Watchdog
 from feedmill.planning.dealing.grid import Step
 from feedmill.storage.fetching.fetch import waited
 
-_MADE = ("read", "transform", "collate")
+_STAGES = ("read", "transform", "collate")
 MASK = "__mask__"
 now = threading.local()
-"""What this thread is working on: `step`, the number of the batch; `position`, that of the sample in the transform, or
-of the batch's first sample while it is collated; `rng`, the generator for code that takes none as an argument, or
-None."""
-_UNWANTED = object()
+"""The current work of this thread.
+
+`step` is the number of the batch. `position` is that of the sample in the transform, or that of the first sample while
+a batch is collated. `rng` is the generator for code that does not take one as an argument, or None.
+"""
+_SKIPPED = object()
 
 
 @dataclass(slots=True)
 class Made:
-    """A batch, and what happened to its samples.
+    """A batch, with the failures, labels and timings of its samples.
 
     Attributes:
         batch: as the loader yields it, but with numpy arrays.
@@ -60,18 +66,19 @@ class Made:
 
 
 class BatchMaker:
-    """Makes the batches of a plan. Stateless, so that any thread or process can make any batch.
+    """Factory of the batches of a plan. It has no state, so that any thread or process can make any batch.
 
     Args:
+        plan: locates and reads the samples.
         transform: ``transform(sample)`` or ``transform(sample, rng)``, or None.
         collate: list of samples -> batch, or None for the default.
         lists: return plain lists of samples.
         seed: seed of the generators for the transform.
         rank: rank for records of failures.
-        substitute: replace a sample that fails; otherwise the failure is raised.
+        substitute: whether to replace a sample that fails; if not, the failure is raised.
         stall: seconds after which a batch in progress is reported in the log; None for never.
-        of_fields: makes a batch from the type, the fields and the positions of samples, if the plan can read these: the
-            same batch as that of `transform` and `collate`, without building samples.
+        of_fields: makes a batch from the type, the fields and the positions of samples, if the plan can read these. The
+            batch must equal that of `transform` and `collate`; no samples are built for it.
         mask: add the field ``__mask__``, bool[n]: which samples belong to the plan and are not padding.
         labels: report where the samples come from.
     """
@@ -109,7 +116,7 @@ class BatchMaker:
 
     @property
     def has_user_code(self) -> bool:
-        """Whether a transform or a collate function was given."""
+        """Return whether a transform or a collate function was given."""
         return self._transform is not None or self._collate is not default_collate
 
     def generator(self, position: int, stage: int) -> np.random.Generator:
@@ -120,15 +127,21 @@ class BatchMaker:
         """
         return generator(self._seed, position, stage)
 
-    def put_together(self, step: Step, stage: int, place: int = 0) -> None:
-        """Record that this thread collates a batch or window of samples, in one of the stages after the transform."""
-        now.step, now.position, now.rng = step.number, step.first, self.generator(step.first + place, stage)
+    def begin_collating(self, step: Step, stage: int, item: int = 0) -> None:
+        """Record in `now` that this thread collates a batch or window of samples.
+
+        Args:
+            step: the batch or window.
+            stage: a stage of `generator` after the transform.
+            item: number of the item in the window, for generators that differ between items.
+        """
+        now.step, now.position, now.rng = step.number, step.first, self.generator(step.first + item, stage)
 
     def __call__(self, step: Step) -> Made:
         """Return the batch of a step's positions.
 
         Raises:
-            FeedmillError: a sample failed and has no substitute; the error says which.
+            FeedmillError: a sample failed and has no substitute; the error has its location.
         """
         made = Made(None, step)
         activity = Activity(step.number, step.first, step.stop)
@@ -140,7 +153,7 @@ class BatchMaker:
         return made
 
     def again(self, positions: Sequence[int]) -> Made:
-        """Return the batch of any positions; each sample is what it was in its own batch. Raises as a call does."""
+        """Return a batch of any positions. Each sample equals that of its own step. Raises as a call does."""
         first, stop = min(positions), max(positions) + 1
         made = Made(None, Step(first, stop, stop, dealt=np.array(positions, np.int64)))
         self._fill(made, Activity(0, first, stop))
@@ -159,30 +172,30 @@ class BatchMaker:
     def _fill_at(self, made: Made, activity: Activity, positions: list[int], located: Any, clock: list[float]) -> None:
         now.step = made.step.number
         try:
-            if self._in_one(made, activity, positions, located, clock):
+            if self._try_bulk(made, activity, positions, located, clock):
                 return
             samples = self._read(positions, located)
             clock.append(time.perf_counter())
             if self._transform is not None:
                 activity.stage = "transform"
-                samples = [self._wanted(s, place, activity) for s, place in zip(samples, positions, strict=True)]
+                samples = [self._unless_skipped(s, at, activity) for s, at in zip(samples, positions, strict=True)]
         except Exception as error:
             made.batch = self._one_by_one(positions, made, error)
         else:
-            for row in [row for row, sample in enumerate(samples) if sample is _UNWANTED]:
+            for row in [row for row, sample in enumerate(samples) if sample is _SKIPPED]:
                 samples[row] = self._usable(positions[row], made)
             clock.append(time.perf_counter())
             activity.stage, activity.position = "collate", None
-            self.put_together(made.step, 2)
+            self.begin_collating(made.step, 2)
             try:
-                made.batch = self._together(samples)
+                made.batch = self._collated(samples)
             except Exception as error:
                 made.batch = self._one_by_one(positions, made, error)
         clock.append(time.perf_counter())
-        made.seconds = dict(zip(_MADE, np.diff(clock).tolist(), strict=False))
+        made.seconds = dict(zip(_STAGES, np.diff(clock).tolist(), strict=False))
 
-    def _in_one(self, made: Made, activity: Activity, positions: list[int], located: Any, clock: list[float]) -> bool:
-        """Make the batch without building samples, if the plan can; return whether it was made."""
+    def _try_bulk(self, made: Made, activity: Activity, positions: list[int], located: Any, clock: list[float]) -> bool:
+        """Make the batch without building samples if the plan supports it; return whether the batch was made."""
         if self._want is None:
             return False
         read = self._plan.read_batch(np.asarray(positions, np.int64), self._want, located)
@@ -191,7 +204,7 @@ class BatchMaker:
         clock += [time.perf_counter()] * 2
         activity.stage = "collate"
         made.batch = self._batch_of(read, positions)
-        made.seconds = dict(zip(_MADE, np.diff([*clock, time.perf_counter()]).tolist(), strict=False))
+        made.seconds = dict(zip(_STAGES, np.diff([*clock, time.perf_counter()]).tolist(), strict=False))
         return True
 
     def _batch_of(self, read: Batch, positions: list[int]) -> Any:
@@ -205,18 +218,23 @@ class BatchMaker:
     def _add_mask(self, made: Made) -> None:
         if not isinstance(made.batch, dict):
             raise ConfigError(
-                f"a batch that is filled up says so in its field {MASK!r}, and this batch is no dict",
-                fix="Collate to a dict, or use remainder='drop' or 'uneven'.",
+                f"remainder='pad' requires batches that are dicts: the mask is their field {MASK!r}, and this batch"
+                f" is a {type(made.batch).__name__}",
+                fix="Return a dict from collate, or use remainder='drop' or 'uneven'.",
             )
         made.batch[MASK] = made.step.mask
 
-    def _together(self, samples: list[Any]) -> Any:
+    def _collated(self, samples: list[Any]) -> Any:
         return samples if self._lists else self._collate(samples)
 
     def _read(self, positions: Sequence[int], located: Any = None) -> list[Any]:
         samples = self._plan.read(np.asarray(positions, np.int64), located)
         if len(samples) != len(positions):
-            raise FeedmillError(f"the plan gave {len(samples)} samples for {len(positions)} positions", kind="bad-plan")
+            raise FeedmillError(
+                f"the plan returned {len(samples)} samples for {len(positions)} positions: expected one per position",
+                kind="bad-plan",
+                fix="Return one sample per position from the plan's read().",
+            )
         return samples
 
     def _transformed(self, sample: Any, position: int) -> Any:
@@ -227,72 +245,77 @@ class BatchMaker:
         now.rng = generator(self._seed, position)
         return self._transform(sample, rng=now.rng) if self._named else self._transform(sample, now.rng)
 
-    def _wanted(self, sample: Any, position: int, activity: Activity) -> Any:
-        """Return the transformed sample; `_UNWANTED` if the transform skips it."""
+    def _unless_skipped(self, sample: Any, position: int, activity: Activity) -> Any:
+        """Return the transformed sample; `_SKIPPED` if the transform skips it."""
         activity.position = position
         try:
             return self._transformed(sample, position)
         except SkipSample:
-            return _UNWANTED
+            return _SKIPPED
 
     def _one_by_one(self, positions: list[int], made: Made, error: Exception) -> Any:
-        """Return a batch that failed, made sample by sample: bad ones are found, reported, and replaced if allowed."""
+        """Make a failed batch again sample by sample, so that failing samples are reported, or replaced if allowed."""
         samples = [self._usable(position, made) for position in positions]
-        self.put_together(made.step, 2)
+        self.begin_collating(made.step, 2)
         try:
-            return self._together(samples)
+            return self._collated(samples)
         except Exception as again:
             where = f"the positions {made.step.first} to {made.step.stop - 1}"
-            raise told(again, "collate", where, f"{where} (each of them works alone)") from error
+            raise as_error(again, "collate", where, f"{where} (each of them works alone)") from error
 
     def _usable(self, position: int, made: Made) -> Any:
         """Return the sample of a position, or its substitute."""
         why: FeedmillError | None = None
-        refused: list[Exception] = []
+        errors: list[Exception] = []
         try:
-            return self._alone(position, position)
+            return self._single(position, position)
         except SkipSample:
             made.skipped += 1
-            found = self._substitute(position, refused)
+            substitute = self._substitute(position, errors)
         except Unusable as unusable:
-            error = why = unusable.told(self._where(position))
+            error = why = unusable.as_error(self._where(position))
             if not self._substitutes or isinstance(unusable.error, MISTAKES):
                 raise error from unusable.error
-            found = self._substitute(position, refused)
-            failure = self._failure(unusable, position, made.step.number, found and found[1])
+            substitute = self._substitute(position, errors)
+            failure = self._failure(unusable, position, made.step.number, substitute and substitute[1])
             made.troubles.append((failure, error))
-        if found is None:
-            last = refused[-1] if refused else None
+        if substitute is None:
+            last = errors[-1] if errors else None
             raise FeedmillError(
-                f"nothing of the same source can stand in for the sample at {self._where(position)}"
+                f"no other sample of the source can replace the sample at {self._where(position)}"
                 + ("" if why is None else f", which failed: {why.what}")
-                + ("" if last is None else f"; the last of {len(refused):,} failures: {type(last).__name__}: {last}"),
+                + ("" if last is None else f"; the last of {len(errors):,} failures: {type(last).__name__}: {last}"),
                 kind="no-substitute",
-                fix="Look at the source and at the transform: they refuse every sample that was tried.",
+                fix="Check the source and the transform: every sample that was tried failed or was skipped.",
             ) from (last or why)
-        made.substitutes[position] = found[1]
-        return found[0]
+        made.substitutes[position] = substitute[1]
+        return substitute[0]
 
-    def _substitute(self, position: int, refused: list[Exception]) -> tuple[Any, int] | None:
-        """The first usable candidate, and its position; None if there is none; `refused` gets why others failed."""
+    def _substitute(self, position: int, errors: list[Exception]) -> tuple[Any, int] | None:
+        """Return the first usable candidate and its position, or None; append the errors of the others to `errors`."""
         for candidate in islice(candidates(self._plan, position, self._seed), TRIES):
             try:
-                return self._alone(candidate, position), candidate
+                return self._single(candidate, position), candidate
             except SkipSample:
                 continue
             except Unusable as unusable:
-                refused.append(unusable.error.with_traceback(None))  # a thousand of them would hold much
+                errors.append(unusable.error.with_traceback(None))  # the frames of a thousand errors take much memory
         return None
 
-    def _alone(self, position: int, place: int) -> Any:
-        """The sample at `position`, read, transformed as at `place`, and decoded. Raises `SkipSample`, `Unusable`."""
+    def _single(self, position: int, transform_position: int) -> Any:
+        """Return the sample at `position`, transformed with the generator of `transform_position`, and decoded.
+
+        Raises:
+            SkipSample: the transform skips the sample.
+            Unusable: the sample failed.
+        """
         stage, sample = "read", None
         try:
             sample = self._read([position])[0]
             stage = "transform"
-            made = sample if self._transform is None else self._transformed(sample, place)
+            made = sample if self._transform is None else self._transformed(sample, transform_position)
             stage = "collate"
-            self._together([made])
+            self._collated([made])
             return made
         except SkipSample:
             raise
@@ -305,9 +328,9 @@ class BatchMaker:
         names = self._plan.names
         error, source = unusable.error, source_of(unusable.sample)
         if source is None:
-            with contextlib.suppress(Exception):  # the place of a sample that cannot be read may be unknown too
+            with contextlib.suppress(Exception):  # the location of an unreadable sample may be unknown too
                 source = self._plan.locate_sample(number, index)
-        found = error if isinstance(error, FeedmillError) else FeedmillError(str(error), kind=type(error).__name__)
+        known = error if isinstance(error, FeedmillError) else FeedmillError(str(error), kind=type(error).__name__)
         return Failure(
             position=position,
             step=step,
@@ -316,11 +339,11 @@ class BatchMaker:
             source=names[number] if names else number,
             index=index,
             epoch=epoch,
-            file=found.file or (source.where if source else None),
-            offset=found.offset if found.offset is not None else source.offset if source else None,
-            key=source.key if source else found.record,
-            kind=found.kind,
-            error=found.what,
+            file=known.file or (source.where if source else None),
+            offset=known.offset if known.offset is not None else source.offset if source else None,
+            key=source.key if source else known.record,
+            kind=known.kind,
+            error=known.what,
             substitute=substitute,
         )
 
@@ -355,7 +378,7 @@ def takes_rng(transform: Callable[..., Any]) -> bool:
 def named_rng(transform: Callable[..., Any]) -> bool:
     """Return whether the transform takes a generator only as the keyword ``rng``."""
     try:
-        found = inspect.signature(transform).parameters.get("rng")
+        parameter = inspect.signature(transform).parameters.get("rng")
     except (TypeError, ValueError):
         return False
-    return found is not None and found.kind is found.KEYWORD_ONLY
+    return parameter is not None and parameter.kind is parameter.KEYWORD_ONLY

@@ -1,4 +1,7 @@
-"""Measure how fast a plan loads on this machine, where the time is spent, and what would make it faster."""
+"""Measure how fast a plan loads on this machine, and in which stages the time is spent: the work of ``feedmill bench``.
+
+Use it before a run to choose the number of workers, and to find out whether loading keeps up with the training.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +30,13 @@ class Rate:
     """Throughput with one number of workers.
 
     Attributes:
-        workers: threads or processes that made batches; `processes` says which.
-        samples_per_second: of this rank, in a loop that does nothing else.
-        first_batch_seconds: from the beginning of the iteration.
-        samples: in a batch, on average.
-        cost_spread: the highest cost of a rank divided by the mean over ranks, averaged over steps; 0 if nothing is
-            balanced.
-        fetch, read, transform, collate, transfer: milliseconds for a batch; `fetch` is waiting for remote data.
+        workers: number of workers that made batches: processes if `processes` is true, otherwise threads.
+        samples_per_second: samples of this rank per second, in a loop that only loads.
+        first_batch_seconds: seconds from the start of the iteration to the first batch.
+        samples: mean number of samples per batch.
+        cost_spread: the highest cost of a rank divided by the mean over ranks, averaged over steps; 0 if batches are
+            not balanced.
+        fetch, read, transform, collate, transfer: milliseconds per batch; `fetch` is the wait for remote data.
     """
 
     workers: int
@@ -50,7 +53,7 @@ class Rate:
 
     @property
     def work(self) -> float:
-        """Milliseconds of work for a batch, over all stages."""
+        """Return the milliseconds of work per batch, over all stages."""
         return self.fetch + self.read + self.transform + self.collate + self.transfer
 
 
@@ -59,11 +62,14 @@ class BenchReport:
     """Measurements of `bench`, with advice.
 
     Attributes:
+        plan: fingerprint of the plan.
         batch_size: None for batches by the recipe's budget.
-        world_size: ranks, the first of which was measured.
-        rates: one for each number of workers.
-        undecoded_samples_per_second: of the plan's samples in its order, as bytes, in one thread.
+        world_size: number of ranks, the first of which was measured.
+        cores: number of cores that this process may use.
+        rates: one rate for each number of workers.
+        undecoded_samples_per_second: rate of reading the plan's samples in its order, as bytes, in one thread.
         stored_samples_per_second: the same for neighboring samples.
+        advice: advice derived from the measurements, as sentences.
         recipe: path of the recipe; None if it was not read from a file.
     """
 
@@ -79,7 +85,7 @@ class BenchReport:
 
     @property
     def best(self) -> Rate:
-        """The fastest of the rates."""
+        """Return the highest of the rates."""
         return max(self.rates, key=lambda rate: rate.samples_per_second)
 
     def as_dict(self) -> dict[str, Any]:
@@ -104,29 +110,36 @@ def bench(
 ) -> BenchReport:
     """Measure how fast a recipe loads on this machine, with different numbers of workers, each for a number of seconds.
 
-    Each run begins where the previous one ended, so that none benefits from data that another left in memory.
+    Each run begins where the previous one ended, so that it does not find its data in the page cache.
 
     Args:
         recipe: path or URL of a recipe, a loaded recipe, or its plan.
         batch_size: samples per batch; by default the recipe's budget, else 32.
         world: measure the first of N ranks.
-        workers: numbers to try; 0, 1, 2, 4 and so on up to the cores where None.
+        workers: numbers of workers to measure; None for 0, 1, 2, 4 and so on up to the number of cores.
         processes: use processes instead of threads.
-        start: position of the plan to begin at.
-        output, device: what batches are made of, ``"numpy"`` or ``"torch"``, and where torch batches are copied to.
-        trust: allow the datasets to run code of their own.
-        log: called with a line before each run.
-        options: further arguments of the `Loader`, a transform for example.
+        seconds: duration of each run.
+        start: position of the plan at which the first run begins.
+        output, device: type of the batches, ``"numpy"`` or ``"torch"``, and the device for torch batches.
+        trust: allow the datasets to run code that they name.
+        log: called with a line of text before each run.
+        options: further arguments of the `Loader`, for example a transform.
+
+    Returns:
+        The measurements, with advice.
+
+    Raises:
+        FeedmillError: as `Recipe.load`, `Recipe.plan` and `Loader` do.
     """
     plan, path = bound_plan(recipe, trust=trust)
     if batch_size is None and (plan.dealing is None or plan.dealing.budget is None):
         batch_size = 32
     options |= {"output": "torch" if device else output, "device": device}
     cores = available_cores()
-    tried = sorted({0, *(1 << n for n in range(cores.bit_length()) if 1 << n <= cores), cores})
+    counts = sorted({0, *(1 << n for n in range(cores.bit_length()) if 1 << n <= cores), cores})
     report = BenchReport(plan.fingerprint, batch_size, world, cores, recipe=path)
     position = start
-    for count in workers if workers is not None else tried:
+    for count in workers if workers is not None else counts:
         log(f"{count} {'processes' if processes and count else 'threads'}")
         how = Workers(count, processes=processes and count > 0)
         loader = Loader(plan, batch_size, rank=0, world_size=world, workers=how, stall=None, **options)
@@ -155,7 +168,7 @@ def _measured(loader: Loader, how: Workers, position: int, seconds: float) -> tu
     metrics = loader.metrics
     after = loader.position
     loader.close()
-    # The first batch includes the startup: rates are computed from the batches after it, if there are any.
+    # The first batch includes the startup, so rates are computed from the batches after it if there are any.
     batches = max(metrics.batches - 1, 1)
     rest = taken - first if metrics.batches > 1 else taken
     samples = metrics.samples * (batches / max(metrics.batches, 1))
@@ -190,14 +203,14 @@ def advice(report: BenchReport, plan: Plan) -> list[str]:
     out = []
     share = {stage: getattr(best, stage) / max(best.work, 1e-9) for stage in STAGES}
     most = max(share, key=lambda stage: share[stage])
-    shown = {
+    description = {
         "fetch": "waiting for remote data",
         "read": "reading, with what a declared sample type decodes",
         "transform": "the transform",
         "collate": "decoding and collating",
         "transfer": "copying to the device",
     }[most]
-    out.append(f"{100 * share[most]:.0f} % of the work is {shown}.")
+    out.append(f"{100 * share[most]:.0f} % of the work is {description}.")
     if best.workers:
         kind = "processes=True" if best.processes else "threads"
         gain = best.samples_per_second / max(alone.samples_per_second, 1e-9)

@@ -1,8 +1,9 @@
-"""What a cooker wants to read later: lazy handles on files of stores, with or without a cache on the local disk.
+"""Lazy handles on files that cookers need later, and the interface of the pools that create them.
 
-A cooker whose samples wait long (for a pack, in a buffer) takes `CachePool.get_lazy` in place of the bytes; the task
-reads them by `Lazy.get` once the sample was chosen. `NoCachePool` reads then, `feedmill.loading.diskpool` fetches
-ahead.
+Use a handle if samples wait long before they are used, for example in a packing buffer. The cooker calls
+`CachePool.get_lazy` instead of reading the file, and a later hook calls `Lazy.get` on the samples that were selected.
+`NoCachePool` reads the file in `Lazy.get`. `feedmill.loading.diskpool.FileStoreCachePool` fetches it to the local disk
+before that.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ T = TypeVar("T")
 
 
 class Lazy(ABC, Generic[T]):
-    """A value that is read when it is asked for.
+    """Handle on a value that is read by `get`.
 
     Attributes:
-        ds: the store; None for a value that was put away with `CachePool.to_cache`.
-        fname: the file's name in it.
+        ds: the store of the file; None for a value that was stored with `CachePool.to_cache`.
+        fname: name of the file in the store.
     """
 
     ds: FileStore[Any] | None
@@ -28,7 +29,14 @@ class Lazy(ABC, Generic[T]):
 
     @abstractmethod
     def get(self, sample: Any = None) -> T:
-        """Return the value; where `sample` is given, where it came from is added to the sample's sources."""
+        """Return the value.
+
+        Args:
+            sample: sample to whose sources the location of the file is added; None for no sample.
+
+        Raises:
+            FeedmillError: as `FileStore.get` does.
+        """
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Lazy):
@@ -43,7 +51,7 @@ class Lazy(ABC, Generic[T]):
 
 
 class DirectLazy(Lazy[Any]):
-    """Reads from the store whenever it is asked."""
+    """Handle that reads from the store at each call of `get`."""
 
     def __init__(self, ds: FileStore[Any], fname: str) -> None:
         self.ds, self.fname = ds, fname
@@ -54,7 +62,7 @@ class DirectLazy(Lazy[Any]):
 
 
 class HeldLazy(Lazy[Any]):
-    """A value in memory."""
+    """Handle on a value in memory."""
 
     def __init__(self, value: Any, fname: str) -> None:
         self.ds, self.fname, self._value = None, fname, value
@@ -67,7 +75,7 @@ class HeldLazy(Lazy[Any]):
 
 
 class MockLazy(Lazy[Any]):
-    """A lazy value that a function makes, called with its name: for tests, and for what is made by rule."""
+    """Handle on a value that a function computes from its name: for tests and generated values."""
 
     def __init__(self, fname: str, get_fn: Any) -> None:
         self.ds, self.fname, self._make = None, fname, get_fn
@@ -80,27 +88,37 @@ class MockLazy(Lazy[Any]):
 
 
 class CachePool(ABC):
-    """Gives files of stores now, or lazily."""
+    """Interface for reading files of stores, at once or lazily."""
 
     @abstractmethod
     def get_lazy(self, ds: FileStore[Any], fname: str) -> Lazy[Any]:
-        """Return a handle on a file's value, to be read later."""
+        """Return a handle that reads the value of a file later.
+
+        Args:
+            ds: the store of the file.
+            fname: name of the file in the store.
+        """
 
     @abstractmethod
     def to_cache(self, data: Any, name: str) -> Lazy[Any]:
-        """Put a value away; the handle gives it back. `name` is for messages."""
+        """Store a value, and return a handle on it.
+
+        Args:
+            data: the value.
+            name: name of the value in messages.
+        """
 
     def get(self, ds: FileStore[Any], fname: str, sample: Any = None) -> Any:
-        """Return a file's value, now."""
+        """Return the value of a file, read at once. The arguments are those of `FileStore.get`."""
         return ds.get(fname, sample)
 
     def close(self) -> None:
-        """Give back what the pool holds; handles that are left read from their stores."""
+        """Delete the files of the pool. Remaining handles read from their stores."""
         return
 
 
 class NoCachePool(CachePool):
-    """Keeps nothing: lazy handles read when they are asked."""
+    """Pool without a cache: its handles read the file in `Lazy.get`."""
 
     def get_lazy(self, ds: FileStore[Any], fname: str) -> Lazy[Any]:
         return DirectLazy(ds, fname)
@@ -109,7 +127,7 @@ class NoCachePool(CachePool):
         return HeldLazy(data, name)
 
 
-def noted(ds: FileStore[Any], fname: str, sample: Any) -> None:
-    """Add where a file lies to the sample's sources, where there is a sample."""
+def add_location(ds: FileStore[Any], fname: str, sample: Any) -> None:
+    """Add the location of a file to the sources of a sample; without effect if the sample is None."""
     if sample is not None:
         add_source(sample, ds.source(fname))

@@ -1,4 +1,7 @@
-"""The cache of remote data: what is in it, filling it before a run, and emptying it."""
+"""List, fill and clear the cache of remote data: the work of ``feedmill cache``.
+
+Fill the cache before a run so that the run does not wait for the network; clear it to free space on the disk.
+"""
 
 from __future__ import annotations
 
@@ -29,19 +32,19 @@ from feedmill.storage.remote.range_store import RangeStore
 
 ACTIONS = ("list", "warm", "clear")
 _LARGE = 1 << 60
-"""Size in bytes with which the cache is opened to look at it: nothing is evicted."""
+"""Size in bytes with which the cache is opened for `list` and `clear`, so that nothing is evicted."""
 
 
 @dataclass(slots=True)
 class CacheReport:
-    """What is in the cache, and what an action changed.
+    """The objects in the cache, and the bytes that an action fetched or freed.
 
     Attributes:
         action: ``list``, ``warm`` or ``clear``.
         dir: folder of the data.
-        objects: the objects, by URL; after `warm` and `clear` those that are in the cache now. Their kind is ``data``;
-            ``index`` for copies of remote indices; ``derived`` for files that were computed, with their paths. The
-            last two lie in the cache folder, and are reported unless another folder is given.
+        objects: the objects by URL; after `warm` and `clear`, those that are now in the cache. Their kind is ``data``,
+            ``index`` for copies of remote indices, or ``derived`` for computed files, which have paths instead of URLs.
+            The last two kinds are in the cache folder, and are reported unless another folder is given.
         fetched: bytes that `warm` requested.
         freed: bytes that `clear` freed.
         seconds: duration.
@@ -56,17 +59,17 @@ class CacheReport:
 
     @property
     def present(self) -> int:
-        """Return the bytes of all objects that are in the cache."""
-        return sum(one.present for one in self.objects)
+        """Return the total bytes of the objects in the cache."""
+        return sum(item.present for item in self.objects)
 
     def of_kind(self, kind: str) -> list[Cached]:
         """Return the objects of one kind."""
-        return [one for one in self.objects if one.kind == kind]
+        return [item for item in self.objects if item.kind == kind]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data for JSON."""
         values = asdict(self)
-        return {**values, "objects": [one._asdict() for one in self.objects], "present": self.present}
+        return {**values, "objects": [item._asdict() for item in self.objects], "present": self.present}
 
 
 def cache(
@@ -82,19 +85,24 @@ def cache(
     """List, fill or empty the cache of remote data.
 
     Args:
-        action: ``list``; ``warm``: fetch the data and the indices of recipes or plans, so that no run has to wait for
-            them; ``clear``: delete what is cached and in no use.
-        targets: for ``warm``, recipes (paths, URLs, `Recipe` or `Plan`); for ``list`` and ``clear``, beginnings of
-            URLs (or of the paths of derived files); everything if there are none.
+        action: ``list``; ``warm`` to fetch the data and the indices of recipes or plans before a run; ``clear`` to
+            delete cached data that no process uses.
+        targets: for ``warm``, recipes (paths, URLs, `Recipe` or `Plan`); for ``list`` and ``clear``, prefixes of URLs
+            (or of the paths of derived files), none for everything.
         dir: folder of the cache; by default that of the recipe, or ``data`` in ``$FEEDMILL_CACHE_DIR``.
-        size: for ``warm``: bytes that the cache may hold; by default as in the recipe, or ``$FEEDMILL_CACHE_SIZE``.
-        samples: for ``warm``: only the first samples of each plan. Required for endless plans.
+        size: for ``warm``: maximum size of the cache in bytes; by default as in the recipe, or
+            ``$FEEDMILL_CACHE_SIZE``.
+        samples: for ``warm``: number of samples to fetch, from the start of each plan; by default all of them. Required
+            for endless plans.
         trust: for ``warm``: allow recipes to run code.
         progress: draw a progress bar on a terminal.
 
+    Returns:
+        The objects that are now in the cache.
+
     Raises:
-        ConfigError: an unknown action, nothing to warm, no size, a plan without remote data or without an end, or data
-            that is larger than the cache.
+        ConfigError: an unknown action, no recipe to fetch, no size, a plan without remote data or without an end, or
+            data that is larger than the cache.
         FeedmillError: as `Recipe.load` and `Recipe.plan` do.
         StorageError: a request failed.
     """
@@ -104,13 +112,13 @@ def cache(
     if action == "warm":
         report = _warm(targets, dir, size, samples, trust, progress)
     else:
-        report = _looked(action, [str(target) for target in targets], dir)
+        report = _list_or_clear(action, [str(target) for target in targets], dir)
     report.seconds = time.monotonic() - began
     return report
 
 
-def _looked(action: str, prefixes: Sequence[str], dir: str | None) -> CacheReport:
-    """List or clear."""
+def _list_or_clear(action: str, prefixes: Sequence[str], dir: str | None) -> CacheReport:
+    """Return the report of the action `list` or `clear`."""
     settings = DataCache.of(_LARGE, dir, "auto")
     report = CacheReport(action, str(settings.dir))
     with ExitStack() as stack:
@@ -124,7 +132,7 @@ def _looked(action: str, prefixes: Sequence[str], dir: str | None) -> CacheRepor
                     report.freed += sum([cache.clear(prefix) for prefix in prefixes or everything])
                 except OSError as error:
                     raise storage_error(error, str(cache.folder)) from None
-            report.objects += [one for one in cache.list() if not prefixes or any(map(one.url.startswith, prefixes))]
+            report.objects += [item for item in cache.list() if not prefixes or any(map(item.url.startswith, prefixes))]
     report.objects.sort()
     return report
 
@@ -148,10 +156,10 @@ def _warm(
         paging = settings.paging()
         if paging is None:
             raise ConfigError(
-                "the cache has no size",
+                "the size of the cache is missing",
                 file=path,
                 kind="bad-cache",
-                fix=f"Give --size, {SIZE}, or 'cache' in the recipe.",
+                fix=f"Give --size, set {SIZE}, or add 'cache' to the recipe.",
             )
         if not plan.is_remote:
             raise ConfigError(
@@ -160,7 +168,12 @@ def _warm(
         report.fetched += _copy_indices(plan)
         count = plan.length if samples is None else samples if plan.length is None else min(samples, plan.length)
         if count is None:
-            raise ConfigError("the plan never ends", file=path, kind="endless", fix="Give the number of --samples.")
+            raise ConfigError(
+                "the plan never ends: the number of samples to fetch is required",
+                file=path,
+                kind="endless",
+                fix="Give --samples N.",
+            )
         _fill(plan, count, paging, report, progress)
         report.dir = str(settings.dir)
         report.objects = sorted([*file_cache(cache_folder()).list(), *paging.cache.list()])
@@ -168,24 +181,24 @@ def _warm(
 
 
 def _copy_indices(plan: Plan) -> int:
-    """Copy the indices of a plan's remote sources to this machine; return the bytes that were fetched."""
+    """Copy the indices of a plan's remote sources to this machine, and return the number of bytes fetched."""
     cache = file_cache(cache_folder())
-    before = {(one.url, one.version) for one in cache.list()}
+    before = {(item.url, item.version) for item in cache.list()}
     for source in plan.sources:
         source.copy_indices()
-    return sum(one.present for one in cache.list() if (one.url, one.version) not in before)
+    return sum(item.present for item in cache.list() if (item.url, item.version) not in before)
 
 
 def _fill(plan: Plan, count: int, paging: Paging, report: CacheReport, progress: bool) -> None:
     """Fetch the bytes of the first samples of a plan into the cache."""
     reader, starving = ReadAhead(BUDGET, paging), threading.Event()
-    found = False
+    has_ranges = False
     with closing(reader), Progress("fetching", count, "samples", enabled=progress) as bar:
         for step, first in enumerate(range(0, count, WINDOW)):
             positions = np.arange(first, min(first + WINDOW, count), dtype=np.int64)
             for extents in plan.extents(positions):
                 if isinstance(extents.store, RangeStore):
-                    found = True
+                    has_ranges = True
                     steps = np.full(len(extents.file), step, np.int64)
                     ranges = extents.file, extents.begins, extents.ends, steps
                     reader.want(extents.store, extents.paths, *ranges, starving)
@@ -194,25 +207,25 @@ def _fill(plan: Plan, count: int, paging: Paging, report: CacheReport, progress:
             bar.advance(len(positions))
             if paging.refused or paging.fetched > paging.cache.capacity():
                 raise _full(paging, first + len(positions), count)
-    if not found:
+    if not has_ranges:
         raise ConfigError(
-            "which bytes the samples have is not known for these formats",
+            "the data of these formats cannot be fetched ahead: the byte ranges of their samples are unknown",
             kind="not-supported",
-            fix="Files of these formats are copied when they are opened.",
+            fix="Start the run: files of these formats are copied when they are opened.",
         )
     report.fetched += paging.fetched
 
 
 def _full(paging: Paging, samples: int, count: int) -> ConfigError:
-    """Return the error for data that the cache does not take."""
+    """Return the error for data that does not fit into the cache, or for a cache that is disabled."""
     folder = str(paging.cache.folder)
     if paging.cache.disabled:
         return ConfigError(
-            "the cache cannot be written to", file=folder, kind="cache-disabled", fix="The log has the reason."
+            "the cache cannot be written to", file=folder, kind="cache-disabled", fix="See the log for the reason."
         )
     return ConfigError(
         f"the first {samples:,} samples of {count:,} are larger than the cache of {paging.cache.capacity():,} bytes",
         file=folder,
         kind="cache-full",
-        fix="Give it a larger --size, or fewer --samples.",
+        fix="Give a larger --size, or fewer --samples.",
     )

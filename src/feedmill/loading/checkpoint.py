@@ -29,7 +29,7 @@ class Checkpoint:
 
     Args:
         loader: the loader of this rank.
-        gather: returns the list of all ranks' states, given the state of this rank; called only if packs or groups
+        gather: function from the state of this rank to the list of all ranks' states; called only if packs or groups
             make the states differ. Default: `all_gather_object` of torch.distributed, if it is initialized.
     """
 
@@ -62,6 +62,10 @@ class Checkpoint:
         """Write the state to a file. Rank 0 writes it; if the name has ``{rank}``, each rank writes its own.
 
         The file is published under its name once it is complete.
+
+        Raises:
+            ConfigError: states of ranks with packs or groups are missing.
+            StorageError: the file cannot be written.
         """
         name, ranks = os.fspath(path), self.loader.ranks
         if _RANK in name:
@@ -89,18 +93,19 @@ class Checkpoint:
         self.loader.load_state_dict([first, *rest], **options)
 
     def _all(self, state: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return the states of all shares, by rank; where several processes have the same share, one of theirs."""
+        """Return the state of each rank, in rank order; of several processes with the same rank, that of one."""
         ranks = self.loader.ranks
         states = self._gather(state) if ranks.world_size > 1 else [state]
-        found = {each["windows"]["rank"]: each for each in states}
-        if len(found) != ranks.world_size:
+        by_rank = {state_of_rank["windows"]["rank"]: state_of_rank for state_of_rank in states}
+        if len(by_rank) != ranks.world_size:
             raise ConfigError(
-                f"the states of {len(found)} ranks are at hand, and packs wait on each of {ranks.world_size}",
+                f"states are missing: expected one of each of {ranks.world_size} ranks, because each has packs in"
+                f" progress, and found {len(by_rank)}",
                 kind="bad-state",
                 fix="Initialize torch.distributed, give gather=, or save each rank's state: save('state-{rank}.json').",
             )
-        first, *rest = (found[rank] for rank in sorted(found))
-        # All ranks have one plan, so its outline is kept once; `read_states` gives it to the others.
+        first, *rest = (by_rank[rank] for rank in sorted(by_rank))
+        # All ranks have the same plan, so the first state keeps its outline and `read_states` adds it to the others.
         return [first, *({k: v for k, v in other.items() if k not in ("tree", "sources")} for other in rest)]
 
 
@@ -118,10 +123,10 @@ def _parsed(text: Any, file: str | None = None) -> Any:
         return json.loads(text)
     except (TypeError, ValueError, RecursionError):
         raise ConfigError(
-            "this is not the state of a feedmill loader, which is JSON",
+            "this is not the state of a feedmill loader: expected JSON",
             file=file,
             kind="bad-state",
-            fix="Load what Checkpoint.state_dict() or save() gave.",
+            fix="Load the result of Checkpoint.state_dict(), or a file written by save().",
         ) from None
 
 

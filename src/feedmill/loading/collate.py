@@ -1,9 +1,9 @@
 """Collate samples into one batch: a dict of columns.
 
-A column whose values are arrays of one shape and dtype is stacked; numbers become an array; everything else stays a
-list. ``cu_seqlens`` and ``boundaries`` become one array, whose rows repeat their last entry where they have fewer.
-Samples may have different fields (a blend of pages and plain documents): the batch has the union of their fields, with
-None for a field that a sample lacks.
+A `Loader` uses `collate` unless you pass your own function. Arrays of one shape and dtype are stacked, numbers become
+an array, and other values stay a list. ``cu_seqlens`` and ``boundaries`` become one array; rows with fewer entries
+repeat their last one. Samples may have different fields (a blend of pages and plain documents). The batch then has all
+of their fields, with None where a sample has no such field.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _NUMBERS = (bool, int, float, complex, np.number, np.bool_)
 def collate(samples: Sequence[Any]) -> Any:
     """Return a batch from a list of samples, in their order.
 
-    `Sample`s, mappings and dataclasses give a dict from field name to column (a `Sample`'s key is the field
-    ``__key__``). Tuples give a tuple of columns, and anything else gives a single column.
+    `Sample`s, mappings and dataclasses become a dict from field name to column (a `Sample`'s key is the field
+    ``__key__``). Tuples become a tuple of columns, and other values a single column.
 
     >>> collate([{"x": 1, "name": "a"}, {"x": 2, "name": "b"}])
     {'x': array([1, 2]), 'name': ['a', 'b']}
@@ -79,17 +79,17 @@ def _part(parts: Parts, name: str, views: Sequence[memoryview]) -> Any:
     if whole is not None:
         return whole
     values = [decode(name, bytes(view)) for view in views] if each is None else each(name, views)
-    _tell(parts, name, values)
+    _set_origins(parts, name, values)
     return column(values)
 
 
-def _tell(parts: Parts, name: str, values: list[Any]) -> None:
-    """Say to handles that decode later of which sample they are, as `Sample` does."""
+def _set_origins(parts: Parts, name: str, values: list[Any]) -> None:
+    """Set the sample of handles that decode later, for their errors; `Sample` does the same."""
     for number, value in enumerate(values):
-        told = getattr(value, "came_from", None)
-        if told is not None:
+        set_origin = getattr(value, "came_from", None)
+        if set_origin is not None:
             source = parts.source(number)
-            told(source.where, source.offset, f"{source.key}.{name}")
+            set_origin(source.where, source.offset, f"{source.key}.{name}")
 
 
 def _named(name: str, values: list[Any]) -> Any:
@@ -111,7 +111,7 @@ def column(values: list[Any]) -> Any:
         return _stacked(values) if alike and first.dtype != object else values
     if isinstance(first, _NUMBERS):
         return _numbers(values)
-    torch = sys.modules.get("torch")  # a value can only be a tensor where somebody has imported it
+    torch = sys.modules.get("torch")  # values can be tensors only if torch was imported
     if torch is not None and isinstance(first, torch.Tensor):
         alike = all(isinstance(v, torch.Tensor) and v.shape == first.shape and v.dtype == first.dtype for v in values)
         return torch.stack(values) if alike else values
@@ -125,7 +125,7 @@ def _stacked(values: list[Any]) -> Any:
 
 
 def _rows(values: list[Any]) -> Any:
-    """As `column`, but the array itself where the values are its rows, all in order: windows of one read."""
+    """Return `column(values)`, or without a copy the array whose rows the values are, if they are all of its rows."""
     base = getattr(values[0], "base", None)
     if not isinstance(base, np.ndarray) or base.shape != (len(values), *values[0].shape) or not base.flags.c_contiguous:
         return column(values)
@@ -152,13 +152,13 @@ def to_torch(batch: Any) -> Any:
 
     def convert(value: Any) -> Any:
         if isinstance(value, np.ndarray):
-            if value.dtype.name in SPECIAL:  # bfloat16 and the like: torch knows them, but not as NumPy arrays
-                words = value.view(f"u{value.dtype.itemsize}").copy()
-                return torch.from_numpy(words).view(getattr(torch, value.dtype.name))
+            if value.dtype.name in SPECIAL:  # bfloat16 and similar types, which torch does not accept as NumPy arrays
+                integers = value.view(f"u{value.dtype.itemsize}").copy()
+                return torch.from_numpy(integers).view(getattr(torch, value.dtype.name))
             if value.dtype.kind not in "biufc":
                 return value
             native = value.astype(value.dtype.newbyteorder("="), copy=False)
-            # torch has no read-only tensors and no negative strides: such arrays have to be copied.
+            # torch has no read-only tensors and no negative strides, so such arrays must be copied.
             shareable = native.flags.writeable and all(stride >= 0 for stride in native.strides)
             return torch.from_numpy(native if shareable else native.copy())
         if type(value) is dict:

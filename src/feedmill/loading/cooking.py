@@ -1,8 +1,9 @@
-"""Cookers: functions that make samples of crude data, and what they are given beside the sample.
+"""Cookers: functions that convert crude samples to samples of a task, and the arguments that they receive.
 
-Which cooker is for a dataset depends on its subflavors and is decided once. A cooker asks for auxiliary data by the
-names of its parameters: those are the names under ``aux`` in a metadataset or recipe. ``rng``, ``primary`` (the dataset
-itself, by name) and ``cache`` (see `feedmill.loading.cachepool`) are given to those that ask for them.
+A task encoder with `cookers` uses this module, as in Megatron Energon. The subflavors of a dataset determine its
+cooker, once per dataset. A cooker receives auxiliary data through parameters with the names that are under ``aux`` in
+the metadataset or recipe. Three further parameters are optional: ``rng``, ``primary`` (the dataset of the sample, with
+files by name) and ``cache`` (see `feedmill.loading.cachepool`).
 """
 
 from __future__ import annotations
@@ -25,16 +26,17 @@ from feedmill.samples.stores import DecodedFileStore, FileStore, PrimaryFileStor
 
 _CACHE, _PRIMARY = "__cooker_need_cache__", "__cooker_need_primary__"
 INNER = "__seeded_function__"
-"""Where `stateless` keeps the function whose parameters count."""
+"""Attribute in which `stateless` stores the undecorated function, whose parameters count."""
 
 
 def cooker(function: Callable[..., Any] | None = None, *, need_cache: bool = False, need_primary: bool = False) -> Any:
-    """Marks a function as a cooker that is given ``cache`` or ``primary``.
+    """Mark a function as a cooker that receives ``cache`` or ``primary``.
 
     Args:
-        need_cache: it has a parameter `cache`, the cache pool of the task encoder.
-        need_primary: it has a parameter `primary`: the sample's own dataset as a `FileStore`, in which a name that
-            begins with a dot is a part of the sample itself.
+        function: the function; None to return a decorator.
+        need_cache: whether it receives `cache`, the cache pool of the task encoder.
+        need_primary: whether it receives `primary`: the dataset of the sample as a `FileStore`, in which a name that
+            begins with a dot is a part of the sample.
     """
     if function is None:
         return functools.partial(cooker, need_cache=need_cache, need_primary=need_primary)
@@ -50,12 +52,12 @@ def cooker(function: Callable[..., Any] | None = None, *, need_cache: bool = Fal
 
 @dataclass(frozen=True, slots=True)
 class Cooker:
-    """A function that turns crude data into a sample, and the datasets it applies to.
+    """A function that converts crude data to a sample, and the datasets that it applies to.
 
     Attributes:
         cook: ``cook(sample)``; further parameters are names of auxiliary data, or `rng`, `primary`, `cache`. With
-            ``**aux`` it is given all auxiliary data.
-        has_subflavors: what a dataset's subflavors must have for it; None for every dataset.
+            ``**aux`` it receives all auxiliary data.
+        has_subflavors: entries that the subflavors of a dataset must have; None for every dataset.
     """
 
     cook: Callable[..., Any]
@@ -63,29 +65,29 @@ class Cooker:
 
     def fits(self, subflavors: Mapping[str, Any]) -> bool:
         """Return whether the cooker applies to a dataset with these subflavors."""
-        wanted = self.has_subflavors or {}
-        return all(name in subflavors and subflavors[name] == value for name, value in wanted.items())
+        required = self.has_subflavors or {}
+        return all(name in subflavors and subflavors[name] == value for name, value in required.items())
 
     is_match = fits
 
     @property
     def name(self) -> str:
-        """The name used in errors."""
+        """Return the name of the function for errors."""
         return getattr(self.cook, "__qualname__", None) or repr(self.cook)
 
     @property
     def need_cache(self) -> bool:
-        """Whether the function receives the cache pool."""
+        """Return whether the function receives the cache pool."""
         return bool(getattr(self.cook, _CACHE, False)) or "cache" in self.parameters[1]
 
     @property
     def need_primary(self) -> bool:
-        """Whether the function receives its dataset."""
+        """Return whether the function receives the dataset of the sample."""
         return bool(getattr(self.cook, _PRIMARY, False)) or "primary" in self.parameters[1]
 
     @property
     def parameters(self) -> tuple[bool, frozenset[str], frozenset[str]]:
-        """Whether it takes anything by name; the names that it takes, and those that it needs."""
+        """Return whether the function has ``**kwargs``, its parameters after the sample, and the required ones."""
         return _parameters(self.cook)
 
 
@@ -95,22 +97,25 @@ def _parameters(function: Callable[..., Any]) -> tuple[bool, frozenset[str], fro
     if inner is not function and inspect.ismethod(function):
         inner = MethodType(inner, function.__self__)
     try:
-        found = list(inspect.signature(inner).parameters.values())
+        parameters = list(inspect.signature(inner).parameters.values())
     except (TypeError, ValueError):  # built-in functions may have no signature
         return False, frozenset(), frozenset()
-    named = [p for p in found if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    named = named[1:] if found and found[0].kind is found[0].POSITIONAL_OR_KEYWORD else named
-    rng = {"rng"} if inner is not function else set()  # the seeded form of a function needs one
+    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    named = named[1:] if parameters and parameters[0].kind is parameters[0].POSITIONAL_OR_KEYWORD else named
+    rng = {"rng"} if inner is not function else set()  # the seeded wrapper takes a generator
     return (
-        any(p.kind is p.VAR_KEYWORD for p in found),
+        any(p.kind is p.VAR_KEYWORD for p in parameters),
         frozenset({p.name for p in named} | rng),
         frozenset(p.name for p in named if p.default is p.empty),
     )
 
 
 @dataclass(slots=True)
-class _Station:
-    """What one dataset's samples are cooked with; `home` is held so that its id stays its own."""
+class _CookingContext:
+    """The cooker of one dataset and its arguments.
+
+    `home` is kept although it is not read: while the dataset lives, no other one has its id, the key of the context.
+    """
 
     home: Dataset | None
     cooker: Cooker
@@ -121,15 +126,15 @@ class _Station:
 
 
 class Kitchen:
-    """Cooks the samples of any number of datasets; opens each auxiliary source once.
+    """Runs cookers on the samples of any number of datasets; opens each auxiliary source once.
 
     Args:
-        cookers: the first that fits a dataset is used for it.
+        cookers: the cookers; the first one that fits a dataset is used for it.
     """
 
     def __init__(self, cookers: Sequence[Cooker]) -> None:
         self._cookers = tuple(cookers)
-        self._stations: dict[Any, _Station] = {}
+        self._contexts: dict[Any, _CookingContext] = {}
         self._open: dict[str, FileStore[Any]] = {}
         self._lock = threading.Lock()
 
@@ -137,93 +142,95 @@ class Kitchen:
         """Return the cooked sample.
 
         Args:
-            given: what the cooker is given: `sample`, or another form of it.
-            sample: as the dataset gave it.
+            given: argument of the cooker: `sample`, or another form of it.
+            sample: the sample as the dataset returned it.
+            rng: generator for a cooker that takes one.
+            cache: cache pool for a cooker that takes one.
 
         Raises:
-            ConfigError: no cooker fits, or one wants auxiliary data that there is none of.
-            DataError: the cooker failed; names it and the sample.
+            ConfigError: no cooker fits, or a cooker requires auxiliary data that the dataset does not have.
+            DataError: the cooker failed; the message has its name and the location of the sample.
         """
         home = sample.home if isinstance(sample, Sample) else None
         subflavors = getattr(sample, "subflavors", None) or getattr(sample, "__subflavors__", None) or {}
-        station = self._stations.get(id(home) if home is not None else _word(subflavors))
-        if station is None:
-            station = self._set_up(home, subflavors)
-        arguments: dict[str, Any] = dict(station.stores)
-        if station.primary is not None:
-            arguments["primary"] = PrimaryFileStore(station.primary, sample)
-        if station.cache:
+        context = self._contexts.get(id(home) if home is not None else _subflavors_key(subflavors))
+        if context is None:
+            context = self._create_context(home, subflavors)
+        arguments: dict[str, Any] = dict(context.stores)
+        if context.primary is not None:
+            arguments["primary"] = PrimaryFileStore(context.primary, sample)
+        if context.cache:
             arguments["cache"] = cache
-        if station.rng:
+        if context.rng:
             arguments["rng"] = rng
         try:
-            return station.cooker.cook(given, **arguments)
+            return context.cooker.cook(given, **arguments)
         except (SkipSample, *MISTAKES):
             raise
         except FeedmillError as error:
-            error.add_note(f"in the cooker {station.cooker.name}")
+            error.add_note(f"in the cooker {context.cooker.name}")
             raise (error if home is None else locate(error, sample.source)) from error.__cause__
         except Exception as error:
-            raise _failed(station.cooker, sample, error) from error
+            raise _failed(context.cooker, sample, error) from error
 
-    def _set_up(self, home: Dataset | None, subflavors: Mapping[str, Any]) -> _Station:
+    def _create_context(self, home: Dataset | None, subflavors: Mapping[str, Any]) -> _CookingContext:
         with self._lock:
-            chosen = self._chosen(subflavors)
-            anything, takes, needs = chosen.parameters
+            chosen = self._matching_cooker(subflavors)
+            takes_all, names, required = chosen.parameters
             aux = {} if home is None else dict(home.aux)
-            wanted = {name: url for name, url in aux.items() if anything or name in takes}
+            aux_urls = {name: url for name, url in aux.items() if takes_all or name in names}
             if chosen.need_primary and home is not None and "primary" not in aux:
                 primary = self._decoded(home.url, home)
             else:
                 primary = None
-            given = {*wanted, "rng", *(["cache"] if chosen.need_cache else ()), *(["primary"] if primary else ())}
-            missing = sorted(needs - given)
+            provided = {*aux_urls, "rng", *(["cache"] if chosen.need_cache else ()), *(["primary"] if primary else ())}
+            missing = sorted(required - provided)
             if missing:
                 raise _no_aux(chosen, missing, home, aux)
-            stores = {name: self._decoded(url, home) for name, url in wanted.items()}
-            found = _Station(home, chosen, stores, primary, "rng" in takes, chosen.need_cache)
-            self._stations[id(home) if home is not None else _word(subflavors)] = found
-            return found
+            stores = {name: self._decoded(url, home) for name, url in aux_urls.items()}
+            context = _CookingContext(home, chosen, stores, primary, "rng" in names, chosen.need_cache)
+            self._contexts[id(home) if home is not None else _subflavors_key(subflavors)] = context
+            return context
 
-    def _chosen(self, subflavors: Mapping[str, Any]) -> Cooker:
-        for each in self._cookers:
-            if each.fits(subflavors):
-                return each
+    def _matching_cooker(self, subflavors: Mapping[str, Any]) -> Cooker:
+        for candidate in self._cookers:
+            if candidate.fits(subflavors):
+                return candidate
         raise ConfigError(
             f"no cooker fits a dataset with the subflavors {dict(subflavors)}",
             kind="no-cooker",
-            fix="Add a cooker whose has_subflavors it has, or one without.",
+            fix="Add a cooker whose has_subflavors matches them, or one without has_subflavors.",
         )
 
     def _decoded(self, url: str, home: Dataset | None) -> FileStore[Any]:
-        """Return a store, opened once, that decodes as the dataset does."""
+        """Return the store of a URL, opened once, with the decoder of the dataset."""
         if url not in self._open:
             self._open[url] = open_file_store(url)
         decode = None if home is None else home.decode
         return self._open[url] if decode is None else DecodedFileStore(self._open[url], decode)
 
 
-def _word(subflavors: Mapping[str, Any]) -> str:
+def _subflavors_key(subflavors: Mapping[str, Any]) -> str:
     return repr(sorted(map(repr, subflavors.items())))
 
 
 def _no_aux(chosen: Cooker, missing: list[str], home: Dataset | None, aux: Mapping[str, str]) -> ConfigError:
-    words = ", ".join(map(repr, missing))
+    names = ", ".join(map(repr, missing))
     return ConfigError(
-        f"the cooker {chosen.name} wants {words}, and the dataset has"
+        f"the cooker {chosen.name} requires {names}, and the dataset has"
         f" {'the auxiliary data ' + ', '.join(aux) if aux else 'no auxiliary data'}",
         file=None if home is None else home.url,
         kind="no-aux",
-        fix="Name it under 'aux' of the dataset in the metadataset, or give the parameter a default"
-        " ('primary' and 'cache' are given by Feedmill).",
+        fix="Add it under 'aux' of the dataset in the metadataset, or give the parameter a default"
+        " (Feedmill passes 'primary' and 'cache').",
     )
 
 
 def _failed(chosen: Cooker, sample: Any, error: Exception) -> DataError:
     source: Source | None = sample.source if isinstance(sample, Sample) else None
-    found = getattr(sample, "__sources__", None)
-    if source is None and found:
-        source = found[0]
+    sources = getattr(sample, "__sources__", None)
+    if source is None and sources:
+        source = sources[0]
     hint = ""
     if isinstance(error, KeyError) and isinstance(sample, Sample):
         hint = f" (the sample has: {', '.join(sorted(sample))})"

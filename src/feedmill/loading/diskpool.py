@@ -1,7 +1,8 @@
-"""A cache pool on the local disk: files are fetched in the background while their samples wait.
+"""A cache pool on the local disk: it fetches files in the background while their samples wait.
 
-Each process has a folder of its own below the pool's, with a lock that the system frees when the process dies; who
-opens a pool removes folders whose lock is free. So a crash leaves nothing for long, and processes never meet.
+Pass it to a task encoder whose cookers take large files from remote stores, if samples wait in a packing buffer. Each
+process uses a separate folder below that of the pool, with a lock that the system frees when the process dies. A
+process that opens a pool deletes the folders whose lock is free, so the files of a killed process do not stay.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from feedmill.errors import ConfigError
-from feedmill.loading.cachepool import CachePool, DirectLazy, HeldLazy, Lazy, noted
+from feedmill.loading.cachepool import CachePool, DirectLazy, HeldLazy, Lazy, add_location
 from feedmill.samples.stores import FileStore
 from feedmill.storage.folders import temporary_folder
 from feedmill.storage.local import storage_error
@@ -34,23 +35,24 @@ _log = logging.getLogger(__name__)
 
 
 class FileStoreCachePool(CachePool):
-    """Fetches files to the local disk ahead of their use. Safe to use from several threads.
+    """Pool that fetches files to the local disk ahead of their use. It can be used from several threads.
 
-    A file is fetched once for all handles on it, and removed when the last of them was read or dropped. What is asked
-    for before its turn comes is read directly. Where the pool is full, fetching waits until there is room; a file that
-    is larger than the whole pool, or that cannot be written, is read directly. The limits hold for each process; a pool
-    that is sent to another process is an empty one there.
+    A file is fetched once for all handles on it, and deleted when all of them have been read or dropped. A file that is
+    requested before its fetch has begun, that is larger than the pool, or that cannot be written, is read directly from
+    its store. When the pool is full, fetching waits for free space. The limits apply to each process. A pool that is
+    sent to another process is empty there.
 
     Args:
-        parent_cache_dir: folder below which it works; the machine's folder for temporary files by default.
-        num_workers: threads that fetch.
-        max_cache_size_gbytes: most gigabytes (10^9 bytes) on the disk.
-        max_cache_count: most files on the disk.
-        method: ``raw`` keeps files as they are and decodes them when they are read; ``pickle`` decodes when fetching.
+        parent_cache_dir: parent of the folders of the processes; by default the temporary folder of the machine.
+        num_workers: number of threads that fetch.
+        max_cache_size_gbytes: maximum size on the disk in gigabytes (10^9 bytes).
+        max_cache_count: maximum number of files on the disk.
+        method: ``raw`` stores files unchanged and decodes them when they are read; ``pickle`` decodes them when they
+            are fetched.
 
     Raises:
-        ConfigError: numbers that are invalid.
-        StorageError: the folder cannot be written to (when it is first needed).
+        ConfigError: a number is invalid, or the method is unknown.
+        StorageError: the folder cannot be written to. Raised when the folder is first needed.
     """
 
     def __init__(
@@ -66,54 +68,54 @@ class FileStoreCachePool(CachePool):
             raise ConfigError(
                 f"num_workers={num_workers}, max_cache_size_gbytes={max_cache_size_gbytes} and"
                 f" max_cache_count={max_cache_count} are invalid",
-                fix="All are above 0.",
+                fix="Give numbers above 0.",
             )
         if method not in METHODS:
             raise ConfigError(f"the method {method!r} is unknown", fix=f"Use {' or '.join(METHODS)}.")
         parent = None if parent_cache_dir is None else os.path.abspath(os.fspath(parent_cache_dir))
         self._settings = (parent, num_workers, max_cache_size_gbytes, max_cache_count, method)
-        self._room: _Room | None = None
+        self._pool_folder: _PoolFolder | None = None
         self._lock = threading.Lock()
 
     def __reduce__(self) -> Any:
         return _pool, self._settings
 
     def get_lazy(self, ds: FileStore[Any], fname: str) -> Lazy[Any]:
-        entry = self._own_room().enter(ds, fname)
-        return DirectLazy(ds, fname) if entry is None else FileCacheLazy(self._own_room(), entry)
+        entry = self._process_folder().enter(ds, fname)
+        return DirectLazy(ds, fname) if entry is None else FileCacheLazy(self._process_folder(), entry)
 
     def to_cache(self, data: Any, name: str) -> Lazy[Any]:
-        entry = self._own_room().put(data, name)
-        return HeldLazy(data, name) if entry is None else FileCacheLazy(self._own_room(), entry)
+        entry = self._process_folder().put(data, name)
+        return HeldLazy(data, name) if entry is None else FileCacheLazy(self._process_folder(), entry)
 
     def close(self) -> None:
-        """Remove everything from the disk; handles that are left read from their stores."""
+        """Delete all files of this process. Remaining handles read from their stores."""
         with self._lock:
-            if self._room is not None:
-                self._room.close()
+            if self._pool_folder is not None:
+                self._pool_folder.close()
 
     @property
     def folder(self) -> Path:
-        """This process's folder."""
-        return self._own_room().folder
+        """Return the folder of this process."""
+        return self._process_folder().folder
 
     @property
     def held(self) -> tuple[int, int]:
-        """Files on the disk, and their bytes."""
-        room = self._own_room()
-        with room.changed:
-            return room.count, room.size
+        """Return the number of files on the disk, and their total bytes."""
+        folder = self._process_folder()
+        with folder.changed:
+            return folder.count, folder.size
 
-    def _own_room(self) -> _Room:
-        room = self._room
-        if room is None or room.pid != os.getpid():  # a fork has the parent's room, but not its threads
+    def _process_folder(self) -> _PoolFolder:
+        folder = self._pool_folder
+        if folder is None or folder.pid != os.getpid():  # a fork inherits the object, but not its threads
             with self._lock:
-                if self._room is None or self._room.pid != os.getpid():
-                    self._room = _Room(*self._settings)
-                    weakref.finalize(self, self._room.close)
-                room = self._room
-        assert room is not None
-        return room
+                if self._pool_folder is None or self._pool_folder.pid != os.getpid():
+                    self._pool_folder = _PoolFolder(*self._settings)
+                    weakref.finalize(self, self._pool_folder.close)
+                folder = self._pool_folder
+        assert folder is not None
+        return folder
 
 
 def _pool(parent: str | None, workers: int, size: float, count: int, method: str) -> FileStoreCachePool:
@@ -130,19 +132,19 @@ WAITING, FETCHING, READY, DIRECT = "waiting", "fetching", "ready", "direct"
 
 
 class _Entry:
-    """One file, and how many handles it has."""
+    """A file, its state, and the number of its handles."""
 
     __slots__ = ("ds", "fname", "held", "number", "pickled", "refs", "size", "state")
 
     def __init__(self, ds: FileStore[Any] | None, fname: str, number: int) -> None:
         self.ds, self.fname, self.number = ds, fname, number
         self.state, self.refs, self.size = WAITING, 1, 0
-        self.held: bytes | None = None  # fetched, while it waits for room
+        self.held: bytes | None = None  # fetched data that waits for free space
         self.pickled = ds is None
 
 
-class _Room:
-    """The folder, threads and books of one process."""
+class _PoolFolder:
+    """The folder of one process, with the threads that fill it and the entries of its files."""
 
     def __init__(self, parent: str | None, workers: int, gigabytes: float, most: int, method: str) -> None:
         self.pid = os.getpid()
@@ -157,7 +159,7 @@ class _Room:
         self._closed = False
 
     def enter(self, ds: FileStore[Any], fname: str) -> _Entry | None:
-        """Return the entry of a file, with a reference more; None if the pool is closed."""
+        """Return the entry of a file, with one more reference; None if the pool is closed."""
         with self.changed:
             if self._closed:
                 return None
@@ -173,7 +175,7 @@ class _Room:
         return entry
 
     def put(self, value: Any, name: str) -> _Entry | None:
-        """Return a value on the disk; None if there is no room for it."""
+        """Write a value to the disk and return its entry; None if the pool is full or closed."""
         data = pickle.dumps(value, 5)
         with self.changed:
             entry = self._new(None, name)
@@ -182,13 +184,13 @@ class _Room:
             self._reserve(entry, len(data))
         if not self._write(entry, data):
             with self.changed:
-                self._release_room(entry)
+                self._free(entry)
             return None
         entry.state = READY
         return entry
 
     def read(self, entry: _Entry) -> Any:
-        """Return an entry's value, from wherever it is available soonest."""
+        """Return the value of an entry: from memory or the disk if it was fetched, else from the store."""
         with self.changed:
             while entry.state == FETCHING and entry.held is None and not self._closed:
                 self.changed.wait()
@@ -196,23 +198,23 @@ class _Room:
         if held is None and ready:
             try:
                 held = self._path(entry).read_bytes()
-            except OSError as error:  # somebody has tidied up; the store still has it
+            except OSError as error:  # deleted by another program; the store still has it
                 if entry.ds is None:
                     raise storage_error(error, str(self._path(entry))) from None
         if held is None:
             assert entry.ds is not None
             return entry.ds.get(entry.fname)
         if entry.pickled:
-            return pickle.loads(held)  # noqa: S301 - written by this process, into a folder that only its user reads
+            return pickle.loads(held)  # noqa: S301 - written by this process, into a folder that only its user can access
         assert entry.ds is not None
         return entry.ds.value(entry.fname, held)
 
     def stored(self, entry: _Entry) -> Any:
-        """Return a value that was put away, read by a fork of this process."""
+        """Return the value of an entry without a store, in a fork of the process that wrote it."""
         return pickle.loads(self._path(entry).read_bytes())  # noqa: S301 - see `read`
 
     def release(self, entry: _Entry) -> None:
-        """One reference less; with the last one the file goes."""
+        """Remove one reference, and delete the file after the last one."""
         with self.changed:
             entry.refs -= 1
             if entry.refs > 0 or self._closed:
@@ -226,10 +228,10 @@ class _Room:
             with contextlib.suppress(OSError):
                 os.unlink(self._path(entry))
             with self.changed:
-                self._release_room(entry)
+                self._free(entry)
 
     def close(self) -> None:
-        """End the threads and remove the folder. What another process inherited is not its to remove."""
+        """End the threads and delete the folder. Without effect in a fork, because the folder belongs to the parent."""
         if self.pid != os.getpid():
             return
         with self.changed:
@@ -254,20 +256,20 @@ class _Room:
             state = DIRECT
             try:
                 state = self._fetch(entry)
-            except Exception as error:  # whoever wants it reads it directly, and gets the error
+            except Exception as error:  # the handle reads it directly, and raises the error
                 _log.debug("%s cannot be fetched: %s", entry.fname, error)
             with self.changed:
                 entry.held = None
                 if state == READY and (entry.refs < 1 or self._closed):
                     with contextlib.suppress(OSError):
                         os.unlink(self._path(entry))
-                    self._release_room(entry)
+                    self._free(entry)
                     state = DIRECT
                 entry.state = state
                 self.changed.notify_all()
 
     def _fetch(self, entry: _Entry) -> str:
-        """Bring a file to the disk, waiting for room; the entry's new state."""
+        """Fetch a file to the disk, waiting for free space, and return the new state of its entry."""
         assert entry.ds is not None
         data = entry.ds.raw(entry.fname)
         if self._pickles:
@@ -287,7 +289,7 @@ class _Room:
         if self._write(entry, data):
             return READY
         with self.changed:
-            self._release_room(entry)
+            self._free(entry)
         return DIRECT
 
     def _write(self, entry: _Entry, data: bytes) -> bool:
@@ -295,7 +297,7 @@ class _Room:
             self._path(entry).write_bytes(data)
         except OSError as error:
             if not self._closed:
-                _log.warning("the cache pool cannot write to %s (%s): files are read directly", self.folder, error)
+                _log.warning("the cache pool cannot write to %s (%s); files are read directly", self.folder, error)
             return False
         return True
 
@@ -311,7 +313,7 @@ class _Room:
         self.size += size
         self.count += 1
 
-    def _release_room(self, entry: _Entry) -> None:
+    def _free(self, entry: _Entry) -> None:
         self.size -= entry.size
         self.count -= 1
         entry.size = 0
@@ -322,27 +324,27 @@ class _Room:
 
 
 class FileCacheLazy(Lazy[Any]):
-    """A handle on a file that is fetched meanwhile. Read again, it reads from the store."""
+    """Handle on a file that is fetched in the background. The second call of `get` reads from the store."""
 
-    def __init__(self, room: _Room, entry: _Entry) -> None:
+    def __init__(self, folder: _PoolFolder, entry: _Entry) -> None:
         self.ds, self.fname = entry.ds, entry.fname
-        self._room, self._entry = room, entry
-        self._value: Any = None  # of a value that no store has
-        self._release = weakref.finalize(self, room.release, entry)
+        self._pool_folder, self._entry = folder, entry
+        self._value: Any = None  # a value without a store, once it was read
+        self._release = weakref.finalize(self, folder.release, entry)
         self._release.atexit = False
 
     def get(self, sample: Any = None) -> Any:
-        if self._release.alive and self._room.pid == os.getpid():
-            value = self._room.read(self._entry)
+        if self._release.alive and self._pool_folder.pid == os.getpid():
+            value = self._pool_folder.read(self._entry)
             if self.ds is None:
                 self._value = value
             self._release()
         elif self.ds is None:
-            value = self._room.stored(self._entry) if self._release.alive else self._value
+            value = self._pool_folder.stored(self._entry) if self._release.alive else self._value
         else:
             value = self.ds.get(self.fname)
         if self.ds is not None:
-            noted(self.ds, self.fname, sample)
+            add_location(self.ds, self.fname, sample)
         return value
 
     def __hash__(self) -> int:
@@ -353,22 +355,22 @@ class FileCacheLazy(Lazy[Any]):
 
 
 def _own_folder(parent: str | None) -> tuple[Path, int]:
-    """A new folder for this process, and the descriptor of its lock, after those of dead processes were removed."""
+    """Create a folder for this process, delete those of dead ones, and return the folder and its lock's descriptor."""
     try:
-        above = _parent(parent)
-        with open(above / f".{_PREFIX}lock", "ab") as everyone:
-            with contextlib.suppress(OSError):  # where locks do not work, names that nobody else has must do
-                fcntl.flock(everyone, fcntl.LOCK_EX)
-            _sweep(above)
-            own = above / f"{_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
-            own.mkdir(mode=0o700)
-            lock = os.open(own / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        parent_folder = _parent(parent)
+        with open(parent_folder / f".{_PREFIX}lock", "ab") as parent_lock:
+            with contextlib.suppress(OSError):  # without locks, unique names keep processes apart
+                fcntl.flock(parent_lock, fcntl.LOCK_EX)
+            _sweep(parent_folder)
+            folder = parent_folder / f"{_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
+            folder.mkdir(mode=0o700)
+            lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             with contextlib.suppress(OSError):
                 fcntl.flock(lock, fcntl.LOCK_EX)
-            return own, lock
+            return folder, lock
     except OSError as error:
         translated = storage_error(error, error.filename or parent or tempfile.gettempdir())
-        translated.fix = "Give the cache pool a folder (parent_cache_dir) that may be written to."
+        translated.fix = "Give the cache pool a writable folder (parent_cache_dir)."
         raise translated from None
 
 
@@ -376,17 +378,17 @@ def _parent(parent: str | None) -> Path:
     if parent is not None:
         Path(parent).mkdir(parents=True, exist_ok=True)
         return Path(parent)
-    above = temporary_folder()
-    return Path(tempfile.mkdtemp(prefix="feedmill-")) if above is None else above
+    temporary = temporary_folder()
+    return Path(tempfile.mkdtemp(prefix="feedmill-")) if temporary is None else temporary
 
 
 def _sweep(above: Path) -> None:
-    """Remove the folders of processes that have died."""
-    for left in above.glob(f"{_PREFIX}*"):
+    """Delete the folders of processes that have died."""
+    for folder in above.glob(f"{_PREFIX}*"):
         try:
-            lock = os.open(left / _LOCK, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:  # killed while it was closing; folders are made under the lock that is held here
-            shutil.rmtree(left, ignore_errors=True)
+            lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:  # killed in `close`; new folders are created under the parent's lock
+            shutil.rmtree(folder, ignore_errors=True)
             continue
         except OSError:
             continue
@@ -396,4 +398,4 @@ def _sweep(above: Path) -> None:
             continue
         finally:
             os.close(lock)
-        shutil.rmtree(left, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,5 +1,8 @@
 """`TaskEncoder`: the hooks of a task between samples and batches, with Energon's names.
 
+Derive from it if a task needs more than a `transform` and a `collate` function, for example packing or cookers. The
+hooks are called in this order, without and with packing:
+
     cook_crude_sample -> encode_sample                                              -> batch -> encode_batch
     cook_crude_sample -> preencode_sample -> [select] -> postencode_sample -> [pack] -> batch -> encode_batch
 
@@ -48,6 +51,7 @@ def stateless(
     """Declare that a hook depends only on its arguments. Every hook must; Energon requires the declaration.
 
     Args:
+        function: the hook; None to return a decorator.
         restore_seeds: seed the global generators of random, numpy and torch for the call, from the seed and the
             position of the sample (of the first sample, for batches and windows). Such calls run one at a time: prefer
             a parameter `rng`.
@@ -72,7 +76,7 @@ def stateless(
             made = function(*arguments, **others)
             return list(made) if yields else made
 
-    del seeded.__wrapped__  # its signature is the seeded one
+    del seeded.__wrapped__  # inspect must see the signature of `seeded`
     setattr(seeded, INNER, function)
     return seeded
 
@@ -91,8 +95,7 @@ class TaskEncoder:
 
     @_hook
     def cook_crude_sample(self, sample: Any, rng: np.random.Generator | None = None) -> Any:
-        """Return a sample of the task's type, made by the first of `cookers` that matches; the sample itself without
-        cookers.
+        """Return a sample of the task's type, made by the first matching cooker; without cookers, the sample itself.
 
         Raises:
             ConfigError: no cooker matches, or one requires auxiliary data that its dataset does not have.
@@ -103,10 +106,10 @@ class TaskEncoder:
     @property
     def kitchen(self) -> Kitchen:
         """Return the object that runs the cookers and keeps auxiliary data open."""
-        found: Kitchen | None = self.__dict__.get(_KITCHEN)
-        if found is None:
-            found = self.__dict__[_KITCHEN] = self.__dict__.setdefault(_KITCHEN, Kitchen(self.cookers))
-        return found
+        kitchen: Kitchen | None = self.__dict__.get(_KITCHEN)
+        if kitchen is None:
+            kitchen = self.__dict__[_KITCHEN] = self.__dict__.setdefault(_KITCHEN, Kitchen(self.cookers))
+        return kitchen
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != _KITCHEN}
@@ -170,11 +173,11 @@ class TaskEncoder:
     @property
     def draws(self) -> bool:
         """Return whether a hook of samples, or a cooker, takes a random generator."""
-        own = (hook for hook in _OF_SAMPLES if TaskEncoder.overrides(self, hook))
-        below = (cls.__dict__.get(hook) for cls in type(self).__mro__ for hook in _OF_SAMPLES)
+        overridden = (hook for hook in _OF_SAMPLES if TaskEncoder.overrides(self, hook))
+        inherited = (cls.__dict__.get(hook) for cls in type(self).__mro__ for hook in _OF_SAMPLES)
         return (
-            any(_wants_rng(getattr(self, hook)) for hook in own)
-            or any(hasattr(hook, INNER) for hook in below)  # one that an overriding hook may call
+            any(_wants_rng(getattr(self, hook)) for hook in overridden)
+            or any(hasattr(hook, INNER) for hook in inherited)  # which an overriding hook may call
             or any("rng" in cooker.parameters[1] for cooker in self.cookers)
         )
 
@@ -198,10 +201,13 @@ class TaskEncoder:
         own = {name for name in _HOOKS if self.overrides(name)}
         if self.packs != ("pack_selected_samples" in own):
             raise ConfigError(
-                "packing needs both select_samples_to_pack and pack_selected_samples", fix="Override both, or neither."
+                "packing requires both select_samples_to_pack and pack_selected_samples: one of them is missing",
+                fix="Override both, or neither.",
             )
         if self.packs and self.groups:
-            raise ConfigError("packs cannot be grouped", fix="Override batch_group_criterion, or the packing hooks.")
+            raise ConfigError(
+                "packing and grouping cannot be combined", fix="Override batch_group_criterion, or the packing hooks."
+            )
         if "encode_sample" in own and own & {"preencode_sample", "postencode_sample"}:
             raise ConfigError(
                 "encode_sample cannot be combined with preencode_sample or postencode_sample",

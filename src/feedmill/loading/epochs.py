@@ -1,4 +1,7 @@
-"""Iterate a loader in epochs: a fixed number of batches per iteration, or a whole finite plan."""
+"""Iterate a loader in epochs: a fixed number of batches per iteration, or a whole finite plan.
+
+Use it for trainers that iterate a loader once per epoch, and for validation. `feedmill.compat.energon` builds on it.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ class EpochLoader:
         cycle: bool = False,
     ) -> None:
         if length is not None and length < 1:
-            raise ConfigError(f"an epoch has {length} batches, expected at least 1", fix="Give at least 1, or None.")
+            raise ConfigError(f"an epoch has {length} batches: expected at least 1", fix="Give at least 1, or None.")
         self.loader, self.length, self.restart, self.expected = loader, length, restart, expected
         self.cycle = cycle
         self._start = loader.state_dict()
@@ -54,7 +57,7 @@ class EpochLoader:
         return self._epoch(fresh=self.cycle)
 
     def _epoch(self, fresh: bool) -> Iterator[Any]:
-        """Yield the rest of the epoch; where that is nothing and `fresh` is true, the first one of the next cycle."""
+        """Yield the rest of the epoch; if nothing is left and `fresh` is true, the first epoch of the next cycle."""
         if self._batches is None:
             self._batches = iter(self.loader)
         batches = self._batches
@@ -64,7 +67,7 @@ class EpochLoader:
             except StopIteration:
                 fresh = fresh and self._given == 0
                 self._ended()
-                if fresh:  # the last epoch had ended just where the plan does
+                if fresh:  # the previous epoch ended at the end of the plan
                     yield from self._epoch(fresh=False)
                 return
             except BaseException:
@@ -73,7 +76,7 @@ class EpochLoader:
             self._given += 1
             yield batch
             fresh = False
-            if self._batches is not batches:  # restored, closed or started again meanwhile
+            if self._batches is not batches:  # a state was loaded, or the loader closed or restarted, meanwhile
                 return
         self._given = 0
         if self.restart:
@@ -97,12 +100,12 @@ class EpochLoader:
         if self.loader.plan.length is None and self.length is not None:
             return self.length
         try:
-            found = len(self.loader)
+            batches = len(self.loader)
         except TypeError:
             if self.expected is None:
                 raise
-            found = self.expected
-        return found if self.length is None else min(self.length, found)
+            batches = self.expected
+        return batches if self.length is None else min(self.length, batches)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the last batch that was yielded: the loader's state and the position in the epoch."""
@@ -119,15 +122,15 @@ class EpochLoader:
             ConfigError: an invalid state, or a state of another plan.
         """
         states: list[Any] = list(state) if isinstance(state, list | tuple) else [state]
-        if not states or not all(map(_whole, states)):
+        if not states or not all(map(_is_valid_state, states)):
             raise ConfigError(
                 "this is not the state of a loader in epochs",
                 kind="bad-state",
-                fix="Load what its state_dict() gave; states that Energon saved hold another order.",
+                fix="Load the result of its state_dict(). States that Energon saved cannot be loaded.",
             )
-        inner = [each["loader"] for each in states]
-        every = isinstance(state, list | tuple) and "windows" in inner[0]
-        self.loader.load_state_dict(inner if every else inner[0], **options)
+        inner = [saved["loader"] for saved in states]
+        is_list = isinstance(state, list | tuple) and "windows" in inner[0]
+        self.loader.load_state_dict(inner if is_list else inner[0], **options)
         self._batches, self._given, self._resumed = None, states[0]["given"], True
 
     def close(self) -> None:
@@ -136,8 +139,8 @@ class EpochLoader:
         self.loader.close()
 
 
-def _whole(state: Any) -> bool:
-    """Return whether it is the state of a loader in epochs, of this version, with all that belongs to it."""
+def _is_valid_state(state: Any) -> bool:
+    """Return whether this is a complete state of an `EpochLoader` of this version."""
     if not isinstance(state, Mapping) or state.get("feedmill_epochs") != VERSION:
         return False
     given = state.get("given")

@@ -1,4 +1,4 @@
-"""Samples that cannot be used: their substitutes, the error budget, and the quarantine file.
+"""Handle samples that cannot be used: replace them, count them against a budget, and record them in a quarantine file.
 
 Every position of the plan yields a sample. If its own sample cannot be read, decoded or transformed, another sample of
 the same source replaces it: the first usable one of a sequence that depends only on seed, position and plan. So every
@@ -58,8 +58,8 @@ class Failure:
         stage: ``read``, ``transform`` or ``collate`` (which decodes the parts that the transform did not use).
         source, index, epoch: the sample; the source by name if the plan has names.
         file, offset, key: the location of the sample, as far as known.
-        kind, error: the class of the exception (or the kind of the error), and its message.
-        substitute: the position whose sample replaced it.
+        kind, error: the class of the exception (or the kind of a `FeedmillError`), and its message.
+        substitute: the position whose sample replaces it; None if it was not replaced.
     """
 
     position: int
@@ -160,7 +160,7 @@ class Tally:
         if policy.in_a_row is not None and self._row >= policy.in_a_row:
             over = f"{self._row:,} samples in a row have failed"
         if over:
-            error.what = f"{error.what}; with this one: {over}"
+            error.what = f"{error.what}; after this failure: {over}"
             error.fix = "Fix the data or the program, or raise the failure budget."
             raise error
         if policy.handler is not None and policy.handler(failure) == "raise":
@@ -172,21 +172,20 @@ class Tally:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "ab+", buffering=0) as file:
             end = file.seek(0, os.SEEK_END)
-            cut = end > 0 and os.pread(file.fileno(), 1, end - 1) != b"\n"  # by a kill or a full disk
+            truncated = end > 0 and os.pread(file.fileno(), 1, end - 1) != b"\n"  # by a kill or a full disk
             # Names that are not Unicode have lone surrogates, which are valid JSON as escapes.
             line = json.dumps(failure.as_dict(), ensure_ascii=False, separators=(",", ":")) + "\n"
-            file.write(b"\n" * cut + line.encode("utf-8", "backslashreplace"))
+            file.write(b"\n" * truncated + line.encode("utf-8", "backslashreplace"))
 
 
 def candidates(plan: PlanLike, position: int, seed: int) -> Iterator[int]:
     """Yield positions whose samples can replace that of `position`: other samples of the same source, in random order.
 
-    A pure function of its arguments. Positions are drawn from the whole plan, and then from around `position`, because
-    a source may occur only in a late stage. Ends if no other sample of the source is found among some hundred thousand
-    positions of each.
+    The result depends only on the arguments. Positions are drawn from the whole plan, and then from around `position`,
+    because a source may occur only in a late stage. The iterator ends after about 260,000 draws of each kind.
     """
-    here = plan.locate(np.array([position], np.int64))
-    source, index = int(here.source[0]), int(here.index[0])
+    planned = plan.locate(np.array([position], np.int64))
+    source, index = int(planned.source[0]), int(planned.index[0])
     rng = np.random.Generator(np.random.Philox(key=((seed % (1 << 64)) << 64) | position, counter=1 << 255))
     end = LONGEST if plan.length is None else plan.length
     spans = [(0, _WINDOW if plan.length is None else end, _DRAWS << number) for number in range(_ROUNDS)]
@@ -194,42 +193,50 @@ def candidates(plan: PlanLike, position: int, seed: int) -> Iterator[int]:
     spans += [(max(0, position - n), min(position + n, end), _DRAWS << number) for number, n in enumerate(around)]
     for low, high, draws in spans:
         drawn = rng.integers(low, high, draws, dtype=np.int64)
-        found = plan.locate(drawn)
-        fits = (np.asarray(found.source) == source) & (np.asarray(found.index) != index)
-        yield from drawn[fits].tolist()
+        located = plan.locate(drawn)
+        usable = (np.asarray(located.source) == source) & (np.asarray(located.index) != index)
+        yield from drawn[usable].tolist()
 
 
 class Unusable(Exception):
-    """A single sample failed in a stage."""
+    """The error of a single sample that failed in a stage."""
 
     def __init__(self, stage: str, sample: Any, error: Exception) -> None:
         super().__init__(stage)
         self.stage, self.sample, self.error = stage, sample, error
 
-    def told(self, where: str) -> FeedmillError:
-        """Return the error for display."""
-        found = told(self.error, self.stage, where, f"the sample at {where}", self.sample)
-        found.__cause__ = self.error
-        return found
+    def as_error(self, where: str) -> FeedmillError:
+        """Return the error to raise, with the location `where` of the sample."""
+        located = as_error(self.error, self.stage, where, f"the sample at {where}", self.sample)
+        located.__cause__ = self.error
+        return located
 
 
-_DOING = {"read": "reading", "transform": "transforming", "collate": "collating"}
+_STAGE_VERBS = {"read": "reading", "transform": "transforming", "collate": "collating"}
 _FIX = {
     "transform": "Fix the transform, or let it accept such samples.",
-    "collate": "Give the samples of a batch fields that can be collated, or pass your own collate.",
+    "collate": "Return samples whose fields can be collated, or pass your own collate.",
 }
 
 
-def told(error: Exception, stage: str, where: str, whom: str, sample: Any = None) -> FeedmillError:
-    """Return the error with the sample it concerns; a `FeedmillError` keeps its class and its fix."""
+def as_error(error: Exception, stage: str, where: str, subject: str, sample: Any = None) -> FeedmillError:
+    """Return an error of user code or of reading as a `FeedmillError` with the location of the sample.
+
+    Args:
+        error: the error; a `FeedmillError` keeps its class and its fix.
+        stage: the stage that failed, as in `Failure`.
+        where: location of the sample or samples.
+        subject: the sample or samples, as the object of the sentence.
+        sample: the sample, if it was read.
+    """
     if isinstance(error, FeedmillError):
-        found = copy.copy(error)
-        found.what = f"{error.what} (at {where})"
-        found.args = (found.what,)
-        return found
+        located = copy.copy(error)
+        located.what = f"{error.what} (at {where})"
+        located.args = (located.what,)
+        return located
     source = source_of(sample)
     return DataError(
-        f"{_DOING[stage]} {whom} failed with {type(error).__name__}: {error}",
+        f"{_STAGE_VERBS[stage]} {subject} failed with {type(error).__name__}: {error}",
         file=source.where if source else None,
         offset=source.offset if source else None,
         record=source.key if source else None,

@@ -1,4 +1,8 @@
-"""Gather and scatter the states of all ranks over torch.distributed; as text, so that no state is unpickled."""
+"""Gather and scatter the states of all ranks over torch.distributed.
+
+The loaders of `feedmill.compat.energon` use this to save one state for all ranks. States are sent as JSON text, so that
+the state of another rank is never unpickled.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +14,19 @@ from typing import Any
 
 def _distributed() -> Any:
     """Return torch.distributed if it is initialized, else None. If it was not imported, it is not initialized."""
-    found = sys.modules.get("torch.distributed")
-    return found if found is not None and found.is_available() and found.is_initialized() else None
+    module = sys.modules.get("torch.distributed")
+    return module if module is not None and module.is_available() and module.is_initialized() else None
 
 
 def gather(state: Any, to: int, group: Any = None) -> list[Any] | None:
     """Return the states of all ranks of a group, in rank order, on one rank of the world; None on the others.
 
-    All ranks of the group call it.
+    All ranks of the group must call it.
+
+    Args:
+        state: the state of this rank, as JSON data.
+        to: rank of the world that gets the states.
+        group: the process group; None for the world.
     """
     distributed = _distributed()
     if distributed is None:
@@ -28,11 +37,17 @@ def gather(state: Any, to: int, group: Any = None) -> list[Any] | None:
 
 
 def scatter(states: Sequence[Any] | None, source: int, group: Any = None) -> list[Any] | None:
-    """Return the states held by one rank of the world, on all ranks of a group. All ranks of the group call it."""
+    """Return the states of rank `source` on all ranks of a group. All ranks of the group must call it.
+
+    Args:
+        states: the states; only the value on rank `source` is used.
+        source: rank of the world that sends the states.
+        group: the process group; None for the world.
+    """
     distributed = _distributed()
     if distributed is None:
         return None if states is None else list(states)
     box: list[Any] = [json.dumps(states) if distributed.get_rank() == source else None]
     distributed.broadcast_object_list(box, src=source, group=group)
-    found: list[Any] | None = json.loads(box[0])
-    return found
+    received: list[Any] | None = json.loads(box[0])
+    return received

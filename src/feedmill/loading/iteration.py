@@ -1,6 +1,7 @@
-"""One pass of a loader: prefetched batches are yielded in order, and the loader's position advances with them.
+"""One pass of a loader: yield the prefetched batches in order, and advance the loader's position with them.
 
-Batches that were prefetched but not yielded do not count: they are made again after a resume.
+`iter(loader)` returns an `Iteration`. Batches that were prefetched but not yielded do not count: they are made again
+after a resume.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ class Iteration(Iterator[Any]):
     """One pass of a loader. Its threads or processes end when it is exhausted, closed, or no longer referred to.
 
     Args:
-        progress: where it begins, and what it moves.
+        progress: the position at which the pass begins; it advances with each batch.
         pipeline: makes the batches.
-        delivery: hands them over.
+        delivery: converts them for the training loop and counts them.
     """
 
     def __init__(self, progress: Progress, pipeline: Pipeline, delivery: Delivery) -> None:
@@ -40,20 +41,20 @@ class Iteration(Iterator[Any]):
             raise _ended()
         if self._forked:
             raise ConfigError(
-                "this iteration began in the process that this one was forked from, and its threads have stayed there",
+                "this iteration cannot continue in a forked process: its threads were not inherited",
                 kind="forked",
-                fix="Iterate the loader in the process that uses it; here it would continue from its position.",
+                fix="Iterate the loader again in this process: it continues from its position.",
             )
-        asked = time.perf_counter()
+        requested_at = time.perf_counter()
         try:
             given = next(self._given, None)
-            if self._closed:  # by another thread, or a handler of signals, while the batch was waited for
+            if self._closed:  # by another thread or a signal handler during the wait
                 raise _ended()
             if given is not None:
-                return self._delivery.deliver(given, self._progress, asked)
+                return self._delivery.deliver(given, self._progress, requested_at)
         except BaseException as error:
             self.close()
-            if isinstance(error, StopIteration):  # of a handler: the loop would end as if nothing were left
+            if isinstance(error, StopIteration):  # raised by a handler: the loop would end early without an error
                 raise RuntimeError("the handler of failures raised StopIteration") from error
             raise
         self._delivery.metrics.pause()
@@ -61,7 +62,7 @@ class Iteration(Iterator[Any]):
         raise StopIteration
 
     def close(self) -> None:
-        """End the iteration. If another thread is waiting for a batch, that thread ends it afterwards."""
+        """End the iteration. If another thread waits for a batch, that thread ends it after the wait."""
         self._closed = True
         self._delivery.metrics.pause()
         if self._forked:
@@ -81,17 +82,18 @@ def _ended() -> ConfigError:
 
 
 _running: weakref.WeakSet[Iteration] = weakref.WeakSet()
-_elsewhere: list[Any] = []
+_of_parent: list[Any] = []
 
 
 def _leave_to_parent() -> None:
-    """Disable running iterations in a forked process: threads are not inherited, and their locks may stay locked.
+    """Disable running iterations in a forked process: a fork has no threads, and their locks may stay locked.
 
-    The iterations can therefore be neither continued nor closed here. They belong to the parent.
+    The iterations can therefore neither continue nor be closed here. Their generators are kept alive, because
+    collecting them would close them.
     """
     for iteration in list(_running):
         iteration._forked = True
-        _elsewhere.append(iteration._given)
+        _of_parent.append(iteration._given)
 
 
 if hasattr(os, "register_at_fork"):

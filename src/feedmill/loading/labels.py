@@ -1,12 +1,14 @@
-"""Which sample of which source stands in each row of a batch: for the loss of each source, and to find a sample again.
+"""Labels: the source, epoch and position of each sample in a batch.
+
+Use them to compute the loss of each source, or to look up a sample again.
 
     loader = Loader(plan, batch_size=32, labels=True)
     for batch in loader:
         loss = ...                                  # of each sample, or of each token of packed rows
         print(loader.labels.mean(loss))             # {"web": 2.31, "code": 1.07}
 
-Labels are made of what the plan says, where the batch is made, and not of the batch. So no transform, collate function
-or packing hook can lose them.
+Labels are computed from the plan, where the batch is made, and not from the contents of the batch. So no transform,
+collate function or packing hook can lose them.
 """
 
 from __future__ import annotations
@@ -24,12 +26,12 @@ from feedmill.planning.dealing.grid import Step
 from feedmill.planning.packing.spans import LocatedSpans, ranges
 
 FIELD = "__labels__"
-_MADE: dict[str, Callable[[int], Any]] = {
+_DEFAULTS: dict[str, Callable[[int], Any]] = {
     "row": np.arange,
     "mask": lambda size: np.ones(size, np.bool_),
     "substituted": lambda size: np.zeros(size, np.bool_),
 }
-"""Columns that are the same for most batches, by the number of entries."""
+"""Columns with the same values in most batches: functions of the number of entries."""
 _COLUMNS = ("row", "position", "source", "index", "epoch", "mask", "substituted", "tokens")
 
 
@@ -75,7 +77,7 @@ class Labels:
         if self._tensors and values is not None:
             import torch
 
-            if not (values.flags.writeable and values.flags.c_contiguous):  # as tensors must be
+            if not (values.flags.writeable and values.flags.c_contiguous):  # tensors must be both
                 values = values.copy()
             values = torch.from_numpy(values)
         setattr(self, name, values)
@@ -83,10 +85,10 @@ class Labels:
 
     def array(self, name: str) -> Any:
         """Return a column as a numpy array, even if the attribute is a tensor."""
-        found = self._columns.get(name)
-        if found is None and name in _MADE:
-            found = self._columns[name] = _MADE[name](len(self))
-        return found
+        values = self._columns.get(name)
+        if values is None and name in _DEFAULTS:
+            values = self._columns[name] = _DEFAULTS[name](len(self))
+        return values
 
     def __len__(self) -> int:
         return len(self._columns["position"])
@@ -130,23 +132,23 @@ class Labels:
         Raises:
             ConfigError: shapes that do not match, or one value for a row that holds several samples.
         """
-        found = _floats(values)
+        losses = _floats(values)
         counted = None if mask is None else _numpy(mask).astype(bool)
-        if found.ndim == 0 or found.shape[0] != self.rows or (counted is not None and counted.shape != found.shape):
+        if losses.ndim == 0 or losses.shape[0] != self.rows or (counted is not None and counted.shape != losses.shape):
             raise ConfigError(
-                f"values of shape {list(found.shape)}"
+                f"values of shape {list(losses.shape)}"
                 + ("" if counted is None else f" with a mask of shape {list(counted.shape)}")
                 + f" do not fit labels of {self.rows} rows: expected [{self.rows}] or [{self.rows}, tokens]",
                 kind="bad-shape",
-                fix='Compute the loss with reduction="none", and give the values of the whole batch.',
+                fix='Compute the loss with reduction="none", and pass the values of the whole batch.',
             )
-        if found.ndim == 2 and self.array("tokens") is not None:
-            sources = self.of_tokens(found.shape[1])
+        if losses.ndim == 2 and self.array("tokens") is not None:
+            sources = self.of_tokens(losses.shape[1])
         else:
-            sources = np.broadcast_to(self._of_rows().reshape(-1, *[1] * (found.ndim - 1)), found.shape)
+            sources = np.broadcast_to(self._of_rows().reshape(-1, *[1] * (losses.ndim - 1)), losses.shape)
         counts = sources >= 0 if counted is None else (sources >= 0) & counted
         numbers, size = sources[counts], len(self.names)
-        return np.bincount(numbers, found[counts], size).astype(np.float64), np.bincount(numbers, minlength=size)
+        return np.bincount(numbers, losses[counts], size).astype(np.float64), np.bincount(numbers, minlength=size)
 
     def of_tokens(self, width: int) -> npt.NDArray[np.int32]:
         """Return the source of each token, int32[rows, width]: -1 for padding of packed rows and for padding rows.
@@ -186,18 +188,19 @@ class Labels:
 
     @property
     def _sources(self) -> npt.NDArray[np.int32]:
-        """Source of each entry, -1 where it only fills up."""
+        """Return the source of each entry, int32[n]: -1 for padding."""
         return np.where(self.array("mask"), self.array("source"), np.int32(-1))
 
     def _of_rows(self) -> npt.NDArray[np.int32]:
-        """Source of each row, int32[rows]. Raises ConfigError if a row holds several samples."""
+        """Return the source of each row, int32[rows]. Raises ConfigError if a row holds several samples."""
         if np.array_equal(self.array("row"), np.arange(self.rows)):
             return self._sources
         if self.array("tokens") is not None:
-            what, fix = "a row holds several documents, so one value for it has no source", "Give [rows, tokens]."
+            what = "a row holds several documents, so one value per row has no single source"
+            fix = "Give one value per token: [rows, tokens]."
         else:
-            what = "a pack holds several samples, and only the task encoder knows which of its tokens are whose"
-            fix = "Use labels.row and labels.source with the lengths that pack_selected_samples has seen."
+            what = "a pack holds several samples, and only the task encoder knows which tokens belong to which sample"
+            fix = "Use labels.row and labels.source with the lengths of the samples in pack_selected_samples."
         raise ConfigError(what, kind="bad-shape", fix=fix)
 
 
@@ -248,17 +251,17 @@ class Labeler:
         return Labels(len(positions), columns)
 
 
-class Places:
+class SampleRows:
     """Lookup of the samples that a task encoder selects from a window, by object identity: hooks return no numbers.
 
     Args:
-        samples: of the window; they must live as long as this does.
+        samples: samples of the window; they must live as long as this object.
     """
 
     def __init__(self, samples: Sequence[Any]) -> None:
-        self._places: dict[int, deque[int]] = {}
-        for place, sample in enumerate(samples):
-            self._places.setdefault(id(sample), deque()).append(place)
+        self._rows: dict[int, deque[int]] = {}
+        for row, sample in enumerate(samples):
+            self._rows.setdefault(id(sample), deque()).append(row)
 
     def of(self, pack: Sequence[Any]) -> list[int]:
         """Return the indices of a pack's samples. An object that occurs several times gets each index once, in order.
@@ -266,26 +269,27 @@ class Places:
         Raises:
             ConfigError: an object is not one of the samples.
         """
-        places = []
+        rows = []
         for sample in pack:
-            waiting = self._places.get(id(sample))
+            waiting = self._rows.get(id(sample))
             if waiting is None:
                 raise ConfigError(
-                    "select_samples_to_pack gave an object that it was not given, so its label is unknown",
+                    "select_samples_to_pack returned an object that it did not receive, so its label is unknown",
                     kind="bad-hook",
-                    fix="Give lists of the objects themselves, not of copies, or leave 'labels' out.",
+                    fix="Return lists of the same objects, not of copies, or omit 'labels'.",
                 )
-            places.append(waiting.popleft() if len(waiting) > 1 else waiting[0])
-        return places
+            rows.append(waiting.popleft() if len(waiting) > 1 else waiting[0])
+        return rows
 
 
 class Labeled:
     """Labels of the last batch that a loader yielded.
 
     Args:
-        plan: its `names` are the names of the sources.
-        tensors: return the columns as tensors.
-        copied: copy the columns out of memory shared with workers, so that kept labels do not keep a batch alive.
+        plan: the plan, with the names of the sources.
+        tensors: whether columns are tensors.
+        copied: whether to copy the columns out of memory shared with workers, so that labels that the training loop
+            keeps do not keep a whole batch alive.
     """
 
     def __init__(self, plan: PlanLike, *, tensors: bool, copied: bool) -> None:
@@ -295,12 +299,12 @@ class Labeled:
 
     @property
     def last(self) -> Labels:
-        """The labels. Raises ConfigError before the first batch."""
+        """Return the labels. Raises ConfigError before the first batch."""
         if self._last is None:
             raise ConfigError(
-                "this loader has given out no batch yet, so there are no labels",
+                "this loader has yielded no batch yet, so there are no labels",
                 kind="no-labels",
-                fix="Ask for them after a batch.",
+                fix="Read the labels after the first batch.",
             )
         return self._last
 
@@ -314,9 +318,9 @@ class Labeled:
         if isinstance(batch, dict):
             if not isinstance(batch.get(FIELD, labels), Labels):
                 raise ConfigError(
-                    f"the batch has a field {FIELD!r} of its own, which labels=True would overwrite",
+                    f"the batch already has a field {FIELD!r}, which labels=True would overwrite",
                     kind="bad-batch",
-                    fix="Give that field another name, or leave 'labels' out.",
+                    fix="Rename that field, or omit 'labels'.",
                 )
             batch[FIELD] = labels
 
@@ -326,14 +330,14 @@ class Labeled:
 
 
 def _numpy(values: Any) -> npt.NDArray[Any]:
-    """Return an array, or a tensor on any device; torch is not imported for it."""
+    """Return an array or a tensor on any device as an array. Does not import torch."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
     return np.asarray(values)
 
 
 def _floats(values: Any) -> npt.NDArray[np.float64]:
-    """As `_numpy`, float64: also of types that NumPy does not have (bfloat16)."""
+    """Return the values as a float64 array, also from types that NumPy does not have (bfloat16)."""
     if hasattr(values, "detach"):
         values = values.detach().cpu().double()
     return np.asarray(values, np.float64)

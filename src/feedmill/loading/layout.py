@@ -1,4 +1,7 @@
-"""How the positions of a plan become the batches of one rank: checked as a whole, before anything is read."""
+"""Divide the positions of a plan into the batches of one rank.
+
+A `Loader` computes its layout when it is created, so that options that cannot be combined raise before data is read.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ class Layout:
     Attributes:
         dealing: how positions are dealt to the ranks.
         grid: global batches, of a fixed number of samples or by budget.
-        cursor: the windows, where a task encoder packs or groups; else None.
+        cursor: the windows if a task encoder packs or groups; otherwise None.
         size: samples per rank and step; 1 for batches by budget.
     """
 
@@ -51,10 +54,10 @@ def layout_of(
     task_encoder: TaskEncoder | None,
     buffer: int | None,
 ) -> Layout:
-    """Return the layout that a `Loader` is given; for the arguments see there.
+    """Return the layout of a `Loader`; the arguments are those of `Loader`.
 
     Raises:
-        ConfigError: a value is invalid, or some do not go together.
+        ConfigError: a value is invalid, or options cannot be combined.
     """
     dealing = dealing_of(plan, deal, balance, batch_size)
     size = 1 if dealing.budget is not None else _batch_size(batch_size)
@@ -67,14 +70,14 @@ def layout_of(
         grid = BudgetGrid(start, plan.length, dealing.budget, ranks.rank, ranks.world_size, remainder)
     cursor = windows_for(task_encoder, plain, None if buffer is None else whole("buffer", buffer))
     if cursor is not None:
-        _check_windows(plan, dealing, asked=balance is not None or deal == "shuffled")
+        _check_windows(plan, dealing, explicit=balance is not None or deal == "shuffled")
         return Layout(dealing, grid, replace(cursor, start=start), size)
     check_layout(plan, grid, dealing.balance is not None)
-    dealer_of(plan, grid, dealing)  # where costs are unknown, say so now and not in the first batch
+    dealer_of(plan, grid, dealing)  # raise now if costs are unknown, not at the first batch
     if dealing.budget is None and remainder == "drop" and 0 < (plan.length or 0) < plain.global_batch:
         logger.warning(
-            "this loader gives no batch: the plan's %d samples do not fill one of %d (%d for each of %d ranks), and"
-            " remainder='drop' leaves them out. Make batches smaller, or use another remainder.",
+            "this loader yields no batch: the plan's %d samples do not fill a global batch of %d (%d for each of %d"
+            " ranks), and remainder='drop' drops them. Make batches smaller, or use another remainder.",
             plan.length,
             plain.global_batch,
             size,
@@ -84,49 +87,52 @@ def layout_of(
 
 
 def check_begin(plan: PlainPlan, layout: Layout, position: int) -> None:
-    """Check what depends on where an iteration begins: the plan's end, whole runs, and the first batch by budget.
+    """Check the layout at the position where an iteration begins: the plan's end, runs, and the first batch by budget.
 
     Raises:
-        ConfigError: ranks would not end together, a batch would hold two sources, or the first one cannot be made.
+        ConfigError: ranks would not end together, a batch would have samples of two sources, or the first batch cannot
+            be made.
     """
     grid = layout.grid
-    check_layout(plan, grid, layout.dealing.balance is not None)  # a state may have moved the start
+    check_layout(plan, grid, layout.dealing.balance is not None)  # a loaded state may have changed the start
     if isinstance(grid, BudgetGrid):
         _check_first(plan, grid, position)
     elif grid.remainder == "uneven" and 0 < grid.left_over < grid.world_size:
         raise ConfigError(
-            f"the last step would have {grid.left_over} samples for {grid.world_size} ranks, and ranks without one"
+            f"the last step would have {grid.left_over} samples for {grid.world_size} ranks, so ranks without a sample"
             " would end before the others",
             kind="uneven-end",
             fix="Use remainder='pad' (with a mask) or 'drop'.",
         )
 
 
-def _check_windows(plan: PlainPlan, dealing: Dealing, *, asked: bool) -> None:
+def _check_windows(plan: PlainPlan, dealing: Dealing, *, explicit: bool) -> None:
     if run_length_of(plan) > 1 or dealing.budget is not None:
         raise ConfigError(
-            "packs and groups are made of windows of a fixed number of samples of several sources: batches of one"
-            " source ('homogeneous') and batches by budget are unsupported with them",
+            "batches of one source ('homogeneous') and batches by budget are unsupported with packs and groups, which"
+            " are made from windows of a fixed number of samples of several sources",
             kind="not-supported",
-            fix="Leave these out, or pack in the recipe ('pack') and give the rows a budget.",
+            fix="Omit these options, or pack in the recipe ('pack') and set a budget for its rows.",
         )
-    if asked or dealing.balance is not None:
+    if explicit or dealing.balance is not None:
         raise ConfigError(
-            "packs and groups are made of windows that the ranks take in turn: they are neither dealt nor balanced",
+            "'deal' and 'balance' are unsupported with packs and groups: each rank takes whole windows of the stream",
             kind="not-supported",
-            fix="Leave 'deal' and 'balance' out, or pack in the recipe ('pack') and balance its rows.",
+            fix="Omit 'deal' and 'balance', or pack in the recipe ('pack') and balance its rows.",
         )
 
 
 def _check_first(plan: PlainPlan, grid: BudgetGrid, position: int) -> None:
-    """Warn of samples larger than the budget and of a plan that is skipped as a whole, and raise what is wrong with
-    the first batch."""
+    """Compute the first batch by budget, so that its errors are raised now.
+
+    Logs a warning for samples that are larger than the budget, and for a plan that does not fill one batch.
+    """
     cuts = Cuts(plan, grid)
     oversized = cuts.oversized() if not grid.rank else []
     if oversized:
         logger.warning(
-            "samples cost more than the budget of a rank (%s) in %d of the sources: %s, for example. Where the plan"
-            " gives such a sample, its batch raises an error. Raise the budget, or leave these samples out.",
+            "samples cost more than the budget of a rank (%s) in %d of the sources: %s, for example. The batch of such"
+            " a sample raises an error. Raise the budget, or remove these samples.",
             grid.budget,
             len(oversized),
             oversized[0],
@@ -134,8 +140,8 @@ def _check_first(plan: PlainPlan, grid: BudgetGrid, position: int) -> None:
     first = next(cuts.after(position), None)
     if first is None and not position and grid.length:
         logger.warning(
-            "this loader gives no batch: the plan's %d samples do not fill the budget of %s for each of %d ranks, and"
-            " remainder='drop' leaves them out. Use a smaller budget, or another remainder.",
+            "this loader yields no batch: the plan's %d samples do not fill the budget of %s for each of %d ranks, and"
+            " remainder='drop' drops them. Use a smaller budget, or another remainder.",
             grid.length,
             grid.budget,
             grid.world_size,
@@ -145,9 +151,9 @@ def _check_first(plan: PlainPlan, grid: BudgetGrid, position: int) -> None:
 def _batch_size(value: Any) -> int:
     if value is None:
         raise ConfigError(
-            "the loader needs a batch_size: the recipe gives no budget for its batches",
+            "batch_size is missing: it is required, because the recipe has no budget for its batches",
             kind="no-batch-size",
-            fix="Give the samples per rank and step, or write 'batch: {tokens: 65536}' in the recipe.",
+            fix="Give the number of samples per rank and step, or add 'batch: {tokens: 65536}' to the recipe.",
         )
     size = whole("batch_size", value)
     if not 1 <= size < _TOO_MANY:
@@ -160,6 +166,6 @@ def _checked_start(start: int, length: int | None) -> int:
         raise ConfigError(
             f"start={start} is no position of the plan: expected 0 to {'any number' if length is None else length}",
             kind="bad-start",
-            fix="Give the number of samples that were consumed before, over all ranks.",
+            fix="Give the number of samples consumed before, over all ranks.",
         )
     return start

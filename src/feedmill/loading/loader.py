@@ -82,7 +82,7 @@ class Loader:
             ``"drop"`` drops it, with a warning in the log if nothing else is left.
         deal: which rank gets which position of a global batch: ``"shuffled"``, by a separate permutation of each
             global batch, or ``"contiguous"``, the `rank`-th slice. None: as in the recipe, which defaults to shuffled.
-        balance: give all ranks the same number of samples at equal cost: ``"tokens"``, or
+        balance: deal all ranks the same number of samples at equal cost: ``"tokens"``, or
             ``{"by": "attention", "linear": 4096}``; see `feedmill.planning.dealing.dealer.Balance`.
         on_error: what to do with a sample that cannot be read, transformed or collated: ``"raise"`` ends the iteration
             at its batch; ``"substitute"`` or a `Substitute` replaces it with another sample of the same source.
@@ -143,8 +143,6 @@ class Loader:
     ) -> None:
         prefetch = whole("prefetch", prefetch)
         _check_numbers(prefetch, stall)
-        if output not in OUTPUTS:
-            raise ConfigError(f"output={output!r} is unknown", fix=f"Use one of: {', '.join(OUTPUTS)}.")
         ranks = given_or_found(rank, world_size)
         layout = layout_of(
             plan,
@@ -157,17 +155,13 @@ class Loader:
             task_encoder=task_encoder,
             buffer=buffer,
         )
-        if output == "samples" and (collate is not None or task_encoder is not None):
-            raise ConfigError('output="samples" gives lists that are not collated', fix="Leave collate or output out.")
-        if output == "samples" and remainder == "pad" and plan.length is not None:
+        hooks = collate is not None or task_encoder is not None
+        _check_output(output, device, pin_memory, hooks=hooks, pads=remainder == "pad" and plan.length is not None)
+        if task_encoder is not None and (transform is not None or collate is not None):
             raise ConfigError(
-                "a batch that is filled up says so in its field '__mask__', and a list of samples is no dict",
-                fix="Leave output='samples' out, or use remainder='drop' or 'uneven'.",
+                "task_encoder cannot be combined with transform or collate, which it replaces",
+                fix="Give either the task encoder, or transform and collate.",
             )
-        if output == "torch":
-            to_torch([])  # raise now if torch is missing, not at the first batch
-        elif device is not None or pin_memory:
-            raise ConfigError("device and pin_memory are for tensors", fix="Give output='torch' with them.")
         self.plan, self.ranks, self.layout = plan, ranks, layout
         self.prefetch = prefetch
         self.seed = whole("seed", plan.seed if seed is None else seed)
@@ -176,8 +170,6 @@ class Loader:
         self.metrics = Metrics(ranks.rank)
         tally = Tally(policy_for(on_error), self.metrics)
         if task_encoder is not None:
-            if transform is not None or collate is not None:
-                raise ConfigError("a task encoder has its own transform and collate", fix="Give one or the other.")
             transform, collate = Prepared(task_encoder), task_encoder.together
         windows = layout.cursor is not None
         reading = completed(plan)
@@ -209,19 +201,24 @@ class Loader:
 
     @property
     def dealing(self) -> Dealing:
-        """How positions are dealt to ranks, and the budget by which batches are cut."""
+        """Return how positions are dealt to ranks, and the budget of batches."""
         return self.layout.dealing
 
     @property
     def position(self) -> int:
-        """The number of samples of the plan that the yielded batches have consumed, over all ranks.
+        """Return the number of samples of the plan that the yielded batches have consumed, over all ranks.
 
-        With packing or grouping: the position before which every rank's windows have been begun.
+        With packing or grouping: the position before which every rank has begun its windows.
         """
         return self._progress.position
 
     def __iter__(self) -> Iterator[Any]:
-        _refuse_torch_worker()
+        """Return an iterator over the batches after the current position; it ends an earlier iteration.
+
+        Raises:
+            ConfigError: this is a worker of a torch `DataLoader`, or no batch can be made at the position.
+        """
+        _check_not_torch_worker()
         if self._rewind and not self._loaded:
             self._move(self._progress.restarted())
         self._loaded = False
@@ -238,11 +235,11 @@ class Loader:
         """
         grid = self._progress.grid
         if self._progress.cursor is not None:
-            raise TypeError("how many packs or groups there are is not known before they are made")
+            raise TypeError("the number of packs or groups is not known before they are made")
         if isinstance(grid, BudgetGrid):
-            raise TypeError("how many batches by budget there are is not known before they are made")
+            raise TypeError("the number of batches by budget is not known before they are made")
         if grid.steps is None:
-            raise TypeError("the plan never ends, so its loader has no length; stop after the steps that you want")
+            raise TypeError("the plan never ends, so its loader has no length: stop the loop after a number of steps")
         return grid.steps + -(-grid.start // grid.global_batch)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -258,11 +255,10 @@ class Loader:
         return f"Loader({length}, {at}, {size}, {workers})"
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state after the last yielded batch as JSON: some hundred bytes, plus about 35 for each source.
+        """Return the state after the last yielded batch as JSON data: a few hundred bytes, plus about 35 per source.
 
-        It is the same on every rank after the same step.
-
-        With packing or grouping every rank has a state of its own, as its samples wait for packs of their own.
+        It is the same on every rank after the same step. With packing or grouping, every rank has a different state,
+        because each rank has its own windows.
         """
         return self._progress.state_dict()
 
@@ -295,7 +291,12 @@ class Loader:
         self._loaded = True
 
     def again(self, positions: Sequence[int]) -> Any:
-        """Return the batch of the samples at these positions, as this loader makes batches: what any rank's step saw.
+        """Return the batch of the samples at these positions, for example to inspect the batch of an earlier step.
+
+        The samples are transformed and collated as in this loader's own batches.
+
+        Args:
+            positions: positions of the plan, in the order of the batch.
 
         Raises:
             ConfigError: no position is given; or the loader packs or groups, and positions do not determine batches.
@@ -304,16 +305,16 @@ class Loader:
         make = self._pipeline.make
         if not isinstance(make, BatchMaker) or not positions:
             raise ConfigError(
-                "positions do not determine packs and groups" if positions else "no position was given",
+                "packs and groups cannot be made from positions" if positions else "no position was given",
                 kind="not-supported",
-                fix="Read the samples: plan.read(positions).",
+                fix="Read the samples with plan.read(positions)." if positions else "Give at least one position.",
             )
         made = make.again(positions)
         return self._delivery.finished(made.batch, made.labels)
 
     @property
     def labels(self) -> Labels:
-        """Source, epoch and position of each sample of the last yielded batch; see `feedmill.loading.labels`.
+        """Return source, epoch and position of each sample of the last yielded batch; see `feedmill.loading.labels`.
 
         Raises:
             ConfigError: the loader was created without ``labels=True``, or no batch has been yielded yet.
@@ -325,12 +326,12 @@ class Loader:
 
     @property
     def failures(self) -> int:
-        """The number of samples of this rank that could not be used since the loader was created; see `on_error`."""
+        """Return the number of samples of this rank that could not be used since the loader was created."""
         return self.metrics.failures
 
     @property
     def skipped(self) -> int:
-        """The number of samples of this rank that the transform skipped (`SkipSample`) since the loader was created."""
+        """Return the number of samples of this rank that the transform skipped since the loader was created."""
         return self.metrics.skipped
 
     def _move(self, progress: Progress) -> None:
@@ -346,7 +347,7 @@ class Loader:
             iteration.close()
 
 
-def _refuse_torch_worker() -> None:
+def _check_not_torch_worker() -> None:
     data = sys.modules.get("torch.utils.data")
     info = None if data is None else data.get_worker_info()
     if info is not None:
@@ -356,6 +357,27 @@ def _refuse_torch_worker() -> None:
             kind="in-torch-worker",
             fix="Iterate the Loader itself, with Loader(..., workers=N), or use num_workers=0 in the DataLoader.",
         )
+
+
+def _check_output(output: str, device: Any, pin_memory: bool | None, *, hooks: bool, pads: bool) -> None:
+    """Raise ConfigError for an unknown output, or for options that cannot be combined with it."""
+    if output not in OUTPUTS:
+        raise ConfigError(f"output={output!r} is unknown", fix=f"Use one of: {', '.join(OUTPUTS)}.")
+    if output == "samples" and hooks:
+        raise ConfigError(
+            'output="samples" cannot be combined with collate or task_encoder: its lists are not collated',
+            fix="Omit output, or collate and task_encoder.",
+        )
+    if output == "samples" and pads:
+        raise ConfigError(
+            "remainder='pad' requires batches that are dicts: the mask is their field '__mask__', and"
+            " output='samples' yields lists",
+            fix="Omit output='samples', or use remainder='drop' or 'uneven'.",
+        )
+    if output == "torch":
+        to_torch([])  # raise now if torch is missing, not at the first batch
+    elif device is not None or pin_memory:
+        raise ConfigError("device and pin_memory require tensors", fix="Add output='torch'.")
 
 
 def _check_numbers(prefetch: int, stall: float | None) -> None:

@@ -1,9 +1,11 @@
-"""Metrics of loading: how long the training loop waited for batches, and the time to make them.
+"""Metrics of loading: the time that the training loop waits for batches, and the time to make them.
+
+Use them to find out whether loading slows down a training run, and in which stage. `Telemetry` logs and exports them.
 
     loader = Loader(plan, 32, telemetry=Telemetry(every=60, jsonl="loading.jsonl", prometheus="/metrics/feedmill.prom"))
     loader.metrics.snapshot()
 
-Measuring takes some microseconds per batch. Batches are prefetched, so the time to make them is waiting time only if
+Measuring takes a few microseconds per batch. Batches are prefetched, so the time to make them is waiting time only if
 the queue was empty.
 """
 
@@ -25,31 +27,31 @@ from feedmill.storage.fetching.fetch import counters
 logger = logging.getLogger("feedmill")
 
 STAGES = ("fetch", "read", "transform", "collate", "transfer")
-"""What a batch goes through, in this order; "fetch" is the part of reading that waits for remote data."""
+"""The stages of a batch, in order; "fetch" is the part of reading that waits for remote data."""
 _WAITS = (*STAGES, "other")
 _HELP = {
-    "batches": "Batches given out",
-    "samples": "Samples given out, without those that only fill up",
+    "batches": "Batches yielded",
+    "samples": "Samples yielded, without padding",
     "position": "Samples of the plan consumed by all ranks",
     "failures": "Samples that could not be used and were replaced",
-    "skipped": "Samples that the transform did not want",
+    "skipped": "Samples that the transform skipped",
     "cost_spread": "Highest cost of a rank divided by the mean over ranks, averaged over balanced steps; 0 without any",
     "over_budget": "Steps in which the batch of some rank cost more than its budget",
     "wait_seconds": "Seconds that the training loop waited for batches",
-    **{f"wait_{stage}_seconds": f"Seconds of them in which the batch was in the stage {stage}" for stage in STAGES},
-    "wait_other_seconds": "Seconds of them in which the batch was in no stage",
-    "step_seconds": "Seconds between batches, waiting included",
+    **{f"wait_{stage}_seconds": f"Seconds of waiting while the batch was in the stage {stage}" for stage in STAGES},
+    "wait_other_seconds": "Seconds of waiting while the batch was in no stage",
+    "step_seconds": "Seconds between batches, including waiting",
     "fetch_seconds": "Seconds of all workers spent on waiting for remote data",
-    "read_seconds": "Seconds of all workers spent on reading samples, without those",
+    "read_seconds": "Seconds of all workers spent on reading samples, without waiting for remote data",
     "transform_seconds": "Seconds of all workers spent on the transform",
-    "collate_seconds": "Seconds of all workers spent on decoding and putting batches together",
+    "collate_seconds": "Seconds of all workers spent on decoding and collating",
     "transfer_seconds": "Seconds spent on copying batches to the device",
-    "fetch_requests": "Requests for ranges of remote files that this process made",
-    "fetch_bytes": "Bytes of the answers to them",
-    "fetch_cached": "Bytes that the cache on disk had when they were to be requested",
-    "fetch_retries": "Requests that were made again after an error",
-    "fetch_throttled": "Requests that a server refused because of the load",
-    "fetch_hedges": "Requests that were made a second time because the first one hung",
+    "fetch_requests": "Requests of this process for ranges of remote files",
+    "fetch_bytes": "Bytes of the responses to these requests",
+    "fetch_cached": "Bytes that were read from the cache on disk instead of requested",
+    "fetch_retries": "Requests that were repeated after an error",
+    "fetch_throttled": "Requests that a server rejected because of its load",
+    "fetch_hedges": "Requests that were sent a second time because the first one hung",
 }
 
 
@@ -74,7 +76,7 @@ class Telemetry:
 
     def __post_init__(self) -> None:
         if self.every <= 0:
-            raise ConfigError(f"a report every {self.every} s is impossible", fix="Give a positive number of seconds.")
+            raise ConfigError(f"every={self.every} is invalid: expected seconds above 0", fix="Give a positive number.")
 
 
 class Metrics:
@@ -108,7 +110,9 @@ class Metrics:
         """Record that a batch was yielded after this many seconds of waiting.
 
         Args:
-            seconds: the time to make it, by stage. The loop waited for the end of that.
+            waited: seconds that the loop waited for the batch.
+            now: time at which the batch was yielded.
+            seconds: seconds to make the batch, by stage. The wait is attributed to the last stages.
         """
         left = waited
         for stage in reversed(STAGES):
@@ -134,6 +138,8 @@ class Metrics:
         """Record the time to make one batch or window of samples.
 
         Args:
+            seconds: seconds to make it, by stage.
+            samples: number of its samples, without padding.
             spread: the spread of its cost over ranks, if it was balanced.
             budget_share: the share of the budget that the most expensive rank used, if there is a budget.
         """
@@ -182,7 +188,7 @@ class Metrics:
 
     def prometheus(self) -> str:
         """Return the figures in the text format of Prometheus, one series each, labeled with the rank."""
-        found = self.snapshot()
+        figures = self.snapshot()
         lines = []
         for name, text in _HELP.items():
             kind = "gauge" if name in ("position", "cost_spread") else "counter"
@@ -190,20 +196,20 @@ class Metrics:
             lines += [
                 f"# HELP {whole} {text}.",
                 f"# TYPE {whole} {kind}",
-                f'{whole}{{rank="{self.rank}"}} {found[name]}',
+                f'{whole}{{rank="{self.rank}"}} {figures[name]}',
             ]
         return "\n".join(lines) + "\n"
 
     def __str__(self) -> str:
-        found = self.snapshot()
+        figures = self.snapshot()
         made = ", ".join(f"{stage} {taken:.1f}" for stage, taken in self.seconds.items())
         return (
-            f"rank {self.rank}: {self.batches:,} batches, {found['samples_per_second']:,.0f} samples/s,"
-            f" waited {100 * found['waiting']:.1f} % of the time (workers' seconds: {made})"
+            f"rank {self.rank}: {self.batches:,} batches, {figures['samples_per_second']:,.0f} samples/s,"
+            f" waited {100 * figures['waiting']:.1f} % of the time (workers' seconds: {made})"
         )
 
     def report(self, where: Telemetry, now: float) -> None:
-        """Log the metrics if the interval has passed. A file that cannot be written is a warning."""
+        """Log and export the metrics if the interval has passed. Logs a warning for a file that cannot be written."""
         if now - self._last_report < where.every:
             return
         self._last_report = now

@@ -1,14 +1,15 @@
-"""Choose where batches are made: ahead, by workers, or in the loop itself, by which of the two gives more batches.
+"""Choose whether workers prefetch batches or the training loop makes them, by measuring which is faster.
 
-Handing a batch from a thread to the loop costs two switches between threads, each of which waits for a core and for
-the interpreter. A batch that takes less time than that, or that only Python code makes, comes sooner if the loop makes
-it. Which case applies depends on the data, the machine, and the time that the loop itself takes, so it is measured:
+A `Loader` uses this module with `Workers(adapt=True)`, the default for threads. Handing a batch from a thread to the
+loop costs two switches between threads, each of which waits for a core and for the interpreter. If making a batch takes
+less time than that, or only runs Python code, the loop gets it sooner by making it. Which case applies depends on the
+data, the machine, and the time that the loop itself takes, so it is measured:
 
-- Workers come first. While the loop spends little of its time waiting, they stay.
-- If it spends most of its time waiting, a few batches are made in the loop, and the faster place is kept.
-- The other place is tried again later, at intervals that grow while the answer stays the same.
+- Workers begin. They keep making the batches while the loop spends little of its time waiting.
+- If the loop spends most of its time waiting, it makes a few batches as a trial, and the faster of the two modes stays.
+- The other mode is tried again later, at intervals that grow while the result stays the same.
 
-The steps are made in their order in both places, so the stream does not depend on the choice.
+Both modes make the steps in the same order, so the stream does not depend on the choice.
 """
 
 from __future__ import annotations
@@ -23,32 +24,31 @@ from feedmill.loading.batches import Made
 from feedmill.planning.dealing.grid import Step
 
 WINDOW = 0.02
-"""Seconds that one measurement takes at least; `BATCHES`: batches."""
+"""Minimum seconds of a measurement; `BATCHES` is the minimum number of batches."""
 BATCHES = 4
 TRIAL = 3
 """Measurements of a trial: the majority decides, because other programs may disturb one of them."""
 RECENT = 7
-"""Measurements of the usual place, whose median a trial is compared with."""
+"""Measurements of the current mode, whose median a trial is compared with."""
 STARVED = 0.5
-"""Share of its time that the loop waits for batches from which on it counts as starved."""
+"""Share of its time waiting for batches from which on the loop counts as starved."""
 CLEAR = 1.25
-"""Ratio of times from which on a trial is clear. Other programs on the same cores can cause smaller differences."""
+"""Ratio of times from which on a trial is conclusive. Other programs on the same cores cause smaller differences."""
 FIRST, MOST = 2.0, 128.0
-"""Seconds until the other place is tried again; four times as many after each trial that clearly confirms the choice.
-"""
+"""Seconds until the other mode is tried again, first and at most; times four after each conclusive trial that fails."""
 
 
 class Pace:
-    """Measures the batches of a loader, and decides where the next ones are made.
+    """Measures the batches of a loader, and decides whether workers or the loop make the next ones.
 
     Attributes:
-        here: whether the next batches are made in the loop.
+        here: whether the loop makes the next batches.
     """
 
     def __init__(self) -> None:
         self.here = False
-        self._recent: deque[float] = deque(maxlen=RECENT)  # seconds per batch in the usual place
-        self._trial: list[float] | None = None  # of each measurement of a trial: its time relative to the usual
+        self._recent: deque[float] = deque(maxlen=RECENT)  # seconds per batch in the current mode
+        self._trial: list[float] | None = None  # times relative to the current mode
         self._patience = FIRST
         self._decided: float | None = None
         self.begin()
@@ -57,16 +57,16 @@ class Pace:
         return Pace, ()  # another process, or machine, measures for itself
 
     def begin(self) -> None:
-        """Begin a new measurement. Its clock starts after the next batch, because workers have to start before it."""
+        """Begin a new measurement. Its clock starts after the next batch, because workers must start before it."""
         self._since: float | None = None
         self._batches, self._waited = 0, 0.0
 
     def moves(self, waited: float, now: float) -> bool:
-        """Record a batch, and return whether the other place must make the next ones.
+        """Record a batch, and return whether the mode changes for the next ones.
 
         Args:
             waited: seconds that the loop waited for the batch.
-            now: time at which the loop asks for the next batch.
+            now: time at which the loop requests the next batch.
         """
         if self._since is None:
             self._since = now
@@ -84,12 +84,12 @@ class Pace:
         return moves
 
     def _measured(self, mean: float, starved: bool, now: float) -> bool:
-        """Record a measurement of the usual place; return whether to try the other one."""
+        """Record a measurement of the current mode; return whether to try the other one."""
         self._recent.append(mean)
         if len(self._recent) < TRIAL or not (self.here or starved):  # workers that keep up are never left
             return False
         if self._decided is not None:
-            # A loop that takes time of its own should soon get its batches from workers.
+            # A loop that is not starved computes, so workers could make batches at the same time: try them soon.
             patience = FIRST if self.here and not starved else self._patience
             if now - self._decided < patience:
                 return False
@@ -97,7 +97,7 @@ class Pace:
         return True
 
     def _tried(self, mean: float, starved: bool, now: float) -> bool:
-        """Record a measurement of a trial; return whether to go back to the usual place."""
+        """Record a measurement of a trial; return whether to return to the previous mode."""
         assert self._trial is not None
         workers_suffice = not (self.here or starved)
         self._trial.append(0.0 if workers_suffice else mean / statistics.median(self._recent))
@@ -114,7 +114,7 @@ class Pace:
 
 
 class Feed(Iterator[Step | None]):
-    """Steps for workers; None instead of a step while it is paused, so that workers stay but make nothing."""
+    """Iterator over steps for workers. It yields None while it is paused, so that idle workers do not end."""
 
     def __init__(self, steps: Iterable[Step]) -> None:
         self._steps = iter(steps)
@@ -133,11 +133,17 @@ class Feed(Iterator[Step | None]):
 
 
 Ahead = Callable[[Iterable[Step | None]], Generator[Made | None, None, None]]
-"""Makes the batches of steps ahead, in order; None for a step that is None."""
+"""Prefetches the batches of steps, in order; yields None for a step that is None."""
 
 
 def paced(make: Callable[[Step], Made], steps: Iterable[Step], ahead: Ahead, pace: Pace) -> Generator[Made, None, None]:
-    """Yield the batches of steps in order, each made where `pace` says. What `ahead` starts ends with the iteration.
+    """Yield the batches of steps in order, made by the workers or by the loop as `pace` decides.
+
+    Args:
+        make: makes a batch in the loop.
+        steps: the steps, in order.
+        ahead: prefetches batches with workers, which end with the iteration.
+        pace: measures the batches and decides.
 
     Raises:
         FeedmillError: the error of a batch, at its position.
@@ -158,13 +164,13 @@ def paced(make: Callable[[Step], Made], steps: Iterable[Step], ahead: Ahead, pac
 
 def _here(make: Callable[[Step], Made], feed: Feed, pace: Pace) -> Generator[Made, None, None]:
     while True:
-        asked = time.perf_counter()
+        requested_at = time.perf_counter()
         try:
             step = feed.take()
         except StopIteration:
             return
         made = make(step)
-        waited = time.perf_counter() - asked
+        waited = time.perf_counter() - requested_at
         yield made
         del made  # so that a batch is not kept alive while the next one is made
         if pace.moves(waited, time.perf_counter()):
@@ -172,15 +178,15 @@ def _here(make: Callable[[Step], Made], feed: Feed, pace: Pace) -> Generator[Mad
 
 
 def _from_workers(begun: Iterator[Made | None], feed: Feed, pace: Pace) -> Generator[Made, None, None]:
-    asked = time.perf_counter()
+    requested_at = time.perf_counter()
     for made in begun:
         if made is None:
-            if feed.paused:  # all that was begun before the pause has been yielded
+            if feed.paused:  # all batches begun before the pause have been yielded
                 return
-            continue  # left from the last pause
-        waited = time.perf_counter() - asked
+            continue  # left over from the last pause
+        waited = time.perf_counter() - requested_at
         yield made
-        del made  # as above
-        asked = time.perf_counter()
-        if not feed.paused and pace.moves(waited, asked):
+        del made  # so that a batch is not kept alive during the wait
+        requested_at = time.perf_counter()
+        if not feed.paused and pace.moves(waited, requested_at):
             feed.paused = True

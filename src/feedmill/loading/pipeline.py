@@ -1,4 +1,8 @@
-"""Pipeline between a plan and the training loop: batches are prefetched, and delivered one by one."""
+"""Pipeline between a plan and the training loop: prefetch the batches, and deliver them one by one.
+
+`Pipeline` combines the workers, the groups and the copy to a device. `Delivery` converts each batch for the training
+loop, counts its samples and failures, and advances the position. `Loader` creates both.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +33,10 @@ class Pipeline:
 
     Attributes:
         make: makes one batch, or one window of packs or groups.
-        workers: who makes them; `prefetch`: how many each begins ahead.
-        transfer: copies batches to a device, or None.
-        pace: decides whether batches are made ahead or in the loop; kept from one iteration to the next.
+        workers: threads or processes that make them.
+        prefetch: maximum number of batches per worker that are in progress or ready.
+        transfer: copies batches to a device; None if they stay where they are.
+        pace: decides whether workers or the loop make batches; kept from one iteration to the next.
     """
 
     make: BatchMaker | GroupMaker
@@ -41,14 +46,14 @@ class Pipeline:
     pace: Pace = field(default_factory=Pace)
 
     def batches(self, progress: Progress) -> Generator[Given, None, None]:
-        """Return the batches from `progress` on. Its threads or processes end with the generator."""
+        """Return a generator of the batches from `progress` on. Its threads or processes end with it."""
         given = self._steps(progress) if progress.cursor is None else self._packs(progress)
         return given if self.transfer is None else self.transfer.ahead(given)
 
     def _made(self, steps: Iterator[Step], progress: Progress) -> Generator[Made, None, None]:
-        """Make the batches of steps in order; what they need of remote stores is read ahead."""
+        """Yield the batches of steps in order, and read their remote data ahead."""
         walked = walk(steps, progress.plan, progress.grid.world_size, processes=self.workers.processes)
-        # What is read ahead from remote stores is waited for, which is never better done in the loop.
+        # Waiting for remote data is never faster in the loop, so there is nothing to measure.
         pace = None if walked else self.pace
         made_ahead = make_ahead(self.make, walked or steps, self.workers, self.prefetch, pace)
         with closing(walked) if walked else nullcontext(), closing(made_ahead) as ahead:
@@ -59,18 +64,18 @@ class Pipeline:
                 del made
 
     def _steps(self, progress: Progress) -> Generator[Given, None, None]:
-        """Batches of the grid."""
+        """Yield the batches of the grid."""
         steps = dealer_of(progress.plan, progress.grid, progress.layout.dealing).batches(progress.consumed)
         with closing(self._made(steps, progress)) as ahead:
             for made in ahead:
                 given = Given(made.batch, made.step.end, [made], labels=made.labels)
                 made.batch = None
-                del made  # or a batch would live on, unused, while the next one is waited for
+                del made  # or the batch would stay in memory while the loop waits for the next one
                 yield given
                 del given
 
     def _packs(self, progress: Progress) -> Generator[Given, None, None]:
-        """Batches of packs, or of groups."""
+        """Yield the batches of packs or groups."""
         cursor, make, grid = progress.cursor, self.make, progress.grid
         assert cursor is not None and isinstance(make, GroupMaker) and isinstance(grid, Grid)
         steps = (cursor.step(first) for _, first, _ in cursor.windows())
@@ -82,13 +87,14 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Hands batches to the training loop, and counts what became of their samples.
+    """Converts batches for the training loop, and counts their samples and failures.
 
     Attributes:
-        tensors: give tensors.
-        labeled: the labels of the last batch, where they are asked for.
-        tally: failures against their budget.
-        metrics: of the loader; `telemetry`: where they go.
+        tensors: whether to convert arrays to tensors.
+        labeled: holds the labels of the last batch; None without labels.
+        tally: counts failures against their budget.
+        metrics: metrics of the loader.
+        telemetry: destination and interval of the metrics; None for no reports.
     """
 
     tensors: bool
@@ -98,14 +104,14 @@ class Delivery:
     telemetry: Telemetry | None
 
     def finished(self, batch: Any, labels: Labels | None) -> Any:
-        """Return a batch as the loop gets it."""
+        """Return a batch in the form that the loop gets."""
         batch = to_torch(batch) if self.tensors else batch
         if self.labeled is not None and labels is not None:
             self.labeled.finish(labels, batch)
         return batch
 
-    def deliver(self, given: Given, progress: Progress, asked: float) -> Any:
-        """Return the batch that was requested at time `asked`; `progress` advances only once nothing can fail."""
+    def deliver(self, given: Given, progress: Progress, requested_at: float) -> Any:
+        """Return the batch of a request, and count it; `progress` advances last, after everything that can fail."""
         batch = self.finished(given.batch, given.labels)
         seconds = {"transfer": given.transfer}
         for made in given.made:
@@ -119,7 +125,7 @@ class Delivery:
         if self.labeled is not None:
             self.labeled.keep(given.labels)
         now = time.perf_counter()
-        self.metrics.given(now - asked, now, seconds)
+        self.metrics.given(now - requested_at, now, seconds)
         self.metrics.position = progress.position
         if self.telemetry is not None:
             self.metrics.report(self.telemetry, time.monotonic())

@@ -1,4 +1,8 @@
-"""Protocols of the plans that a loader accepts; `feedmill.planning` implements them, and other objects can, too."""
+"""Protocols of the plans that a loader accepts.
+
+`feedmill.planning` implements them. Implement `PlainPlan` to load from your own object; `completed` adds the rest of
+`PlanLike`. `ReadableAhead` is for plans with remote data.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ Positions = npt.NDArray[np.int64]
 
 
 class LocatedLike(Protocol):
-    """Where positions lead: int32[n] source numbers, int64[n] sample numbers in the source, int64[n] epochs."""
+    """The samples of positions: int32[n] source numbers, int64[n] sample numbers in the source, int64[n] epochs."""
 
     @property
     def source(self) -> npt.NDArray[np.int32]: ...
@@ -35,7 +39,7 @@ class PlainPlan(Protocol):
     """A pure function from positions to samples, safe to call from several threads.
 
     Attributes:
-        length: samples in the plan, or None if it never ends.
+        length: number of samples in the plan; None if it never ends.
         seed: the recipe's seed.
         fingerprint: hash of the whole plan: equal fingerprints mean the same order of the same samples.
         fingerprints: the hash of each component that may change, by name; compared by `explain_change`.
@@ -54,10 +58,10 @@ class PlainPlan(Protocol):
     def fingerprints(self) -> Mapping[str, str]: ...
 
     def locate(self, positions: Positions) -> LocatedLike:
-        """Source, sample number and epoch of each position, int64[n]."""
+        """Return source, sample number and epoch of each position, int64[n]."""
 
     def read(self, positions: Positions) -> list[Any]:
-        """The samples at these positions, int64[n], in that order."""
+        """Return the samples at these positions, int64[n], in that order."""
 
     def explain_change(self, old: dict[str, str]) -> list[str]:
         """Return the differences between this plan and the one with the fingerprints `old`, a phrase for each."""
@@ -67,7 +71,7 @@ class PlanLike(PlainPlan, Protocol):
     """The full interface of plans that loaders use.
 
     Attributes:
-        names: of the sources; empty if they have none.
+        names: names of the sources; empty if they have none.
     """
 
     @property
@@ -80,24 +84,29 @@ class PlanLike(PlainPlan, Protocol):
         """Return the location of a sample of a source; None if it is unknown."""
 
     def read(self, positions: Positions, located: Any = None) -> list[Any]:
-        """The samples at these positions, int64[n], in that order; `located` is what `locate_to_read` gave for them."""
+        """Return the samples at these positions, int64[n], in that order.
+
+        Args:
+            positions: the positions.
+            located: the result of `locate_to_read` for them; None to look them up.
+        """
 
     def read_batch(self, positions: Positions, want: Want, located: Any = None) -> Batch | None:
-        """The same samples as a batch, or the parts of one; None if there is no shorter way than `read`."""
+        """Return the same samples as a batch, or its parts; None if that is not faster than `read`."""
 
     def bookmark(self, position: int) -> dict[str, Any]:
-        """Return what a state stores besides position and fingerprint, as JSON data."""
+        """Return the entries of a state besides position and fingerprint, as JSON data."""
 
     def reopened(self, state: Mapping[str, Any], allowed: Allowed, proven: dict[str, int]) -> int:
-        """The position at which a state of another plan resumes. Raises ConfigError if that is not allowed."""
+        """Return the position at which a state of another plan resumes. Raises ConfigError if that is not allowed."""
 
 
 class ReadableAhead(Protocol):
-    """What reading ahead from remote stores uses of a plan. A plan that does not have it is not read ahead.
+    """The interface for reading ahead from remote stores. Plans without it are not read ahead.
 
     Attributes:
-        is_remote: whether `extents` has something to request.
-        cache: where remote data is kept on this machine; None for the settings of the environment.
+        is_remote: whether the plan has remote data that `extents` can return.
+        cache: settings of the cache for remote data; None for those of the environment.
     """
 
     is_remote: bool
@@ -108,7 +117,7 @@ class ReadableAhead(Protocol):
 
 
 class _Completed:
-    """A plan with the names of `PlainPlan`, and without a shorter way to anything."""
+    """Adapter from `PlainPlan` to `PlanLike`, without the faster paths of `PlanLike`."""
 
     def __init__(self, plan: PlainPlan) -> None:
         self._plan = plan
@@ -152,9 +161,9 @@ class _Completed:
         raise changed(changes or [f"its fingerprint was {state['plan']} and is {self.fingerprint}"])
 
 
-_MORE = ("names", "locate_to_read", "locate_sample", "read_batch", "bookmark", "reopened")
+_PLAN_LIKE_NAMES = ("names", "locate_to_read", "locate_sample", "read_batch", "bookmark", "reopened")
 
 
 def completed(plan: PlainPlan) -> PlanLike:
-    """Return the plan itself where it has all that a loader uses, else one that has it through the plan's few names."""
-    return cast("PlanLike", plan) if all(hasattr(plan, name) for name in _MORE) else _Completed(plan)
+    """Return the plan if it implements `PlanLike`, otherwise an adapter that does."""
+    return cast("PlanLike", plan) if all(hasattr(plan, name) for name in _PLAN_LIKE_NAMES) else _Completed(plan)

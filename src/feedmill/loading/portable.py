@@ -1,4 +1,7 @@
-"""Whether user code can be sent to worker processes."""
+"""Check whether user code can be sent to worker processes.
+
+The loaders of `feedmill.compat.energon` use processes if it can, and threads if not.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,15 @@ from typing import Any
 
 
 def portable(*sent: Any) -> bool:
-    """Return whether these can be pickled, and nothing in them is defined in the main program.
+    """Return whether the objects can be pickled, and nothing in them is defined in the main program.
 
-    Workers would run the main program's file again to find it there, which a script that does not guard its main part
-    (``if __name__ == "__main__"``) does not survive.
+    To import a definition from the main program, a worker would run its file again. A script without the guard
+    ``if __name__ == "__main__"`` would then start its training again in the worker.
+
+    Args:
+        sent: the objects, for example a task encoder.
     """
     try:
         return b"__main__" not in pickle.dumps(sent)
-    except Exception:  # whatever user code holds may refuse in its own way
+    except Exception:  # user objects may raise any error when pickled
         return False

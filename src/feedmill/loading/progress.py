@@ -1,4 +1,8 @@
-"""Position of a loader: saved in its state, and advanced batch by batch by an iteration."""
+"""Position of a loader: saved in its state, and advanced batch by batch by an iteration.
+
+It covers both kinds of loaders: those of plain batches, whose position is a number, and those of packs or groups, whose
+position is a `Cursor` over windows.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +22,12 @@ from feedmill.planning.resuming.resume import Allowed
 
 @dataclass(slots=True)
 class Progress:
-    """Where one rank of a plan is. An iteration moves it; a state that is loaded makes another one.
+    """The position of one rank in a plan. An iteration advances it; loading a state creates a new one.
 
     Attributes:
-        plan: the plan; `layout`: its batches from the loader's start on; `seed`: of the transform.
-        grid: global batches from where this progress began.
-        cursor: the windows to come, where a task encoder packs or groups; else None.
+        plan: the plan; `layout`: its batches from the loader's start on; `seed`: seed of the transform.
+        grid: global batches from the position at which this progress began.
+        cursor: the remaining windows, if a task encoder packs or groups; otherwise None.
         consumed: the position after the last batch that was yielded, if there is no cursor.
     """
 
@@ -36,12 +40,12 @@ class Progress:
 
     @classmethod
     def at_start(cls, plan: PlainPlan, layout: Layout, seed: int) -> Progress:
-        """Progress of a loader that has given out nothing."""
+        """Return the progress of a loader that has yielded no batch."""
         return cls(plan, layout, seed, layout.grid, layout.cursor, layout.grid.start)
 
     @property
     def position(self) -> int:
-        """See `Loader.position`."""
+        """Return the position, see `Loader.position`."""
         cursor = self.cursor
         if cursor is None:
             return self.consumed
@@ -49,7 +53,7 @@ class Progress:
         return reached if cursor.length is None else min(reached, cursor.length)
 
     def check(self) -> None:
-        """Check that batches can be made from here on. Raises ConfigError."""
+        """Check that batches can be made from this position on. Raises ConfigError if not."""
         if self.cursor is None:
             check_begin(self.plan, replace(self.layout, grid=self.grid), self.consumed)
 
@@ -61,29 +65,31 @@ class Progress:
             self.consumed = after
 
     def finish(self) -> None:
-        """Move to the end of the plan, on all ranks: even one that had no sample in the last step."""
+        """Set the position to the end of the plan, also on ranks without a sample in the last step."""
         if self.cursor is None and self.grid.end is not None:
             self.consumed = self.grid.end
 
     def restarted(self) -> Progress:
-        """Progress from the loader's start."""
+        """Return the progress at the loader's start."""
         start = self.layout.grid.start
         cursor = None if self.cursor is None else replace(self.cursor, start=start, pending=(), next=0)
         return replace(self, grid=self.grid.started_at(start), cursor=cursor, consumed=start)
 
     def state_dict(self) -> dict[str, Any]:
-        """See `Loader.state_dict`."""
+        """Return the state, see `Loader.state_dict`."""
         state = make_state(self.plan, self.position, self.seed)
         return state if self.cursor is None else {**state, "windows": self.cursor.to_json()}
 
     def resumed(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], allowed: Allowed) -> Progress:
-        """Progress from a state; see `Loader.load_state_dict`. Raises ConfigError."""
+        """Return the progress of a saved state, see `Loader.load_state_dict`. Raises ConfigError as it does."""
         several = self.cursor is not None and isinstance(state, list | tuple)
         states: list[Any] = list(state) if several else [state]
         positions = read_states(states, self.plan, self.seed, allowed)
         if not states or any(("windows" in each) is (self.cursor is None) for each in states):
             raise ConfigError(
-                "the state is not of a loader that packs or groups" if self.cursor else "the state is of other packs",
+                "the state is not of a loader that packs or groups, as this one does"
+                if self.cursor
+                else "the state is of a loader that packs or groups, which this one does not",
                 kind="bad-state",
                 fix="Load it with the task encoder that it was saved with.",
             )
@@ -91,8 +97,8 @@ class Progress:
             return replace(self, grid=self.grid.started_at(positions[0]), consumed=positions[0])
         if positions != [each["position"] for each in states]:
             raise ConfigError(
-                "the skip list has changed before the samples that wait in packs, and has moved them",
+                "the skip list has changed at positions before the samples that wait in packs, which has moved them",
                 kind="plan-changed",
-                fix="Skip what comes later only, or begin without a state.",
+                fix="Only skip samples after the saved position, or begin without a state.",
             )
         return replace(self, cursor=resumed([each["windows"] for each in states], self.cursor))

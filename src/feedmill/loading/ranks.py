@@ -1,5 +1,8 @@
 """Find the data-parallel rank of this process: from torch.distributed, JAX, the launcher's environment, or a layout.
 
+A `Loader` without `rank` and `world_size` uses `find_ranks`. Use `data_parallel` or `from_mesh` if several processes
+must load the same data, as in tensor-parallel groups.
+
 No network access is needed, and neither torch nor JAX is imported: a library that was not imported is not initialized.
 """
 
@@ -44,8 +47,8 @@ class Ranks:
     def __post_init__(self) -> None:
         if self.world_size < 1 or not 0 <= self.rank < self.world_size:
             raise ConfigError(
-                f"rank {self.rank} of {self.world_size} ranks is impossible ({self.source})",
-                fix="Ranks count from 0 to one less than their number.",
+                f"rank {self.rank} of {self.world_size} ranks is invalid ({self.source})",
+                fix="Give a rank from 0 to world_size - 1.",
             )
 
 
@@ -58,9 +61,9 @@ def find_ranks(environment: Mapping[str, str] | None = None) -> Ranks:
     Raises:
         ConfigError: the launcher's variables contradict each other or are not numbers.
     """
-    found = _torch() or _jax()
-    if found is not None:
-        return found
+    initialized = _torch() or _jax()
+    if initialized is not None:
+        return initialized
     variables = os.environ if environment is None else environment
     for launcher, rank, size in _LAUNCHERS:
         if rank in variables and size in variables:
@@ -92,18 +95,18 @@ def data_parallel(
     if min(tensor, context, pipeline) < 1 or every.world_size % model:
         raise ConfigError(
             f"{every.world_size} processes do not divide into groups of {tensor} x {context} x {pipeline}",
-            fix="tensor * context * pipeline must divide the number of processes.",
+            fix="Give sizes whose product divides the number of processes.",
         )
     sizes = {"tp": tensor, "cp": context, "pp": pipeline, "dp": every.world_size // model}
 
-    def place(process: int) -> dict[str, int]:
+    def coordinates(process: int) -> dict[str, int]:
         out = {}
         for axis in axes:
             process, out[axis] = divmod(process, sizes[axis])
         return out
 
-    mine = place(every.rank)
-    group = tuple(process for process in range(every.world_size) if place(process)["dp"] == mine["dp"])
+    mine = coordinates(every.rank)
+    group = tuple(process for process in range(every.world_size) if coordinates(process)["dp"] == mine["dp"])
     return Ranks(mine["dp"], sizes["dp"], f"{order} of {every.source}", every.rank == group[0], group)
 
 
@@ -123,13 +126,13 @@ def from_mesh(mesh: Any, *names: str) -> Ranks:
     if unknown or not names or coordinate is None:
         raise ConfigError(
             "this process is not in the mesh" if coordinate is None else f"the mesh has no axis {unknown or names}",
-            fix=f"Its axes are: {', '.join(known) or 'without names'}.",
+            fix=f"Use axes of the mesh: {', '.join(known) or 'they have no names'}.",
         )
     dims = [known.index(name) for name in names]
     rank, size = 0, 1
     for dim in dims:
         rank, size = rank * mesh.size(dim) + int(coordinate[dim]), size * mesh.size(dim)
-    leader = all(int(place) == 0 for dim, place in enumerate(coordinate) if dim not in dims)
+    leader = all(int(at) == 0 for dim, at in enumerate(coordinate) if dim not in dims)
     return Ranks(rank, size, f"mesh axes {', '.join(names)}", leader)
 
 
@@ -150,7 +153,7 @@ def whole(name: str, value: Any) -> int:
     try:
         return operator.index(value)
     except TypeError:
-        raise ConfigError(f"{name}={value!r} is no whole number", fix="Give a whole number.") from None
+        raise ConfigError(f"{name}={value!r} is not a whole number", fix="Give a whole number.") from None
 
 
 def _torch() -> Ranks | None:
@@ -172,6 +175,6 @@ def _number(variables: Mapping[str, str], name: str) -> int:
         return int(variables[name])
     except ValueError:
         raise ConfigError(
-            f"the environment variable {name}={variables[name]!r} is no number",
+            f"the environment variable {name}={variables[name]!r} is not a number",
             fix="Unset it, or give rank and world_size to the loader.",
         ) from None

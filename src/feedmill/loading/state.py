@@ -1,8 +1,8 @@
-"""The state of a loader: a position, and the fingerprint and the outline of the plan, as JSON.
+"""The state of a loader as JSON data: a position, and the fingerprint and the outline of the plan.
 
-Because the plan is a pure function of the position, nothing else has to be saved: no buffers, no generator states, and
-nothing that depends on the number of ranks or workers or on the batch size. All ranks have the same state after the
-same step, so any one of them may save it.
+`Loader.state_dict` and `Loader.load_state_dict` use this module. The plan is a pure function of the position, so a
+state needs no buffers and no generator states, and does not depend on the number of ranks or workers or on the batch
+size. All ranks have the same state after the same step, so any one of them may save it.
 """
 
 from __future__ import annotations
@@ -18,30 +18,33 @@ from feedmill.planning.resuming.resume import Allowed, changed
 VERSION = 2
 _READ = (1, VERSION)
 NOTHING_ALLOWED = Allowed()
-_FRESH = "Load the state that this loader's state_dict() gave, or begin without one."
+_FIX = "Load the state that this loader's state_dict() returned, or begin without one."
 
 
 def make_state(plan: PlainPlan, position: int, seed: int) -> dict[str, Any]:
-    """Return a JSON-able dict: some hundred bytes, and about 35 for each source of the plan."""
+    """Return the state as JSON data: a few hundred bytes, plus about 35 for each source of the plan."""
     own = {"feedmill_loader": VERSION, "position": position, "seed": seed, "plan": plan.fingerprint}
     return {**own, **completed(plan).bookmark(position)}
 
 
 def read_states(states: Sequence[Any], plan: PlainPlan, seed: int, allowed: Allowed = NOTHING_ALLOWED) -> list[int]:
-    """Return the position of `plan` at which each state resumes; what must be proven is proven once for all of them.
+    """Return the position of `plan` at which each state resumes.
 
-    Raises as `read_state` does.
+    States are read from the last position down, so that a proof that two plans agree is made once for all of them.
+
+    Raises:
+        ConfigError: as `read_state`.
     """
     proven: dict[str, int] = {}
 
-    def far(state: Any) -> int:
+    def saved_position(state: Any) -> int:
         position = state.get("position") if isinstance(state, Mapping) else None
         return position if isinstance(position, int) else 0
 
-    whole = [_with_outline(state, states[0]) for state in states]
-    order = sorted(range(len(whole)), key=lambda number: far(whole[number]), reverse=True)
-    positions = {number: read_state(whole[number], plan, seed, allowed, proven) for number in order}
-    return [positions[number] for number in range(len(whole))]
+    complete = [_with_outline(state, states[0]) for state in states]
+    order = sorted(range(len(complete)), key=lambda number: saved_position(complete[number]), reverse=True)
+    positions = {number: read_state(complete[number], plan, seed, allowed, proven) for number in order}
+    return [positions[number] for number in range(len(complete))]
 
 
 def read_state(
@@ -54,21 +57,21 @@ def read_state(
     """Return the position of `plan` at which `state` resumes.
 
     Args:
-        state: a loader's.
-        plan: the plan at hand.
-        seed: of the loader's transform.
-        allowed: what may differ; see `feedmill.planning.resuming.resume`.
-        proven: see there.
+        state: the state of a loader.
+        plan: the plan of this loader.
+        seed: seed of this loader's transform.
+        allowed: permitted differences; see `feedmill.planning.resuming.resume`.
+        proven: positions up to which plans are proven to agree; see `feedmill.planning.resuming.resume`.
 
     Raises:
-        ConfigError: the state is not a loader's, is from a newer version, or belongs to another plan; the message says
-            what changed in the plan.
+        ConfigError: this is not the state of a loader, or it is from a newer version, or belongs to another plan; the
+            message lists the changes of the plan.
     """
     if not isinstance(state, Mapping) or "feedmill_loader" not in state:
-        found = (
+        contents = (
             f"the keys {', '.join(map(str, state)) or 'none'}" if isinstance(state, Mapping) else type(state).__name__
         )
-        raise ConfigError(f"this is not the state of a feedmill loader (found {found})", kind="bad-state", fix=_FRESH)
+        raise ConfigError(f"this is not the state of a feedmill loader (found {contents})", kind="bad-state", fix=_FIX)
     version = state["feedmill_loader"]
     if version not in _READ:
         raise ConfigError(
@@ -76,9 +79,9 @@ def read_state(
             kind="bad-state",
             fix="Resume with the release that saved it.",
         )
-    bad = _damaged(state)
-    if bad:
-        raise ConfigError(f"the loader's state is corrupt at: {', '.join(bad)}", kind="bad-state", fix=_FRESH)
+    invalid = _invalid_entries(state)
+    if invalid:
+        raise ConfigError(f"the loader's state is corrupt at: {', '.join(invalid)}", kind="bad-state", fix=_FIX)
     position = int(state["position"])
     other_seed = changed([f"the transform's seed was {state['seed']} and is {seed}"])
     if state["seed"] != seed and allowed.change:
@@ -92,7 +95,7 @@ def read_state(
         raise ConfigError(
             f"the loader's state is at position {position}, the plan has {end} samples",
             kind="bad-state",
-            fix=_FRESH,
+            fix=_FIX,
         )
     return position
 
@@ -104,14 +107,14 @@ def _with_outline(state: Any, first: Any) -> Any:
     return {**{name: first[name] for name in ("tree", "sources") if name in first}, **state}
 
 
-def _damaged(state: Mapping[str, Any]) -> list[str]:
-    """Return the entries of a state that are not what they must be."""
-    wanted: dict[str, type] = {"position": int, "seed": int, "plan": str}
-    wanted["tree" if "tree" in state else "sources"] = str if "tree" in state else Mapping
+def _invalid_entries(state: Mapping[str, Any]) -> list[str]:
+    """Return the names of the entries of a state that are missing or have the wrong type."""
+    types: dict[str, type] = {"position": int, "seed": int, "plan": str}
+    types["tree" if "tree" in state else "sources"] = str if "tree" in state else Mapping
     optional = {"unskipped": int, "stream": str, "skip": str, "skipped": str}
-    wanted |= {name: kind for name, kind in optional.items() if name in state}
-    bad = [name for name, kind in wanted.items() if not isinstance(state.get(name), kind)]
+    types |= {name: kind for name, kind in optional.items() if name in state}
+    invalid = [name for name, kind in types.items() if not isinstance(state.get(name), kind)]
     sources = state.get("sources")
-    if isinstance(sources, Mapping) and not all(isinstance(word, str) for entry in sources.items() for word in entry):
-        bad.append("sources")
-    return bad
+    if isinstance(sources, Mapping) and not all(isinstance(text, str) for entry in sources.items() for text in entry):
+        invalid.append("sources")
+    return invalid

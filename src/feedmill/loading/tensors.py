@@ -1,4 +1,8 @@
-"""Batches as Energon's users know them: of the samples' own type, tensors padded and stacked, the rest as lists."""
+"""Batch functions with Energon's names: batches have the type of their samples, with padded and stacked tensors.
+
+`TypedTaskEncoder` uses them by default. Call them in your own `batch` hook, or derive a batch type from `Batch`. All of
+them need torch.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +28,12 @@ def _torch() -> Any:
 
 
 def batch_stack(batch: list[Any]) -> Any:
-    """Tensors of one shape as a tensor [n, ...]."""
+    """Return tensors of one shape as one tensor [n, ...]."""
     return _torch().stack(batch)
 
 
 def batch_pad_stack(batch: list[Any]) -> Any:
-    """Tensors of one number of dimensions as a tensor [n, ...], padded with zeros at their ends to the largest."""
+    """Return tensors with the same number of dimensions as one tensor [n, ...], padded with zeros at their ends."""
     shape = [max(sizes) for sizes in zip(*(value.shape for value in batch), strict=True)]
     if all(list(value.shape) == shape for value in batch):
         return _torch().stack(batch)
@@ -40,13 +44,16 @@ def batch_pad_stack(batch: list[Any]) -> Any:
 
 
 def batch_list(batch: list[Any]) -> list[Any]:
-    """Return the values as they are."""
+    """Return the list of values unchanged."""
     return batch
 
 
 def generic_batch(batch: list[Any]) -> Any:
-    """Values put together by what the first one is: tensors padded and stacked; mappings, dataclasses and named tuples
-    field by field (a dataclass with ``from_samples`` by that); all else a list."""
+    """Return values as one batch, by the type of the first one.
+
+    Tensors are padded and stacked. Mappings, dataclasses and named tuples are combined field by field, or by
+    ``from_samples`` if a dataclass has it. Other values stay a list.
+    """
     first = batch[0]
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(first, torch.Tensor):
@@ -64,22 +71,25 @@ def generic_batch(batch: list[Any]) -> Any:
 def batch_as(
     kind: type[Any], samples: Sequence[Any], actions: Mapping[str, Callable[[list[Any]], Any]] | None = None
 ) -> Any:
-    """Return samples as one batch of a type, fields by name.
+    """Return samples as one batch of a type, with the fields of the samples by name.
 
     Args:
-        kind: a dataclass, a named tuple or dict; one with ``from_samples`` says itself how.
+        kind: type of the batch: a dataclass, a named tuple or dict. A dataclass with ``from_samples`` is created by it.
         samples: dataclasses, named tuples or mappings.
-        actions: how to put the values of a field together, where not by `generic_batch`.
+        actions: field name -> function that combines the values of the field; default: `generic_batch`.
+
+    Raises:
+        ConfigError: the samples have no named fields.
     """
     if dataclasses.is_dataclass(kind) and hasattr(kind, "from_samples"):
         return kind.from_samples(samples)
-    put = actions or {}
-    columns = {name: put.get(name, generic_batch)(values) for name, values in _columns(samples).items()}
+    functions = actions or {}
+    columns = {name: functions.get(name, generic_batch)(values) for name, values in _columns(samples).items()}
     return made_as(kind, columns)
 
 
 def _columns(samples: Sequence[Any]) -> dict[str, list[Any]]:
-    """Return the values of each field of the first sample, of all samples."""
+    """Return the values of all samples for each field of the first sample."""
     names = _field_names(samples[0])
     if names is not None and all(type(sample) is type(samples[0]) for sample in samples):
         return {name: list(map(attrgetter(name), samples)) for name in names}
@@ -88,7 +98,11 @@ def _columns(samples: Sequence[Any]) -> dict[str, list[Any]]:
 
 
 def made_as(kind: type[Any], value: Any) -> Any:
-    """Return a value of a type (dataclass, named tuple or dict) with the fields of another."""
+    """Return an instance of a type (dataclass, named tuple or dict) with the fields of another value.
+
+    Raises:
+        ConfigError: the value has no named fields.
+    """
     fields = _fields(value)
     return dict(fields) if issubclass(kind, dict) else kind(**fields)
 
@@ -99,14 +113,14 @@ def _fields(value: Any) -> Mapping[str, Any]:
     names = _field_names(value)
     if names is not None:
         return {name: getattr(value, name) for name in names}
-    found = named_fields(value)
-    if found is None:
+    fields = named_fields(value)
+    if fields is None:
         raise ConfigError(
-            f"a {type(value).__name__} has no fields to be put into a batch by name",
+            f"a {type(value).__name__} has no named fields, which a batch requires",
             kind="bad-batch",
-            fix="Give dataclasses, named tuples or dicts, or override 'batch'.",
+            fix="Return dataclasses, named tuples or dicts, or override 'batch'.",
         )
-    return found
+    return fields
 
 
 def _field_names(value: Any) -> list[str] | None:
@@ -117,13 +131,13 @@ def _field_names(value: Any) -> list[str] | None:
 
 @dataclass(kw_only=True, slots=True)
 class Batch:
-    """The fields that a batch of typed samples has; derive from it and add those of the task.
+    """The fields of every batch of typed samples; derive from it and add the fields of the task.
 
     Attributes:
-        __key__: of each sample.
-        __restore_key__: of each sample.
-        __subflavors__: of the samples that have any.
-        __sources__: of all samples, one after another.
+        __key__: key of each sample.
+        __restore_key__: restore key of each sample.
+        __subflavors__: subflavors of the samples that have any.
+        __sources__: sources of all samples, concatenated.
     """
 
     __key__: list[str]
@@ -138,19 +152,24 @@ class Batch:
 
     @classmethod
     def from_samples(cls, samples: Sequence[TypedSample], **fields: Any) -> Self:
-        """A batch of samples: each field a list of theirs, sources one after another; `fields` are taken as given."""
-        given = dict(fields)
+        """Return a batch of samples, with a list of their values per field.
+
+        Args:
+            samples: the samples.
+            fields: values of fields of the batch, used unchanged.
+        """
+        columns = dict(fields)
         for field in dataclasses.fields(cls):
-            if field.name in given:
+            if field.name in columns:
                 continue
             values = [getattr(sample, field.name) for sample in samples]
             if field.name == "__sources__":
-                given[field.name] = tuple(s for found in values for s in found or ()) or None
+                columns[field.name] = tuple(source for sources in values for source in sources or ()) or None
             elif field.name == "__subflavors__":
-                given[field.name] = [value for value in values if value] or None
+                columns[field.name] = [value for value in values if value] or None
             else:
-                given[field.name] = values
-        return cls(**given)
+                columns[field.name] = values
+        return cls(**columns)
 
     def pin_memory(self) -> Self:
         """Return this batch with its tensors in page-locked memory."""
@@ -158,7 +177,7 @@ class Batch:
 
 
 def pinned(value: Any) -> Any:
-    """Return a copy with every tensor in page-locked memory; goes into dataclasses, mappings, tuples and lists."""
+    """Return a copy with every tensor in page-locked memory, also in dataclasses, mappings, tuples and lists."""
     torch = _torch()
     if isinstance(value, torch.Tensor):
         return value.pin_memory()

@@ -1,4 +1,8 @@
-"""What a step saw, and when a sample is seen: the work of ``feedmill trace``."""
+"""Trace samples: which samples a step sees, and at which steps a sample is seen. The work of ``feedmill trace``.
+
+Use it after a loss spike, or to check when a document is trained on. It reads the recipe and no logs, because the order
+is a function of the recipe.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +29,13 @@ Start = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class TraceReport:
-    """What a step saw, or when samples are seen.
+    """The samples of a step, or the positions of samples.
 
     Attributes:
-        plan: the plan itself; not in `as_dict`.
-        facts: of a step ``entries``, one for each sample; else ``found``, one for each sample that was asked for, with
-            the positions at which it is ``seen``.
-        shown: the content of the samples, as `feedmill.samples.preview.as_shown` gives it, if it was asked for.
+        plan: the plan; not in `as_dict`.
+        facts: for a step, ``entries`` with one entry per sample. For samples, ``found`` with one entry per requested
+            sample, whose ``seen`` has the positions.
+        shown: the contents of the samples as from `feedmill.samples.preview.as_shown`, if requested.
     """
 
     plan: Plan
@@ -63,51 +67,56 @@ def trace(
     """Return which samples a step sees, or at which positions and steps a sample is seen.
 
     Args:
-        recipe: path or URL of a recipe, or one that is loaded, or its plan.
+        recipe: path or URL of a recipe, a loaded recipe, or its plan.
         step: the step, from 0.
         global_batch: samples per step over all ranks.
-        rank, world: of a step: only this rank's part; without `rank`, which rank sees each sample.
-        key, document, source: in place of `step`, a sample: its key, or its number in its source.
-        samples, steps: look at the first N samples of the plan, or steps of `global_batch`.
-        from_state, first_step, allow: JSON file with the loader state from which the run was resumed, the number of
-            the first step after it, and what differs from that run: ``"append"``, ``"skip"``, ``"change"``.
-        show: with the content of the samples.
+        rank, world: rank and number of ranks, to return only this rank's part of the step. With `world` alone, the
+            entries have the rank that sees each sample.
+        key, document, source: the sample to trace instead of a step: its key, or its number in its source.
+        samples, steps: limit the search to the first N samples of the plan, or to N steps of `global_batch`.
+        from_state: JSON file with the loader state from which the run was resumed.
+        first_step: number of the first step after that state.
+        allow: permitted differences from the run of that state: ``"append"``, ``"skip"``, ``"change"``.
+        show: whether to include the contents of the samples.
+
+    Returns:
+        The samples of the step, or the positions of the sample.
 
     Raises:
-        ConfigError: it is not clear what to trace, or the state is of another run.
+        ConfigError: options are missing or cannot be combined, or the state is of another run.
         FeedmillError: there is no such step or sample; or as `Recipe.load` and `Recipe.plan` do.
     """
-    backwards = key is not None or document is not None
-    if (step is None) == (not backwards) or (key is not None and document is not None):
-        raise ConfigError("it is not clear what to trace", fix="Give one of --step, --key and --document.")
+    by_sample = key is not None or document is not None
+    if (step is None) == (not by_sample) or (key is not None and document is not None):
+        raise ConfigError("expected one of --step, --key and --document", fix="Give exactly one of them.")
     plan, path = bound_plan(recipe)
     by_budget = global_batch is None and plan.dealing is not None and plan.dealing.budget is not None
     if step is not None and global_batch is None and not (by_budget and world is not None):
         fix = "Give the number of ranks: --world." if by_budget else "Give the samples per step over all ranks."
-        raise ConfigError("steps by budget need --world" if by_budget else "steps need --global-batch", fix=fix)
+        raise ConfigError("steps by budget require --world" if by_budget else "steps require --global-batch", fix=fix)
     if steps is not None and global_batch is None:
-        raise ConfigError("--steps needs --global-batch", fix="Give the samples per step over all ranks, or --samples.")
+        raise ConfigError("--steps requires --global-batch", fix="Give both, or --samples.")
     start = (_position(None if from_state is None else Path(from_state), plan, allow), first_step)
     if step is not None:
-        facts, shown = _forwards(plan, step, global_batch, rank, world, start, show)
+        facts, shown = _samples_of_step(plan, step, global_batch, rank, world, start, show)
         return TraceReport(plan, {"recipe": path, **facts}, shown)
     if steps is not None:
         assert global_batch is not None
         samples = start[0] + steps * global_batch
         samples = samples if plan.length is None else min(samples, plan.length)
     ranks = world if by_budget else None
-    wanted = _wanted(plan, key, document, source)
-    facts, shown = _backwards(plan, wanted, samples, global_batch, ranks, start, show)
+    selected = _selected(plan, key, document, source)
+    facts, shown = _positions_of_samples(plan, selected, samples, global_batch, ranks, start, show)
     return TraceReport(plan, {"recipe": path, **facts}, shown)
 
 
 def _position(path: Path | None, plan: Plan, allow: Sequence[str]) -> int:
-    """Return the position that a loader's state is at, checked against the plan."""
+    """Return the position of a saved loader state, after checking the state against the plan."""
     unknown = [name for name in allow if name not in _ALLOW]
     if unknown or (allow and path is None):
         raise ConfigError(
-            f"--allow {unknown[0]} is unknown" if unknown else "--allow needs a state",
-            fix=f"Use one of: {', '.join(_ALLOW)}; with --from-state.",
+            f"--allow {unknown[0]} is unknown" if unknown else "--allow requires --from-state",
+            fix=f"Use one of {', '.join(_ALLOW)}, together with --from-state.",
         )
     if path is None:
         return 0
@@ -117,7 +126,7 @@ def _position(path: Path | None, plan: Plan, allow: Sequence[str]) -> int:
         state = orjson.loads(path.read_bytes())
     except (OSError, orjson.JSONDecodeError) as error:
         raise ConfigError(
-            f"the state cannot be read ({error})", file=str(path), fix="Save loader.state_dict() as JSON."
+            f"the state cannot be read ({error})", file=str(path), fix="Give a file with loader.state_dict() as JSON."
         ) from None
     seed = state.get("seed") if isinstance(state, dict) else None
     try:
@@ -128,7 +137,7 @@ def _position(path: Path | None, plan: Plan, allow: Sequence[str]) -> int:
         raise
 
 
-def _forwards(
+def _samples_of_step(
     plan: Plan,
     step: int,
     global_batch: int | None,
@@ -137,17 +146,17 @@ def _forwards(
     start: Start,
     show: bool,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return what a step sees, and the content of its samples if they are shown."""
+    """Return the facts about a step, and the contents of its samples if `show` is set."""
     begins: dict[str, Any] = {"start": start[0], "first_step": start[1]}
     if rank is None and world is not None:
-        ranks = None if global_batch is not None else world  # a budget is that of each rank
-        found = ledger.batch(plan, step, global_batch, world_size=ranks, **begins)
+        ranks = None if global_batch is not None else world  # a budget is per rank
+        traced = ledger.batch(plan, step, global_batch, world_size=ranks, **begins)
         dealt = ledger.ranks_of(plan, step, global_batch, world, **begins)
         owner = {position: number for number, part in enumerate(dealt) for position in part.tolist()}
     else:
-        found = ledger.batch(plan, step, global_batch, rank=rank, world_size=world, **begins)
+        traced = ledger.batch(plan, step, global_batch, rank=rank, world_size=world, **begins)
         owner = {}
-    entries = ledger.entries(plan, found.positions)
+    entries = ledger.entries(plan, traced.positions)
     rows = [entry.as_dict() | ({"rank": owner[entry.position]} if owner else {}) for entry in entries]
     shown = _contents(plan, [(entry.source, entry.index) for entry in entries]) if show else []
     for row, content in zip(rows, shown, strict=False):
@@ -157,37 +166,37 @@ def _forwards(
         "global_batch": global_batch,
         "rank": rank,
         "world": world,
-        "first": found.first,
-        "stop": found.stop,
+        "first": traced.first,
+        "stop": traced.stop,
         "entries": rows,
     }
     return facts, shown
 
 
-def _wanted(plan: Plan, key: str | None, document: int | None, source: str | None) -> list[tuple[str, int]]:
+def _selected(plan: Plan, key: str | None, document: int | None, source: str | None) -> list[tuple[str, int]]:
     """Return the samples to trace: source and number."""
     if key is not None:
         return ledger.find(plan, key, source)
     if source is None and len(plan.names) > 1:
-        raise ConfigError("--document needs --source", fix=f"Give one of: {', '.join(plan.names)}.")
+        raise ConfigError("--document requires --source", fix=f"Give one of: {', '.join(plan.names)}.")
     return [(source or plan.names[0], document or 0)]
 
 
-def _backwards(
+def _positions_of_samples(
     plan: Plan,
-    wanted: list[tuple[str, int]],
+    selected: list[tuple[str, int]],
     samples: int | None,
     global_batch: int | None,
     world: int | None,
     start: Start,
     show: bool,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """When samples are seen, and their content if they are shown."""
+    """Return the positions at which samples are seen, and the contents of the samples if `show` is set."""
     if samples is None and plan.length is None:
         raise ConfigError(
-            "the plan is endless, so a sample has endless positions",
+            "the plan is endless, so the search for a sample requires a limit",
             kind="endless",
-            fix="Say how far to look: --samples N, or --steps N --global-batch G.",
+            fix="Give --samples N, or --steps N --global-batch G.",
         )
     seen = [
         ledger.occurrences(
@@ -200,22 +209,22 @@ def _backwards(
             start=start[0],
             first_step=start[1],
         )
-        for name, index in wanted
+        for name, index in selected
     ]
-    contents = _contents(plan, wanted)
-    found = []
-    for (name, index), times, content in zip(wanted, seen, contents, strict=True):
-        parts = {"parts": content["parts"]} if show else {}
+    contents = _contents(plan, selected)
+    entries = []
+    for (name, index), times, shown in zip(selected, seen, contents, strict=True):
+        parts = {"parts": shown["parts"]} if show else {}
         rows = [occurrence.as_dict() for occurrence in times]
-        found.append({"source": name, "index": index, "key": content["key"], "times": len(rows), **parts, "seen": rows})
-    facts = {"samples": plan.length if samples is None else samples, "found": found}
+        entries.append({"source": name, "index": index, "key": shown["key"], "times": len(rows), **parts, "seen": rows})
+    facts = {"samples": plan.length if samples is None else samples, "found": entries}
     return facts, contents if show else []
 
 
-def _contents(plan: Plan, wanted: list[tuple[str, int]]) -> list[dict[str, Any]]:
-    """Return samples as `preview` shows them; one that cannot be read is shown by its error."""
+def _contents(plan: Plan, selected: list[tuple[str, int]]) -> list[dict[str, Any]]:
+    """Return the contents of samples as `preview` shows them, or the error for a sample that cannot be read."""
     out = []
-    for name, index in wanted:
+    for name, index in selected:
         dataset = plan.source(name)
         try:
             out.append(as_shown(dataset.locate(index), dataset.read([index])[0]))

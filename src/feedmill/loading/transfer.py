@@ -1,8 +1,9 @@
-"""Batches on a device before they are asked for: pinned memory, a stream of its own, one batch ahead.
+"""Copy batches to a device before the training loop requests them: pinned memory, a separate stream, one batch ahead.
 
-A thread takes each batch as soon as it is made, copies its tensors to page-locked memory, and from there to the device
-on a stream of its own, while the device still computes on the batch before. So two batches are on the device: the one
-in use, and the next. A batch is handed out when its copy is complete, hence what the loop waits for is all there is.
+A `Loader` with ``device=`` or ``pin_memory=True`` uses this module. A thread takes each batch as soon as it is made. It
+copies the tensors to page-locked memory, and from there to the device on a separate stream, while the device computes
+on the previous batch. So two batches are on the device: the current one and the next. A batch is yielded only when its
+copy is complete, so the time that the loop waits includes the copy, and no later operation waits for it.
 """
 
 from __future__ import annotations
@@ -21,46 +22,46 @@ from feedmill.loading.groups import Given
 
 
 class Lane(Protocol):
-    """How tensors get to a device; what `Transfer` asks of torch."""
+    """Interface of a way to copy tensors to a device."""
 
     def begun(self) -> AbstractContextManager[Any]:
-        """On the copying thread: copies begun in this context are the lane's."""
+        """Return a context for the copying thread; copies that begin in it belong to this lane."""
 
     def moved(self, value: Any) -> Any:
-        """Begin to copy a tensor, or an object with a `to` like a tensor's."""
+        """Begin to copy a tensor or an object with a method `to` like a tensor's; return the copy."""
 
     def complete(self) -> None:
-        """On the copying thread: wait until all copies begun so far are complete."""
+        """Wait, on the copying thread, until all copies begun so far are complete."""
 
     def used(self, tensor: Any) -> None:
-        """On the training loop's thread, whose stream uses the tensor from now on."""
+        """Record, on the training loop's thread, that its stream uses the tensor from now on."""
 
 
 class Pinned:
-    """Copies to page-locked memory, and no further: the loop copies to its device itself."""
+    """Lane that only copies to page-locked memory; the loop copies to its device itself."""
 
     def begun(self) -> AbstractContextManager[Any]:
-        """Nothing is asynchronous here."""
+        """Return an empty context: these copies are synchronous."""
         return nullcontext()
 
     def moved(self, value: Any) -> Any:
-        """Return the copy."""
+        """Return the copy in page-locked memory."""
         return value.pin_memory() if hasattr(value, "pin_memory") else value
 
     def complete(self) -> None:
-        """It is."""
+        """Return at once: these copies are synchronous."""
 
     def used(self, tensor: Any) -> None:
-        """By nobody but the host."""
+        """Do nothing: the tensor is in memory of the host."""
 
 
 class Streamed:
-    """Copies on a stream of its own.
+    """Lane that copies to a device on a separate stream.
 
     Args:
         api: `torch.cuda`, or another module of torch with its names.
         device: the `torch.device`, with its number.
-        pin: copy through page-locked memory, without which a copy waits for what the host does.
+        pin: whether to copy through page-locked memory. Without it, copies are not asynchronous.
     """
 
     def __init__(self, api: Any, device: Any, pin: bool) -> None:
@@ -68,37 +69,44 @@ class Streamed:
         self._stream = api.Stream(device=device)
 
     def begun(self) -> AbstractContextManager[Any]:
-        """Make the stream the current one of the calling thread, and its device the current device."""
+        """Return a context in which the stream and its device are current on the calling thread."""
         context: AbstractContextManager[Any] = self._api.stream(self._stream)
         return context
 
     def moved(self, value: Any) -> Any:
-        """Return the tensor on the device, its copy begun."""
+        """Begin the copy, and return the tensor on the device."""
         if self._pin and hasattr(value, "pin_memory"):
             value = value.pin_memory()
         return value.to(self._device, non_blocking=True)
 
     def complete(self) -> None:
-        """Waits without keeping a core busy."""
+        """Wait for the copies without spinning on a core."""
         event = self._api.Event(blocking=True)
         event.record(self._stream)
         event.synchronize()
 
     def used(self, tensor: Any) -> None:
-        """Its memory was taken on the copying stream: it is not given to another copy before the loop's is done."""
+        """Record the use of the tensor on the loop's stream.
+
+        Its memory was allocated on the copying stream. Without the record, the allocator could reuse the memory for the
+        next copy while the loop's stream still reads it.
+        """
         if tensor.device == self._device:
             tensor.record_stream(self._api.current_stream(self._device))
 
 
 class Transfer:
-    """The stage behind batching.
+    """The stage of a pipeline that copies batches to a device.
 
     Args:
-        device: a torch device or its name, or None: batches stay on the host.
-        pin_memory: whether batches pass through page-locked memory; None: on the way to an accelerator.
+        device: a torch device or its name; None to leave batches on the host.
+        pin_memory: whether to copy batches to page-locked memory; None: only if `device` is an accelerator.
+
+    Attributes:
+        copies: whether there is anything to copy.
 
     Raises:
-        ConfigError: no such device here, or nothing to pin memory for.
+        ConfigError: this machine has no such device, or `pin_memory` is set and it has no accelerator.
     """
 
     def __init__(self, device: Any = None, pin_memory: bool | None = None) -> None:
@@ -106,15 +114,15 @@ class Transfer:
         on_host = self._device is None or self._device.type == "cpu"
         if pin_memory and not _has_accelerator():
             raise ConfigError(
-                "pin_memory=True: torch sees no accelerator here, for which memory could be pinned",
+                "pin_memory=True requires an accelerator, and torch sees no accelerator on this machine",
                 kind="no-device",
-                fix="Leave pin_memory out: it is on where device= names an accelerator.",
+                fix="Omit pin_memory: it is on by default if device= is an accelerator.",
             )
         self._pin = not on_host if pin_memory is None else pin_memory
         self.copies = not on_host or self._pin
 
     def lane(self) -> Lane:
-        """Where a pass copies: made on the thread that iterates, as each thread of torch has its own current device."""
+        """Return the lane of one pass. Call it on the iterating thread: each thread of torch has a current device."""
         import torch
 
         if self._device is None or self._device.type == "cpu":
@@ -126,9 +134,9 @@ class Transfer:
         return Streamed(api, device, self._pin)
 
     def ahead(self, batches: Generator[Given, None, None]) -> Generator[Given, None, None]:
-        """Return the batches with their tensors on the device, copied while the one before is in use.
+        """Return the batches with their tensors on the device, each copied while the previous one is in use.
 
-        Without anything to copy: the batches as they come.
+        If there is nothing to copy, return `batches`.
         """
         if not self.copies:
             return batches
@@ -136,14 +144,14 @@ class Transfer:
 
 
 def _ahead(batches: Generator[Given, None, None], lane: Lane) -> Generator[Given, None, None]:
-    """See `Transfer.ahead`. However it ends, its thread has ended then, and `batches` is closed."""
+    """Yield batches as `Transfer.ahead`. When the generator ends, its thread has ended and `batches` is closed."""
     copied = ahead(_copied(batches, lane), depth=1)
     try:
         for given in copied:
             for tensor in tensors(given.batch):
                 lane.used(tensor)
             yield given
-            del given  # or two batches would stay on the device while the next is waited for
+            del given  # or a third batch would be on the device while the loop waits
     finally:
         copied.close()
 
@@ -163,33 +171,41 @@ def _copied(batches: Generator[Given, None, None], lane: Lane) -> Generator[Give
 
 
 def known_device(device: Any) -> Any:
-    """Return the `torch.device` that is meant. Raises ConfigError if there is none here, MissingExtra without torch."""
-    to_torch([])  # says what is missing where torch is
+    """Return the `torch.device` of a device or its name.
+
+    Raises:
+        ConfigError: this machine has no such device, or torch cannot copy to it ahead of time.
+        MissingExtra: torch is not installed.
+    """
+    to_torch([])  # raises MissingExtra without torch
     import torch
 
     try:
-        found = torch.device(device)
+        known = torch.device(device)
     except (RuntimeError, TypeError) as error:
-        raise ConfigError(f"device={device!r} is unknown to torch ({str(error).splitlines()[0]})") from None
-    if found.type == "cpu":
-        return found
-    api = getattr(torch, found.type, None)
+        raise ConfigError(
+            f"device={device!r} is unknown to torch ({str(error).splitlines()[0]})",
+            fix="Give the name of a torch device, such as 'cuda:0'.",
+        ) from None
+    if known.type == "cpu":
+        return known
+    api = getattr(torch, known.type, None)
     if not all(hasattr(api, name) for name in ("is_available", "device_count", "Stream", "Event", "stream")):
         raise ConfigError(
-            f"device={str(found)!r}: batches cannot be copied there ahead of time",
+            f"device={str(known)!r}: batches cannot be copied there ahead of time, because it has no streams",
             kind="no-device",
-            fix="Leave device= out, and copy each batch in the loop.",
+            fix="Omit device=, and copy each batch in the loop.",
         )
     assert api is not None
     count = api.device_count() if api.is_available() else 0
-    if count <= (found.index or 0):
-        seen = f"{count or 'no'} such device{'s' * (count > 1)}"
+    if count <= (known.index or 0):
+        available = f"{count or 'no'} such device{'s' * (count > 1)}"
         raise ConfigError(
-            f"device={str(found)!r}: torch {torch.__version__} sees {seen} here",
+            f"device={str(known)!r}: torch {torch.__version__} sees {available} on this machine",
             kind="no-device",
-            fix="Use device='cpu', or a machine and a build of torch that have it.",
+            fix="Use device='cpu', or a machine and a build of torch with that device.",
         )
-    return found
+    return known
 
 
 def _has_accelerator() -> bool:
@@ -200,9 +216,9 @@ def _has_accelerator() -> bool:
 
 
 def mapped(batch: Any, move: Callable[[Any], Any]) -> Any:
-    """Return the batch with `move` of its tensors, and of objects that have a `to` as tensors do.
+    """Return the batch with `move` applied to its tensors, and to other objects with a method `to`.
 
-    Goes into dicts, tuples (named ones too), lists and dataclasses; everything else stays as it is.
+    Tensors in dicts, tuples (including named tuples), lists and dataclasses are included. Other values are unchanged.
     """
     if _moves(batch):
         return move(batch)
@@ -221,7 +237,7 @@ def mapped(batch: Any, move: Callable[[Any], Any]) -> Any:
 
 
 def tensors(batch: Any) -> Iterator[Any]:
-    """Yield the tensors of a batch, those inside objects with a `to` among them."""
+    """Yield the tensors of a batch, including those inside objects with a method `to`."""
     if hasattr(batch, "record_stream"):
         yield batch
     elif isinstance(batch, Mapping):

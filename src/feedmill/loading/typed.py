@@ -1,7 +1,8 @@
-"""Task encoders for typed samples: `TypedTaskEncoder`, whose defaults are those that Energon's users build upon.
+"""Task encoders for typed samples, with the defaults of Megatron Energon.
 
-Beside `TaskEncoder`: crude samples come to cookers as dicts, batches have the samples' own type or one that is named,
-and a `decoder` says how parts are decoded.
+`feedmill.compat.energon` uses them. `TypedTaskEncoder` differs from `TaskEncoder` in three ways: cookers receive crude
+samples as dicts, batches have the type of their samples or a type that you name, and a `decoder` decodes the parts.
+`AugmentTaskEncoder` wraps another encoder. `Fitted` adapts an encoder to the options of a dataset.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ _NOT_GENERATED = ("postencode_sample", "pack_selected_samples", "batch", "encode
 
 
 class TypedTaskEncoder(TaskEncoder):
-    """Hooks with Energon's defaults. May be subscripted with types, which say nothing at run time.
+    """Hooks with Energon's defaults. The class may be subscripted with types, which have no effect at run time.
 
     Args:
-        encoded_sample_type: what `encode_sample` makes, fields by name; the sample as it is without.
-        raw_batch_type: what `batch` makes; the samples' own type without.
-        batch_type: what `encode_batch` makes; the batch as it is without.
+        encoded_sample_type: type that `encode_sample` returns, with fields by name; None returns the sample unchanged.
+        raw_batch_type: type that `batch` returns; None for the type of the samples.
+        batch_type: type that `encode_batch` returns; None returns the batch unchanged.
 
     Types are dataclasses, named tuples, or dict.
 
     Attributes:
-        decoder: decodes parts and auxiliary files; None leaves them bytes.
+        decoder: decodes parts and auxiliary files; None keeps them as bytes.
     """
 
     _stock = True
@@ -64,23 +65,26 @@ class TypedTaskEncoder(TaskEncoder):
 
     @property
     def current_batch_index(self) -> int:
-        """While a hook runs: the number of this rank's batch, from 0 at the plan's start, the same before and after a
-        resume. With packs, groups and hooks that yield, that of the window which the samples are taken from.
+        """Return the number of this rank's current batch, while a hook runs.
 
-        Raises ConfigError if none was made yet.
+        It counts from 0 at the plan's start and does not change with a resume. With packs, groups and hooks that yield,
+        it is the number of the window from which the samples are taken. Raises ConfigError if no batch has been begun.
         """
         return _current("step", "batch")
 
     @property
     def current_sample_index(self) -> int:
-        """While a hook runs: the position in the plan of the sample that it makes (of its first one, where it makes a
-        batch), the same for any ranks, workers and resumes. Raises ConfigError if none was made yet."""
+        """Return the position in the plan of the current sample, while a hook runs; of the first one of a batch.
+
+        It is the same for any ranks, workers and resumes. Raises ConfigError if no sample has been begun.
+        """
         return _current("position", "sample")
 
     def __class_getitem__(cls, _: Any) -> type[TypedTaskEncoder]:
         return cls
 
     def cook_crude_sample(self, sample: Any, rng: np.random.Generator | None = None) -> Any:
+        """Return the sample made by the first matching cooker; without cookers, the crude sample as a dict."""
         key = restore_key()
         if not isinstance(sample, Sample):
             if key is not None and isinstance(sample, TypedSample):
@@ -92,16 +96,18 @@ class TypedTaskEncoder(TaskEncoder):
         return self.kitchen.cook(crude, sample, drawn(rng), self.cache) if self.cookers else crude
 
     def encode_sample(self, sample: Any) -> Any:
+        """Return the sample as the type `encoded_sample_type`."""
         kind = self._encoded_sample_type
         return sample if kind is None or isinstance(sample, kind) else made_as(kind, sample)
 
     def batch(self, samples: list[Any]) -> Any:
-        """Return samples put together field by field: tensors padded and stacked, the rest as lists."""
+        """Collate samples field by field: tensors are padded and stacked, other values become lists."""
         actions = {"__subflavors__": list} if isinstance(samples[0], TypedSample) else None
         kind = type(samples[0]) if self._raw_batch_type is None else self._raw_batch_type
         return batch_as(dict if issubclass(kind, Mapping) else kind, samples, actions)
 
     def encode_batch(self, batch: Any) -> Any:
+        """Return the batch as the type `batch_type`."""
         kind = self._batch_type
         return batch if kind is None or kind == self._raw_batch_type else made_as(kind, batch)
 
@@ -110,7 +116,7 @@ class TypedTaskEncoder(TaskEncoder):
 
 
 class AugmentTaskEncoder(TypedTaskEncoder):
-    """A task encoder on top of another: every hook that it does not override is the other's."""
+    """A task encoder that wraps another one, whose hooks it calls unless they are overridden."""
 
     _stock = True
 
@@ -120,17 +126,17 @@ class AugmentTaskEncoder(TypedTaskEncoder):
 
     @property
     def inner(self) -> TaskEncoder:
-        """The encoder below."""
+        """Return the inner encoder."""
         return self._task_encoder
 
     @property
     def decoder(self) -> Decode | None:  # type: ignore[override]
-        """The decoder of the encoder below."""
+        """Return the decoder of the inner encoder."""
         return getattr(self._task_encoder, "decoder", None)
 
     @property
     def cookers(self) -> Sequence[Any]:  # type: ignore[override]
-        """The cookers of the encoder below."""
+        """Return the cookers of the inner encoder."""
         return self._task_encoder.cookers
 
     @property
@@ -142,12 +148,12 @@ class AugmentTaskEncoder(TypedTaskEncoder):
         return super().draws or self._task_encoder.draws
 
     def _hook(self, name: str) -> Callable[..., Any]:
-        """Return a hook of the encoder below, to be called with a generator."""
+        """Return a hook of the inner encoder as a function of a sample and a generator."""
         hooks = self.__dict__.setdefault(_HOOKS, {})
-        found: Callable[..., Any] | None = hooks.get(name)
-        if found is None:
-            found = hooks[name] = with_rng(getattr(self._task_encoder, name))
-        return found
+        hook: Callable[..., Any] | None = hooks.get(name)
+        if hook is None:
+            hook = hooks[name] = with_rng(getattr(self._task_encoder, name))
+        return hook
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in super().__getstate__().items() if name != _HOOKS}
@@ -189,7 +195,7 @@ class AugmentTaskEncoder(TypedTaskEncoder):
 
 
 def _batch_of_fields(kind: type[Any], columns: dict[str, Any], positions: list[int]) -> Any:
-    """Return what `TypedTaskEncoder.batch` makes of samples of a type, of the values of their fields."""
+    """Return the batch that `TypedTaskEncoder.batch` makes of samples of the type `kind`, from columns of values."""
     columns["__restore_key__"] = [(_POSITION, position) for position in positions]
     for name, values in columns.items():
         if isinstance(values, np.ndarray):
@@ -200,39 +206,46 @@ def _batch_of_fields(kind: type[Any], columns: dict[str, Any], positions: list[i
 
 
 def restore_key() -> tuple[str, int] | None:
-    """Return the key by which `positions_of` knows the sample that is being made; None if none is."""
+    """Return the restore key of the current sample, for `positions_of`; None outside a loader."""
     position = getattr(now, "position", None)
     return None if position is None else (_POSITION, position)
 
 
 def positions_of(key: Any) -> list[int]:
-    """Return the positions that restore keys of samples and batches name, in their order. Raises ConfigError."""
+    """Return the positions of restore keys, in their order.
+
+    Args:
+        key: a position, the restore key of a sample or batch, or a list of them.
+
+    Raises:
+        ConfigError: the value is not a restore key.
+    """
     if isinstance(key, int):
         return [int(key)]
     if isinstance(key, tuple) and len(key) == 2 and key[0] == _POSITION and isinstance(key[1], int):
         return [key[1]]
     if isinstance(key, list | tuple) and key and not isinstance(key[0], str):
-        return [position for each in key for position in positions_of(each)]
+        return [position for part in key for position in positions_of(part)]
     raise ConfigError(
-        f"this is no restore key of a loader of Feedmill's: {key!r:.80}",
+        f"{key!r:.80} is not a restore key of a Feedmill loader",
         kind="bad-restore-key",
-        fix="Give the __restore_key__ of a sample or batch that a loader gave, or positions of the plan.",
+        fix="Give the __restore_key__ of a sample or batch of a loader, or positions of the plan.",
     )
 
 
 def _current(name: str, what: str) -> int:
-    found = getattr(now, name, None)
-    if found is None:
+    value = getattr(now, name, None)
+    if value is None:
         raise ConfigError(
-            f"the index of the current {what} is known only where one is made",
+            f"there is no current {what}: its index is known only in a hook",
             kind="no-current",
-            fix="Ask for it in a hook, while a loader runs.",
+            fix="Read it in a hook, while a loader runs.",
         )
-    return int(found)
+    return int(value)
 
 
 def share(length: int, window: int, rank: int, world_size: int) -> int:
-    """Return how many of a plan's positions are a rank's, where windows of them are dealt to the ranks in turn."""
+    """Return the number of positions of a rank, if windows of a plan of `length` positions are dealt one by one."""
     windows = -(-length // window)
     mine = len(range(rank, windows, world_size))
     has_last = windows > 0 and (windows - 1) % world_size == rank
@@ -240,24 +253,24 @@ def share(length: int, window: int, rank: int, world_size: int) -> int:
 
 
 class _Several(list[Any]):
-    """What a hook that yields has made of one sample."""
+    """The encoded samples that a hook yielded for one sample."""
 
 
 class Fitted(AugmentTaskEncoder):
-    """A task encoder as one dataset is loaded with it.
+    """Adapter from the task encoder of the user to the options of one dataset.
 
     Args:
-        task_encoder: the task's own.
-        single: give samples (or packs) one by one, without `batch` and `encode_batch`.
+        task_encoder: the encoder of the user.
+        single: yield samples (or packs) one by one, without `batch` and `encode_batch`.
         packs: pack online; without it the packing hooks are not used.
-        drops: skip what the hooks skip, as validation must: no other sample may be counted twice. Without it, as
-            everywhere in training, a substitute stands in. Packs and groups do not know it.
+        drops: drop the samples that hooks skip, as validation requires, so that no other sample counts twice. Without
+            it, as in training, a substitute replaces them. No effect with packs and groups.
 
-    A hook `encode_sample` (or `preencode_sample`) that is a generator gives several samples, or none: those of a
-    window of samples are then batched in their order, like packs.
+    A hook `encode_sample` (or `preencode_sample`) that is a generator yields several samples, or none. The samples
+    yielded for a window are then batched in their order, like packs.
 
     Raises:
-        ConfigError: hooks that yield where one value is needed.
+        ConfigError: a hook yields that must return one value.
     """
 
     _stock = True
@@ -265,26 +278,26 @@ class Fitted(AugmentTaskEncoder):
     def __init__(self, task_encoder: TaskEncoder, *, single: bool, packs: bool, drops: bool = False) -> None:
         super().__init__(task_encoder)
         self._single = single
-        self._yields = any(inspect.isgeneratorfunction(self._found(hook)) for hook in GENERATED)
+        self._yields = any(inspect.isgeneratorfunction(self._undecorated(hook)) for hook in GENERATED)
         self._drops = drops and not packs and not task_encoder.groups and task_encoder.has_user_code
         self._expands = self._yields or self._drops
-        yielding = [hook for hook in _NOT_GENERATED if inspect.isgeneratorfunction(self._found(hook))]
+        yielding = [hook for hook in _NOT_GENERATED if inspect.isgeneratorfunction(self._undecorated(hook))]
         if yielding or (self._yields and packs):
             hook = yielding[0] if yielding else "a hook before packing"
             raise ConfigError(
-                f"{hook} yields, and one value is needed here",
+                f"{hook} yields, but must return one value",
                 kind="bad-hook",
-                fix="Only encode_sample or preencode_sample may yield, without packing; give a list of packs in"
-                " select_samples_to_pack where a sample makes several.",
+                fix="Yield only in encode_sample or preencode_sample, without packing. If a sample makes several packs,"
+                " return them from select_samples_to_pack.",
             )
         self._packs = packs
 
     @property
     def cache(self) -> Any:  # type: ignore[override]
-        """The cache pool of the encoder below."""
+        """Return the cache pool of the inner encoder."""
         return self._task_encoder.cache
 
-    def _found(self, hook: str) -> Callable[..., Any]:
+    def _undecorated(self, hook: str) -> Callable[..., Any]:
         function = getattr(self._task_encoder, hook)
         inner = getattr(function, "__seeded_function__", function)
         return inner  # type: ignore[no-any-return]
@@ -314,7 +327,7 @@ class Fitted(AugmentTaskEncoder):
         return self._several("preencode_sample", sample, rng)
 
     def _several(self, name: str, sample: Any, rng: np.random.Generator | None = None) -> _Several:
-        """Return what a hook makes of a sample, finished: any number of encoded samples."""
+        """Return the encoded samples that a hook makes of a sample, in any number, after `postencode_sample`."""
         if sample is _SKIPPED:
             return _Several()
         rng = drawn(rng)
@@ -335,7 +348,7 @@ class Fitted(AugmentTaskEncoder):
     def select_samples_to_pack(self, samples: list[Any]) -> list[list[Any]]:
         if not self._expands:
             return super().select_samples_to_pack(samples)
-        return [[each, number] for each in samples for number in range(len(each))]
+        return [[encoded, number] for encoded in samples for number in range(len(encoded))]
 
     def pack_selected_samples(self, samples: list[Any]) -> Any:
         if not self._expands:
@@ -348,7 +361,7 @@ class Fitted(AugmentTaskEncoder):
 
     @property
     def of_fields(self) -> Callable[[type[Any], dict[str, Any], list[int]], Any] | None:
-        """`_batch_of_fields` for an encoder without a hook, cooker or type of its own, where batches are given."""
+        """Return `_batch_of_fields` if batches are made and the encoder has no hook, cooker or type; otherwise None."""
         inner = self._task_encoder
         if self._single or self.packs or self.groups or inner.has_user_code or not isinstance(inner, TypedTaskEncoder):
             return None
@@ -360,16 +373,16 @@ class Fitted(AugmentTaskEncoder):
             return
         if self._packs and not (self.overrides("select_samples_to_pack") and self.overrides("pack_selected_samples")):
             raise ConfigError(
-                "packing needs both select_samples_to_pack and pack_selected_samples",
-                fix="Override both, or give no packing buffer.",
+                "packing requires both select_samples_to_pack and pack_selected_samples: one of them is missing",
+                fix="Override both, or omit packing_buffer_size.",
             )
         if self._packs:
             super().check()
 
     def window(self, buffer: int | None, batch_size: int | None) -> int | None:
-        """The loader's `buffer`: the one for packs, or one of a good size for groups and for hooks that yield."""
+        """Return the argument `buffer` of the loader: that of packs, or a default for groups and hooks that yield."""
         if self._packs:
             return buffer
         if self._drops and not self._yields:
-            return batch_size or _SINGLES  # as small as batches, so that ranks get shares of one size
+            return batch_size or _SINGLES  # as small as batches, so that ranks get nearly equal numbers
         return _WINDOW * (batch_size or 1) if self.packs or self.groups else None

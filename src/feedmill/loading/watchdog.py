@@ -1,6 +1,7 @@
-"""Says which sample a stalled worker is at, and where in the code, before anybody else loses patience.
+"""Log batches that take too long: the sample, the stage and the code location of each stalled worker.
 
-Each process watches its own threads, so a stalled worker process is named just as a thread is.
+A `Loader` starts a watchdog unless ``stall=None``. It logs a warning while the batch is stalled, so that a hung run can
+be diagnosed from its log. Each process watches its own threads, so worker processes are covered like threads.
 """
 
 from __future__ import annotations
@@ -21,7 +22,16 @@ logger = logging.getLogger("feedmill")
 
 @dataclass(slots=True)
 class Activity:
-    """What a thread does for a batch: which step, since when, in which stage, at which position."""
+    """The current work of a thread on a batch.
+
+    Attributes:
+        step: number of the batch.
+        first, stop: the first position of the batch, and the one after its last.
+        since: monotonic time at which the batch was begun.
+        stage: current stage, as in `feedmill.loading.failures.Failure`.
+        position: current position; None if the stage covers the whole batch.
+        reports: number of warnings that were logged for this batch.
+    """
 
     step: int
     first: int
@@ -29,16 +39,16 @@ class Activity:
     since: float = field(default_factory=time.monotonic)
     stage: str = "read"
     position: int | None = None
-    told: int = 0
+    reports: int = 0
 
 
 class Watchdog:
-    """Watches batches that are being made; logs a warning each time one takes another `seconds`.
+    """Watches the batches in progress, and logs a warning each time one of them takes another `seconds`.
 
     Args:
-        seconds: how long a batch may take unremarked.
-        rank: for the message.
-        describe: a position in words: source, sample, file.
+        seconds: time after which a batch counts as stalled.
+        rank: rank for the message.
+        describe: returns the description of a position for the message: source and sample.
     """
 
     def __init__(self, seconds: float, rank: int, describe: Callable[[int], str]) -> None:
@@ -59,23 +69,23 @@ class Watchdog:
 
     @contextlib.contextmanager
     def watch(self, activity: Activity) -> Iterator[None]:
-        """While the block runs, this thread makes a batch."""
-        me = threading.get_ident()
+        """Watch this thread while the ``with`` block makes a batch."""
+        thread = threading.get_ident()
         if self._process != os.getpid():
-            self._begin()  # forked: its thread is not here, and its lock may be held for ever
+            self._begin()  # a fork has no watching thread, and its copy of the lock may stay locked
         with self._lock:
-            self._active[me] = activity
+            self._active[thread] = activity
             if self._thread is None:
-                self._thread = threading.Thread(target=self._look, name="feedmill-watchdog", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="feedmill-watchdog", daemon=True)
                 self._thread.start()
         try:
             yield
         finally:
             with self._lock:
-                self._active.pop(me, None)
+                self._active.pop(thread, None)
 
-    def _look(self) -> None:
-        """Look around until nothing has been going on for a while."""
+    def _run(self) -> None:
+        """Check the active threads periodically; end after three checks without any."""
         idle = 0
         while True:
             time.sleep(min(self.seconds / 4, 1.0))
@@ -88,19 +98,19 @@ class Watchdog:
                 late = [
                     (thread, activity)
                     for thread, activity in self._active.items()
-                    if now - activity.since > self.seconds * (activity.told + 1)
+                    if now - activity.since > self.seconds * (activity.reports + 1)
                 ]
             for thread, activity in late:
-                activity.told += 1
+                activity.reports += 1
                 logger.warning("%s", self.message(thread, activity, now))
 
     def message(self, thread: int, activity: Activity, now: float) -> str:
-        """Return the facts about a stalled thread."""
+        """Return the warning about a stalled thread, with its stack."""
         names = {other.ident: other.name for other in threading.enumerate()}
         at = f"positions {activity.first} to {activity.stop - 1}"
         if activity.position is not None:
             at = f"position {activity.position}"
-            with contextlib.suppress(Exception):  # a message must not fail for what it says
+            with contextlib.suppress(Exception):  # the warning must not fail because a plan does
                 at = self._describe(activity.position)
         frame = sys._current_frames().get(thread)
         stack = "".join(traceback.format_stack(frame)) if frame is not None else ""

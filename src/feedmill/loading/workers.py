@@ -1,4 +1,7 @@
-"""Prefetch batches in threads or processes, or make them in the loop: the same batches in the same order."""
+"""Prefetch batches in threads or processes, or make them in the loop: the same batches in the same order.
+
+`Workers` has the options that you pass to a `Loader`; `make_ahead` runs them.
+"""
 
 from __future__ import annotations
 
@@ -62,11 +65,17 @@ class Workers:
                 fix="Give whole numbers of at least 0, and a timeout above 0.",
             )
         if self.processes and self.count == 0:
-            raise ConfigError("no workers are no processes", fix="Give a count of at least 1.")
+            raise ConfigError("processes=True requires workers, and the count is 0", fix="Give a count of at least 1.")
         if self.timeout is not None and not self.processes:
-            raise ConfigError("a thread that hangs cannot be ended", fix="Use processes, or leave the timeout out.")
+            raise ConfigError(
+                "a timeout requires processes, because a thread that hangs cannot be ended",
+                fix="Add processes=True, or omit the timeout.",
+            )
         if self.timeout is not None and self.adapt:
-            raise ConfigError("the loop cannot be ended where it hangs", fix="Leave the timeout or adapt=True out.")
+            raise ConfigError(
+                "a timeout cannot be combined with adapt=True, because the training loop cannot be ended if it hangs",
+                fix="Omit one of them.",
+            )
 
     @property
     def adapts(self) -> bool:
@@ -75,14 +84,14 @@ class Workers:
 
 
 def chosen(workers: int | str | Workers, make: Make) -> Workers:
-    """Return the workers that the argument `workers` of a loader names.
+    """Return the `Workers` of a loader's argument `workers`.
 
     ``"auto"``: one per core of this process (the cores of the machine divided by its ranks), minus one for the training
     loop. Processes if the transform or collate function is user code that can be pickled; otherwise threads, because
     reading and decoding release the interpreter.
 
     Raises:
-        ConfigError: no number, ``"auto"`` or `Workers`.
+        ConfigError: the value is not a number, ``"auto"`` or a `Workers`.
     """
     if isinstance(workers, Workers):
         return workers
@@ -90,15 +99,15 @@ def chosen(workers: int | str | Workers, make: Make) -> Workers:
         return Workers(whole("workers", workers))
     if workers != "auto":
         raise ConfigError(f"workers={workers!r} is unknown", fix="Give a number, 'auto', or a feedmill.Workers.")
-    neighbours = 1
+    local_ranks = 1
     with suppress(ValueError):
-        neighbours = max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-    count = max(1, min(_MOST, available_cores() // neighbours - 1))
+        local_ranks = max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    count = max(1, min(_MOST, available_cores() // local_ranks - 1))
     if not make.has_user_code:
         return Workers(count)
     try:
         pickle.dumps(make)
-    except Exception:  # whatever a transform holds may refuse in its own way
+    except Exception:  # user objects may raise any error when pickled
         return Workers(count)
     return Workers(count, processes=True, adapt=True)
 
@@ -106,9 +115,12 @@ def chosen(workers: int | str | Workers, make: Make) -> Workers:
 def make_ahead(
     make: Make, steps: Iterable[Step], workers: Workers, prefetch: int, pace: Pace | None = None
 ) -> Generator[Made, None, None]:
-    """Return the batches of steps, in order. Its threads or processes end with the iteration.
+    """Return a generator of the batches of steps, in order. Its threads or processes end with it.
 
     Args:
+        make: makes a batch.
+        steps: the steps, in order.
+        workers: the options of the workers.
         prefetch: maximum number of batches per worker that are in progress or ready.
         pace: decides whether batches are made in the loop; None: always by the workers.
 
@@ -157,15 +169,15 @@ def _in_processes(
 
 
 def _make_parcel(make: Make, task: tuple[Step | None, str | None]) -> Parcel | None:
-    step, place = task
+    step, file = task
     if step is None:
         return None
     made = make(step)
     try:
-        return pack(made, place)
+        return pack(made, file)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise ConfigError(
             f"a batch cannot be sent from a worker process ({error})",
             kind="not-portable",
-            fix="Let the transform or collate give plain data and arrays, or use threads.",
+            fix="Return plain data and arrays from the transform and collate, or use threads.",
         ) from None

@@ -8,6 +8,7 @@ from fractions import Fraction
 from posixpath import commonpath
 from typing import Any
 
+from feedmill.jobs.policy import renamed_attribute
 from feedmill.planning.nodes import Interleaved, Leaf, Node, Shuffle, Skip, StagedBlend, Subset
 from feedmill.planning.nodes.base import Junction
 from feedmill.planning.recipes.skip import dropped
@@ -23,7 +24,7 @@ class SourceReport:
         samples: samples in the dataset.
         used: samples in its subset; all samples if it has none.
         asked: its requested weight as a fraction of the whole; None if it is not part of a blend.
-        realised: its weight as scheduled; differs from `asked` only if the blend's exact period would be too long.
+        realized: its weight as scheduled; differs from `asked` only if the blend's exact period would be too long.
         drawn: samples drawn from it; None for an endless plan without a budget.
         exact: False if `drawn` is an expected value, because a shuffle across sources is cut in mid-epoch.
         tokens: tokens in the samples drawn, an expected value unless whole epochs are drawn. None if the lengths of
@@ -35,11 +36,13 @@ class SourceReport:
     samples: int
     used: int
     asked: Fraction | None
-    realised: Fraction | None
+    realized: Fraction | None
     drawn: int | None
     exact: bool = True
     tokens: int | None = None
     token_share: float | None = None
+
+    realised = renamed_attribute("realised", "realized")
 
     @property
     def repeats(self) -> float | None:
@@ -53,7 +56,7 @@ class SourceReport:
             "samples": self.samples,
             "used": self.used,
             "weight_asked": None if self.asked is None else float(self.asked),
-            "weight_realised": None if self.realised is None else float(self.realised),
+            "weight_realised": None if self.realized is None else float(self.realized),
             "drawn": self.drawn,
             "exact": self.exact,
             "repeats": self.repeats,
@@ -72,7 +75,7 @@ class StageReport:
         samples: its length; None if it is open-ended.
         names: the sources of the blend.
         asked: their requested weights.
-        realised: their shares of the stage; for an open-ended stage, the shares of its schedule.
+        realized: their shares of the stage; for an open-ended stage, the shares of its schedule.
     """
 
     stage: int
@@ -80,7 +83,9 @@ class StageReport:
     samples: int | None
     names: tuple[str, ...]
     asked: tuple[Fraction, ...]
-    realised: tuple[Fraction, ...]
+    realized: tuple[Fraction, ...]
+
+    realised = renamed_attribute("realised", "realized")
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data; weights as floats, by name."""
@@ -89,13 +94,13 @@ class StageReport:
             "start": self.start,
             "samples": self.samples,
             "weights_asked": dict(zip(self.names, map(float, self.asked), strict=True)),
-            "weights_realised": dict(zip(self.names, map(float, self.realised), strict=True)),
+            "weights_realised": dict(zip(self.names, map(float, self.realized), strict=True)),
         }
 
     def __str__(self) -> str:
         size = "to the end" if self.samples is None else f"{self.samples:,} samples"
-        shares = zip(self.names, self.asked, self.realised, strict=True)
-        parts = [f"{name} {_percent(asked)} -> {_percent(realised)}" for name, asked, realised in shares]
+        shares = zip(self.names, self.asked, self.realized, strict=True)
+        parts = [f"{name} {_percent(asked)} -> {_percent(realized)}" for name, asked, realized in shares]
         return f"stage {self.stage}, from {self.start:,}, {size}: {', '.join(parts)}"
 
 
@@ -125,7 +130,7 @@ class Report:
         }
 
     def __str__(self) -> str:
-        rows: list[tuple[str, ...]] = [("source", "samples", "used", "asked", "realised", "drawn", "repeats")]
+        rows: list[tuple[str, ...]] = [("source", "samples", "used", "asked", "realized", "drawn", "repeats")]
         rows += [_cells(source) for source in self.sources]
         if any(source.tokens is not None for source in self.sources):
             tokens = [("tokens", "token share"), *(_token_cells(source) for source in self.sources)]
@@ -185,7 +190,7 @@ class PackedReport(Report):
 def _cells(source: SourceReport) -> tuple[str, ...]:
     drawn = "" if source.drawn is None else f"{'' if source.exact else '≈'}{source.drawn:,}"
     repeats = "" if source.repeats is None else f"{source.repeats:.3g}"
-    numbers = (f"{source.samples:,}", f"{source.used:,}", _percent(source.asked), _percent(source.realised))
+    numbers = (f"{source.samples:,}", f"{source.used:,}", _percent(source.asked), _percent(source.realized))
     return (source.name, *numbers, drawn, repeats)
 
 
@@ -212,10 +217,10 @@ def report(
     """
     drawn = draws(root, total) if total is not None else {}
     sources = []
-    for leaf, used, asked, realised, mean in _leaves(root, None, None, total, tokens):
+    for leaf, used, asked, realized, mean in _leaves(root, None, None, total, tokens):
         count, exact = drawn.get(leaf.number, (None, True))
         given = None if mean is None or count is None else round(count * mean)
-        part = SourceReport(names[leaf.number], leaf.length, used, asked, realised, count, exact, given)
+        part = SourceReport(names[leaf.number], leaf.length, used, asked, realized, count, exact, given)
         sources.append((leaf.number, part))
     parts = [part for _, part in sorted(sources, key=lambda item: item[0])]
     whole = sum(part.tokens or 0 for part in parts)
@@ -227,7 +232,7 @@ def report(
 def _leaves(
     node: Node,
     asked: Fraction | None,
-    realised: Fraction | None,
+    realized: Fraction | None,
     total: int | None,
     tokens: Callable[[Node], Fraction | None],
     cut: Subset | None = None,
@@ -235,7 +240,7 @@ def _leaves(
     """Yield each leaf with its subset's size, the products of requested and realized weights, and its mean length."""
     if isinstance(node, Leaf):
         used = cut or node
-        yield node, used.length, asked, realised, tokens(used)
+        yield node, used.length, asked, realized, tokens(used)
         return
     if isinstance(node, Subset):
         cut = cut or node  # the outermost subset is the smallest
@@ -248,7 +253,7 @@ def _leaves(
         shares = [(part, part) for part in parts]
     counts = [None] * len(node.children) if total is None else node.draws(total)
     for child, (wanted, given), count in zip(node.children, shares, counts, strict=True):
-        yield from _leaves(child, _times(asked, wanted), _times(realised, given), count, tokens, cut)
+        yield from _leaves(child, _times(asked, wanted), _times(realized, given), count, tokens, cut)
 
 
 def _times(above: Fraction | None, own: Fraction | None) -> Fraction | None:
@@ -261,7 +266,7 @@ def _stages(node: Node, names: Sequence[str]) -> Iterator[StageReport]:
         titles = tuple(_title(child, names) for child in node.children)
         plan = node.stages
         for number, (part, size) in enumerate(zip(plan.schedules, plan.samples, strict=True)):
-            given = part.realised if size is None else tuple(Fraction(count, size) for count in part.drawn(size))
+            given = part.realized if size is None else tuple(Fraction(count, size) for count in part.drawn(size))
             yield StageReport(number + 1, plan.starts[number], size, titles, part.asked, given)
     for child in node.children:
         yield from _stages(child, names)

@@ -63,7 +63,7 @@ class Tokens:
             shares = node.shares(None)
             if shares is None:
                 assert isinstance(node, StagedBlend)  # no other node's shares change; its last stage is open-ended
-                return self._mixed(node, node.stages.schedules[-1].realised)
+                return self._mixed(node, node.stages.schedules[-1].realized)
             return self._mixed(node, shares[1])
         if isinstance(node, Junction):
             return self._mixed(node, epoch_shares(node))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from feedmill.samples.sheet import need_pillow, save_picture
 
-_COLOURS = (
+_COLORS = (
     "#4477aa",
     "#ee6677",
     "#228833",
@@ -51,7 +51,7 @@ def draw_mixture(
     from PIL import Image, ImageDraw, ImageFont
 
     names, shares, epochs, joined = _largest(list(names), shares, epochs)
-    colours = [*_COLOURS[: len(names) - joined], *([_OTHERS] if joined else [])]
+    colors = [*_COLORS[: len(names) - joined], *([_OTHERS] if joined else [])]
     height = _TOP + 2 * (_PANEL + _GAP) + _LEGEND * -(-len(names) // 3)
     image = Image.new("RGB", (_WIDTH, height), "white")
     pen, font = ImageDraw.Draw(image), ImageFont.load_default(13)
@@ -59,27 +59,27 @@ def draw_mixture(
     x = _LEFT + edges / edges[-1] * _PLOT
 
     top = _TOP
-    for number, colour in enumerate(colours):
+    for number, color in enumerate(colors):
         low = shares[:, :number].sum(axis=1)
         high = low + shares[:, number]
-        _area(pen, x, top + _PANEL * (1 - high), top + _PANEL * (1 - low), colour)
+        _area(pen, x, top + _PANEL * (1 - high), top + _PANEL * (1 - low), color)
     _axes(pen, font, top, int(ends[-1]), "share of the samples", [(f, f"{f:.0%}") for f in (0, 0.25, 0.5, 0.75, 1)])
 
     top += _PANEL + _GAP
     most = _round_up(float(epochs.max()))
-    for number, colour in enumerate(colours):
+    for number, color in enumerate(colors):
         if joined and number == len(names) - 1:
             continue  # the combined small sources have no common number of epochs
         y = top + _PANEL * (1 - np.concatenate(([0.0], epochs[:, number])) / most)
-        pen.line(list(zip(x.tolist(), y.tolist(), strict=True)), fill=colour, width=3)
+        pen.line(list(zip(x.tolist(), y.tolist(), strict=True)), fill=color, width=3)
     ticks = [(i / 4, f"{most * i / 4:.4g}") for i in range(5)]
     _axes(pen, font, top, int(ends[-1]), "epochs so far (number of times each sample was used)", ticks)
 
     top += _PANEL + _GAP - 15
     sizes = np.diff(edges) @ shares / edges[-1]
-    for number, (name, colour) in enumerate(zip(names, colours, strict=True)):
+    for number, (name, color) in enumerate(zip(names, colors, strict=True)):
         left, line = _LEFT + number % 3 * (_PLOT // 3), top + number // 3 * _LEGEND
-        pen.rectangle((left, line + 2, left + 12, line + 14), fill=colour)
+        pen.rectangle((left, line + 2, left + 12, line + 14), fill=color)
         times = "" if joined and number == len(names) - 1 else f", {epochs[-1, number]:.3g} epochs"
         words = f"{name if len(name) <= 22 else name[:20] + '..'}: {sizes[number]:.1%}{times}"
         pen.text((left + 18, line), words, fill="#222222", font=font)
@@ -88,11 +88,11 @@ def draw_mixture(
 
 def _largest(names: list[str], shares: Floats, epochs: Floats) -> tuple[list[str], Floats, Floats, bool]:
     """Merge all but the largest ten sources into one. The last value is whether any were merged."""
-    if len(names) <= len(_COLOURS):
+    if len(names) <= len(_COLORS):
         return names, shares, epochs, False
     order = np.argsort(-shares.sum(axis=0), kind="stable")
-    kept = np.sort(order[: len(_COLOURS)])
-    rest = order[len(_COLOURS) :]
+    kept = np.sort(order[: len(_COLORS)])
+    rest = order[len(_COLORS) :]
     together = shares[:, rest].sum(axis=1, keepdims=True)
     return (
         [*(names[i] for i in kept), f"{len(rest)} others"],
@@ -102,11 +102,11 @@ def _largest(names: list[str], shares: Floats, epochs: Floats) -> tuple[list[str
     )
 
 
-def _area(pen: Any, x: Floats, high: Floats, low: Floats, colour: str) -> None:
+def _area(pen: Any, x: Floats, high: Floats, low: Floats, color: str) -> None:
     """Draw one band as a rectangle for each window, since a share belongs to a window, not to a point in time."""
     for left, right, upper, lower in zip(x[:-1].tolist(), x[1:].tolist(), high.tolist(), low.tolist(), strict=True):
         if lower - upper > 0.01:
-            pen.rectangle((left, upper, right, lower), fill=colour)
+            pen.rectangle((left, upper, right, lower), fill=color)
 
 
 def _axes(pen: Any, font: Any, top: float, total: int, title: str, ticks: Sequence[tuple[float, str]]) -> None:

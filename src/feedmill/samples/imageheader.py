@@ -76,10 +76,10 @@ def _jpeg(data: bytes) -> Header | None:
 
 
 def _png(data: bytes) -> Header | None:
-    length, kind, width, height, depth, colour = struct.unpack_from(">I4sIIBB", data, 8)
+    length, kind, width, height, depth, color = struct.unpack_from(">I4sIIBB", data, 8)
     if kind != b"IHDR" or length != 13 or not width or not height:
         return None
-    mode = _PNG_MODES.get(colour, {}).get(depth)
+    mode = _PNG_MODES.get(color, {}).get(depth)
     offset, pixels = 8, False
     while offset < len(data):
         length, kind = struct.unpack_from(">I4s", data, offset)

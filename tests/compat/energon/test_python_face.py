@@ -316,7 +316,7 @@ def test_packing_grouping_and_hooks_that_yield() -> None:
 
     with pytest.raises(ConfigError, match="pack_selected_samples yields"):
         get_loader(train(Bad(), packing_buffer_size=4))
-    with pytest.raises(ConfigError, match="packing needs both"):
+    with pytest.raises(ConfigError, match="packing requires both"):
         get_loader(train(DefaultTaskEncoder(), packing_buffer_size=4))
 
 
@@ -579,7 +579,7 @@ def test_names() -> None:
     loader = get_loader(train(None))
     assert loader.can_restore_sample() and loader.config()["batch_size"] == 4
     for key in (("Webdataset", 1), [], "x", None, ()):
-        with pytest.raises(ConfigError, match="no restore key"):
+        with pytest.raises(ConfigError, match="not a restore key"):
             loader.restore_sample(key)
 
 
@@ -719,7 +719,7 @@ def test_stock_batches_are_made_again() -> None:
 
     grouped = get_loader(train(Grouped()))
     assert not grouped.can_restore_sample()
-    with pytest.raises(ConfigError, match="do not determine packs and groups"):
+    with pytest.raises(ConfigError, match="packs and groups cannot be made from positions"):
         grouped.restore_sample(3)
 
 

@@ -222,7 +222,7 @@ def test_a_recipe_has_a_budget() -> None:
         len(loaders[0])
     found = spread(plan, 4, None, 2000)
     assert found.budget is not None and found.costs[1].mean < found.costs[0].mean and found.batch_size is None
-    assert found.shares[0].least < found.shares[0].realised < found.shares[0].most
+    assert found.shares[0].least < found.shares[0].realized < found.shares[0].most
     assert plan.skipping([(3, 7)]).dealing == plan.dealing
 
 
@@ -282,7 +282,7 @@ def test_windows_have_batches_by_budget(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, "the loader needs a batch_size"),
+        ({}, "batch_size is missing"),
         ({"batch_size": {}}, "names 0 costs"),
         ({"batch_size": {"bytes": 4, "area": 4}}, "names 2 costs"),
         ({"batch_size": {"bytes": 0}}, "bytes=0 is invalid"),
@@ -344,7 +344,7 @@ def test_an_error_comes_at_its_batch_and_a_plan_without_a_batch_is_a_warning(cap
     assert given == 4 and loader.position == 30
     with caplog.at_level(logging.WARNING, "feedmill"):
         assert not list(Loader(plan, {"bytes": 2000}, rank=0, world_size=2, remainder="drop"))
-    assert "gives no batch" in caplog.text
+    assert "yields no batch" in caplog.text
 
 
 def test_packs_and_runs_are_refused() -> None:
@@ -355,7 +355,7 @@ def test_packs_and_runs_are_refused() -> None:
         def pack_selected_samples(self, samples: list[Any]) -> Any:
             return samples
 
-    with pytest.raises(ConfigError, match="unsupported with them"):
+    with pytest.raises(ConfigError, match="unsupported with packs and groups"):
         Loader(plan_of([[1]]), {"bytes": 4}, rank=0, world_size=1, task_encoder=Packs(), buffer=8)
     runs = plan_of([[1] * 8, [1] * 8])
     runs = Plan(Blend(list(runs.node.children), [1, 1], run_length=4), runs.sources, runs.names)

@@ -149,7 +149,7 @@ def test_a_recipe_gives_runs() -> None:
     assert planned(RECIPE.replace(": 32", ": 1")).fingerprint == plain.fingerprint
     assert plan.report(320).sources[0].drawn == 224
     shares = spread(plan, 4, 16).shares
-    assert abs(shares[0].realised - 0.7) < 0.01 and shares[0].least < 0.7 < shares[0].most
+    assert abs(shares[0].realized - 0.7) < 0.01 and shares[0].least < 0.7 < shares[0].most
     located = plan.locate(np.arange(3200))
     assert (
         plan.positions("docs", 5, 3200).tolist()

@@ -115,11 +115,11 @@ def test_weights_with_a_long_period_are_computed_not_rounded() -> None:
     weights = ["0.333333333333", "0.666666666666", "0.000000000001"]
     plan = schedule(weights)
     assert isinstance(plan, Lines) and plan.period == 10**12 and plan.bound < 1
-    assert plan.asked == plan.realised == tuple(Fraction(weight) for weight in weights)
+    assert plan.asked == plan.realized == tuple(Fraction(weight) for weight in weights)
     assert isinstance(schedule([3, 5], 8), Schedule) and isinstance(schedule([3, 5], 7), Lines)
     beyond = schedule([1 / 3, 1 / 7, "1e-30"])
-    assert beyond.period == LINES_LIMIT and beyond.asked != beyond.realised
-    assert all(abs(a - b) * 10**12 < 0.002 for a, b in zip(beyond.asked, beyond.realised, strict=True))
+    assert beyond.period == LINES_LIMIT and beyond.asked != beyond.realized
+    assert all(abs(a - b) * 10**12 < 0.002 for a, b in zip(beyond.asked, beyond.realized, strict=True))
 
 
 @given(st.lists(st.integers(1, 10**12), min_size=1, max_size=40))

@@ -40,7 +40,7 @@ def check(plan: Deadlines, start: int, size: int, room: Fraction = Fraction(0)) 
     assert np.array_equal(plan.positions(source, ordinal), positions)
     before, after = plan.drawn(start), plan.drawn(start + size)
     assert sum(before) == start and sum(after) == start + size
-    for i, weight in enumerate(plan.realised):
+    for i, weight in enumerate(plan.realized):
         mine = source == i
         assert ordinal[mine].tolist() == list(range(before[i], after[i]))
         drawn = before[i] + np.cumsum(mine)
@@ -54,7 +54,7 @@ def check(plan: Deadlines, start: int, size: int, room: Fraction = Fraction(0)) 
 def stay_within_one_sample(weights: list[int], start: int) -> None:
     if groups_of(weights):
         plan = dealt(weights)
-        rounded = plan.asked != plan.realised
+        rounded = plan.asked != plan.realized
         check(plan, start, 600, Fraction(start + 600, LINES_LIMIT) * rounded)
 
 
@@ -131,7 +131,7 @@ def test_a_source_without_weight_is_never_drawn() -> None:
 
 def test_five_sources_and_more_are_within_one_sample_where_no_tree_is() -> None:
     plan = schedule(HARD)
-    assert isinstance(plan, Deadlines) and plan.bound < 1 and plan.realised == plan.asked
+    assert isinstance(plan, Deadlines) and plan.bound < 1 and plan.realized == plan.asked
     assert isinstance(schedule([0.30000001, 0.3, 0.39999999]), Lines)
     light = schedule([*HARD, 1e-6, 1.1e-6, 0.9e-6])
     assert isinstance(light, Deadlines) and len(light._groups) == 2

@@ -71,7 +71,7 @@ def test_the_bound_of_many_sources_stays_below_two(counts: list[int]) -> None:
 def test_nothing_drifts_in_a_trillion_samples() -> None:
     weights = ["0.123456789012345", "0.234567890123456", "0.345678901234567", "0.296296419629632"]
     plan = schedule(weights)
-    assert isinstance(plan, Lines) and plan.period == 10**15 and plan.realised == plan.asked and plan.bound < 1
+    assert isinstance(plan, Lines) and plan.period == 10**15 and plan.realized == plan.asked and plan.bound < 1
     for total in (10**12, 10**12 + 12345, 10**9 + 7):
         for drawn, weight in zip(plan.drawn(total), weights, strict=True):
             assert abs(drawn - Fraction(weight) * total) < 1

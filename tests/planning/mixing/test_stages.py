@@ -153,8 +153,8 @@ def test_the_report_shows_stages_and_piecewise_shares() -> None:
     assert [source.asked for source in report.sources] == [Fraction(1, 2), Fraction(1, 2)]
     assert [source.asked for source in plan.report().sources] == [None, None]
     first, second = report.stages
-    assert first.names == ("a", "b") and first.realised == (Fraction(2, 3), Fraction(1, 3)) == first.asked
-    assert (second.start, second.samples, second.realised) == (99, None, (0, 1))
+    assert first.names == ("a", "b") and first.realized == (Fraction(2, 3), Fraction(1, 3)) == first.asked
+    assert (second.start, second.samples, second.realized) == (99, None, (0, 1))
     assert report.as_dict()["stages"][1]["weights_asked"] == {"a": 0.0, "b": 1.0}
     assert "stage 2, from 99, to the end: a 0.0000% -> 0.0000%, b 100.0000% -> 100.0000%" in str(report)
 

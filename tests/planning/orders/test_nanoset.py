@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from feedmill.errors import ConfigError
+from feedmill.planning import orders
 from feedmill.planning.nodes import Leaf, Repeat
-from feedmill.planning.orders import BlendableDataset, Nanoset, file_order, nanoset_index, normalised
+from feedmill.planning.orders import BlendableDataset, Nanoset, file_order, nanoset_index, normalized
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "orders" / "nanoset.json").read_text())
 
@@ -33,7 +34,7 @@ def test_all_cases_are_here() -> None:
 
 @pytest.mark.parametrize("case", GOLDEN["nanoset_index"], ids=lambda case: f"{case['lengths'][:4]}-{case['seed']}")
 def test_every_recorded_index(case: dict) -> None:
-    weights = normalised(case["lengths"] if case["weights"] is None else case["weights"])
+    weights = normalized(case["lengths"] if case["weights"] is None else case["weights"])
     assert weights.tolist() == [float.fromhex(text) for text in case["normalized_hex"]]
     dataset, sample = nanoset_index(case["lengths"], case["weights"], case["n"], case["seed"])
     assert dataset.tolist() == case["dataset_index"] and sample.tolist() == case["dataset_sample_index"]
@@ -59,11 +60,15 @@ def test_the_worked_example_of_the_documentation() -> None:
     dealt = BlendableDataset(leaves([20] * 4), [1, 5, 3, 1], 20).locate(np.arange(20))
     assert dealt.source.tolist() == example["dataset_index"]
     assert (dealt.index % np.array(lengths)[dealt.source]).tolist() == example["dataset_sample_index"]
-    dataset, sample = nanoset_index(lengths, weights, 70, normalise=False)
+    dataset, sample = nanoset_index(lengths, weights, 70, normalize=False)
     assert dataset.tolist() == (example["shuffled_dataset_index_seed1234"] * 4)[:70]
     assert sample.tolist() == (example["shuffled_dataset_sample_index_seed1234"] * 4)[:70]
     assert dataset.tolist() == nanoset_index(lengths, [10, 50, 30, 10], 70)[0].tolist()
-    assert dataset.tolist() != nanoset_index(lengths, weights, 70)[0].tolist(), "normalising again rounds otherwise"
+    assert dataset.tolist() != nanoset_index(lengths, weights, 70)[0].tolist(), "normalizing again rounds otherwise"
+    with pytest.warns(DeprecationWarning, match="normalise= is now called normalize="):
+        assert nanoset_index(lengths, weights, 70, normalise=False)[0].tolist() == dataset.tolist()
+    with pytest.warns(DeprecationWarning, match="normalised is now called normalized"):
+        assert orders.normalised is normalized
 
 
 @pytest.mark.parametrize("case", GOLDEN["blendable"], ids=lambda case: str(case["weights"]))

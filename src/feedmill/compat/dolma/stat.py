@@ -28,13 +28,13 @@ def stat(arguments: Sequence[str], file: str | None, exact: bool) -> None:
     """Write and show summaries, as Dolma does."""
     from feedmill.cli.output import table
     from feedmill.curation.dolma_stat import shown as classes
-    from feedmill.curation.dolma_stat import summarise, write_summaries
+    from feedmill.curation.dolma_stat import summarize, write_summaries
 
     values = configure(arguments, file, SCHEMA)
     typer.echo(shown(values, file))
     if not values["attributes"]:
         raise ConfigError("attributes is missing", kind="missing-option", fix="Add patterns with --attributes.")
-    summaries = summarise(
+    summaries = summarize(
         list(with_files(values["attributes"])),
         most=values["bins"],
         pattern=values["regex"],

@@ -1,9 +1,9 @@
-"""Drop-in module for Megatron Energon 7.4: a training script runs with only its import changed.
+"""Drop-in module for Megatron Energon 7.4: change the import of a training script, and it runs with Feedmill.
 
     from feedmill.compat.energon import WorkerConfig, get_savable_loader, get_train_dataset
 
 The sample order, the state and the errors are Feedmill's. docs/migration/energon.md lists the differences. This package
-has no logic of its own, only Energon's names and signatures. Names are imported when first used.
+has no logic, only Energon's names and signatures. Names are imported when first used.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ _HERE = {
     "log_exception": "errors",
     "reraise_exception": "errors",
 }
-_PIPELINES = "use feedmill.Plan and feedmill.TaskEncoder in place of pipelines"
+_PIPELINES = "use feedmill.Plan and feedmill.TaskEncoder instead of pipelines"
 _FACTORIES = "use feedmill.open for datasets, and feedmill.Recipe.load for metadatasets"
 _ABSENT = {
     **dict.fromkeys(("concat_pad", "generic_concat", "homogeneous_concat_mix"), _PIPELINES),
@@ -100,13 +100,13 @@ def __getattr__(name: str) -> Any:
     if name in _FEEDMILL:
         return getattr(import_module(f"feedmill.{_FEEDMILL[name]}"), name)
     if name in _RENAMED:
-        module, own = _RENAMED[name]
-        return getattr(import_module(f"feedmill.{module}"), own)
+        module, feedmill_name = _RENAMED[name]
+        return getattr(import_module(f"feedmill.{module}"), feedmill_name)
     if name in _HERE:
         return getattr(import_module(f"{__name__}.{_HERE[name]}"), name)
-    why = _why_absent(name)
-    if why is not None:
-        raise ImportError(f"feedmill.compat.energon has no {name}: {why}.")
+    replacement = _why_absent(name)
+    if replacement is not None:
+        raise ImportError(f"feedmill.compat.energon has no {name}: {replacement}.")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -1,7 +1,7 @@
 """Implement ``feedmill energon ...``: the commands and options of Energon 7.4.
 
 The files of `prepare` equal Energon's byte for byte, except for the order of database rows, which is random in
-Energon. Errors of Energon are fixed: a ratio split that drops shards, a truncated tar that passes, a failed lint that
+Energon. These errors of Energon are fixed: a ratio split drops shards, a truncated tar is accepted, and a failed lint
 exits with 0. docs/migration/energon.md lists the differences.
 """
 
@@ -67,11 +67,11 @@ def _present(path: str, names: str) -> list[str] | list[None]:
     splits = open_dataset(path, raw=True).splits
     if not splits:
         return [None]
-    found = [name for name in map(str.strip, names.split(",")) if splits.get(name)]
-    if not found:
+    present = [name for name in map(str.strip, names.split(",")) if splits.get(name)]
+    if not present:
         fix = f"Choose from --split-parts {','.join(splits)}."
         raise NotFound(f"none of the splits {names} has samples", file=path, kind="no-such-split", fix=fix)
-    return found
+    return present
 
 
 @app.command()

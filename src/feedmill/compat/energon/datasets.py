@@ -1,4 +1,7 @@
-"""Energon's functions that create datasets. Each returns a plan and the arguments of a loader."""
+"""Energon's functions that create datasets: `get_train_dataset`, `get_val_dataset` and `get_val_datasets`.
+
+Each returns an `EnergonDataset`: a plan and the arguments of a loader, for `get_savable_loader`.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ __all__ = ["EnergonDataset", "get_train_dataset", "get_val_dataset", "get_val_da
 
 _DECODING = ("image_decode", "av_decode", "video_decode_audio")
 _OPENING = ("dataset_config", "split_config")
-_NO_MATTER = ("parallel_shard_iters", "handler", "ignore_decoder_errors")
+_WITHOUT_EFFECT = ("parallel_shard_iters", "handler", "ignore_decoder_errors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +65,13 @@ class EnergonDataset:
     @property
     def steps(self) -> int | None:
         """Number of batches of this rank if no hook skips samples; None if unknown."""
-        where, size = self.worker_config, self.batch_size or 1
+        config, size = self.worker_config, self.batch_size or 1
         window = self.fitted().window(self.buffer, self.batch_size)
         if window is not None and self.plan.length is not None:
-            mine = share(self.plan.length, window, where.rank, where.world_size)
-            return mine // size if self.drop_last else -(-mine // size)
+            samples = share(self.plan.length, window, config.rank, config.world_size)
+            return samples // size if self.drop_last else -(-samples // size)
         remainder: Remainder = "drop" if self.drop_last else "ragged"
-        return Grid(0, self.plan.length, size, where.rank, where.world_size, remainder).steps
+        return Grid(0, self.plan.length, size, config.rank, config.world_size, remainder).steps
 
     def config(self) -> dict[str, Any]:
         """Return a description as plain data."""
@@ -185,13 +188,13 @@ def get_val_datasets(
     path: str | os.PathLike[str] | Mapping[str, Any], **arguments: Any
 ) -> list[tuple[EnergonDataset, Any]]:
     """Return a pair per dataset of a metadataset: its `get_val_dataset`, and its source (`feedmill.Dataset`)."""
-    whole = get_val_dataset(path, **arguments)
-    return [(replace(whole, plan=plan), whole.plan.sources[number]) for plan, number in apart(whole.plan)]
+    dataset = get_val_dataset(path, **arguments)
+    return [(replace(dataset, plan=plan), dataset.plan.sources[number]) for plan, number in apart(dataset.plan)]
 
 
 def _plan(recipe: Recipe, encoder: TaskEncoder, trust: bool) -> Plan:
     decoder = getattr(encoder, "decoder", None)
-    if trust and decoder is TypedTaskEncoder.decoder:  # a decoder of the task has its own `trust`
+    if trust and decoder is TypedTaskEncoder.decoder:  # another decoder has a separate `trust`
         decoder = SampleDecoder(trust=True)
     decode = decoder if decoder is None or callable(decoder) else decoder.decode
     return recipe.plan(partial(open_dataset, decode=decode, trust=trust), trust=trust)
@@ -199,25 +202,25 @@ def _plan(recipe: Recipe, encoder: TaskEncoder, trust: bool) -> Plan:
 
 def _options(encoder: TaskEncoder | None, options: dict[str, Any]) -> tuple[TaskEncoder, dict[str, Any]]:
     """Return the encoder, with a decoder for deprecated decoding options, and the options for opening datasets."""
-    unknown = [name for name in options if name not in (*_DECODING, *_OPENING, *_NO_MATTER, "auto_decode")]
+    unknown = [name for name in options if name not in (*_DECODING, *_OPENING, *_WITHOUT_EFFECT, "auto_decode")]
     if unknown:
         raise ConfigError(f"unknown argument {unknown[0]!r}", fix=f"Additional arguments are {', '.join(_OPENING)}.")
     made = TypedTaskEncoder() if encoder is None else encoder
-    _refuse_pipelines(made)
-    asked = {name: options[name] for name in _DECODING if options.get(name) is not None}
+    _check_no_pipeline(made)
+    decoding = {name: options[name] for name in _DECODING if options.get(name) is not None}
     if options.get("auto_decode") is False:
         made.decoder = None  # type: ignore[attr-defined]
-    elif asked:
-        made.decoder = SampleDecoder(**asked)  # type: ignore[attr-defined]
+    elif decoding:
+        made.decoder = SampleDecoder(**decoding)  # type: ignore[attr-defined]
     return made, {name: options[name] for name in _OPENING if options.get(name) is not None}
 
 
-def _refuse_pipelines(encoder: TaskEncoder) -> None:
+def _check_no_pipeline(encoder: TaskEncoder) -> None:
     """Raise `ConfigError` for hooks that build Energon's pipeline: Feedmill never calls them, so data would differ."""
-    built = sorted({name for name in dir(encoder) if name.startswith("build_")})
-    if built:
+    hooks = sorted({name for name in dir(encoder) if name.startswith("build_")})
+    if hooks:
         raise ConfigError(
-            f"{type(encoder).__name__}.{built[0]} is unsupported: Feedmill does not build a pipeline of datasets",
+            f"{type(encoder).__name__}.{hooks[0]} is unsupported: Feedmill does not build a pipeline of datasets",
             kind="not-supported",
             fix="Remove it, and override the hooks of samples and batches, or use feedmill.Recipe.",
         )

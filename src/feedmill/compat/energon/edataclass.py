@@ -1,4 +1,4 @@
-"""Energon's short form of keyword-only dataclasses with slots."""
+"""Energon's decorator for dataclasses with keyword-only fields and slots."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ __all__ = ["edataclass"]
 
 @dataclass_transform(kw_only_default=True)
 def edataclass(cls: Any) -> Any:
-    """``@dataclass(kw_only=True, slots=True)``."""
+    """Apply ``@dataclass(kw_only=True, slots=True)`` to a class."""
     return dataclass(kw_only=True, slots=True)(cls)

@@ -1,4 +1,4 @@
-"""Energon's path type. Feedmill itself takes paths and URLs as plain text."""
+"""Energon's path type, for scripts that create paths with it. Feedmill's own functions take paths and URLs as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["EPath"]
 
 
 class EPath(str):
-    """A path or URL as text."""
+    """A path or URL, as a string with Energon's operators and properties."""
 
     __slots__ = ()
 
@@ -25,10 +25,10 @@ class EPath(str):
 
     @property
     def name(self) -> str:
-        """The last component."""
+        """Return the last component."""
         return self.rstrip("/").rpartition("/")[2]
 
     @property
     def parent(self) -> EPath:
-        """All but the last component: ``.`` for a single name; a root or bucket is its own parent."""
+        """Return the path without its last component: ``.`` for a single name; a root or bucket is its own parent."""
         return EPath(split_url(self)[0])

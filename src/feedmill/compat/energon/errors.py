@@ -1,4 +1,4 @@
-"""Energon's names for errors of samples and their handlers."""
+"""Energon's names for the errors of samples, and the handlers that `WorkerConfig` takes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,23 @@ _log = logging.getLogger("feedmill.energon")
 
 
 def log_exception(exception: Exception, sample: Any = None, sources: Any = None) -> None:
-    """Log a failed sample, and continue with a substitute."""
+    """Log a failed sample as a warning; the loader then replaces it with a substitute. The default handler.
+
+    Args:
+        exception: the error.
+        sample: the key of the sample.
+        sources: the locations of the sample.
+    """
     where = "; ".join(f"{source.where} {', '.join(source.names)}" for source in sources or ())
     _log.warning("a substitute replaces the sample %r (%s): %s", sample, where, exception)
 
 
 def reraise_exception(exception: Exception, sample: Any = None, sources: Any = None) -> None:  # noqa: ARG001
-    """Raise the error of a failed sample, which ends the iteration."""
+    """Raise the error of a failed sample, which ends the iteration.
+
+    Args:
+        exception: the error.
+        sample: ignored.
+        sources: ignored.
+    """
     raise exception

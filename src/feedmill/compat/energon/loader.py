@@ -1,4 +1,8 @@
-"""Energon's loaders, implemented with `feedmill.Loader`: Energon's methods, Feedmill's order and state."""
+"""Energon's loaders, implemented with `feedmill.Loader`.
+
+They have Energon's methods, and Feedmill's order and state. Scripts create them with `get_loader` and
+`get_savable_loader`, which are the same here.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +44,10 @@ _HOOKS = (
 
 class SavableDataLoader(EpochLoader):
     """Loader of the batches of one rank. Its state can be resumed with any number of ranks and workers.
+
+    Args:
+        dataset: the dataset to load.
+        prefetch_factor, cache_pool, watchdog_timeout_seconds, processes: as for `get_savable_loader`.
 
     Attributes:
         dataset: the dataset that it loads.
@@ -114,11 +122,11 @@ class SavableDataLoader(EpochLoader):
             self.load_state_dict(list(states))
 
     def save_state(self, dst_rank: int) -> list[Any] | None:
-        """Call `save_state_global`; this is its old name."""
+        """Call `save_state_global`, whose deprecated name this is."""
         return self.save_state_global(dst_rank)
 
     def restore_state(self, state: Sequence[Any] | None) -> None:
-        """Call `restore_state_global`; this is its old name."""
+        """Call `restore_state_global`, whose deprecated name this is."""
         self.restore_state_global(state)
 
     def can_restore_sample(self) -> bool:
@@ -173,7 +181,7 @@ def get_savable_loader(
         cache_pool: passed to cookers with ``need_cache``.
         watchdog_timeout_seconds: log batches that take longer; None for never.
         processes: whether workers are processes rather than threads. By default they are processes if the task encoder
-            has hooks of its own that can be pickled, which requires that nothing in it is defined in the main program.
+            overrides hooks and can be pickled, which requires that nothing in it is defined in the main program.
             Threads suffice for reading and decoding.
     """
     if fail_on_timeout:
@@ -182,7 +190,9 @@ def get_savable_loader(
         without_effect("watchdog_initial_timeout_seconds", "watchdog_timeout_seconds applies from the first batch")
     if worker_config is not None:
         if worker_config != dataset.worker_config:
-            raise ConfigError("worker_config differs from that of the dataset", fix="Omit it.")
+            raise ConfigError(
+                "worker_config differs from that of the dataset, which is used", fix="Omit worker_config here."
+            )
         warnings.warn(
             "worker_config is deprecated here: that of the dataset is used. Omit it.", DeprecationWarning, stacklevel=2
         )
@@ -196,24 +206,30 @@ def get_savable_loader(
 
 
 def get_loader(dataset: EnergonDataset, **options: Any) -> SavableDataLoader:
-    """Call `get_savable_loader`: the state of each Feedmill loader can be saved."""
+    """Return the result of `get_savable_loader`: the state of every Feedmill loader can be saved.
+
+    Args:
+        dataset: the dataset to load.
+        options: the options of `get_savable_loader`.
+    """
     return get_savable_loader(dataset, **options)
 
 
 def _tolerance(encoder: TaskEncoder) -> int | None:
     """Return the number of consecutive failures that end the run: the smallest tolerance of the hooks and cookers."""
     hooks = [getattr(encoder, name, None) for name in _HOOKS] + [cooker.cook for cooker in encoder.cookers]
-    found = [getattr(hook, TOLERANCE) for hook in hooks if hasattr(hook, TOLERANCE)]
-    allowed = found or [getattr(encoder, "__default_failure_tolerance__", _TOLERANCE)]
+    declared = [getattr(hook, TOLERANCE) for hook in hooks if hasattr(hook, TOLERANCE)]
+    allowed = declared or [getattr(encoder, "__default_failure_tolerance__", _TOLERANCE)]
     return min((number for number in allowed if number), default=None)
 
 
 def _on_error(config: WorkerConfig, in_a_row: int | None) -> Literal["raise"] | Substitute:
+    """Return the error policy of a loader that calls the handler of `config`."""
     if config.global_error_handler is reraise_exception:
         return "raise"
     handler = config.global_error_handler
 
-    def told(failure: Failure) -> str | None:
+    def call_handler(failure: Failure) -> str | None:
         if failure.kind in _MISTAKES:
             return "raise"
         source = Source(
@@ -223,4 +239,4 @@ def _on_error(config: WorkerConfig, in_a_row: int | None) -> Literal["raise"] | 
         handler(error, failure.key, [source])
         return None
 
-    return Substitute(handler=told, in_a_row=in_a_row)
+    return Substitute(handler=call_handler, in_a_row=in_a_row)

@@ -1,4 +1,4 @@
-"""Energon's names for the source of a sample."""
+"""Energon's names for the location of a sample: `SourceInfo` and `add_source_info`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ __all__ = ["SourceInfo", "add_source_info"]
 
 
 class SourceInfo(Source):
-    """A source that is created by a script. Feedmill's own sources have the same attributes and more."""
+    """A location that a script creates. The locations that Feedmill creates (`Source`) have more attributes.
+
+    Args:
+        dataset_path: path of the dataset.
+        index: number or name of the sample.
+        shard_name: file of the sample in the dataset.
+        file_names: names of the parts.
+    """
 
     __slots__ = ()
 

@@ -14,7 +14,12 @@ __all__ = ["WorkerConfig", "without_effect"]
 
 
 def without_effect(option: str, why: str) -> None:
-    """Warn that an option of Energon was given and has no effect."""
+    """Warn that an option of Energon has no effect.
+
+    Args:
+        option: the option, or several of them.
+        why: the reason, or what to use instead.
+    """
     warnings.warn(f"{option} has no effect: {why} (docs/migration/energon.md)", UserWarning, stacklevel=4)
 
 
@@ -61,8 +66,8 @@ class WorkerConfig:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, WorkerConfig):
             return NotImplemented
-        mine = (self.rank, self.world_size, self.num_workers)
-        return mine == (other.rank, other.world_size, other.num_workers)
+        own = (self.rank, self.world_size, self.num_workers)
+        return own == (other.rank, other.world_size, other.num_workers)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -74,5 +79,5 @@ class WorkerConfig:
 
             size = distributed.get_world_size(data_parallel_group)
             return cls(distributed.get_rank(data_parallel_group), size, num_workers, data_parallel_group)
-        found = given_or_found(None, None)
-        return cls(found.rank, found.world_size, num_workers)
+        ranks = given_or_found(None, None)
+        return cls(ranks.rank, ranks.world_size, num_workers)

@@ -13,39 +13,39 @@ from feedmill.errors import DataError
 
 _PLACES = ("creativecommons.org/licenses", "creativecommons.org/publicdomain")
 _LINK = r"""<(?:[aA]|meta)\s[\w\p{P}\s=]*(?:href|HREF|content)=(?:['"]|&quot;)?"""
-_LICENCE = r"licenses/(?P<licence>by(?:-nc)?(?:-nd)?(?:-sa)?)|(?P<domain>publicdomain/(?:zero|certification|mark))"
+_LICENSE = r"licenses/(?P<license>by(?:-nc)?(?:-nd)?(?:-sa)?)|(?P<domain>publicdomain/(?:zero|certification|mark))"
 _REST = r"(?:(?:/\w{2})?/(?:(?:deed|legalcode)\.)?(?P<language>\w{2}))?"
 _END = r"""(?-s:.)*?(?:['"]|&quot;)(?-s:.)*?>"""
-_FAST = r"""https?://creativecommons\.org/licenses/(?P<licence>by(?:-sa|-nd|-nc(?:-sa|-nd)?)?|publicdomain)["/ >]"""
+_FAST = r"""https?://creativecommons\.org/licenses/(?P<license>by(?:-sa|-nd|-nc(?:-sa|-nd)?)?|publicdomain)["/ >]"""
 
 
 @cache
 def _patterns() -> tuple[Any, Any]:
     import regex
 
-    careful = rf"{_LINK}https*://creativecommons\.org/(?:{_LICENCE})(?P<version>/\d+\.\d+)?{_REST}{_END}"
+    careful = rf"{_LINK}https*://creativecommons\.org/(?:{_LICENSE})(?P<version>/\d+\.\d+)?{_REST}{_END}"
     return regex.compile(careful), regex.compile(_FAST)
 
 
 @register("cc_re", metadata=True)
 def cc_re(batch: Batch) -> Spans:
     """Tag each license linked from an ``a`` or ``meta`` element with its type, version and language."""
-    return _licences(batch, _careful)
+    return _licenses(batch, _careful)
 
 
 @register("cc_re_fast", metadata=True)
 def cc_re_fast(batch: Batch) -> Spans:
     """Tag each license whose URL occurs anywhere in the HTML with its type."""
-    return _licences(batch, lambda html: (match["licence"] for match in _patterns()[1].finditer(html)))
+    return _licenses(batch, lambda html: (match["license"] for match in _patterns()[1].finditer(html)))
 
 
 def _careful(html: str) -> Iterator[str]:
     for match in _patterns()[0].finditer(html):
-        parts = (match["licence"] or match["domain"], (match["version"] or "").strip("/"), match["language"])
+        parts = (match["license"] or match["domain"], (match["version"] or "").strip("/"), match["language"])
         yield "_".join(part for part in parts if part)
 
 
-def _licences(batch: Batch, find: Any) -> Spans:
+def _licenses(batch: Batch, find: Any) -> Spans:
     """Return one span over the document per license; number i scores ``0.5 + 0.5 / i``."""
     kinds: dict[str, int] = {}
     found: list[list[tuple[int, int, int, float]]] = []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from feedmill.errors import ConfigError
+from feedmill.jobs.policy import renamed_attribute
 from feedmill.planning.dealing.cuts import BudgetGrid
 from feedmill.planning.dealing.dealer import Balance, BudgetDealer, Dealer, Dealing, dealing_of
 from feedmill.planning.dealing.grid import Grid
@@ -23,12 +24,24 @@ POSITIONS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A source's share of the samples over all ranks, and the lowest and highest share of a single rank."""
+    """A source's share of the samples over all ranks, and the lowest and highest share of a single rank.
+
+    Attributes:
+        source: name of the source.
+        realized: its share over all ranks. The key in ``--json`` is ``realised``.
+        least, most: its lowest and highest share on a rank.
+    """
 
     source: str
-    realised: float
+    realized: float
     least: float
     most: float
+
+    realised = renamed_attribute("realised", "realized")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data, for ``--json``."""
+        return {"source": self.source, "realised": self.realized, "least": self.least, "most": self.most}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +103,7 @@ class Spread:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data."""
-        return asdict(self)
+        return asdict(self) | {"shares": [share.as_dict() for share in self.shares]}
 
 
 def spread(plan: Plan, world_size: int, batch_size: int | None, budget: int | None = None) -> Spread:

@@ -134,7 +134,7 @@ class Schedule:
         return len(self.source)
 
     @property
-    def realised(self) -> tuple[Fraction, ...]:
+    def realized(self) -> tuple[Fraction, ...]:
         """Return the weights that the counts realize."""
         return tuple(Fraction(int(count), self.period) for count in self.counts)
 

@@ -111,7 +111,7 @@ class Deadlines:
         self._kind = np.min_scalar_type(len(counts) - 1)
 
     @property
-    def realised(self) -> tuple[Fraction, ...]:
+    def realized(self) -> tuple[Fraction, ...]:
         """Return the weights that the counts realize; equal to `asked` unless their common denominator is too large."""
         return tuple(Fraction(int(count), self.period) for count in self.counts)
 

@@ -70,7 +70,7 @@ class Lines:
         self._kind = np.min_scalar_type(len(counts) - 1)
 
     @property
-    def realised(self) -> tuple[Fraction, ...]:
+    def realized(self) -> tuple[Fraction, ...]:
         """Return the weights that the counts realize; equal to `asked` unless their common denominator exceeds 2^50."""
         return tuple(Fraction(int(count), self.period) for count in self.counts)
 

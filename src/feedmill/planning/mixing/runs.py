@@ -41,9 +41,9 @@ class Runs:
         return self.inner.asked
 
     @property
-    def realised(self) -> tuple[Fraction, ...]:
+    def realized(self) -> tuple[Fraction, ...]:
         """Return the weights that the counts realize."""
-        return self.inner.realised
+        return self.inner.realized
 
     @property
     def counts(self) -> IntArray:

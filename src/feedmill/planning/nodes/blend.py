@@ -174,7 +174,7 @@ class Blend(Interleaved):
         super().__init__(children, self.schedule, length)
 
     def shares(self, total: int | None) -> tuple[Shares, Shares]:  # noqa: ARG002 - always the same
-        return self.schedule.asked, self.schedule.realised
+        return self.schedule.asked, self.schedule.realized
 
     def part(self, number: int) -> str:
         return f"number {number} of a blend{self.runs} with weight {self.schedule.asked[number]}"

@@ -62,7 +62,7 @@ class EpochizedBlend(Interleaved):
         super().__init__(streams, self.schedule, length, sum(self.counts))
 
     def shares(self, total: int | None) -> tuple[Shares, Shares]:  # noqa: ARG002 - always the same
-        return self.schedule.asked, self.schedule.realised
+        return self.schedule.asked, self.schedule.realized
 
     def part(self, number: int) -> str:
         return f"number {number} of an epochized blend with weight {self.schedule.asked[number]}"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+from warnings import warn
 
 if TYPE_CHECKING:
     from feedmill.formats.tokens.ds import file_order
     from feedmill.planning.orders.modalities import ModalitiesSampler, sampler_indices
-    from feedmill.planning.orders.nanoset import BlendableDataset, Nanoset, nanoset_index, normalised
+    from feedmill.planning.orders.nanoset import BlendableDataset, Nanoset, nanoset_index, normalized
     from feedmill.planning.orders.vla import Cursor, Manifest, Window, read_manifest, select_window
     from feedmill.planning.orders.vla_batches import Batch, mixed, shard_order, window_batches, worker_seed
     from feedmill.planning.orders.wids import wids_order
@@ -24,7 +25,7 @@ __all__ = [
     "file_order",
     "mixed",
     "nanoset_index",
-    "normalised",
+    "normalized",
     "read_manifest",
     "sampler_indices",
     "select_window",
@@ -44,7 +45,7 @@ _MODULES = {
         "BlendableDataset",
         "Nanoset",
         "nanoset_index",
-        "normalised",
+        "normalized",
     ),
     "feedmill.planning.orders.vla": (
         "Cursor",
@@ -66,6 +67,9 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "normalised":
+        warn(f"{name} is now called normalized; the old name will be removed", DeprecationWarning, stacklevel=2)
+        name = "normalized"
     for module, names in _MODULES.items():
         if name in names:
             return getattr(import_module(module), name)

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
+from feedmill.jobs.policy import renamed_parameters
 from feedmill.kernels.order.greedy import greedy, ranks
 from feedmill.kernels.order.mersenne import inverse, shuffle
 from feedmill.planning.nodes.base import NOWHERE, Epochs, IntArray, Junction, Leaf, Node
@@ -30,7 +31,7 @@ DEFAULT_SEED = 1234
 """Nanotron's `random_seed`."""
 
 
-def normalised(weights: Sequence[float] | npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def normalized(weights: Sequence[float] | npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """Return weights divided by their sum, added as numpy does: the rounding of that sum decides ties.
 
     Raises:
@@ -133,7 +134,7 @@ class Nanoset(_Dealt):
         children: the datasets (`Leaf`) in the order of Nanotron's `dataset_folder`.
         weights: one per child; None for their lengths, which yields each sample once.
         seed: Nanotron's `random_seed`.
-        normalise: divide the weights by their sum, as Nanotron does. If False, they are used unchanged, as in the
+        normalize: divide the weights by their sum, as Nanotron does. If False, they are used unchanged, as in the
             worked example of Nanotron's documentation.
 
     Raises:
@@ -142,13 +143,14 @@ class Nanoset(_Dealt):
 
     _title = "nanoset"
 
+    @renamed_parameters(normalise="normalize")
     def __init__(
         self,
         children: Sequence[Node],
         weights: Sequence[float] | None = None,
         seed: int = DEFAULT_SEED,
         *,
-        normalise: bool = True,
+        normalize: bool = True,
     ) -> None:
         sizes = _lengths(children, self._title)
         row = _for_children(sizes if weights is None else weights, len(sizes))
@@ -159,7 +161,7 @@ class Nanoset(_Dealt):
                 fix="Give the run's own seed, a number from 0 to 2^32 - 1.",
             )
         self.seed = seed
-        super().__init__(children, normalised(row) if normalise else row, sum(sizes))
+        super().__init__(children, normalized(row) if normalize else row, sum(sizes))
 
     def _shuffle(self, order: npt.NDArray[Any]) -> None:
         shuffle(order, self.seed)
@@ -188,7 +190,7 @@ class BlendableDataset(_Dealt):
         row = _for_children(weights, len(sizes))
         if length < 1:
             raise ConfigError("a run needs at least one sample", kind="empty-source", fix="Give the run's samples.")
-        super().__init__(children, normalised(row), length)
+        super().__init__(children, normalized(row), length)
         _, counts = self._draws
         for number in np.flatnonzero(counts > self._sizes).tolist():
             raise ConfigError(
@@ -199,26 +201,27 @@ class BlendableDataset(_Dealt):
             )
 
 
+@renamed_parameters(normalise="normalize")
 def nanoset_index(
     lengths: Sequence[int],
     weights: Sequence[float] | None = None,
     samples: int | None = None,
     seed: int = DEFAULT_SEED,
     *,
-    normalise: bool = True,
+    normalize: bool = True,
 ) -> tuple[IntArray, IntArray]:
     """Return Nanotron's `dataset_index` and `dataset_sample_index`, int64[samples] each.
 
     Args:
         lengths: samples of each dataset.
-        weights, seed, normalise: as for `Nanoset`.
+        weights, seed, normalize: as for `Nanoset`.
         samples: Nanotron's `train_split_num_samples`; one epoch by default.
 
-    >>> dataset, sample = nanoset_index([8, 2, 5, 5], [0.1, 0.5, 0.3, 0.1], 70, normalise=False)
+    >>> dataset, sample = nanoset_index([8, 2, 5, 5], [0.1, 0.5, 0.3, 0.1], 70, normalize=False)
     >>> dataset[:10].tolist(), sample[:10].tolist()
     ([1, 1, 0, 2, 3, 1, 3, 1, 2, 2], [1, 0, 0, 4, 1, 0, 0, 0, 2, 0])
     """
-    nanoset = Nanoset([Leaf(i, length) for i, length in enumerate(lengths)], weights, seed, normalise=normalise)
+    nanoset = Nanoset([Leaf(i, length) for i, length in enumerate(lengths)], weights, seed, normalize=normalize)
     located = nanoset.locate(np.arange(nanoset.length if samples is None else samples) % nanoset.length)
     return located.source.astype(np.int64), located.index
 

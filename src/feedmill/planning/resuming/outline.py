@@ -297,7 +297,7 @@ class _Reader:
             return EpochizedBlend(children, _fractions(repetitions), length=length)
         if kind == "nanoset":
             seed, weights = arguments
-            return Nanoset(children, weights, seed, normalise=False)
+            return Nanoset(children, weights, seed, normalize=False)
         (child,) = children
         if kind == "subset":
             return Subset(child, *arguments)
