@@ -100,6 +100,11 @@ class Kernel(Lazy):
         return call(args)
 
     @property
+    def loaded(self) -> bool:
+        """Whether this process has called it before, so that a call loads no code."""
+        return bool(self._calls)
+
+    @property
     def ready(self) -> bool:
         """Whether machine code exists for at least one combination of argument types."""
         if self._calls:

@@ -12,6 +12,7 @@ budget, so that the next one is fetched while the batches of the previous one ar
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import threading
 from collections import deque
@@ -93,10 +94,10 @@ class Walk(Iterator[Step]):
     def _walk(self) -> None:
         try:
             windows = self._windows()
+            # At the start the loader waits for batches, so their requests do not wait for what comes after them.
+            for early in itertools.islice(windows, 2):
+                self._request(early, None)
             window = next(windows, None)
-            if window is not None:
-                self._request(window, None)  # the first batch does not wait for what comes after it
-                window = next(windows, None)
             while window is not None and not (self._closed or ending()):
                 try:
                     following = next(windows, None)

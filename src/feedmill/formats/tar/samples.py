@@ -17,11 +17,12 @@ import numpy.typing as npt
 
 from feedmill.errors import DataError
 from feedmill.formats.offsets import Int64s
+from feedmill.formats.ranges import load_copying, read_remote
 from feedmill.jobs.buffers import empty
 from feedmill.kernels.files import tar
-from feedmill.kernels.files.tar_many_compiled import copy_all, plain_samples, read_all
+from feedmill.kernels.files.ranges_compiled import read_all
+from feedmill.kernels.files.tar_many_compiled import plain_samples
 from feedmill.storage import Store
-from feedmill.storage.base import InMemory
 from feedmill.storage.limits import max_unpacked, too_large
 
 REINDEX = "The shard changed after it was indexed: run 'feedmill prepare' again."
@@ -149,15 +150,7 @@ class _Remote(NamedTuple):
         """Read all ranges consecutively into a buffer. Raises `DataError` and `StorageError`."""
         rows = zip(self.paths, itertools.pairwise(self.cuts), strict=True)
         files = [(path, offsets[a:b].tolist(), lengths[a:b].tolist()) for path, (a, b) in rows]
-        found = self.store.fetched(files)
-        if isinstance(found, InMemory):
-            copy_all(found.addresses, lengths, np.cumsum(lengths) - lengths + _begin(buffer))
-        elif (
-            found is None
-            or not _Files(found.owners, found.descriptors).fill(offsets, lengths, buffer)
-            or not found.unchanged()
-        ):
-            self.store.fill(files, buffer.data)
+        read_remote(self.store, files, offsets, lengths, buffer)
         return True
 
 
@@ -203,9 +196,8 @@ def _scanned(buffer: npt.NDArray[np.uint8], ends: Int64s) -> tuple[Int64s, Int64
 
 def load_kernels() -> None:
     """Load the compiled code that copies and parses samples."""
-    none = np.zeros(0, np.int64)
-    _scanned(np.zeros(0, np.uint8), none)
-    copy_all(none, none, none)
+    _scanned(np.zeros(0, np.uint8), np.zeros(0, np.int64))
+    load_copying()
 
 
 def _parsed(

@@ -14,6 +14,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from feedmill.errors import DataError
 from feedmill.formats.offsets import Int64s
+from feedmill.formats.ranges import read_remote
 from feedmill.formats.tokens.base import TokenShard
 from feedmill.storage import Store
 from feedmill.storage.local import raise_file_limit
@@ -57,10 +58,11 @@ class Gather:
             return
         table = self._shards[shard]
         size = table.dtype.itemsize
-        at = (table.offset + starts * size).tolist()
-        found = np.empty(len(at) * width * size, np.uint8)
-        self._store.fill([(table.path, at, [width * size] * len(at))], found.data)
-        out[slice(len(at)) if rows is None else rows] = found.view(table.dtype).reshape(len(at), width)
+        offsets, lengths = table.offset + starts * size, np.full(len(starts), width * size, np.int64)
+        ranges = table.path, offsets.tolist(), lengths.tolist()
+        tokens_read = np.empty((len(starts), width), table.dtype)
+        read_remote(self._store, [ranges], offsets, lengths, tokens_read.reshape(-1).view(np.uint8))
+        out[slice(len(starts)) if rows is None else rows] = tokens_read
 
     def _mapped(self, shard: int) -> npt.NDArray[Any]:
         """Return the tokens of a local file, which is mapped once.

@@ -26,6 +26,7 @@ from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key,
 from feedmill.formats.batches import Batch, Columns, Want
 from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import hash_words
+from feedmill.formats.ranges import load_copying
 from feedmill.formats.tokens.base import Int64s, TokenDataset
 from feedmill.formats.tokens.gather import (
     Gather,
@@ -387,6 +388,10 @@ class WindowDataset(Dataset):
     @property
     def is_remote(self) -> bool:
         return self.tokens.is_remote
+
+    def warm(self) -> None:
+        if self.is_remote:
+            load_copying()
 
     def extents(self, indices: Indices) -> Sequence[Extents]:
         store, shards = self.tokens.store, self.tokens.shards

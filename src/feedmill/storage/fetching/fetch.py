@@ -9,8 +9,10 @@ server rejects for the load must lower the limit of its lane.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -42,6 +44,9 @@ _MAX_FLIGHTS = 4
 """Maximum number of requests for the same bytes."""
 _RECHECK_SECONDS = 0.1
 """Time after which a thread that must not hedge now checks again."""
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+"""Numbers of glibc's parameters; see mallopt(3)."""
 
 WHOLE = -1
 """End of a range that is a whole object of unknown size."""
@@ -79,6 +84,7 @@ class Fetcher:
     """
 
     def __init__(self) -> None:
+        _keep_freed_memory()
         self.requests = self.bytes = self.retries = self.throttled = self.hedges = self.cached = 0
         self._latency, self._rate = 0.0, 0.0
         self._small = ThreadPoolExecutor(_THREADS, "feedmill-fetch")
@@ -245,6 +251,21 @@ class Fetcher:
             self._latency += _SMOOTHING * (seconds - self._latency)
         elif seconds > self._latency:
             self._rate += _SMOOTHING * (size / (seconds - self._latency) - self._rate)
+
+
+def _keep_freed_memory() -> None:
+    """Let glibc keep up to 256 MiB of freed memory, unless the environment has settings of its own for it.
+
+    By default it returns the memory of each answer of some MiB to the system, which clears every page of the next one:
+    loading from a bucket then takes an eighth longer. The limit for memory of its own is the one that glibc reaches by
+    itself (32 MiB).
+    """
+    names = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
+    if sys.platform == "linux" and not any(name in os.environ for name in names):
+        with contextlib.suppress(AttributeError, OSError):  # another C library
+            mallopt = ctypes.CDLL(None).mallopt
+            mallopt(_M_MMAP_THRESHOLD, 32 << 20)
+            mallopt(_M_TRIM_THRESHOLD, 256 << 20)
 
 
 _waited = threading.local()

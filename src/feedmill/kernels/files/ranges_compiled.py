@@ -1,0 +1,74 @@
+"""Read or copy many ranges of bytes in one call.
+
+The GIL is released once for all ranges of a batch. Otherwise threads that read small samples would spend their time
+acquiring it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from feedmill.kernels.native import Lazy, kernel
+
+
+def _pread() -> Any:
+    from numba import types
+
+    return types.ExternalFunction("pread", types.int64(types.int32, types.int64, types.int64, types.int64))
+
+
+pread: Any = Lazy(_pread)
+
+
+@kernel
+def read_all(files, offsets, lengths, addresses):  # type: ignore[no-untyped-def]
+    """Read ranges of open files into memory; ranges that are adjacent in one file and in memory are read together.
+
+    Args:
+        files: int64[n], descriptors.
+        offsets, lengths, addresses: int64[n]: the ranges to read, and the memory addresses to read them to.
+
+    Returns:
+        The number of ranges; if a read failed or reached the end of the file, the number of that range.
+    """
+    i = 0
+    while i < len(files):
+        length, j = lengths[i], i + 1
+        while (
+            j < len(files)
+            and files[j] == files[i]
+            and offsets[j] == offsets[i] + length
+            and addresses[j] == addresses[i] + length
+        ):
+            length += lengths[j]
+            j += 1
+        done = 0
+        while done < length:
+            got = pread(np.int32(files[i]), addresses[i] + done, length - done, offsets[i] + done)
+            if got <= 0:
+                return i
+            done += got
+        i = j
+    return i
+
+
+def _memcpy() -> Any:
+    from numba import types
+
+    return types.ExternalFunction("memcpy", types.int64(types.int64, types.int64, types.int64))
+
+
+memcpy: Any = Lazy(_memcpy)
+
+
+@kernel
+def copy_all(origins, lengths, addresses):  # type: ignore[no-untyped-def]
+    """Copy ranges of memory.
+
+    Args:
+        origins, lengths, addresses: int64[n]: where each range is, its bytes, and where to copy it.
+    """
+    for i in range(len(origins)):
+        memcpy(addresses[i], origins[i], lengths[i])
