@@ -20,10 +20,10 @@ _STEP = 1 << 22
 
 def hash_file(path: str) -> str:
     """Return the 128-bit xxh3 of a file on this machine, in hex."""
-    state = xxhash.xxh3_128()
+    state, buffer = xxhash.xxh3_128(), memoryview(bytearray(_STEP))
     with open(path, "rb", buffering=0) as f:
-        while block := f.read(_STEP):
-            state.update(block)
+        while size := f.readinto(buffer):
+            state.update(buffer[:size])
     return state.hexdigest()
 
 
