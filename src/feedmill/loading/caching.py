@@ -22,8 +22,9 @@ from feedmill.planning.overview import bound_plan
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.storage.cache.files import SIZE, FileCache, file_cache
+from feedmill.storage.cache.items import Cached
 from feedmill.storage.cache.paged import Paging
-from feedmill.storage.cache.pages import Cached, PageCache
+from feedmill.storage.cache.pages import PageCache
 from feedmill.storage.cache.settings import DataCache
 from feedmill.storage.fetching.read_ahead import BUDGET, ReadAhead
 from feedmill.storage.folders import cache_folder

@@ -22,7 +22,6 @@ from feedmill.errors import FeedmillError
 from feedmill.storage.base import Entry, Store
 from feedmill.storage.cache.files import FileCache, HeldFile, file_cache
 from feedmill.storage.cache.items import NOTE, Note, read_note
-from feedmill.storage.cache.settings import trim_pages
 from feedmill.storage.folders import cache_folder, private_folder
 from feedmill.storage.hashed import hash_file
 from feedmill.storage.local import publish, replace, storage_error
@@ -160,6 +159,8 @@ def _download(cache: FileCache, store: RangeStore, entry: Entry, kind: str) -> H
         with cache.reserving(entry.size):
             temporary = stack.enter_context(staged(str(cache.folder / "download")))
             os.truncate(temporary, entry.size)
+        from feedmill.storage.cache.settings import trim_pages
+
         trim_pages(cache)
         file = stack.enter_context(_Sink(open(temporary, "r+b")))  # noqa: SIM115 - the sink closes it
         try:

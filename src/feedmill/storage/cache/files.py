@@ -33,9 +33,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from feedmill.errors import StorageError
-from feedmill.storage.cache.items import NOTE, Item, count, eviction_order, existing_parent, free_bytes, scan
+from feedmill.storage.cache.items import NOTE, Cached, Item, count, eviction_order, existing_parent, free_bytes, scan
 from feedmill.storage.cache.page_locks import RangeLock
-from feedmill.storage.cache.pages import Cached
 from feedmill.storage.limits import parse_size
 from feedmill.storage.staging import make_folder, open_in_place
 

@@ -1,4 +1,4 @@
-"""List the folder of a `FileCache`: copies of remote files with their notes, and derived files."""
+"""List the folder of a `FileCache`: copies of remote files with their notes, and derived files; and describe them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,26 @@ NOTE = ".hash"
 DERIVED = ("shards", "costs", "packing")
 """Subfolders with derived files."""
 _COPY = re.compile(r"[0-9a-f]{32}-.+", re.DOTALL)
+
+
+class Cached(NamedTuple):
+    """One object of a cache.
+
+    Attributes:
+        url: URL of the object.
+        version: version of the object.
+        present: number of its bytes in the cache.
+        size: size of the object in bytes.
+        last_use: time of the last read or write, in seconds since 1970; 0 if no page is present.
+        kind: ``data``; ``index`` and ``derived`` in a `FileCache`.
+    """
+
+    url: str
+    version: str
+    present: int
+    size: int
+    last_use: float
+    kind: str = "data"
 
 
 class Note(msgspec.Struct):

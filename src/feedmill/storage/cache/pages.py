@@ -28,6 +28,7 @@ import numpy as np
 import xxhash
 
 from feedmill.errors import StorageError
+from feedmill.storage.cache.items import Cached
 from feedmill.storage.cache.page_io import Pages
 from feedmill.storage.cache.page_map import (
     PAGE,
@@ -60,26 +61,6 @@ _TRIES, _IDLE_TRIES = 100, 3
 """How often to evict for one reservation, and how often without freeing anything."""
 _RECOUNT = 1 << 28
 """The counter is compared with the maps after this number of bytes was put, or a 20th of the size if that is more."""
-
-
-class Cached(NamedTuple):
-    """One object of a cache.
-
-    Attributes:
-        url: URL of the object.
-        version: version of the object.
-        present: number of its bytes in the cache.
-        size: size of the object in bytes.
-        last_use: time of the last read or write, in seconds since 1970; 0 if no page is present.
-        kind: ``data``; ``index`` and ``derived`` in a `FileCache`.
-    """
-
-    url: str
-    version: str
-    present: int
-    size: int
-    last_use: float
-    kind: str = "data"
 
 
 class _Object(NamedTuple):

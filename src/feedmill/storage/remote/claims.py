@@ -20,7 +20,6 @@ import hashlib
 import logging
 import os
 import secrets
-import socket
 import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -32,7 +31,6 @@ import orjson
 from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.storage.base import Store
 from feedmill.storage.locks import FileLock
-from feedmill.storage.remote.upload import abort_abandoned, check_again
 
 if TYPE_CHECKING:
     from feedmill.storage.local import LocalStore
@@ -101,6 +99,8 @@ class Claim:
             _held[url].times += 1
         self._store = store
         if isinstance(store, RemoteFiles):
+            from feedmill.storage.remote.upload import abort_abandoned, check_again
+
             check_again(store)
             abort_abandoned(store)
 
@@ -135,7 +135,7 @@ def _take(store: RangeStore, path: str, name: str) -> None:
     """Put the lock, or take over that of a dead process of this cache folder. Raises `StorageError`."""
     owner, run = _owner(), secrets.token_hex(16)
     since = datetime.now(UTC).isoformat(timespec="seconds")
-    content = {"owner": owner, "run": run, "host": socket.gethostname(), "process": os.getpid(), "since": since}
+    content = {"owner": owner, "run": run, "host": os.uname().nodename, "process": os.getpid(), "since": since}
     data = orjson.dumps(content)
     current = _read(store, path)
     if current is None:
