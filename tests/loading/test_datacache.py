@@ -13,6 +13,11 @@ from tests.loading.test_ahead import content, data_requests, local, plan_of, sha
 
 import feedmill as fm
 from feedmill.errors import ConfigError
+from feedmill.formats.energon.prepared import open_prepared
+from feedmill.loading.ahead import Walk
+from feedmill.planning.nodes import Leaf, Repeat
+from feedmill.planning.nodes.shuffle import BlockShuffle
+from feedmill.planning.plan import Plan
 from feedmill.storage.cache import settings as datacache
 from feedmill.storage.cache.pages import PAGE
 from feedmill.storage.cache.settings import DataCache
@@ -93,6 +98,26 @@ def test_a_cache_that_is_too_small_evicts_and_the_batches_are_the_same(server, f
     assert found == expected and len(requests) > 12
     used = sum(path.stat().st_blocks * 512 for path in (tmp_path / "cache").rglob("*.data"))
     assert used <= 12 * PAGE + (1 << 16)
+
+
+def test_a_small_cache_keeps_what_the_next_epoch_needs_first(server, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("feedmill.loading.ahead.WINDOW", 128)
+    epochs = 6
+
+    def fetched(planned: bool) -> float:
+        with monkeypatch.context() as patch:
+            if not planned:
+                patch.setattr(Walk, "_later", lambda *_: None)
+            dataset = open_prepared(RemoteStore("s3://bkt/data", **server.options), "train")
+            order = Repeat(BlockShuffle(Leaf(0, len(dataset)), 5, 64, 2), epochs)
+            plan = Plan(order, [dataset], ["data"], 3)
+            plan.cache = DataCache(2 * total(folder) // 3, tmp_path / str(planned), "block")
+            _, requests = asked_in(server, lambda: content(fm.Loader(plan, 32)))
+            return sum(end - begin for begin, end in requests) / total(folder)
+
+    recently_used, planned = fetched(False), fetched(True)
+    # two thirds of the data fit, so at best a third is fetched in each later epoch
+    assert 1 + (epochs - 1) / 3 - 0.1 < planned < 0.8 * recently_used
 
 
 def test_a_changed_byte_in_the_cache_is_fetched_again(server, folder, tmp_path, caplog):

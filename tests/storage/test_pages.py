@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedmill.storage.cache import page_io as pageio
-from feedmill.storage.cache.page_map import HEADER, RECORD
+from feedmill.storage.cache.page_map import FAR, HEADER, RECORD
 from feedmill.storage.cache.pages import PAGE, PageCache, Pages
 
 URL = "s3://bucket/shard.tar"
@@ -120,19 +120,24 @@ def test_the_least_recently_used_pages_go_first_and_95_per_cent_stay(tmp_path: P
     assert os.fstat(pages.fd).st_blocks * 512 <= 40 * PAGE
 
 
+def plan_use(pages: Pages, page: int, use: int) -> None:
+    begin, position = np.asarray([page * PAGE]), np.asarray([use])
+    pages.plan_uses(begin, begin + 1, position)
+
+
 def test_pages_of_no_running_plan_go_first_then_those_needed_last(tmp_path: Path) -> None:
     cache = PageCache(tmp_path / "c", 10 * PAGE)
     pages = cache.open(URL, "1", 20 * PAGE)
     pages.put(0, bytes(10 * PAGE))
     for at in range(9):
-        pages.plan_use(at * PAGE, (at + 1) * PAGE, 100 - at)
-    pages.plan_use(5 * PAGE, 6 * PAGE, float("inf"))
+        plan_use(pages, at, 100 - at)
+    plan_use(pages, 5, FAR)
     pages.read(9 * PAGE, 10 * PAGE)  # used last, but in no plan
     gone = []
     for new in range(10, 15):
         before = pages.missing(0, 10 * PAGE)
         assert pages.put(new * PAGE, bytes(PAGE))
-        pages.plan_use(new * PAGE, (new + 1) * PAGE, 0)
+        plan_use(pages, new, 0)
         gone += [r for r in pages.missing(0, 10 * PAGE) if r not in before]
     absent = [p for p in range(10) if pages.missing(p * PAGE, (p + 1) * PAGE)]
     assert absent == [0, 1, 2, 5, 9]
@@ -142,14 +147,16 @@ def test_plans_of_killed_processes_do_not_count(tmp_path: Path) -> None:
     code = (
         "import sys, os\nfrom pathlib import Path\nfrom feedmill.storage.cache.pages import PageCache, PAGE\n"
         "pages = PageCache(Path(sys.argv[1]), 10 * PAGE).open('s3://b/x', '1', 20 * PAGE)\n"
-        "pages.put(0, bytes(4 * PAGE)); pages.plan_use(0, 4 * PAGE, 0); os.kill(os.getpid(), 9)\n"
+        "import numpy as np\nfirst, one = np.arange(4) * PAGE, np.zeros(4, np.int64)\n"
+        "pages.put(0, bytes(4 * PAGE)); pages.plan_uses(first, first + PAGE, one); os.kill(os.getpid(), 9)\n"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "c")], check=False)
     cache = PageCache(tmp_path / "c", 10 * PAGE)
     pages = cache.open("s3://b/x", "1", 20 * PAGE)
     assert pages.missing(0, 4 * PAGE) == []
     pages.put(4 * PAGE, bytes(6 * PAGE))
-    pages.plan_use(4 * PAGE, 10 * PAGE, 1000)
+    for page in range(4, 10):
+        plan_use(pages, page, 1000)
     pages.put(10 * PAGE, bytes(PAGE))
     assert pages.missing(0, 10 * PAGE) == [(0, PAGE)]
 

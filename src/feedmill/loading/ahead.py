@@ -17,7 +17,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from feedmill.formats.extents import Extents
 from feedmill.planning.dealing.grid import Step
 from feedmill.planning.nodes.base import Located
 from feedmill.planning.nodes.shuffle import DEFAULT_BLOCK, DEFAULT_WINDOW
+from feedmill.storage.cache.page_map import FAR
 from feedmill.storage.cache.settings import DataCache
 from feedmill.storage.fetching.fetch import ending, fetcher
 from feedmill.storage.fetching.read_ahead import BUDGET, ReadAhead, budget_from_environment
@@ -133,16 +134,34 @@ class Walk(Iterator[Step]):
         if steps:
             yield _Window(first, steps, self._extents(first, steps))
 
-    def _extents(self, first: int, window: list[Step]) -> list[tuple[Extents, Any]]:
-        """Return the byte ranges that steps need, and the number of the step of each range; none if that fails."""
+    def _extents(self, first: int, window: list[Step]) -> list[_Ranges]:
+        """Return the byte ranges that steps need; none if that fails."""
         try:
             positions = np.concatenate([step.positions for step in window])
-            extents = self._plan.extents(positions, _joined([step.located for step in window]))
+            located = _joined([step.located for step in window])
+            extents = self._plan.extents(positions, located)
             steps = np.repeat(np.arange(first, first + len(window)), [len(step.slots) for step in window])
-            return [(each, steps[each.sample]) for each in extents if isinstance(each.store, RangeStore)]
+            later = self._later(located)
+            return [
+                _Ranges(
+                    each,
+                    steps[each.sample],
+                    None if later is None else (positions[each.sample], later[each.sample]),
+                )
+                for each in extents
+                if isinstance(each.store, RangeStore)
+            ]
         except Exception as error:  # reading the samples raises the error again if it concerns them
             _log(error)
             return []
+
+    def _later(self, located: Located | None) -> Any:
+        """Return the position at which each sample is read again, `FAR` if none; None without a cache or locations."""
+        next_uses = getattr(self._plan, "next_uses", None)
+        if located is None or next_uses is None or not self._reader.cached:
+            return None
+        positions = next_uses(located)
+        return np.where(positions < 0, FAR, positions)
 
     def _request(self, window: _Window, following: _Window | None) -> None:
         """Request what the steps of a window need, and hand them out; without requests if that fails.
@@ -154,11 +173,12 @@ class Walk(Iterator[Step]):
         handed = 0
         try:
             for low, high, reach in self._parts(window, following):
-                for each, need in _together(window, following):
+                for each, need, uses in _together(window, following):
                     rows = (need >= window.first + low) & (need < window.first + reach)
                     ranges = each.file[rows], each.begins[rows], each.ends[rows], need[rows]
-                    last = window.first + high - 1
-                    self._reader.want(each.store, each.paths, *ranges, self._starving, last)  # type: ignore[arg-type]
+                    store, last = cast(RangeStore, each.store), window.first + high - 1
+                    planned = None if uses is None else (uses[0][rows], uses[1][rows])
+                    self._reader.want(store, each.paths, *ranges, self._starving, last, planned)
                 self._hand_out(window.steps[handed:high])
                 handed = high
         except Exception as error:  # reading the samples raises the error again if it concerns them
@@ -176,7 +196,7 @@ class Walk(Iterator[Step]):
         """
         count = len(window.steps)
         sizes = np.zeros(count + (len(following.steps) if following else 0), np.int64)
-        for each, need in [*window.extents, *(following.extents if following else ())]:
+        for each, need, _ in [*window.extents, *(following.extents if following else ())]:
             np.add.at(sizes, need - window.first, each.ends - each.begins)
         ends, budget = np.cumsum(sizes), self._reader.budget
         low = 0
@@ -194,26 +214,46 @@ class _Window(NamedTuple):
     Attributes:
         first: number of the first step.
         steps: the steps.
-        extents: byte ranges that they need, and int64[m] the number of the step that needs each.
+        extents: the byte ranges that they need.
     """
 
     first: int
     steps: list[Step]
-    extents: list[tuple[Extents, Any]]
+    extents: list[_Ranges]
 
 
-def _together(window: _Window, following: _Window | None) -> Iterator[tuple[Extents, Any]]:
-    """Yield the extents of two windows, those of the same files as one."""
+class _Ranges(NamedTuple):
+    """Byte ranges of files of one store.
+
+    Attributes:
+        extents: the ranges.
+        steps: int64[m], the number of the step that needs each.
+        uses: int64[m] each: the positions of the plan that read each range now, and next; see `ReadAhead.want`.
+    """
+
+    extents: Extents
+    steps: Any
+    uses: tuple[Any, Any] | None
+
+
+def _together(window: _Window, following: _Window | None) -> Iterator[_Ranges]:
+    """Yield the ranges of two windows, those of the same files as one."""
     others = list(following.extents) if following else []
-    for each, need in window.extents:
-        for number, (other, later) in enumerate(others):
-            if other.store is each.store and other.paths == each.paths:
+    for ranges in window.extents:
+        extents = ranges.extents
+        for number, other in enumerate(others):
+            if other.extents.store is extents.store and other.extents.paths == extents.paths:
                 del others[number]
-                columns = zip(each[2:], other[2:], strict=True)
-                yield Extents(each.store, each.paths, *map(np.concatenate, columns)), np.concatenate((need, later))
+                columns = map(np.concatenate, zip(extents[2:], other.extents[2:], strict=True))
+                uses = None
+                if ranges.uses is not None and other.uses is not None:
+                    now, later = map(np.concatenate, zip(ranges.uses, other.uses, strict=True))
+                    uses = now, later
+                joined = Extents(extents.store, extents.paths, *columns)
+                yield _Ranges(joined, np.concatenate((ranges.steps, other.steps)), uses)
                 break
         else:
-            yield each, need
+            yield ranges
 
 
 def _log(error: Exception) -> None:

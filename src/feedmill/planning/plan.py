@@ -136,6 +136,12 @@ class Plan:
         """
         return self.node.locate(self._checked(positions))
 
+    def next_uses(self, located: Located) -> IntArray:
+        """Return the position at which the plan yields each located sample again, int64[n]; -1 if there is none."""
+        positions, rounds = self.node.positions(Located(located.source, located.index, located.epoch + 1))
+        end = LONGEST if self.length is None else self.length
+        return np.where((positions >= 0) & (positions < end) & (rounds == 0), positions, -1)
+
     def positions(self, source: int | str, index: int, within: int | None = None) -> IntArray:
         """Return all positions of one sample, in order, int64[n].
 

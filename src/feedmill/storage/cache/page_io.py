@@ -350,18 +350,29 @@ class Pages:
                 self._verify(first, last)
             yield self.present(begins, ends)
 
-    def plan_use(self, begin: int, end: int, next_use: float) -> None:
-        """Record when a plan of this process will next read the pages of a byte range.
+    def plan_uses(self, begins: Int64s, ends: Int64s, uses: Int64s, *, until: int = FAR) -> None:
+        """Record when a plan of this process will next read the pages of byte ranges.
+
+        Pages in no plan of a running process are evicted first, then those with the farthest next use.
 
         Args:
-            next_use: position in the plan; ``float("inf")`` if it is unknown. Pages in no plan of a running process are
-                evicted first, then those with the farthest next use.
+            begins, ends: int64[n], ranges that are not empty.
+            uses: int64[n], the position in the plan that reads each range next; `FAR` if there is none.
+            until: do not change pages whose recorded use is after this position.
         """
-        first, last = self._span(begin, end)
+        first = begins // PAGE
+        counts = np.minimum((ends - 1) // PAGE, self.header.pages - 1) - first + 1
+        begins, ends, uses, first, counts = (a[counts > 0] for a in (begins, ends, uses, first, counts))
+        offsets = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+        pages, rows = np.unique(np.repeat(first, counts) + offsets, return_inverse=True)
+        soonest = np.full(len(pages), FAR, np.int64)
+        np.minimum.at(soonest, rows, np.repeat(uses, counts))
+        if until < FAR:
+            changed = self._records["next_use"][pages] <= until
+            pages, soonest = pages[changed], soonest[changed]
         usage = self._owner.usage
-        records = self._records[first:last]
-        records["next_use"] = FAR if next_use >= FAR else int(next_use)
-        records["run"] = usage.token() if usage else 0
+        self._records["next_use"][pages] = soonest
+        self._records["run"][pages] = usage.token() if usage else 0
 
     def evict(self, pages: Int64s) -> int:
         """Evict pages that are neither pinned nor being written.

@@ -57,14 +57,22 @@ class ReadAhead:
 
     def __init__(self, budget: int, paging: Paging | None = None, memory: int | None = None) -> None:
         self.budget, self._paging = budget, paging
+        # More than the cache holds would evict pages before they are read.
+        self._limit = budget if paging is None else min(budget, 3 * paging.cache.size // 4)
         self._in_flight = (budget if memory is None else memory) // 2
         self._lock = threading.Lock()
         self._freed = threading.Condition(self._lock)
         self._queue: deque[Segment] = deque()
         self._by_last: dict[int, list[Segment]] = {}
+        self._uses: deque[tuple[int, Pages, Int64s, Int64s, Int64s, int]] = deque()
         self._held = self._flying = self._flying_bytes = 0
         self._awaited: int | None = None
         self._done, self._closed = -1, False
+
+    @property
+    def cached(self) -> bool:
+        """Return whether the bytes go to a cache on disk."""
+        return self._paging is not None
 
     def want(
         self,
@@ -76,6 +84,7 @@ class ReadAhead:
         steps: Int64s,
         starving: threading.Event,
         last: int | None = None,
+        uses: tuple[Int64s, Int64s] | None = None,
     ) -> None:
         """Request byte ranges of files of a store, in the order of their steps.
 
@@ -89,6 +98,8 @@ class ReadAhead:
             starving: set while the reader waits for more steps: the budget is ignored then; see `wake`.
             last: the last step whose ranges must be requested now; those of later steps are requested only where they
                 share a request with one of these. None: all.
+            uses: int64[n] each: positions of the plan that read each range now, and next; `FAR` if none will. The cache
+                on disk evicts what is needed last.
         """
         filled = (ends > begins) & (begins >= 0) & (ends < 1 << OFFSET_BITS)
         if not filled.any():
@@ -99,12 +110,16 @@ class ReadAhead:
         low, high, steps = base + begins[filled], base + ends[filled], steps[filled]
         order = np.argsort(low, kind="stable")
         low, high, steps = low[order], high[order], steps[order]
+        last = int(steps.max()) if last is None else last
+        pages = None if self._paging is None else self._paging.open(store, keys)
+        # Of whole shards, other pages than those of these ranges will be needed, too.
+        if pages is not None and uses is not None and self._paging is not None and self._paging.unit != "shard":
+            now, later = (column[filled][order] for column in uses)
+            self._plan_uses(pages, low, high, now, later, steps <= last, last)
         missing = ~self._extend(store, keys, low, high, steps)
         if not missing.any():
             return
         low, high, steps = low[missing], high[missing], steps[missing]
-        last = int(steps.max()) if last is None else last
-        pages = None if self._paging is None else self._paging.open(store, keys)
         if pages is None:
             requests = _needed(requests_for(low, high, fetcher().gap()), steps, last)
             if requests.size > self.budget // 2:
@@ -115,6 +130,36 @@ class ReadAhead:
         for requests in rounds:
             if len(requests.begins) and self._wait_for_budget(requests.size, starving):
                 self._add(store, keys, requests, pages)
+
+    def _plan_uses(
+        self,
+        pages: Sequence[Pages | None],
+        low: Int64s,
+        high: Int64s,
+        now: Int64s,
+        later: Int64s,
+        current: npt.NDArray[np.bool_],
+        last: int,
+    ) -> None:
+        """Record when ranges are read: now, and once the step `last` is done, when they are read next.
+
+        Args:
+            current: bool[n], ranges of steps up to `last`.
+        """
+        numbers, firsts = np.unique(low >> OFFSET_BITS, return_index=True)
+        for number, start, stop in zip(
+            numbers.tolist(), firsts.tolist(), [*firsts[1:].tolist(), len(low)], strict=True
+        ):
+            cached, base = pages[number], number << OFFSET_BITS
+            if cached is None or not cached.size:
+                continue
+            begins, ends = low[start:stop] - base, high[start:stop] - base
+            cached.plan_uses(begins, ends, now[start:stop])
+            done = current[start:stop]
+            if done.any():
+                until = int(now[start:stop][done].max())
+                with self._lock:
+                    self._uses.append((last, cached, begins[done], ends[done], later[start:stop][done], until))
 
     def _rounds(
         self, pages: Sequence[Pages | None], low: Int64s, high: Int64s, steps: Int64s, last: int
@@ -259,7 +304,7 @@ class ReadAhead:
 
     def _fits(self) -> bool:
         """Return whether the bytes for which `want` waits fit into the budget. Any size fits if nothing is held."""
-        return self._awaited is not None and (not self._held or self._held + self._awaited <= self.budget)
+        return self._awaited is not None and (not self._held or self._held + self._awaited <= self._limit)
 
     def wake(self) -> None:
         """Make a waiting `want` check again, because the reader is starving."""
@@ -295,13 +340,19 @@ class ReadAhead:
             self._held -= sum(segment.size for segment in freed)
             if self._fits():  # waking the thread at every step took 15 % of the time
                 self._freed.notify_all()
+            uses = []
+            while self._uses and self._uses[0][0] <= step:
+                uses.append(self._uses.popleft())
         _drop(freed)
+        for _, cached, begins, ends, later, until in uses:
+            cached.plan_uses(begins, ends, later, until=until)
 
     def close(self) -> None:
         """Free all segments, and cancel their requests."""
         with self._freed:
             self._closed = True
             self._queue.clear()
+            self._uses.clear()
             segments = [segment for kept in self._by_last.values() for segment in kept]
             self._by_last.clear()
             self._held = 0
