@@ -54,6 +54,22 @@ def test_the_second_machine_is_refused_and_told_how_to_go_on(s3_bucket, machines
     assert not left(store)
 
 
+def test_a_lock_that_was_removed_meanwhile_is_warned_about_and_that_of_another_stays(s3_bucket, machines, caplog):
+    store = open_store(f"{s3_bucket}/d")
+    first = Claim(store)
+    store.delete(claim_path())
+    machines("two")
+    second = Claim(open_store(f"{s3_bucket}/d"))
+    machines("one")
+    with caplog.at_level(logging.WARNING, "feedmill"):
+        first.close()
+    assert "was removed while it was writing" in caplog.text and left(store)
+    caplog.clear()
+    machines("two")
+    second.close()
+    assert not caplog.text and not left(store)
+
+
 def test_of_two_that_ask_at_once_one_gets_it(s3_bucket, machines, monkeypatch):
     """Both find no lock; the server decides."""
     store = open_store(f"{s3_bucket}/d")

@@ -47,10 +47,12 @@ class _Held:
 
     Attributes:
         local: lock that excludes other processes with this cache folder.
+        run: id of the lock in the store.
         times: number of claims that share it.
     """
 
     local: FileLock
+    run: str
     times: int = 0
 
 
@@ -91,11 +93,11 @@ class Claim:
             if url not in _held:
                 local = _lock_here(store, url, name)
                 try:
-                    _take(store, self._path, name)
+                    run = _take(store, self._path, name)
                 except BaseException:
                     local.close()
                     raise
-                _held[url] = _Held(local)
+                _held[url] = _Held(local, run)
             _held[url].times += 1
         self._store = store
         if isinstance(store, RemoteFiles):
@@ -116,11 +118,22 @@ class Claim:
             if not held.times:
                 del _held[url]
                 try:
-                    store.delete(self._path)
+                    self._delete(store, held.run)
                 except FeedmillError as error:
                     logger.warning("the lock could not be deleted; delete it before another machine writes: %s", error)
                 finally:
                     held.local.close()
+
+    def _delete(self, store: RangeStore, run: str) -> None:
+        """Delete the lock, unless somebody deleted it meanwhile: then it may be that of another writer."""
+        if (_read(store, self._path) or {}).get("run") == run:
+            store.delete(self._path)
+        else:
+            logger.warning(
+                "%s: the lock of this process was removed while it was writing, so another process may have written at"
+                " the same time: check the result",
+                store.locate(self._path),
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -131,8 +144,8 @@ class Claim:
         self.close()
 
 
-def _take(store: RangeStore, path: str, name: str) -> None:
-    """Put the lock, or take over that of a dead process of this cache folder. Raises `StorageError`."""
+def _take(store: RangeStore, path: str, name: str) -> str:
+    """Put the lock, or take over that of a dead process of this cache folder; return its id. Raises `StorageError`."""
     owner, run = _owner(), secrets.token_hex(16)
     since = datetime.now(UTC).isoformat(timespec="seconds")
     content = {"owner": owner, "run": run, "host": os.uname().nodename, "process": os.getpid(), "since": since}
@@ -141,19 +154,20 @@ def _take(store: RangeStore, path: str, name: str) -> None:
     if current is None:
         try:
             if store.put_new(path, data):
-                return
+                return run
         except StorageError as error:
             if error.kind != "not-supported":
                 raise
             logger.warning("%s: this server does not support conditional writes: two writers may overlap", store.url)
             store.write_bytes(path, data)
-            return
+            return run
         current = _read(store, path) or {}
     if current.get("run") == run:
-        return  # our own: the answer to the first try was lost, and the retry found the lock
+        return run  # our own: the answer to the first try was lost, and the retry found the lock
     if current.get("owner") != owner:
         raise _busy(store, path, name, current)
     store.write_bytes(path, data)
+    return run
 
 
 def _read(store: RangeStore, path: str) -> dict[str, Any] | None:
