@@ -190,7 +190,7 @@ def test_what_no_check_foresaw_is_one_message_that_says_whose_defect_it_is(
     [
         (OSError(errno.EMFILE, "x"), "emfile", "error: too many files are open. Raise the limit with 'ulimit -n'."),
         (OSError(errno.EIO, "I/O error", "a.tar"), "eio", "error: a.tar: I/O error. Check the disk and the path."),
-        (OSError(errno.ENOSPC, "x", Path("o")), "enospc", "error: o: the disk is full. Free some space"),
+        (OSError(errno.ENOSPC, "x", Path("o")), "enospc", "error: o: the disk is full. Free disk space"),
         (FileNotFoundError(errno.ENOENT, "x", b"b"), "not-found", "error: b: there is no such file or folder."),
         (OSError("of a library"), "defect", "a defect of Feedmill (OSError"),
     ],
