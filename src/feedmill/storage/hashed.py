@@ -7,7 +7,9 @@ single files. All hashes are 128-bit xxh3, in hex.
 from __future__ import annotations
 
 import contextlib
+import io
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -20,9 +22,14 @@ _STEP = 1 << 22
 
 def hash_file(path: str) -> str:
     """Return the 128-bit xxh3 of a file on this machine, in hex."""
+    return _hash_and_close(open(path, "rb", buffering=0))
+
+
+def _hash_and_close(file: io.FileIO) -> str:
+    # One buffer, because fresh memory for each block takes longer than hashing it.
     state, buffer = xxhash.xxh3_128(), memoryview(bytearray(_STEP))
-    with open(path, "rb", buffering=0) as f:
-        while size := f.readinto(buffer):
+    with file:
+        while size := file.readinto(buffer):
             state.update(buffer[:size])
     return state.hexdigest()
 
@@ -96,10 +103,11 @@ class _HashedStore:
 
     @contextlib.contextmanager
     def build(self, path: str) -> Iterator[Path]:
-        with self._store.build(path) as file:
+        # It is hashed while it is synced to the disk. It is opened before it gets its name.
+        with ThreadPoolExecutor(1, "feedmill-hash") as pool, self._store.build(path) as file:
             yield file
-            digest = hash_file(str(file))
-        self.hashes[path] = digest
+            digest = pool.submit(_hash_and_close, open(file, "rb", buffering=0))  # noqa: SIM115 - the function closes it
+        self.hashes[path] = digest.result()
 
     def write_bytes(self, path: str, data: bytes) -> None:
         self._store.write_bytes(path, data)
