@@ -232,7 +232,12 @@ if __name__ == "__main__":
     main()
 """
 FEW = ["reshard", "tokenize"]
-THERE = ("the file already exists", "a dataset already exists", "the key also occurs in an earlier shard")
+THERE = (
+    "the file already exists",
+    "the index already exists",
+    "a dataset already exists",
+    "the key also occurs in an earlier shard",
+)
 CUT = ("mds", "tokenize", "merge jsonl")
 """Whose files are sent in parts: some of the kills are in the middle of an upload."""
 
