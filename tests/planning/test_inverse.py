@@ -45,3 +45,31 @@ def test_a_long_skip_list_walks_the_tree_once(monkeypatch: pytest.MonkeyPatch) -
     located = whole.locate(np.arange(1000))
     gone = (located.source == 0) & (located.index % 2 == 0) & (np.arange(1000) >= 100)
     assert plan.locate(np.arange(len(plan))).index.tolist() == located.index[~gone].tolist()
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        RECIPE,
+        {"source": {"path": "docs"}, "epochs": 2.5, "shuffle": {"kind": "block", "block": 4, "window": 3}},
+        {"concat": [{"path": "docs"}, {"path": "code"}], "epochs": 3, "shuffle": "global"},
+        {"blend_epochized": [{"path": "docs", "repetitions": 2}, {"path": "code", "repetitions": 1}], "epochs": 2},
+        {"source": {"path": "code"}},
+    ],
+    ids=["blend", "part of an epoch", "concat", "repetitions", "endless"],
+)
+def test_the_next_use_is_where_the_plan_yields_the_sample_again(recipe: dict[str, object]) -> None:
+    plan = Recipe.parse(recipe).plan(lambda path, **_: Numbered(path, SIZES[path.rpartition("/")[2]]))
+    count = plan.length or 500
+    located = plan.locate(np.arange(count))
+    expected = np.full(count, -1)
+    seen: dict[tuple[int, int], int] = {}
+    for position in reversed(range(count)):
+        sample = int(located.source[position]), int(located.index[position])
+        expected[position] = seen.get(sample, -1)
+        seen[sample] = position
+    uses = plan.next_uses(located)
+    if plan.length is None:
+        assert (uses > np.arange(count)).all()
+        uses = np.where(uses < count, uses, -1)
+    assert uses.tolist() == expected.tolist() and (uses >= 0).any()

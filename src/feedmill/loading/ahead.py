@@ -160,7 +160,11 @@ class Walk(Iterator[Step]):
         next_uses = getattr(self._plan, "next_uses", None)
         if located is None or next_uses is None or not self._reader.cached:
             return None
-        positions = next_uses(located)
+        try:
+            positions = next_uses(located)
+        except Exception as error:  # only a hint: without it the cache evicts what was used least recently
+            logger.debug("the next uses are unknown: %s: %s", type(error).__name__, error)
+            return None
         return np.where(positions < 0, FAR, positions)
 
     def _request(self, window: _Window, following: _Window | None) -> None:

@@ -137,7 +137,11 @@ class Plan:
         return self.node.locate(self._checked(positions))
 
     def next_uses(self, located: Located) -> IntArray:
-        """Return the position at which the plan yields each located sample again, int64[n]; -1 if there is none."""
+        """Return the position at which the plan yields each located sample again, int64[n]; -1 if there is none.
+
+        This is a hint, for caches: -1 also if the next occurrence is skipped. In Nanotron's order, whose epochs of a
+        source overlap, it may be a later occurrence, or -1.
+        """
         positions, rounds = self.node.positions(Located(located.source, located.index, located.epoch + 1))
         end = LONGEST if self.length is None else self.length
         return np.where((positions >= 0) & (positions < end) & (rounds == 0), positions, -1)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -146,13 +146,7 @@ class ReadAhead:
         Args:
             current: bool[n], ranges of steps up to `last`.
         """
-        numbers, firsts = np.unique(low >> OFFSET_BITS, return_index=True)
-        for number, start, stop in zip(
-            numbers.tolist(), firsts.tolist(), [*firsts[1:].tolist(), len(low)], strict=True
-        ):
-            cached, base = pages[number], number << OFFSET_BITS
-            if cached is None or not cached.size:
-                continue
+        for cached, base, start, stop in _objects(pages, low):
             begins, ends = low[start:stop] - base, high[start:stop] - base
             cached.plan_uses(begins, ends, now[start:stop])
             done = current[start:stop]
@@ -168,13 +162,7 @@ class ReadAhead:
         assert self._paging is not None
         chunks: list[Chunk] = []
         remaining = np.ones(len(low), np.bool_)
-        numbers, firsts = np.unique(low >> OFFSET_BITS, return_index=True)
-        for number, start, stop in zip(
-            numbers.tolist(), firsts.tolist(), [*firsts[1:].tolist(), len(low)], strict=True
-        ):
-            cached, base = pages[number], number << OFFSET_BITS
-            if cached is None or not cached.size:
-                continue
+        for cached, base, start, stop in _objects(pages, low):
             now = start + np.flatnonzero(steps[start:stop] <= last)
             if not len(now):
                 remaining[start:stop] = False
@@ -185,8 +173,8 @@ class ReadAhead:
                 chunks.append((base + first, base + end, int(needed_at.min()), int(needed_at.max())))
             elif self._paging.whole(begins, ends, len(low)):
                 chunks += [
-                    (base + chunk_begin, base + chunk_end, *chunk_steps)
-                    for chunk_begin, chunk_end, *chunk_steps in _chunks(begins, ends, needed_at, cached.size)
+                    (base + chunk_begin, base + chunk_end, soonest, latest)
+                    for chunk_begin, chunk_end, soonest, latest in _chunks(begins, ends, needed_at, cached.size)
                 ]
             else:
                 continue
@@ -377,6 +365,20 @@ class Needed(NamedTuple):
     def size(self) -> int:
         """Return the bytes of all requests."""
         return int((self.ends - self.begins).sum())
+
+
+def _objects(pages: Sequence[Pages | None], low: Int64s) -> Iterator[tuple[Pages, int, int, int]]:
+    """Yield the cached pages of each object with bytes, the number of its first byte, and the rows of its ranges.
+
+    Args:
+        pages: by the number of the object.
+        low: int64[n], ascending, begins of ranges with the number of the object in the bits above `OFFSET_BITS`.
+    """
+    numbers, firsts = np.unique(low >> OFFSET_BITS, return_index=True)
+    for number, start, stop in zip(numbers.tolist(), firsts.tolist(), [*firsts[1:].tolist(), len(low)], strict=True):
+        cached = pages[number]
+        if cached is not None and cached.size:
+            yield cached, number << OFFSET_BITS, start, stop
 
 
 def _needed(requests: Requests, steps: Int64s, last: int) -> Needed:
