@@ -79,6 +79,19 @@ def note_and_sleep(folder: str) -> int:
     return 0
 
 
+def sleep_and_clean_up(job: tuple[str, float]) -> int:
+    """Leave a file while at work, and take some seconds to remove it."""
+    folder, seconds = job
+    mark = Path(folder) / f"{seconds}"
+    try:
+        mark.write_text("")
+        time.sleep(60)
+    finally:
+        time.sleep(seconds)
+        mark.unlink()
+    return 0
+
+
 def ignore_and_sleep(folder: str) -> int:
     while True:
         with contextlib.suppress(SystemExit):

@@ -148,6 +148,15 @@ def test_closing_early_ends_the_workers(function, tmp_path, monkeypatch):
         assert list(tmp_path.iterdir()) == []  # they had time to clean up
 
 
+def test_a_worker_that_has_ended_does_not_keep_another_from_cleaning_up(tmp_path):
+    """The pool sends SIGTERM to all other workers when one ends: the second signal for a slow one."""
+    results = run(partial(mixed, working.sleep_and_clean_up), ["", (str(tmp_path), 0), (str(tmp_path), 0.7)], workers=2)
+    assert next(results) == 0
+    assert wait_for(lambda: len(list(tmp_path.iterdir())) == 2)
+    results.close()
+    assert list(tmp_path.iterdir()) == []
+
+
 def mixed(function, folder: str) -> int:
     return function(folder) if folder else 0
 

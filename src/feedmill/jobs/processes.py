@@ -24,13 +24,14 @@ from multiprocessing import connection, parent_process, popen_fork, popen_forkse
 from multiprocessing.context import ForkContext, ForkProcess, ForkServerContext, ForkServerProcess
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 from feedmill.errors import ConfigError, FeedmillError
 
 _GRACE = 3.0  # seconds that a worker has to clean up before it is killed
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _working = False  # in a worker: whether the function is running
+_stopping = False  # in a worker: whether SIGTERM has interrupted the function
 
 
 @dataclass(slots=True)
@@ -113,10 +114,14 @@ def begin(shared: Shared | None = None, environment: Mapping[str, str] | None = 
     threading.Thread(target=_follow_parent, daemon=True).start()
 
 
-def _stop(_number: int, _frame: FrameType | None) -> NoReturn:
-    if _working:
+def _stop(_number: int, _frame: FrameType | None) -> None:
+    global _stopping
+    if not _working:
+        os._exit(1)
+    # The pool repeats SIGTERM when another worker has ended, which must not interrupt the function's cleaning up.
+    if not _stopping:
+        _stopping = True
         raise SystemExit(_STOPPED)
-    os._exit(1)
 
 
 def _follow_parent() -> None:
