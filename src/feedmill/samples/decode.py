@@ -11,6 +11,7 @@ import io
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Any, ClassVar
 
 import msgspec
@@ -100,7 +101,7 @@ class Decoder:
             return data
         suffix = name.rpartition(".")[2]
         if suffix == "pth":
-            return _load_pth(data, self.tensors)
+            return _pth()(data, to=self.tensors)
         try:
             if suffix == "gz":
                 data = gunzip(data)
@@ -143,7 +144,7 @@ class Decoder:
             if decode is not None:
                 return decode(data)
             if suffix == "pth":  # a .pth.gz
-                return _load_pth(data, self.tensors)
+                return _pth()(data, to=self.tensors)
             lowered = suffix.lower()
             kind = "image" if lowered in IMAGE_SUFFIXES else "av" if lowered in self.av_suffixes else None
         if kind == "image":
@@ -262,7 +263,9 @@ _BY_SUFFIX: dict[str, Callable[[bytes], Any]] = {
 }
 
 
-def _load_pth(data: Any, to: str) -> Any:
-    from feedmill.formats import pth  # imported here, because it takes longer to import than the rest of this module
+@cache
+def _pth() -> Callable[..., Any]:
+    """Return the loader of ``.pth`` parts, imported on first use: the import takes longer than that of this module."""
+    from feedmill.formats import pth
 
-    return pth.load(data, to=to)
+    return pth.load
