@@ -21,10 +21,10 @@ demo: $(STAMP)  ## the main job end to end, on data that every machine has
 
 test: $(STAMP)  ## every fast test, in parallel; `pytest` alone and test-all draw new examples each time
 	@echo "== running the tests"
-	@$(BIN)/python -m pytest -n $(JOBS) -m 'not slow' --hypothesis-profile=repeatable
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not slow' --hypothesis-profile=repeatable
 
 test-all: $(STAMP)  ## the slow ones too
-	@$(BIN)/python -m pytest -n $(JOBS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 lint: $(STAMP)
 	@echo "== ruff, mypy, and pyright over the samples of the documentation"

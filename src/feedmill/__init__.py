@@ -42,8 +42,10 @@ _HOME = {
     "OCRSample": "samples.types",
     "PackedPlan": "planning.packing.packed",
     "Packing": "planning.packing.packed",
+    "PartEngine": "jobs.parts",
     "Plan": "planning.plan",
     "PrepareReport": "indexing.report",
+    "RayEngine": "jobs.ray_engine",
     "Recipe": "planning.recipes.recipe",
     "RepairReport": "indexing.repair",
     "Sample": "formats.base",
@@ -129,6 +131,8 @@ if TYPE_CHECKING:
     from feedmill.indexing.prepare_media import prepare_media
     from feedmill.indexing.repair import RepairReport, repair
     from feedmill.indexing.report import PrepareReport
+    from feedmill.jobs.parts import PartEngine
+    from feedmill.jobs.ray_engine import RayEngine
     from feedmill.loading.bench import bench
     from feedmill.loading.caching import cache
     from feedmill.loading.checkpoint import Checkpoint
@@ -203,8 +207,10 @@ __all__ = [
     "OCRSample",
     "PackedPlan",
     "Packing",
+    "PartEngine",
     "Plan",
     "PrepareReport",
+    "RayEngine",
     "Recipe",
     "RepairReport",
     "Sample",

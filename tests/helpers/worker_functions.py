@@ -92,6 +92,12 @@ def sleep_and_clean_up(job: tuple[str, float]) -> int:
     return 0
 
 
+def refuse_seven(number: int) -> int:
+    if number == 7:
+        raise DataError("seven is not accepted", file="x.tar", kind="bad-seven")
+    return number
+
+
 def ignore_and_sleep(folder: str) -> int:
     while True:
         with contextlib.suppress(SystemExit):

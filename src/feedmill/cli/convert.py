@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from feedmill.cli.engines import on_engine
 from feedmill.cli.options import DatasetPath, Json, OverwriteFiles, Split, TokenSize
 from feedmill.cli.output import counted, emit, facts, human_size
 from feedmill.jobs.policy import METAVAR
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from feedmill.converting.preview import Preview
 
 
+@on_engine
 def convert(
     source: DatasetPath,
     destination: Annotated[str, typer.Argument(metavar="DST", help="Destination: a folder or a file.")],

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from feedmill.cli.engines import on_engine
 from feedmill.cli.options import AllowEmpty, Ids, Json, Processes
 from feedmill.cli.output import counted, emit
 
@@ -17,6 +18,7 @@ Documents = Annotated[
 ]
 
 
+@on_engine
 def dedupe(
     documents: Documents,
     by: Annotated[str, typer.Option("--by", metavar="UNIT", help="documents, paragraphs or ngrams.")] = "documents",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from feedmill.cli.engines import on_engine
 from feedmill.cli.merge import show
 from feedmill.cli.options import (
     AllowEmpty,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from feedmill.curation.mix.job import MixReport
 
 
+@on_engine
 def filter(
     inputs: Annotated[
         list[str],

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feedmill.cli.dedupe import Documents
+from feedmill.cli.engines import on_engine
 from feedmill.cli.options import AllowEmpty, Ids, Json, Processes
 from feedmill.cli.output import counted, emit
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from feedmill.curation.near.job import NearReport
 
 
+@on_engine
 def neardedupe(
     documents: Documents,
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the attribute set.")] = "dup_near",

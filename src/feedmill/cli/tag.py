@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from feedmill.cli.engines import on_engine
 from feedmill.cli.options import AllowEmpty, Ids, Json, Processes
 from feedmill.cli.output import emit, facts, human_size
 from feedmill.jobs.policy import METAVAR
@@ -22,6 +23,7 @@ Modules = Annotated[
 ]
 
 
+@on_engine
 def tag(
     documents: Annotated[
         list[str] | None,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from feedmill.cli.engines import on_engine
 from feedmill.cli.options import AllowEmpty, Json
 from feedmill.cli.output import counted, emit, facts, human_rate, human_size
 from feedmill.jobs.policy import METAVAR
@@ -89,6 +90,7 @@ Progress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show a
 NONE = "none"
 
 
+@on_engine
 def tokenize(
     inputs: Inputs,
     output: Output,

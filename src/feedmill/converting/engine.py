@@ -25,6 +25,7 @@ from feedmill.converting.units import Shared, Target, Unit, Written, check_unit,
 from feedmill.errors import DataError
 from feedmill.formats.base import Dataset
 from feedmill.formats.offsets import hash_words
+from feedmill.jobs.engine import Where
 from feedmill.jobs.policy import over_budget
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
@@ -221,7 +222,12 @@ def _work(work: ConvertWork, conversion: Conversion, options: Options, known: Ma
     bad = seen = 0
     with Progress("converting", conversion.plan.count, conversion.noun, enabled=options.progress) as bar:
         policy = Policy(shared=conversion.shared)
-        results = run(convert_unit, todo, workers=options.workers, preload=conversion.modules, policy=policy)
+        where = Where(
+            "converting", _job(conversion), work.place, numbers=[unit.number for unit in todo], record=work.add
+        )
+        results = run(
+            convert_unit, todo, workers=options.workers, preload=conversion.modules, policy=policy, where=where
+        )
         with closing(results):
             for unit in conversion.units:
                 done = known.get(unit.number)
@@ -284,7 +290,10 @@ def _verify(work: ConvertWork, conversion: Conversion, options: Options, done: S
     with Progress("reading back", total, conversion.noun, enabled=options.progress) as bar:
         items = [Written(each, first, at) for each, first, at in zip(filled, firsts, begins, strict=False)]
         policy = Policy(shared=conversion.shared)
-        results = run(check_unit, items, workers=options.workers, preload=conversion.modules, policy=policy)
+        where = Where("checking", _job(conversion), work.place, lasting=False)
+        results = run(
+            check_unit, items, workers=options.workers, preload=conversion.modules, policy=policy, where=where
+        )
         with closing(results):
             for each, found in zip(filled, results, strict=True):
                 if found is not None:

@@ -37,6 +37,7 @@ from feedmill.formats.base import Dataset
 from feedmill.formats.registry import targets
 from feedmill.formats.rows import RowsDataset
 from feedmill.formats.tar.dataset import TarDataset
+from feedmill.jobs.engine import Where
 from feedmill.jobs.policy import skips
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
@@ -185,7 +186,8 @@ def _surveyed(
         return found
     with Progress("looking at", sum(unit.samples for unit in units), "samples", enabled=options.progress) as bar:
         out = []
-        surveys = run(survey_unit, units, workers=options.workers, preload=(__name__,), policy=Policy(shared=source))
+        policy, where = Policy(shared=source), Where("looking", source.url, work.place, lasting=False)
+        surveys = run(survey_unit, units, workers=options.workers, preload=(__name__,), policy=policy, where=where)
         with closing(surveys):
             for each, unit in zip(surveys, units, strict=True):
                 out.append(each)

@@ -16,6 +16,7 @@ from feedmill.converting.job import VERB, ConvertWork, place_of
 from feedmill.converting.proof import Proof, proof_place, read_proof, write_proof
 from feedmill.errors import ConfigError
 from feedmill.formats.jsonl.splits import splits_name
+from feedmill.jobs.engine import is_alone
 from feedmill.jobs.unfinished import unfinished_job
 from feedmill.storage import Store
 from feedmill.storage.local import LocalStore
@@ -57,6 +58,11 @@ def begin(work: ConvertWork, destination: str, job: Mapping[str, Any], overwrite
     Raises:
         ConfigError: the destination has other files, or another job is unfinished there.
     """
+    with work.beginning():
+        _begin(work, destination, job, overwrite, is_file)
+
+
+def _begin(work: ConvertWork, destination: str, job: Mapping[str, Any], overwrite: bool, is_file: bool) -> None:
     identity = {"verb": VERB, **job["identity"]}
     store, name = place_of(destination, is_file=is_file)
     if not work.is_of(identity):
@@ -70,7 +76,7 @@ def begin(work: ConvertWork, destination: str, job: Mapping[str, Any], overwrite
         work.begin(identity)
     if not job["staged"] and not is_file:
         clear_away(work, store)
-    if isinstance(store, LocalStore) and not is_file:
+    if isinstance(store, LocalStore) and not is_file and is_alone():
         store.sweep()
 
 

@@ -18,7 +18,7 @@ import msgspec
 
 from feedmill import __version__
 from feedmill.curation import records, registry
-from feedmill.curation.attribute_set import refuse_blocked
+from feedmill.curation.attribute_set import FOLDER, refuse_blocked
 from feedmill.curation.blocks import Block, blocks, first_to_cut
 from feedmill.curation.documents import Batch, Decoder
 from feedmill.curation.modules import load_modules, module_hashes
@@ -29,6 +29,7 @@ from feedmill.documents.lines import read_blocks
 from feedmill.errors import ConfigError, FeedmillError, NotFound, refuse_empty
 from feedmill.formats.documents import rows_of
 from feedmill.jobs.cores import available_cores
+from feedmill.jobs.engine import Where, current, hash_of
 from feedmill.jobs.policy import RAISE, OnError, on_error_policy, renamed_parameters, skips
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
@@ -169,7 +170,15 @@ def _options(choices: Sequence[registry.Choice], modules: Sequence[str], exact: 
 
 
 def _results(tasks: Sequence[Task], workers: int, bar: Progress) -> Iterator[Done]:
-    """Yield the result of each file. A file that would keep one process busy alone is split over all."""
+    """Yield the result of each file. A file that would keep one process busy alone is split over all.
+
+    On an engine of other machines the file is the unit.
+    """
+    if current() is not None:
+        key = hash_of(*(_fingerprint(task, task.outputs[0]) + task.outputs[0].path for task in tasks))
+        where = Where("tagging", key, open_store(tasks[0].outputs[0].root).below(FOLDER))
+        yield from run(tag_file, tasks, workers=workers, progress=bar, preload=_PRELOAD, where=where)
+        return
     cut = first_to_cut((task.input.size for task in tasks), workers)
     for task in tasks[:cut]:
         yield tag_file(task, workers)

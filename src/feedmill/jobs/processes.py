@@ -11,6 +11,7 @@ import ast
 import contextlib
 import os
 import pickle
+import reprlib
 import signal
 import sys
 import threading
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from multiprocessing import connection, parent_process, popen_fork, popen_forkserver
+from multiprocessing import connection, current_process, parent_process, popen_fork, popen_forkserver
 from multiprocessing.context import ForkContext, ForkProcess, ForkServerContext, ForkServerProcess
 from pathlib import Path
 from types import FrameType
@@ -63,21 +64,50 @@ _shared: Shared | None = None
 def work(function: Callable[..., Any], items: Sequence[Any]) -> Outcome:
     """Call `function` on each item in a worker, with the shared value first."""
     global _working
-    results: list[Any] = []
     try:
         _working = True
-        call = function if _shared is None else partial(function, _shared.value())
-        for item in items:
-            results.append(call(item))
-        return Outcome(results)
-    except Exception as error:
-        return Outcome(results, _portable(error))
+        return outcome(function, None if _shared is None else _shared.value(), items)
     except SystemExit as error:
         if error.code is _STOPPED:
             os._exit(1)
         raise
     finally:
         _working = False
+
+
+def outcome(function: Callable[..., Any], shared: Any, items: Sequence[Any]) -> Outcome:
+    """Call `function` on each item, with the shared value first unless it is None."""
+    results: list[Any] = []
+    try:
+        call = function if shared is None else partial(function, shared)
+        for item in items:
+            results.append(call(item))
+        return Outcome(results)
+    except Exception as error:
+        return Outcome(results, _portable(error))
+
+
+def name_of(item: Any) -> str:
+    """Return an item's name for messages."""
+    if isinstance(item, str | os.PathLike):
+        return str(item)[:200]
+    short = reprlib.Repr()
+    short.maxstring = short.maxother = 120
+    return short.repr(item)
+
+
+_inside = False
+
+
+def enter_unit() -> None:
+    """Note that this process is a worker of an engine: units in it run one by one, without processes of their own."""
+    global _inside
+    _inside = True
+
+
+def is_inside_unit() -> bool:
+    """Return whether this process is a worker, which may not have workers itself."""
+    return _inside or current_process().daemon
 
 
 def _portable(error: Exception) -> Exception:

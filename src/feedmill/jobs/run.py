@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-import multiprocessing
 import os
 import pickle
-import reprlib
 import select
 import sys
 import threading
@@ -17,14 +15,25 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from typing import Any, TypeVar
 
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.processes import Context, Outcome, Served, Shared, begin, new_context, work
+from feedmill.jobs.engine import Stage, Where, current
+from feedmill.jobs.processes import (
+    Context,
+    Outcome,
+    Served,
+    Shared,
+    begin,
+    is_inside_unit,
+    name_of,
+    new_context,
+    work,
+)
 from feedmill.jobs.progress import Progress, still
 
 Item = TypeVar("Item")
@@ -45,6 +54,7 @@ def run(
     chunk: int = 1,
     preload: Sequence[str] = (),
     policy: Policy | None = None,
+    where: Where | None = None,
 ) -> Generator[Result, None, None]:
     """Yield ``function(item)`` for each item, in the order of the items, whatever the number of workers.
 
@@ -61,6 +71,8 @@ def run(
         chunk: items sent to a worker at once, for items that take less than a millisecond or so.
         preload: modules that workers need, imported once for all of them.
         policy: the shared value, the number of chunks in flight, and the handling of workers that die or hang.
+        where: for a stage that an engine may run on other machines; see `feedmill.jobs.engine`. The items are then a
+            sequence.
 
     Raises:
         ConfigError: the function or items cannot be sent to other processes.
@@ -70,12 +82,16 @@ def run(
     if chunk < 1 or (workers is not None and workers < 0):
         raise ConfigError(f"{workers} workers with chunks of {chunk} are invalid", fix="Use at least 1.")
     policy = policy or Policy()
+    if where is not None and (engine := current()) is not None:
+        items = list(items)
+        local = partial(run, function, workers=workers, chunk=chunk, preload=preload, policy=policy)
+        stage = Stage(where, function, items, local, policy.shared, chunk)
+        return _counted(engine.run(stage), progress)
     count = available_cores() if workers is None else workers
     source = iter(items)
     first = list(islice(source, chunk + 1))
     everything = chain(first, source)
-    daemon = multiprocessing.current_process().daemon
-    if not first or daemon or not (policy.always_processes or (count > 1 and len(first) > 1)):
+    if not first or is_inside_unit() or not (policy.always_processes or (count > 1 and len(first) > 1)):
         call = function if policy.shared is None else partial(function, policy.shared)
         # Not `map`: a StopIteration of the function would end it as if no item were left.
         results: Iterator[Result] = (call(item) for item in everything)
@@ -95,6 +111,8 @@ def run_largest_first(
     so that the run does not end with one process working on a large item.
     """
     order = sorted(range(len(items)), key=lambda i: -sizes[i])
+    if (where := options.get("where")) is not None:
+        options["where"] = replace(where, numbers=[where.numbers[i] for i in order] if where.numbers else order)
     found = dict(zip(order, run(function, [items[i] for i in order], **options), strict=True))
     return [found[i] for i in range(len(items))]
 
@@ -212,7 +230,7 @@ class _Processes:
                 piece = self._waiting.popleft()
                 yield from outcome.results
                 if outcome.error is not None:
-                    outcome.error.add_note(f"while working on {_name(piece.items[len(outcome.results)])}")
+                    outcome.error.add_note(f"while working on {name_of(piece.items[len(outcome.results)])}")
                     raise outcome.error
                 del outcome
             finished = True
@@ -271,7 +289,7 @@ class _Processes:
     def _hung(self) -> FeedmillError:
         return FeedmillError(
             f"a worker process exceeded the timeout of {self._policy.timeout:g} s on"
-            f" {_name(self._waiting[0].items[0])}",
+            f" {name_of(self._waiting[0].items[0])}",
             kind="worker-hung",
             fix="Inspect that item, or raise the timeout.",
         )
@@ -296,7 +314,7 @@ class _Processes:
 def _worker_died(waiting: Iterable[_Piece], count: int, context: Context) -> FeedmillError:
     """Return the error for a dead worker. Work is taken in order, so its items are in the first unfinished chunks."""
     unfinished = [p.items for p in waiting if not p.future.done() or p.future.exception() is not None]
-    names = [_name(item) for piece in unfinished[:count] for item in piece]
+    names = [name_of(item) for piece in unfinished[:count] for item in piece]
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
     death = context.death()
     cause = f"was killed ({death})" if death else "ended"
@@ -306,14 +324,6 @@ def _worker_died(waiting: Iterable[_Piece], count: int, context: Context) -> Fee
         kind="worker-died",
         fix=f"Run again with one worker to find the item.{memory} Finished work is kept.",
     )
-
-
-def _name(item: Any) -> str:
-    if isinstance(item, str | os.PathLike):
-        return str(item)[:200]
-    short = reprlib.Repr()
-    short.maxstring = short.maxother = 120
-    return short.repr(item)
 
 
 def _can_hide_main(*sent: Any) -> bool:

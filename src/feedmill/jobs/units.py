@@ -33,10 +33,14 @@ _AT_ONCE = 16
 
 
 class Units:
-    """Finished units in the file `name` of a folder; read once, then appended to."""
+    """Finished units in the file `name` of a folder; read once, then appended to.
 
-    def __init__(self, place: Store, name: str) -> None:
-        self._place, self._name = place, name
+    Args:
+        part: suffix of this process's own file, where several processes append: the parts of a job array.
+    """
+
+    def __init__(self, place: Store, name: str, part: str = "") -> None:
+        self._place, self._all, self._name = place, name, name + part
         self._file: BinaryIO | None = None
         self._whole = 0
         self._next: int | None = None
@@ -58,13 +62,26 @@ class Units:
         return found
 
     def _blocks(self) -> Iterator[memoryview]:
-        if self._place.is_local:
-            with contextlib.suppress(NotFound):
-                yield memoryview(self._place.read(self._name))
+        """Yield the frames of other parts, then this process's own."""
+        if not isinstance(self._place, LocalStore):
+            paths = self._objects()
+            for data in ordered_map(self._place.read, paths, workers=_AT_ONCE, in_flight=2 * _AT_ONCE):
+                yield memoryview(data)
             return
-        paths = self._objects()
-        for data in ordered_map(self._place.read, paths, workers=_AT_ONCE, in_flight=2 * _AT_ONCE):
-            yield memoryview(data)
+        for name in [*self._others(), self._name]:
+            self._whole = 0
+            with contextlib.suppress(NotFound):
+                yield memoryview(self._place.read(name))
+
+    def _others(self) -> list[str]:
+        """Return the files of the parts of a job array, without this process's own."""
+        assert isinstance(self._place, LocalStore)
+        try:
+            names = os.listdir(self._place.root)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        of_parts = re.compile(rf"{re.escape(self._all)}(-\d+)?")
+        return sorted(name for name in names if of_parts.fullmatch(name) and name != self._name)
 
     def _objects(self) -> list[str]:
         """Return the paths of frames in an object store, in order."""
@@ -126,7 +143,9 @@ class Units:
     @property
     def exist(self) -> bool:
         """Return whether any unit is finished, in this run or an earlier one."""
-        return self._place.exists(self._name) if self._place.is_local else bool(self._objects())
+        if isinstance(self._place, LocalStore):
+            return self._place.exists(self._name) or bool(self._others())
+        return bool(self._objects())
 
     def close(self) -> None:
         """Close the file."""
@@ -138,5 +157,6 @@ class Units:
         """Delete all units."""
         self.close()
         self._whole, self._next = 0, None
-        for path in [self._name] if self._place.is_local else self._objects():
+        local = isinstance(self._place, LocalStore)
+        for path in [*self._others(), self._name] if local else self._objects():
             self._place.delete(path)

@@ -3,9 +3,10 @@
 The work folder is ``.feedmill-work/`` in an output folder, or ``.<name>.feedmill-work/`` next to an output file, both
 on a local disk and in an object store:
 
-    lock       locked while a process works; the system releases it when the process dies
+    lock       locked while a process works (or the parts of a job array); the system releases it when the process dies
     job.json   the job: a version, its identity, and recorded facts
     units      finished units, see `Units`
+    parts/     marks of finished parts of a job array
     ...        staged outputs
 
 Outputs that replace others are staged and published together (`Work.publish`). The renames and deletions are recorded
@@ -28,6 +29,7 @@ import orjson
 
 from feedmill.errors import ConfigError, FeedmillError, NotFound, StorageError
 from feedmill.jobs.cores import available_cores
+from feedmill.jobs.engine import PARTS, is_alone, is_shared, part_name, refuse_unreachable
 from feedmill.jobs.threads import ordered_map
 from feedmill.jobs.unfinished import (
     JOB,
@@ -44,9 +46,10 @@ from feedmill.jobs.unfinished import (
 )
 from feedmill.jobs.units import Units
 from feedmill.storage import Entry, LocalStore, Store
+from feedmill.storage.locks import FileLock
 from feedmill.storage.remote.claims import Claim
 
-LOCK, UNITS = "lock", "units"
+LOCK, BEGIN, UNITS = "lock", "begin", "units"
 KEPT = ".scanned"
 """Suffix of files that any job on the output can use, such as data read from it."""
 _PATIENCE = 3.0
@@ -77,12 +80,12 @@ class Work:
     def __init__(self, target: Store, name: str = "") -> None:
         self.target, self.name = target, name
         self.place, self.scratch = place_of(target, name), scratch_of(target, name)
-        self.resumed = self._begun = False
+        self.resumed = self._begun = self._beginning = False
         self._held = _Held(target, name)
         try:
             refuse_old(target, name)
             self.job = read_job(self.place)
-            self.units = Units(self.place, UNITS)
+            self.units = Units(self.place, UNITS, part_name())
         except BaseException:
             self._held.close()
             raise
@@ -131,9 +134,18 @@ class Work:
         Raises:
             ConfigError: another job is unfinished here, or the identity contains a number of more than 64 bits.
         """
-        trusted = self.job is not None and (durable or self.job.get("boot") == boot())
+        with self.beginning():
+            return self._begin(identity, overwrite, durable, keep_staged, facts)
+
+    def _begin(
+        self, identity: Mapping[str, Any], overwrite: bool, durable: bool, keep_staged: bool, facts: Mapping[str, Any]
+    ) -> bool:
+        durable = durable or is_shared()
+        trusted = self.job is not None and self.job.get("boot", boot()) == boot()
         self.resumed = trusted and self.is_of(identity)
         if self.resumed:
+            if not durable and "boot" not in self.noted:
+                self.note(boot=boot())  # from now on some of the work is not synced
             return True
         self.refuse_other(identity, overwrite=overwrite)
         self.roll_forward()
@@ -143,6 +155,20 @@ class Work:
         self.note(**facts, **({} if durable else {"boot": boot()}))
         self._begun = True
         return False
+
+    @contextlib.contextmanager
+    def beginning(self) -> Iterator[None]:
+        """Let the parts of a job array begin one after another: the first begins the job, the others join it."""
+        if is_alone() or self._beginning:
+            yield
+            return
+        with self.scratch.exclusive(BEGIN, what="another part is starting", file=self.target.locate(self.name)):
+            self._beginning = True
+            try:
+                self.job = read_job(self.place)
+                yield
+            finally:
+                self._beginning = False
 
     def note(self, **facts: Any) -> None:
         """Add facts to the job, durably."""
@@ -173,8 +199,16 @@ class Work:
 
     def sweep(self, keep: Collection[str]) -> None:
         """Delete all staged outputs except `keep`: those that other options or changed inputs left."""
-        keep = {*keep, LOCK, JOB, UNITS}
-        stale = [name for name in _names(self.folder) if name not in keep and not name.endswith(KEPT)]
+        if is_alone():  # otherwise other parts may be writing
+            self._remove_all({*keep, LOCK, JOB, UNITS, PARTS})
+
+    def _remove_all(self, keep: Collection[str]) -> None:
+        parts = f"{UNITS}-"  # of a job array
+        stale = [
+            name
+            for name in _names(self.folder)
+            if name not in keep and not name.endswith(KEPT) and not (UNITS in keep and name.startswith(parts))
+        ]
         # The system takes a tenth of a second to free a gigabyte of page cache.
         for _ in ordered_map(self._remove, stale, workers=available_cores(), in_flight=2 * available_cores()):
             pass
@@ -187,7 +221,8 @@ class Work:
         """Delete the job and all its unfinished work."""
         self.units.clear()
         self.place.delete(JOB)
-        self.sweep(())
+        if is_alone():
+            self._remove_all({LOCK})
         self.job = None
 
     def finish(self) -> None:
@@ -196,8 +231,11 @@ class Work:
         self.close()
 
     def abandon(self, *, keep: bool = False) -> None:
-        """Close the work after an error. A resumed job, or any job with `keep`, is kept for the next run."""
-        if keep or self.resumed or not self._begun:
+        """Close the work after an error. A resumed job, or any job with `keep`, is kept for the next run.
+
+        The job of a job array is kept too.
+        """
+        if keep or self.resumed or not self._begun or not is_alone():
             self.close()
         else:
             self.finish()
@@ -243,10 +281,20 @@ class _Held:
         self._fresh = not os.path.isdir(self._above)
         self._claim: Claim | None = None
         _refuse_file(self._scratch)
+        refuse_unreachable(target)
+        self._shared = not is_alone()
         self._lock = self._scratch.lock(
-            LOCK, what="another process is writing here", file=target.locate(name), patience=patience
+            LOCK,
+            what="another process is writing here",
+            file=target.locate(name),
+            patience=patience,
+            shared=self._shared,
         )
+        self._part_lock: FileLock | None = None
         try:
+            if self._shared:
+                what = "this part is already running"
+                self._part_lock = self._scratch.lock(LOCK + part_name(), what=what, file=target.locate(name))
             self._claim = Claim(target, name)
         except BaseException:
             self.close()
@@ -263,11 +311,13 @@ class _Held:
         if self._claim is not None:
             self._claim.close()
         names = _names(self._scratch.root)
-        if not unfinished and not any(name.endswith(KEPT) for name in names):
+        if not (unfinished or self._shared) and not any(name.endswith(KEPT) for name in names):
             self._scratch.remove_folder()
             if self._fresh:
                 with contextlib.suppress(OSError):
                     os.rmdir(self._above)  # nothing was written
+        if self._part_lock is not None:
+            self._part_lock.close()
         self._lock.close()
 
     def _is_unfinished(self) -> bool:

@@ -285,7 +285,9 @@ class LocalStore(Store):
         """Open a file for appending, without staging; it is created if absent. Raises `StorageError`."""
         return os.fdopen(self._in_place(path, os.O_RDWR | os.O_APPEND), "ab")
 
-    def lock(self, path: str, *, what: str, file: str, wait: bool = False, patience: float = 0.0) -> FileLock:
+    def lock(
+        self, path: str, *, what: str, file: str, wait: bool = False, patience: float = 0.0, shared: bool = False
+    ) -> FileLock:
         """Take the lock on a file, which is created if absent.
 
         Args:
@@ -294,6 +296,7 @@ class LocalStore(Store):
             file: file for the error.
             wait: wait without limit for another process to release it.
             patience: maximum number of seconds to wait.
+            shared: let other processes have it at the same time, if they share it too.
 
         Raises:
             StorageError: another process has the lock (kind ``busy``), or the file cannot be written.
@@ -301,7 +304,7 @@ class LocalStore(Store):
         until = time.monotonic() + patience
         while True:
             try:
-                lock = FileLock.of(self._in_place(path, os.O_RDWR), wait=wait)
+                lock = FileLock.of(self._in_place(path, os.O_RDWR), wait=wait, shared=shared)
             except BlockingIOError:
                 if time.monotonic() < until:
                     time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Exclusive locks between processes (``flock``), which the system releases when their holder dies.
+"""Locks between processes (``flock``), which the system releases when their holder dies.
 
 Journals, work folders and staged files use `FileLock`. The page cache needs locks on byte ranges, which
 `cache/page_locks.py` has.
@@ -15,7 +15,7 @@ from typing import Self
 
 
 class FileLock:
-    """An exclusive lock on a file, which is created if absent; a context manager.
+    """A lock on a file, which is created if absent; a context manager.
 
     Forked children do not inherit the lock, because they would keep it after this process was killed. On a file system
     without locks the lock is always granted.
@@ -23,26 +23,28 @@ class FileLock:
     Args:
         path: the file.
         wait: wait until another process releases the lock.
+        shared: let other processes have it at the same time, if they share it too.
 
     Raises:
         BlockingIOError: another process has the lock, and `wait` is False.
         OSError: the file cannot be opened.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, wait: bool = False) -> None:
-        self._take(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644), wait)
+    def __init__(self, path: str | os.PathLike[str], *, wait: bool = False, shared: bool = False) -> None:
+        self._take(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644), wait, shared)
 
     @classmethod
-    def of(cls, descriptor: int, *, wait: bool = False) -> Self:
+    def of(cls, descriptor: int, *, wait: bool = False, shared: bool = False) -> Self:
         """Lock a file that is open for writing. Closing the lock closes the file. Raises `BlockingIOError`."""
         lock = cls.__new__(cls)
-        lock._take(descriptor, wait)
+        lock._take(descriptor, wait, shared)
         return lock
 
-    def _take(self, descriptor: int, wait: bool) -> None:
+    def _take(self, descriptor: int, wait: bool, shared: bool) -> None:
         self._file: int | None = descriptor
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+            fcntl.flock(descriptor, kind | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             self.close()
             raise

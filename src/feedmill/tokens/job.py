@@ -11,6 +11,7 @@ The outputs are token files (`feedmill.tokens.tokenize`) and Dolma's folder of m
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
@@ -22,6 +23,7 @@ from feedmill.documents.file import DocumentFile, Unit
 from feedmill.documents.units import UNIT_BYTES
 from feedmill.errors import ConfigError, DataError, EmptyResult, refuse_empty
 from feedmill.formats.tokens.manifest import Skipped, TokenManifest
+from feedmill.jobs.engine import Where, hash_of
 from feedmill.jobs.policy import RAISE, OnError
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
@@ -178,7 +180,7 @@ class EncodeJob:
             offer(self.tokenizer)
             try:
                 with output.opened(self) as add:
-                    self._encode(tasks, add)
+                    self._encode(tasks, add, work)
                     output.report.refuse_empty(output.url, options.allow_empty)
             except EmptyResult:
                 work.finish()  # no other run can use the pieces
@@ -211,12 +213,13 @@ class EncodeJob:
         self.output.report.bytes = sum(file.size for file in self.output.files)
         return True
 
-    def _encode(self, tasks: Sequence[EncodeTask], add: Callable[[EncodedUnit, int], None]) -> None:
+    def _encode(self, tasks: Sequence[EncodeTask], add: Callable[[EncodedUnit, int], None], work: Work) -> None:
         report, options = self.output.report, self.options
         total = sum(task.bytes for task in tasks)
         at_once = min(_SENT, max(1, options.unit_bytes * len(tasks) // max(1, total)))
         with Progress("tokenizing", total, "B", options.progress) as bar:
-            results = run(encode_unit, tasks, workers=options.workers, preload=PRELOAD, chunk=at_once)
+            where = Where("tokenizing", hash_of(*(os.path.basename(task.path) for task in tasks)), work.place)
+            results = run(encode_unit, tasks, workers=options.workers, preload=PRELOAD, chunk=at_once, where=where)
             for done, line in _in_order(tasks, results, report):
                 add(done, line)
                 bar.advance(done.task.bytes)

@@ -22,6 +22,7 @@ from feedmill.formats.jsonl.splits import splits_name
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.tokens.base import Form, Int64s, Tokens
 from feedmill.formats.tokens.manifest import TokenManifest, with_files, write_manifest
+from feedmill.jobs.engine import need_one_machine
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.work import Work
 from feedmill.storage import Store, canonical_location, open_store, split_url
@@ -235,6 +236,7 @@ def start(
         StorageError: another process is writing there (kind ``busy``).
     """
     _refuse_inputs(corpus, [target])
+    need_one_machine("one process writes the documents of token files in order")
     seed = seed if seeded else 0
     facts = {"inputs": corpus.facts(), "form": asdict(form), "target": target, **options, **more, "seed": seed}
     try:

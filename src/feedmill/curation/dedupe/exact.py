@@ -32,9 +32,11 @@ from feedmill.curation.dedupe.units import Units, read_units
 from feedmill.curation.dedupe.work import get_arrays, get_marker, put, put_arrays, put_marker
 from feedmill.documents.lines import read_blocks
 from feedmill.formats.documents import write_lines
+from feedmill.jobs.engine import Where
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run, run_largest_first
 from feedmill.jobs.threads import ahead
+from feedmill.storage import Store
 from feedmill.storage.codec import compression
 
 _BITS = 12
@@ -58,13 +60,14 @@ class Scanned:
 
 
 def find_exact(
-    tasks: Sequence[Task], *, workers: int | None = None, progress: bool | None = None
+    tasks: Sequence[Task], place: Store, *, workers: int | None = None, progress: bool | None = None
 ) -> list[Finished | None]:
-    """Write the attributes of all files. The result of a reference file is None."""
+    """Write the attributes of all files. The result of a reference file is None. `place` is the folder of the work."""
+    where = Where("reading", fingerprint([task.fingerprint for task in tasks]), place, last=False)
     preload = _PRELOAD if tasks[0].options.unit == DOCUMENTS else KERNELS
     files = [task.file.size for task in tasks]
     with Progress("reading", len(tasks), "files", progress) as bar:
-        scanned = run_largest_first(scan, tasks, files, workers=workers, progress=bar, preload=preload)
+        scanned = run_largest_first(scan, tasks, files, workers=workers, progress=bar, preload=preload, where=where)
     work = tasks[0].work
     numbers = [(task.number, s) for task, one in zip(tasks, scanned, strict=True) for s in range(one.segments)]
     starts = np.array([_parts(work, *number) for number in numbers], np.int64).reshape(-1, PARTS + 1)
@@ -77,7 +80,8 @@ def find_exact(
         for n, (low, high) in enumerate(pairwise(bounds))
     )
     with Progress("comparing", len(bounds) - 1, "ranges", progress) as bar:
-        list(run(decide, ranges, workers=workers, progress=bar, preload=preload))
+        where = Where("comparing", whole, place, last=False)
+        list(run(decide, ranges, workers=workers, progress=bar, preload=preload, where=where))
     sizes = np.diff(cuts, axis=1)
     answers = np.stack([np.cumsum(sizes, axis=0) - sizes, np.cumsum(sizes, axis=0)], axis=2)
     ends, at = [], 0
@@ -86,7 +90,8 @@ def find_exact(
         at += one.segments
     with Progress("writing", len(tasks), "files", progress) as bar:
         jobs = list(zip(tasks, ends, strict=True))
-        return run_largest_first(finish, jobs, files, workers=workers, progress=bar, preload=preload)
+        where = Where("writing", whole, place)
+        return run_largest_first(finish, jobs, files, workers=workers, progress=bar, preload=preload, where=where)
 
 
 def scan(task: Task) -> Scanned:

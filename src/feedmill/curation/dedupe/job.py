@@ -18,6 +18,7 @@ from feedmill.documents.find import find_in_datasets
 from feedmill.errors import ConfigError, FeedmillError, NotFound, refuse_empty
 from feedmill.formats.bloom import MOST_HASHES, BloomFilter, new_bloom, read_bloom, write_bloom
 from feedmill.jobs.cores import available_cores
+from feedmill.jobs.engine import need_one_machine
 from feedmill.jobs.work import Work, tidy
 from feedmill.storage import LocalStore, Store, open_store, split_url
 
@@ -151,7 +152,7 @@ def _dedupe(
             return
         with Work(target) as work:
             work.begin(identity, durable=False, keep_staged=True)
-            results = _exact(files, known, options, work.folder, compression, workers, progress)
+            results = _exact(files, known, options, work, compression, workers, progress)
             _record(files, results, options, run_print, report, None)
             work.finish()
         return
@@ -162,7 +163,7 @@ def _exact(
     files: list[DocumentFile],
     known: list[DocumentFile],
     options: DedupeOptions,
-    work: str,
+    work: Work,
     compression: tuple[str | None, str | None],
     workers: int | None,
     progress: bool | None,
@@ -171,10 +172,10 @@ def _exact(
 
     spare = (workers or available_cores()) < available_cores()
     tasks = [
-        Task(n, file, options, work, *compression, reference=n < len(known), spare=spare)
+        Task(n, file, options, work.folder, *compression, reference=n < len(known), spare=spare)
         for n, file in enumerate([*known, *files])
     ]
-    results = find_exact(tasks, workers=workers, progress=progress)
+    results = find_exact(tasks, work.place, workers=workers, progress=progress)
     return [one for one in results if one is not None]
 
 
@@ -188,6 +189,7 @@ def _bloomed(
     progress: bool | None,
     report: DedupeReport,
 ) -> None:
+    need_one_machine("a Bloom filter is filled in memory, in the order of the documents")
     from feedmill.curation.dedupe.bloomed import find_bloomed  # loads compiled code that exact runs do not need
 
     folder, name = split_url(settings.file)

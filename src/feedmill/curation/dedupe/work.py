@@ -1,7 +1,8 @@
 """Temporary files of an exact run: arrays and markers on a local disk, deleted at the end.
 
 A file is published when it is complete, so a killed run finds its finished work again. Files are synced to disk only if
-the system has no boot id. Otherwise the job discards work from before the last boot (`feedmill.jobs.work`).
+other machines read them or the system has no boot id. Otherwise the job discards work from before the last boot
+(`feedmill.jobs.work`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from feedmill.jobs.engine import is_shared
 from feedmill.jobs.unfinished import boot
 from feedmill.storage.local import storage_error
 from feedmill.storage.staging import make_folder, staged
@@ -30,7 +32,7 @@ def put(path: str) -> Iterator[BinaryIO]:
         with staged(path) as beside:
             with open(beside, "wb") as f:
                 yield f
-                if not boot():
+                if is_shared() or not boot():
                     f.flush()
                     os.fsync(f.fileno())
             os.replace(beside, path)

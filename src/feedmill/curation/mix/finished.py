@@ -50,6 +50,11 @@ class Finished:
         self._before = None if beside is None else inside
 
     @property
+    def folder(self) -> Store:
+        """Return the folder of the records."""
+        return self._place.store.below(self._place.folder)
+
+    @property
     def _places(self) -> list[_Place]:
         return [self._place, self._before] if self._before is not None else [self._place]
 

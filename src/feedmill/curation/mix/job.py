@@ -19,6 +19,7 @@ from feedmill.documents.file import DocumentFile, as_lines, places
 from feedmill.documents.find import find_in_datasets
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.jobs.cores import available_cores
+from feedmill.jobs.engine import Where, current, hash_of, is_alone
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run, run_largest_first
 from feedmill.jobs.threads import ordered_map
@@ -117,11 +118,17 @@ def mix(
             report.streams.append(_try(stream, plan, report))
         return report
     with contextlib.ExitStack() as stack:
-        for stream in config.streams:
+        for stream in config.streams if is_alone() else ():
             stack.enter_context(Claim(open_store(stream.output), stream.name))
         bar = stack.enter_context(Progress("mixing", len(shards), "files", progress))
         sizes = [sum(file.size for file in shard.files) for shard in shards]
-        results = iter(run_largest_first(_make, shards, sizes, workers=workers, progress=bar, preload=KERNELS))
+        where = None
+        if current() is not None:
+            key = hash_of(*(_fingerprint(shard) for shard in shards))
+            where = Where("filtering", key, Finished(config.streams[0].output).folder)
+        results = iter(
+            run_largest_first(_make, shards, sizes, workers=workers, progress=bar, preload=KERNELS, where=where)
+        )
     for stream, plan in zip(config.streams, plans, strict=True):
         one = StreamReport(stream.name, sum(len(shard.files) for shard in plan), [], Counts.of(stream))
         one.replaces = bool(stream.replacements)

@@ -30,6 +30,7 @@ from feedmill.formats.signatures import (
     read_record,
     write_record,
 )
+from feedmill.jobs.engine import Where, is_alone
 from feedmill.jobs.progress import Progress
 from feedmill.storage import LocalStore
 from feedmill.storage.staging import TEMPORARY_SUFFIX
@@ -96,6 +97,8 @@ class Dumps:
         Args:
             keep: Fingerprints of files and dumps whose work is kept.
         """
+        if not is_alone():
+            return  # other parts may be writing
         prints = {file["print"] for record in self.records for file in record["files"]} | keep
         folders = {os.path.basename(record["folder"]) for record in self.records} | keep
         for name in _names(self.store.root, "segments"):
@@ -131,7 +134,8 @@ def open_dumps(folder: str, options: NearOptions) -> Iterator[Dumps]:
     """
     store = LocalStore(folder)
     _refuse_others(store)
-    with store.lock(LOCK, what="another process is writing these signatures", file=store.root):
+    what = "another process is writing these signatures"
+    with store.lock(LOCK, what=what, file=store.root, shared=not is_alone()):
         _agree(store, options)
         dumps = Dumps(store)
         while (record := read_record(store, dump_name(len(dumps.records)))) is not None:
@@ -215,7 +219,8 @@ def add_dump(
         plan = _plan_print(dumps, tasks)
         dumps.forget_work(keep | {plan})
         with Progress("reading", len(tasks), "files", progress) as bar:
-            sketched = list(spread(sketch.sketch, tasks, workers, bar))
+            where = Where("reading", plan, dumps.store, last=False)
+            sketched = list(spread(sketch.sketch, tasks, workers, bar, where))
         record = _plan(dumps, tasks, sketched, plan)
         _warn_of_copies(dumps, record, report)
         write_record(dumps.store, f"{record['folder']}/plan.json", record)
@@ -315,7 +320,8 @@ def _compare(
         for part, (low, high) in enumerate(parts)
     ]
     with Progress("comparing", len(tasks), "bands", progress) as bar:
-        for one in spread(join.join, tasks, workers, bar):
+        where = Where("comparing", record["print"], dumps.store, last=False)
+        for one in spread(join.join, tasks, workers, bar, where):
             report.candidates += one.candidates
             report.left_out += one.left_out
     if report.left_out:

@@ -20,7 +20,8 @@ from feedmill.formats.signatures import Arrays, read_marker, write_marker
 class Task:
     """File of documents to write attributes for.
 
-    `first` is the number of its first document, in the dump `dump`. `read` is the hash of its stored bytes.
+    `first` is the number of its first document, in the dump `dump`. `read` is the hash of its stored bytes. `key`
+    identifies the content of the dumps.
     """
 
     file: DocumentFile
@@ -28,6 +29,7 @@ class Task:
     documents_folder: str
     folder: str
     dumps: int
+    key: str
     dump: int
     first: int
     rows: int
@@ -57,7 +59,7 @@ class Finished:
 
 def finish(task: Task) -> Finished:
     """Write the attributes of a file, unless this run wrote them before it was interrupted."""
-    view, store = open_view(task.folder, task.dumps, None), task.file.store()
+    view, store = open_view(task.folder, task.dumps, None, task.key), task.file.store()
     marker = f"done/{fingerprint(store.locate(task.out))}.json"
     dump = view.plans[task.dump]["print"]
     found = read_marker(view.store, marker)

@@ -15,6 +15,7 @@ from feedmill.curation.near.parallel import spread
 from feedmill.documents.file import DocumentFile, by_folder
 from feedmill.documents.find import find_in_datasets
 from feedmill.errors import ConfigError, refuse_empty
+from feedmill.jobs.engine import Where
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.work import Work, tidy
 from feedmill.storage import open_store
@@ -151,15 +152,16 @@ def _run(
 def _finish(
     dumps: Dumps, files: list[DocumentFile], options: NearOptions, workers: int | None, progress: bool | None
 ) -> list[finishing.Finished]:
-    known = dumps.known()
-    tasks = []
+    known, tasks = dumps.known(), []
+    key = fingerprint([record["print"] for record in dumps.records])
     for file in files:
         place = known[file.store().locate(file.path)]
-        where = (dumps.folder, len(dumps.records), place.dump, place.first, place.record["rows"], place.record["ids"])
+        at = (dumps.folder, len(dumps.records), key, place.dump, place.first, place.record["rows"], place.record["ids"])
         read = place.record.get("xxh3", "")  # signatures of earlier versions do not have it
-        tasks.append(finishing.Task(file, options.name, options.documents_folder, *where, read))
+        tasks.append(finishing.Task(file, options.name, options.documents_folder, *at, read))
     with Progress("writing", len(tasks), "files", progress) as bar:
-        return list(spread(finishing.finish, tasks, workers, bar))
+        where = Where("writing", fingerprint([task.key for task in tasks]), dumps.store)
+        return list(spread(finishing.finish, tasks, workers, bar, where))
 
 
 def _done(files: list[DocumentFile], options: NearOptions, run_print: str, report: NearReport) -> bool:

@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from feedmill.jobs.cores import available_cores
+from feedmill.jobs.engine import Where, current
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.jobs.threads import THREAD_NAME
@@ -43,9 +44,16 @@ def go_on() -> None:
 
 
 def spread(
-    function: Callable[[Item], Result], items: Sequence[Item], workers: int | None, progress: Progress
+    function: Callable[[Item], Result],
+    items: Sequence[Item],
+    workers: int | None,
+    progress: Progress,
+    where: Where | None = None,
 ) -> Iterator[Result]:
     """Yield ``function(item)`` for each item, in order. The first exception in that order is raised."""
+    if current() is not None:
+        yield from run(function, items, workers=workers, progress=progress, preload=KERNELS, where=where)
+        return
     count = available_cores() if workers is None else workers
     if count > THREADS:
         yield from run(function, items, workers=count, progress=progress, preload=KERNELS)

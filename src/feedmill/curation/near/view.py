@@ -157,8 +157,11 @@ def _sizes(ends: Ints, which: Ints) -> Ints:
 
 
 @lru_cache(maxsize=2)
-def open_view(folder: str, dumps: int, last: str | None) -> View:
-    """Return a view of the first `dumps` dumps and, unless `last` is None, of the planned dump in that folder."""
+def open_view(folder: str, dumps: int, last: str | None, key: str = "") -> View:  # noqa: ARG001 - key of the cache
+    """Return a view of the first `dumps` dumps and, unless `last` is None, of the planned dump in that folder.
+
+    Views are cached, also between runs in a worker that is kept: `key` identifies the content, as `last` does.
+    """
     store = open_store(folder)
     plans = [read_record(store, dump_name(number)) for number in range(dumps)]
     if last is not None:

@@ -1,0 +1,152 @@
+"""Options of the verbs that run on an engine: ``--engine``, and those of a Ray cluster and of job arrays."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from feedmill.cli.output import counted, emit
+from feedmill.errors import ConfigError
+
+if TYPE_CHECKING:
+    from feedmill.jobs.engine import StageUnfinished
+
+LOCAL, RAY, PART = ENGINES = ("local", "ray", "part")
+
+EngineName = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="local|ray|part",
+        help="Where units run: processes of this machine, a Ray cluster, or one part of a job array.",
+    ),
+]
+Address = Annotated[
+    str | None,
+    typer.Option("--address", metavar="HOST:PORT", help="ray: the cluster; default: auto, that of this machine."),
+]
+MaxTasks = Annotated[
+    int | None,
+    typer.Option("--max-tasks", metavar="N", min=1, help="ray: units at a time; default: one per core."),
+]
+TaskMemory = Annotated[
+    str | None, typer.Option("--task-memory", metavar="SIZE", help="ray: memory that a unit needs, such as 4GiB.")
+]
+PartNumber = Annotated[
+    str | None,
+    typer.Option("--part", metavar="K/N", help="part: this part of N; /N or nothing: as the job array says."),
+]
+Finish = Annotated[bool, typer.Option("--finish", help="part: run what the parts left, and publish the output.")]
+OPTIONS: dict[str, tuple[Any, Any]] = {
+    "engine": (EngineName, None),
+    "address": (Address, None),
+    "max_tasks": (MaxTasks, None),
+    "task_memory": (TaskMemory, None),
+    "part": (PartNumber, None),
+    "finish": (Finish, False),
+}
+"""Parameter -> option and default."""
+_OF = {"address": RAY, "max_tasks": RAY, "task_memory": RAY, "part": PART, "finish": PART}
+
+
+def on_engine(verb: Callable[..., None]) -> Callable[..., None]:
+    """Return a verb with the options of engines."""
+
+    @wraps(verb)
+    def run(*arguments: Any, **options: Any) -> None:
+        chosen = {name: options.pop(name, default) for name, (_, default) in OPTIONS.items()}
+        with chosen_engine(**chosen, workers=options.get("workers")) as engine:
+            if engine is None or engine.name != PART or engine.finish:
+                verb(*arguments, **options)
+                return
+            from feedmill.jobs.engine import StageUnfinished
+
+            try:
+                verb(*arguments, **options)
+            except StageUnfinished as ended:
+                _show(ended, engine.part, bool(options.get("json")))
+
+    signature = inspect.signature(verb)
+    hints = get_type_hints(verb, include_extras=True)
+    known = [parameter.replace(annotation=hints[name]) for name, parameter in signature.parameters.items()]
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    added = [
+        inspect.Parameter(name, kind, default=default, annotation=hint) for name, (hint, default) in OPTIONS.items()
+    ]
+    run.__signature__ = signature.replace(parameters=[*known, *added])  # type: ignore[attr-defined]
+    run.__annotations__ = {**hints, **{name: hint for name, (hint, _) in OPTIONS.items()}}
+    return run
+
+
+def chosen_engine(
+    engine: str | None,
+    address: str | None,
+    max_tasks: int | None,
+    task_memory: str | None,
+    part: str | None,
+    finish: bool,
+    workers: int | None = None,
+) -> AbstractContextManager[Any]:
+    """Return the engine for options, to be entered; it gives None for processes of this machine.
+
+    The default is ``FEEDMILL_ENGINE``, else ``local``.
+
+    Raises:
+        ConfigError: an option does not fit the engine.
+    """
+    name = engine or os.environ.get("FEEDMILL_ENGINE") or LOCAL
+    if name not in ENGINES:
+        raise ConfigError(f"unknown engine {name!r}", kind="unknown-engine", fix=f"Use one of {', '.join(ENGINES)}.")
+    given = {"address": address, "max_tasks": max_tasks, "task_memory": task_memory, "part": part, "finish": finish}
+    for option, of in _OF.items():
+        if given[option] not in (None, False) and of != name:
+            raise ConfigError(
+                f"--{option.replace('_', '-')} is an option of --engine {of}, and the engine is {name}",
+                kind="unused-option",
+                fix=f"Add --engine {of}, or omit the option.",
+            )
+    if name == RAY:
+        from feedmill.jobs.ray_engine import RayEngine
+
+        if workers is not None:
+            raise ConfigError(
+                "--workers is the number of processes of this machine, and units run on the cluster",
+                kind="unused-option",
+                fix="Use --max-tasks to limit the units at a time.",
+            )
+        return RayEngine(address or "auto", max_tasks=max_tasks, memory=_bytes(task_memory))
+    if name == PART:
+        from feedmill.jobs.parts import PartEngine
+
+        return PartEngine.parse(part or "", finish=finish)
+    return nullcontext()
+
+
+def _bytes(size: str | None) -> int | None:
+    from feedmill.storage.limits import parse_size
+
+    return parse_size(size, "--task-memory")
+
+
+def _show(ended: StageUnfinished, part: int, as_json: bool) -> None:
+    rest = ended.parts - ended.finished
+    are = "is" if ended.units == 1 else "are"
+    left = (
+        f"{rest} of {ended.parts} parts {'is' if rest == 1 else 'are'} not finished"
+        if rest
+        else "all parts are finished"
+    )
+    facts = {"stage": ended.stage, "part": part, "parts": ended.parts, "units": ended.units, "finished": ended.finished}
+
+    def human() -> None:
+        units = counted(ended.units, "unit")
+        typer.echo(f"part {part} of {ended.parts} ({ended.stage}): {units} {are} finished; {left}")
+        typer.echo(f"Run the same command with --finish{' when all are' if rest else ''}.")
+
+    emit({"part": facts}, as_json, human)

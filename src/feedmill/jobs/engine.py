@@ -1,0 +1,187 @@
+"""Engines: where the units of a stage run.
+
+A stage is a function over units whose outputs are files in a store that every node reaches; what it returns are small
+facts. A unit finds its own finished output and returns its facts again, so any engine may finish the work of another,
+and the output is the same on all of them.
+
+Without an engine, `feedmill.jobs.run` uses processes of this machine. In a ``with`` block of an engine it passes the
+stages of the verbs called there to that engine. Runs without a stage name (small ones that read or look up) stay here.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar, Token
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import xxhash
+
+from feedmill.errors import ConfigError
+
+if TYPE_CHECKING:  # storage imports numpy, whose threads would keep workers from being forked
+    from feedmill.storage import Store
+
+_SHARED = "_FEEDMILL_SHARED_WORK"
+"""Variable that tells worker processes, which inherit the environment."""
+PARTS = "parts"
+"""Folder in a job's folder for the marks of finished parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """What a verb says of a stage that an engine may run.
+
+    Attributes:
+        stage: one word for messages, such as ``tokenizing``.
+        key: identifies the stage of this job: anything on which its units depend.
+        place: folder of the job that all nodes reach.
+        numbers: number of each item among all units of the stage; None if the items are all units, in order. Parts of a
+            job array divide the units by it.
+        record: keeps the result of a unit that has no file of its own, for the run that publishes.
+        last: whether the verb publishes its output after this stage.
+        lasting: whether a unit finds its result again. Otherwise each part of a job array runs all units.
+    """
+
+    stage: str
+    key: str
+    place: Store = field(repr=False)
+    numbers: Sequence[int] | None = None
+    record: Callable[[Any], None] | None = field(default=None, repr=False)
+    last: bool = True
+    lasting: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stage with its units.
+
+    Attributes:
+        where: what the verb says of it.
+        function, items, shared, chunk: see `feedmill.jobs.run.run`.
+        local: runs items on processes of this machine, in order.
+    """
+
+    where: Where
+    function: Callable[..., Any]
+    items: Sequence[Any]
+    local: Callable[[Sequence[Any]], Iterator[Any]]
+    shared: Any = None
+    chunk: int = 1
+
+    @property
+    def name(self) -> str:
+        """Name of the stage."""
+        return self.where.stage
+
+    @property
+    def place(self) -> Store:
+        """Folder of the job."""
+        return self.where.place
+
+    @property
+    def key(self) -> str:
+        """Return a hash that identifies the stage of this job."""
+        return hash_of(self.where.stage, self.where.key)
+
+
+def hash_of(*words: str) -> str:
+    """Return a hash of words."""
+    return xxhash.xxh3_64_hexdigest("\0".join(words).encode("utf-8", "surrogatepass"))
+
+
+class StageUnfinished(BaseException):
+    """The units of one part are finished; other parts, or ``--finish``, do the rest.
+
+    Not an `Exception`: it ends a verb without an error, and its work is kept.
+
+    Attributes:
+        stage: name of the stage.
+        units: number of units of this part.
+        finished, parts: number of finished parts, and of all.
+    """
+
+    def __init__(self, stage: str, units: int, finished: int, parts: int) -> None:
+        super().__init__(f"{stage}: {finished} of {parts} parts are finished")
+        self.stage, self.units, self.finished, self.parts = stage, units, finished, parts
+
+
+class Engine(ABC):
+    """Where stages run; a context manager. `name` is the value of ``--engine``."""
+
+    name: ClassVar[str]
+    alone: ClassVar[bool] = True
+    """Whether one driver at a time works on an output. Parts of a job array work side by side."""
+
+    def __init__(self) -> None:
+        self._token: Token[tuple[int, Engine] | None] | None = None
+
+    @abstractmethod
+    def run(self, stage: Stage) -> Iterator[Any]:
+        """Yield the result of each unit, in order. An exception of a unit is raised after the results before it."""
+
+    def __enter__(self) -> Self:
+        if current() is not None:
+            raise ConfigError("an engine is in use already", kind="two-engines", fix="Use one engine at a time.")
+        self._token = _current.set((os.getpid(), self))
+        os.environ[_SHARED] = "1"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._token is not None:
+            _current.reset(self._token)
+            self._token = None
+            os.environ.pop(_SHARED, None)
+
+
+_current: ContextVar[tuple[int, Engine] | None] = ContextVar("feedmill-engine", default=None)
+"""The engine in use, and the process that set it: forked workers do not pass their own units on."""
+
+
+def current() -> Engine | None:
+    """Return the engine in use; None for processes of this machine."""
+    found = _current.get()
+    return found[1] if found is not None and found[0] == os.getpid() else None
+
+
+def is_shared() -> bool:
+    """Return whether this process, or the one whose units it runs, uses an engine: other machines read its files."""
+    return _SHARED in os.environ
+
+
+def part_name() -> str:
+    """Return the suffix of files of this part of a job array; empty for a process that works alone."""
+    engine = current()
+    return "" if engine is None or engine.alone else f"-{getattr(engine, 'part', 0)}"
+
+
+def is_alone() -> bool:
+    """Return whether this process works on an output alone; otherwise other parts of a job array may write to it."""
+    engine = current()
+    return engine is None or engine.alone
+
+
+def need_one_machine(what: str) -> None:
+    """Raise `ConfigError`, where an engine is in use, for work that one process of one machine does."""
+    engine = current()
+    if engine is not None:
+        raise ConfigError(
+            f"{what}: this does not run on --engine {engine.name}",
+            kind="one-machine",
+            fix="Use --engine local.",
+        )
+
+
+def refuse_unreachable(target: Store) -> None:
+    """Raise `ConfigError` for an output whose work folder other nodes cannot reach."""
+    engine = current()
+    if engine is not None and not target.is_local:
+        raise ConfigError(
+            f"--engine {engine.name} needs an output on a file system that all nodes share; the unfinished work on this"
+            " one would be on a disk of this machine",
+            file=target.url,
+            kind="not-shared",
+            fix="Write to a shared folder, and copy the result.",
+        )

@@ -1,0 +1,139 @@
+"""The engine of job arrays: ``--engine part --part 3/64`` runs every 64th unit of each stage.
+
+Parts run in any order, on any machine, at the same time or not, and a part may run twice. A part marks each stage whose
+units it has finished. Once all parts have marked a stage, a part reads its results back and continues with the next;
+otherwise it ends. Parts never publish: ``--finish`` runs what is left of all stages, alone, and publishes the output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+from feedmill.errors import ConfigError, NotFound
+from feedmill.jobs.engine import PARTS, Engine, Stage, StageUnfinished
+from feedmill.storage import LocalStore, Store
+
+logger = logging.getLogger("feedmill")
+
+_INDICES = (  # variables with the number of this task, of the first task, and of all tasks
+    ("SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_MIN", "SLURM_ARRAY_TASK_COUNT"),
+    ("JOB_COMPLETION_INDEX", "", ""),
+    ("PMI_RANK", "", "PMI_SIZE"),
+)
+
+
+class PartEngine(Engine):
+    """Engine of one part of a job array.
+
+    Args:
+        part: number of the part, from 1; None for `finish`.
+        parts: number of all parts; None if `finish` is to find it.
+        finish: run what is left of all parts.
+
+    Raises:
+        ConfigError: the numbers are invalid.
+    """
+
+    name = "part"
+
+    def __init__(self, part: int | None = None, parts: int | None = None, *, finish: bool = False) -> None:
+        super().__init__()
+        if not finish and (part is None or parts is None or not 1 <= part <= parts):
+            raise ConfigError(
+                f"part {part} of {parts} is invalid: parts are numbered from 1",
+                kind="bad-part-number",
+                fix="Use K/N with K from 1 to N, or /N for the number of this task of a job array.",
+            )
+        self.part, self.parts, self.finish = part, parts, finish
+
+    @property
+    def alone(self) -> bool:  # type: ignore[override]
+        return self.finish
+
+    @classmethod
+    def parse(cls, text: str, *, finish: bool = False, environment: Mapping[str, str] = os.environ) -> Self:
+        """Return the engine for ``K/N``, ``/N`` (the number of this task of a job array), or ``""`` (both from it).
+
+        Raises:
+            ConfigError: the text is invalid, or a number is neither there nor in the environment.
+        """
+        found = re.fullmatch(r"(\d*)(?:/(\d+))?", text.strip())
+        if found is None or (found[1] and not found[2]):
+            raise ConfigError(
+                f"--part {text!r} is not a part", kind="bad-part-number", fix="Use K/N, such as 3/64, or /N."
+            )
+        number, count = _of_this_task(environment)
+        part = int(found[1]) if found[1] else number
+        parts = int(found[2]) if found[2] else count
+        if not finish and (parts is None or part is None):
+            missing = "number of parts" if parts is None else "number of this part"
+            raise ConfigError(
+                f"the {missing} is unknown: no variable of a job array has it",
+                kind="bad-part-number",
+                fix="Give --part K/N, such as --part 3/64.",
+            )
+        return cls(part, parts, finish=finish)
+
+    def run(self, stage: Stage) -> Iterator[Any]:
+        if not stage.where.lasting:
+            yield from stage.local(stage.items)
+            return
+        if self.finish:
+            yield from self._finish(stage)
+            return
+        assert self.part is not None and self.parts is not None
+        marks = stage.place.below(PARTS)
+        numbers = range(len(stage.items)) if stage.where.numbers is None else stage.where.numbers
+        own = [item for item, n in zip(stage.items, numbers, strict=True) if n % self.parts == self.part - 1]
+        for result in stage.local(own):
+            if stage.where.record is not None:
+                stage.where.record(result)
+        marks.write_bytes(f"{stage.key}-{self.part}-of-{self.parts}", b"")
+        finished = _finished(marks, stage)
+        count = sum(parts == self.parts for _, parts in finished.values())
+        if stage.where.last or count < self.parts:
+            raise StageUnfinished(stage.name, len(own), count, self.parts)
+        yield from stage.local(stage.items)
+
+    def _finish(self, stage: Stage) -> Iterator[Any]:
+        marks = stage.place.below(PARTS)
+        finished = _finished(marks, stage)
+        parts = self.parts or max((parts for _, parts in finished.values()), default=0)
+        missing = sorted({*range(1, parts + 1)} - {part for part, of in finished.values() if of == parts})
+        if missing or not finished:
+            shown = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
+            which = f"{len(missing)} of {parts} parts had not finished ({shown})" if missing else "no part had finished"
+            logger.warning("%s: %s; what they left is done here", stage.name, which)
+        yield from stage.local(stage.items)
+        for path in finished:
+            marks.delete(path)
+        if isinstance(marks, LocalStore):
+            with contextlib.suppress(OSError):
+                os.rmdir(marks.root)  # unless it has the marks of another stage
+
+
+def _finished(marks: Store, stage: Stage) -> dict[str, tuple[int, int]]:
+    """Return the marks of a stage: path -> part that has finished its units, number of parts."""
+    name = re.compile(rf"{stage.key}-(\d+)-of-(\d+)")
+    try:
+        found = [name.fullmatch(entry.path) for entry in marks.files()]
+    except NotFound:
+        return {}
+    return {mark[0]: (int(mark[1]), int(mark[2])) for mark in found if mark is not None}
+
+
+def _of_this_task(environment: Mapping[str, str]) -> tuple[int | None, int | None]:
+    """Return the number of this task of a job array, from 1, and the number of tasks; None for what is unknown."""
+    for index, first, count in _INDICES:
+        if index in environment:
+            try:
+                number = int(environment[index]) - int(environment.get(first) or 0) + 1
+                return number, int(environment[count]) if count in environment else None
+            except ValueError:
+                continue
+    return None, None

@@ -1,0 +1,362 @@
+"""The engine of Ray clusters: ``--engine ray`` runs units as tasks, and gets only their facts back.
+
+Units run as plain tasks with declared processors and memory, in processes that Ray keeps warm. Ray's own retries are
+off: a unit that was lost with its worker or node is submitted again at once, and one that is lost again and again is
+named. An exception of a unit comes back as data, so that it is the same error as on one machine. Nothing of the data
+goes through Ray's object store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import random
+import secrets
+import signal
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+from feedmill import __version__
+from feedmill.errors import ConfigError, FeedmillError, MissingExtra
+from feedmill.jobs import processes
+from feedmill.jobs.engine import Engine, Stage
+from feedmill.jobs.processes import Outcome, name_of
+from feedmill.storage import open_store
+
+logger = logging.getLogger("feedmill")
+
+_PASSED = ("FEEDMILL_", "_FEEDMILL_", "AWS_", "GOOGLE_", "AZURE_", "HF_", "MSC_")
+"""Beginnings of the names of variables that tasks get from the driver; a node's own processes do not have them."""
+_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # would copy the environment of `uv run` to each node
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # lines that Ray would print on stdout, among the JSON of a verb
+}
+"""Settings of Ray in this process, unless the user has set them."""
+_LOOK = 1.0  # seconds between looks at Ctrl-C and at the size of the cluster
+_RESIZE = 10.0
+_PATIENCE = 10.0
+_TRIES = 5
+_MEMORY_TRIES = 3
+
+
+@dataclass(slots=True)
+class _Chunk:
+    """Units of one task, and what happened to it so far."""
+
+    items: Sequence[Any]
+    tries: int = 0
+    memory: int | None = None
+    begin: float = 0.0  # not before this time
+
+
+class RayEngine(Engine):
+    """Engine of a Ray cluster that is running.
+
+    Args:
+        address: ``auto`` for the cluster of this machine, or of ``RAY_ADDRESS``; ``host:port``; ``ray://host:port``.
+        max_tasks: tasks at the same time; None for what the cluster has processors for.
+        cpus: processors of a task.
+        memory: bytes that a task needs at most, for Ray's scheduler; None for no declaration.
+
+    Raises:
+        MissingExtra: Ray is not installed.
+        ConfigError: there is no cluster at the address, or a node cannot do the work.
+    """
+
+    name = "ray"
+
+    def __init__(
+        self, address: str = "auto", *, max_tasks: int | None = None, cpus: float = 1.0, memory: int | None = None
+    ) -> None:
+        super().__init__()
+        if max_tasks is not None and max_tasks < 1:
+            raise ConfigError(f"--max-tasks {max_tasks} is invalid", fix="Use at least 1.")
+        self.address, self.max_tasks, self.cpus, self.memory = address, max_tasks, cpus, memory
+        self._ray: Any = None
+        self._ours = False
+        self._checked: set[str] = set()
+
+    def __enter__(self) -> RayEngine:
+        super().__enter__()
+        try:
+            self._connect()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
+        if self._ours:
+            self._ours = False
+            self._ray.shutdown()
+
+    def _connect(self) -> None:
+        for name, value in _SETTINGS.items():
+            os.environ.setdefault(name, value)
+        try:
+            import ray
+        except ImportError:
+            raise MissingExtra("--engine ray needs Ray, which is not installed", "ray") from None
+        self._ray = ray
+        if ray.is_initialized():
+            return
+        self._reach()
+        variables = {name: value for name, value in os.environ.items() if name.startswith(_PASSED)}
+        before = _handlers()
+        try:
+            ray.init(
+                address=self.address,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                configure_logging=False,
+                runtime_env={"env_vars": variables} if variables else None,
+            )
+        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+            raise self._no_cluster(error) from None
+        finally:
+            for number, handler in before.items():  # Ray's own prints a trace of C++ and skips all cleaning up
+                signal.signal(number, handler)
+        self._ours = True
+
+    def _reach(self) -> None:
+        """Raise `ConfigError` if nothing listens at the address: Ray itself would try for minutes."""
+        host, _, port = self.address.removeprefix("ray://").rpartition(":")
+        if host and port.isdigit():
+            try:
+                socket.create_connection((host.strip("[]"), int(port)), _PATIENCE).close()
+            except OSError as error:
+                raise self._no_cluster(error) from None
+
+    def _no_cluster(self, error: BaseException) -> ConfigError:
+        return ConfigError(
+            f"there is no Ray cluster at {self.address!r} ({_first_line(error)})",
+            kind="no-cluster",
+            fix="Start one with 'ray start --head', give its --address, or use --engine local.",
+        )
+
+    def run(self, stage: Stage) -> Iterator[Any]:
+        self._check_nodes(stage)
+        run = _Run(self._ray, stage, self._options(), self._slots)
+        try:
+            yield from run.results()
+        finally:
+            run.stop()
+
+    def _options(self) -> dict[str, Any]:
+        options = {"num_cpus": self.cpus, "max_retries": 0, "retry_exceptions": False, "scheduling_strategy": "SPREAD"}
+        return options | ({} if self.memory is None else {"memory": self.memory})
+
+    def _slots(self) -> int:
+        """Return the number of tasks that can run at the same time, at least 1."""
+        total = self._ray.cluster_resources().get("CPU", 0)
+        most = max(1, int(total / self.cpus)) if self.cpus else max(1, int(total))
+        return most if self.max_tasks is None else min(most, self.max_tasks)
+
+    def _check_nodes(self, stage: Stage) -> None:
+        """Raise `ConfigError` if a node has other versions, or does not see the work folder."""
+        ray = self._ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        nodes = [n["NodeID"] for n in ray.nodes() if n["Alive"] and n["Resources"].get("CPU", 0) > 0]
+        new = [node for node in nodes if f"{node} {stage.place.url}" not in self._checked]
+        if not nodes:
+            logger.warning("the cluster has no processors now; waiting for nodes")
+        if not new:
+            return
+        name, content = f"node-check-{secrets.token_hex(8)}", secrets.token_bytes(16)
+        stage.place.write_bytes(name, content)
+        try:
+            looks = {
+                ray.remote(_look)
+                .options(
+                    num_cpus=0,
+                    max_retries=0,
+                    scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+                )
+                .remote(os.getcwd(), stage.place.url, name): node
+                for node in new
+            }
+            for look, node in looks.items():
+                try:
+                    seen = ray.get(look, timeout=120)
+                except ray.exceptions.NodeDiedError:
+                    continue
+                except Exception as error:  # the package is absent, or does not fit
+                    raise _unfit(node, f"it cannot run Feedmill ({_first_line(error)})") from None
+                self._compare(node, seen, content, stage)
+                self._checked.add(f"{node} {stage.place.url}")
+        finally:
+            stage.place.delete(name)
+
+    def _compare(self, node: str, seen: dict[str, Any], content: bytes, stage: Stage) -> None:
+        here = versions()
+        other = {name: version for name, version in seen["versions"].items() if here.get(name) != version}
+        if other:
+            name, version = min(other.items())
+            raise _unfit(node, f"it has {name} {version}, and this machine {here.get(name)}")
+        if seen["content"] != content:
+            raise _unfit(node, f"it does not see {stage.place.url}")
+
+
+def _unfit(node: str, what: str) -> ConfigError:
+    return ConfigError(
+        f"node {node[:12]} cannot do the work: {what}",
+        kind="unfit-node",
+        fix="Install the same versions on all nodes, and keep inputs and outputs where all nodes see them by one path.",
+    )
+
+
+class _Run:
+    """Tasks of one stage: submitted in order, a bounded number at a time, with results in order."""
+
+    def __init__(self, ray: Any, stage: Stage, options: dict[str, Any], slots: Callable[[], int]) -> None:
+        self._ray, self._stage, self._slots = ray, stage, slots
+        self._task = ray.remote(_call).options(**options)
+        self._memory = options.get("memory")
+        self._shared = None if stage.shared is None else ray.put(stage.shared)
+        self._folder = os.getcwd()
+        size = max(1, stage.chunk)
+        self._chunks = [_Chunk(stage.items[at : at + size]) for at in range(0, len(stage.items), size)]
+        self._waiting: dict[Any, int] = {}
+        self._done: dict[int, Outcome] = {}
+
+    def results(self) -> Iterator[Any]:
+        """Yield results in order."""
+        again: deque[int] = deque()
+        head, sent, resized, most = 0, 0, 0.0, 8
+        while head < len(self._chunks):
+            if time.monotonic() - resized > _RESIZE:  # the cluster may grow
+                resized = time.monotonic()
+                most = min(max(8, 3 * self._slots()), 4096)
+            while len(self._waiting) < most:
+                if again and self._chunks[again[0]].begin <= time.monotonic():
+                    self._submit(again.popleft())
+                elif sent < min(len(self._chunks), head + 4 * most):
+                    self._submit(sent)
+                    sent += 1
+                else:
+                    break
+            for number, outcome in self._ended():
+                if outcome is None:
+                    again.append(number)
+                else:
+                    self._done[number] = outcome
+            while head in self._done:
+                outcome = self._done.pop(head)
+                yield from outcome.results
+                if outcome.error is not None:
+                    raise outcome.error
+                head += 1
+
+    def _submit(self, number: int) -> None:
+        chunk = self._chunks[number]
+        task = self._task if chunk.memory is None else self._task.options(memory=chunk.memory)
+        self._waiting[task.remote(self._stage.function, self._shared, chunk.items, self._folder)] = number
+
+    def _ended(self) -> Iterator[tuple[int, Outcome | None]]:
+        """Wait for tasks; yield the numbers of chunks that have ended, with None for those to be submitted again."""
+        ray = self._ray
+        if not self._waiting:
+            time.sleep(0.05)
+            return
+        found, _ = ray.wait(list(self._waiting), num_returns=1, timeout=_LOOK)
+        if found:  # and all others that have ended
+            found, _ = ray.wait(list(self._waiting), num_returns=len(self._waiting), timeout=0)
+        for reference in found:
+            number = self._waiting.pop(reference)
+            try:
+                yield number, ray.get(reference)
+            except ray.exceptions.RayError as error:
+                yield number, self._lost(self._chunks[number], error)
+
+    def _lost(self, chunk: _Chunk, error: Exception) -> Outcome | None:
+        """Return None if the chunk must be submitted again, else its error."""
+        exceptions = self._ray.exceptions
+        chunk.tries += 1
+        memory = isinstance(error, exceptions.OutOfMemoryError)
+        if isinstance(error, exceptions.RayTaskError) or chunk.tries >= (_MEMORY_TRIES if memory else _TRIES):
+            return Outcome([], self._poisoned(chunk, error, memory))
+        if memory:
+            chunk.memory = 2 * (chunk.memory or self._memory or 1 << 30)
+        chunk.begin = time.monotonic() + 0.5 * 2 ** (chunk.tries - 1) * random.uniform(0.5, 1.5)
+        logger.warning(
+            "%s: a worker was lost (%s); its unit runs again (%d of %d)",
+            self._stage.name,
+            type(error).__name__,
+            chunk.tries,
+            _TRIES - 1,
+        )
+        return None
+
+    def _poisoned(self, chunk: _Chunk, error: Exception, memory: bool) -> FeedmillError:
+        names = [name_of(item) for item in chunk.items]
+        shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+        fix = "Declare more --task-memory." if memory else "Run it with --engine local --workers 1 to see what happens."
+        return FeedmillError(
+            f"a unit of {self._stage.name} ended its worker {chunk.tries} times ({_first_line(error)}): {shown}",
+            kind="worker-died",
+            fix=f"{fix} Finished work is kept.",
+        )
+
+    def stop(self) -> None:
+        """End the tasks that still run."""
+        if not self._waiting:
+            return
+        with contextlib.suppress(Exception):  # the cluster may be gone
+            for reference in self._waiting:
+                self._ray.cancel(reference, force=True)
+            self._ray.wait(list(self._waiting), num_returns=len(self._waiting), timeout=5)
+        self._waiting.clear()
+
+
+def _call(function: Callable[..., Any], shared: Any, items: Sequence[Any], folder: str) -> Outcome:
+    """Run units in a worker of Ray."""
+    with contextlib.suppress(OSError):
+        os.chdir(folder)  # relative paths are those of the driver
+    processes.enter_unit()
+    try:
+        return processes.outcome(function, shared, items)
+    except SystemExit as error:
+        return Outcome([], FeedmillError(f"a unit ended its process ({error})", kind="worker-error"))
+
+
+def _look(folder: str, url: str, name: str) -> dict[str, Any]:
+    """Return what a node has and sees."""
+    with contextlib.suppress(OSError):
+        os.chdir(folder)
+    content = None
+    with contextlib.suppress(FeedmillError):
+        content = open_store(url).read(name)
+    return {"versions": versions(), "content": content}
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that decide the bytes of outputs."""
+    import sys
+
+    found = {"feedmill": __version__, "python": f"{sys.version_info[0]}.{sys.version_info[1]}"}
+    for name in ("numpy", "tokenizers", "fastokens", "pyarrow"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+def _handlers() -> dict[int, Any]:
+    """Return the handlers of SIGTERM and SIGINT, if this thread can restore them."""
+    import threading
+
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -1,0 +1,3 @@
+from helpers.engine_verbs import alone, inputs
+
+__all__ = ["alone", "inputs"]

@@ -1,0 +1,140 @@
+"""The contract of engines: a verb writes the same bytes on this machine, in parts, and on a Ray cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from feedmill.errors import ConfigError
+from feedmill.jobs.engine import current
+from feedmill.jobs.parts import PartEngine
+from feedmill.storage import LocalStore
+from helpers.engine_verbs import SOME, VERBS, copied, outputs, start, unfinished_work
+from helpers.kills import command, finish
+
+
+@pytest.mark.parametrize("verb", SOME)
+def test_parts_in_any_order(verb: str, inputs: Path, alone: Any, tmp_path: Path) -> None:
+    """Each part once, and one twice; as often as the verb has stages. The last part that is missing is made up for."""
+    folder, numbers = copied(inputs, tmp_path), random.Random(verb)
+    order = [1, 2, 3, numbers.randint(1, 3)]
+    for _ in range(3 if verb.startswith(("dedupe", "near")) else 1):
+        numbers.shuffle(order)
+        for part in order:
+            finish([*VERBS[verb], "--engine", "part", "--part", f"{part}/3"], folder)
+    assert outputs(folder) != alone(verb) or verb in ("tag", "filter", "dedupe", "neardedupe", "dedupe-documents")
+    finish([*VERBS[verb], "--engine", "part", "--part", "/3", "--finish"], folder)
+    assert outputs(folder) == alone(verb)
+    assert not unfinished_work(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", VERBS)
+def test_seven_parts_at_once_of_which_one_is_killed(verb: str, inputs: Path, alone: Any, tmp_path: Path) -> None:
+    folder, numbers = copied(inputs, tmp_path), random.Random(verb)
+    parts = [*range(1, 8), 4]
+    for _ in range(3):
+        numbers.shuffle(parts)
+        running = [start([*VERBS[verb], "--engine", "part", "--part", f"{part}/7"], folder) for part in parts]
+        time.sleep(numbers.uniform(0.3, 2))
+        running[0].kill()
+        for process in running:
+            _, err = process.communicate(timeout=120)
+            # Of two processes of one part that run at the same time, one ends.
+            assert process.returncode in (0, -signal.SIGKILL) or "already running" in err or "another" in err, err
+    finish([*VERBS[verb], "--engine", "part", "--finish"], folder)
+    assert outputs(folder) == alone(verb)
+    assert not unfinished_work(folder)
+
+
+def test_finish_without_parts_does_everything_and_says_so(inputs: Path, alone: Any, tmp_path: Path) -> None:
+    folder = copied(inputs, tmp_path)
+    done = subprocess.run(
+        command(*VERBS["tag"], "--engine", "part", "--finish"), cwd=folder, capture_output=True, text=True
+    )
+    assert done.returncode == 0 and "no part had finished" in done.stderr
+    assert outputs(folder) == alone("tag")
+
+
+def test_a_part_that_is_missing_is_named(inputs: Path, tmp_path: Path) -> None:
+    folder = copied(inputs, tmp_path)
+    for part in (1, 3):
+        out = finish([*VERBS["tag"], "--json", "--engine", "part", "--part", f"{part}/3"], folder)
+    assert json.loads(out) == {"part": {"stage": "tagging", "part": 3, "parts": 3, "units": 2, "finished": 2}}
+    done = subprocess.run(
+        command(*VERBS["tag"], "--engine", "part", "--part", "3/3", "--finish"),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0 and "1 of 3 parts had not finished (2)" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--engine", "spark"], "unknown engine 'spark'"),
+        (["--part", "1/2"], "--part is an option of --engine part"),
+        (["--engine", "part", "--max-tasks", "3"], "--max-tasks is an option of --engine ray"),
+        (["--engine", "part", "--part", "0/2"], "parts are numbered from 1"),
+        (["--engine", "part", "--part", "3/2"], "parts are numbered from 1"),
+        (["--engine", "part", "--part", "x/2"], "is not a part"),
+        (["--engine", "part", "--part", "3"], "is not a part"),
+        (["--engine", "part"], "number of parts is unknown"),
+        (["--engine", "part", "--part", "/5"], "number of this part is unknown"),
+        (["--engine", "ray", "--workers", "2"], "Use --max-tasks"),
+    ],
+)
+def test_options_that_do_not_fit(options: list[str], message: str, inputs: Path, tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "PMI", "JOB_"))}
+    done = subprocess.run(
+        command(*VERBS["tag"], *options), cwd=copied(inputs, tmp_path), capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 1 and message in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "environment", "wanted"),
+    [
+        ("3/64", {}, (3, 64)),
+        ("", {"SLURM_ARRAY_TASK_ID": "5", "SLURM_ARRAY_TASK_MIN": "3", "SLURM_ARRAY_TASK_COUNT": "4"}, (3, 4)),
+        ("/8", {"JOB_COMPLETION_INDEX": "7"}, (8, 8)),
+        ("", {"PMI_RANK": "0", "PMI_SIZE": "2"}, (1, 2)),
+        ("2/9", {"SLURM_ARRAY_TASK_ID": "5", "SLURM_ARRAY_TASK_COUNT": "4"}, (2, 9)),
+    ],
+)
+def test_the_number_of_a_part(text: str, environment: dict[str, str], wanted: tuple[int, int]) -> None:
+    engine = PartEngine.parse(text, environment=environment)
+    assert (engine.part, engine.parts) == wanted
+
+
+def test_what_one_process_does_is_refused(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import feedmill as fm
+
+    monkeypatch.chdir(copied(inputs, tmp_path))
+    with PartEngine(1, 2):
+        with pytest.raises(ConfigError, match="Bloom") as caught:
+            fm.dedupe(["documents"], bloom="x.bloom", items=1000, progress=False)
+        assert caught.value.kind == "one-machine"
+        with pytest.raises(ConfigError, match="one engine"), PartEngine(1, 2):
+            pass
+    assert current() is None
+
+
+def test_the_same_part_does_not_run_twice_at_once(inputs: Path, tmp_path: Path) -> None:
+    folder = copied(inputs, tmp_path)
+    words = [*VERBS["tokenize"], "--engine", "part", "--part"]
+    finish([*words, "1/2"], folder)
+    place = LocalStore(folder).below(".tokens.feedmill-work")
+    with place.lock("lock-1", what="", file=""):
+        done = subprocess.run(command(*words, "1/2"), cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 1 and "already running" in done.stderr
+        finish([*words, "2/2"], folder)

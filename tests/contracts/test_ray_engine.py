@@ -1,0 +1,226 @@
+"""The contract of engines on a Ray cluster of two nodes: the bytes of one machine, and what is lost runs again."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from feedmill.cli.app import app
+from feedmill.errors import ConfigError, FeedmillError
+from feedmill.jobs.engine import Where
+from feedmill.jobs.run import run
+from feedmill.storage import LocalStore
+from helpers import worker_functions as working
+from helpers.engine_verbs import SOME, VERBS, copied, make, outputs, start, unfinished_work
+from helpers.kills import command, finish
+
+RAY_MISSING = "Ray is not installed: pip install 'feedmill[ray]'"
+on_ray = pytest.mark.xdist_group("ray")  # one process of pytest-xdist has the cluster
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip(RAY_MISSING)
+    from helpers.ray_cluster import two_nodes  # imports Ray with its settings
+
+    with two_nodes() as found:
+        yield found
+
+
+@pytest.fixture
+def engine(cluster: Any) -> Iterator[Any]:
+    from feedmill.jobs.ray_engine import RayEngine
+
+    with RayEngine(cluster.address) as found:
+        yield found
+
+
+def call(words: list[str]) -> None:
+    """Run a command in this process."""
+    with contextlib.redirect_stdout(open(os.devnull, "w")):
+        assert not app(words, prog_name="feedmill", standalone_mode=False)
+
+
+@on_ray
+@pytest.mark.parametrize("verb", SOME)
+def test_ray(verb: str, engine: Any, inputs: Path, alone: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = copied(inputs, tmp_path)
+    monkeypatch.chdir(folder)
+    call(VERBS[verb])
+    assert outputs(folder) == alone(verb)
+    assert not unfinished_work(folder)
+
+
+@on_ray
+def test_an_error_of_a_unit_is_the_same_error(engine: Any, tmp_path: Path) -> None:
+    where = Where("trying", "key", LocalStore(tmp_path))
+    got = []
+    with pytest.raises(FeedmillError) as caught:
+        for result in run(working.refuse_seven, range(20), where=where):
+            got.append(result)
+    assert got == list(range(7)) and caught.value.kind == "bad-seven" and type(caught.value).__name__ == "DataError"
+
+
+@on_ray
+def test_a_unit_that_always_ends_its_worker_is_named(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("feedmill.jobs.ray_engine._TRIES", 2)
+    where = Where("trying", "key", LocalStore(tmp_path))
+    with pytest.raises(FeedmillError, match=r"ended its worker 2 times .*: shard-7") as caught:
+        list(run(working.exit_on_seven, [f"shard-{i}" for i in range(9)], where=where))
+    assert "raylet" not in capsys.readouterr().out  # where a verb prints JSON
+    assert caught.value.kind == "worker-died"
+
+
+@on_ray
+def test_a_node_that_does_not_see_the_work_is_named(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("feedmill.jobs.ray_engine.secrets.token_bytes", lambda _: b"other")
+    monkeypatch.setattr(LocalStore, "write_bytes", lambda *_: None)
+    with pytest.raises(ConfigError, match="does not see") as caught:
+        list(run(working.square, range(3), where=Where("trying", "key", LocalStore(tmp_path))))
+    assert caught.value.kind == "unfit-node"
+
+
+@on_ray
+def test_other_versions_are_refused(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("feedmill.jobs.ray_engine.__version__", "9.9")
+    with pytest.raises(ConfigError, match=r"it has feedmill .*, and this machine 9.9"):
+        list(run(working.square, range(3), where=Where("trying", "key", LocalStore(tmp_path))))
+
+
+@on_ray
+def test_results_come_in_order_and_a_run_can_be_closed(engine: Any, tmp_path: Path) -> None:
+    where = Where("trying", "key", LocalStore(tmp_path))
+    assert list(run(working.square, range(300), chunk=7, where=where)) == [n * n for n in range(300)]
+    results = run(working.note_and_sleep, [str(tmp_path / "n")] * 3, where=where)
+    results.close()
+
+
+def test_no_cluster_is_one_line() -> None:
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip(RAY_MISSING)
+    done = subprocess.run(
+        command("tag", "documents", "-t", "char_length_v1", "--engine", "ray", "--address", "127.0.0.1:1"),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 1 and "there is no Ray cluster at '127.0.0.1:1'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_without_ray_the_extra_is_named(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['ray'] = None\nfrom feedmill.cli.app import main\n"
+        "sys.argv = ['feedmill', 'tag', 'documents', '-t', 'char_length_v1', '--engine', 'ray']\nmain()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1 and "pip install 'feedmill[ray]'" in done.stderr
+
+
+KILLED = ("tokenize", "dedupe", "neardedupe", "tag")
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Documents whose units take long enough to be killed in the middle."""
+    folder = tmp_path_factory.mktemp("large") / "in"
+    make(folder, scale=60)
+    return folder
+
+
+@pytest.mark.slow
+@on_ray
+@pytest.mark.parametrize("verb", KILLED)
+def test_killed_on_ray(verb: str, cluster: Any, large: Path, tmp_path: Path) -> None:
+    """A worker, a node or the driver is killed at a random time, ten times each; then the command is run again."""
+    from helpers.ray_cluster import NODE, workers_of
+
+    calm = copied(large, tmp_path / "calm")
+    began = time.monotonic()
+    finish(VERBS[verb], calm)
+    seconds = time.monotonic() - began
+    wanted, numbers, killed = outputs(calm), random.Random(verb), 0
+    for number in range(30):
+        folder = copied(large, tmp_path / f"run{number}")
+        driver = start([*VERBS[verb], "--engine", "ray", "--address", cluster.address], folder)
+        wait_for_work(folder, driver)
+        time.sleep(numbers.uniform(0, 1.2 * seconds))
+        victim = ("worker", "node", "driver")[number % 3]
+        alive = driver.poll() is None
+        if victim == "driver":
+            driver.kill()
+        elif victim == "worker":
+            for process in workers_of(cluster)[:1]:
+                process.kill()
+        else:
+            cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
+            cluster.add_node(**NODE)
+        _, err = driver.communicate(timeout=180)
+        assert driver.returncode == (-signal.SIGKILL if victim == "driver" and alive else 0), err
+        killed += alive
+        if driver.returncode:
+            finish([*VERBS[verb], *(["--engine", "ray", "--address", cluster.address] if number % 2 else [])], folder)
+        assert outputs(folder) == wanted, f"{verb}, {victim}, run {number}"
+        assert not unfinished_work(folder)
+        shutil.rmtree(folder)
+    assert killed > 10
+
+
+def wait_for_work(folder: Path, driver: subprocess.Popen[str]) -> None:
+    """Wait until the driver has begun, or has ended."""
+    before = set(folder.rglob("*"))
+    while driver.poll() is None and set(folder.rglob("*")) == before:
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+@on_ray
+@pytest.mark.parametrize("verb", VERBS)
+def test_begun_here_and_finished_on_ray(verb: str, cluster: Any, large: Path, tmp_path: Path) -> None:
+    calm = copied(large, tmp_path / "calm")
+    finish(VERBS[verb], calm)
+    folder, numbers = copied(large, tmp_path / "killed"), random.Random(verb)
+    driver = start(VERBS[verb], folder)
+    wait_for_work(folder, driver)
+    time.sleep(numbers.uniform(0, 1))
+    driver.kill()
+    driver.communicate()
+    finish([*VERBS[verb], "--engine", "ray", "--address", cluster.address], folder)
+    assert outputs(folder) == outputs(calm)
+    assert not unfinished_work(folder)
+
+
+@pytest.mark.slow
+@on_ray
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_driver_leaves_no_task(number: int, cluster: Any, large: Path, tmp_path: Path) -> None:
+    from helpers.ray_cluster import workers_of
+
+    folder = copied(large, tmp_path)
+    driver = start([*VERBS["neardedupe"], "--engine", "ray", "--address", cluster.address], folder)
+    wait_for_work(folder, driver)
+    time.sleep(0.5)
+    driver.send_signal(number)
+    _, err = driver.communicate(timeout=60)
+    assert driver.returncode in (130, -number, 128 + number) and "Traceback" not in err and "***" not in err
+    deadline = time.monotonic() + 20
+    while any("_call" in " ".join(process.cmdline()) for process in workers_of(cluster)):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)

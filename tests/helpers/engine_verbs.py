@@ -1,0 +1,108 @@
+"""The verbs that run on engines, on small data: for the contract of engines and the tests that kill them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.document_folders import texts, write_documents, write_lines
+from helpers.kills import command, contents, finish
+from helpers.tokenizer_data import tokenizer_file
+
+FILES = 6
+SKIP = ["--on-error", "skip"]  # some texts are empty
+TOKENIZER = str(tokenizer_file("tok1k"))
+STREAM = {
+    "name": "web",
+    "documents": ["documents/*"],
+    "attributes": ["quality"],
+    "filter": {"include": ["$.attributes[?(@.good[0][2] >= 0.4)]"]},
+    "output": {"path": "kept", "max_size_in_bytes": 2000},
+}
+VERBS: dict[str, list[str]] = {
+    "tokenize": ["tokenize", "documents", "-o", "tokens", "-t", TOKENIZER, "--to", "pbin,ds", *SKIP],
+    "tokenize-dolma": ["tokenize", "documents", "-o", "mixed", "-t", TOKENIZER, "--to", "dolma", *SKIP],
+    "tag": ["tag", "documents", "-t", "char_length_v1", "-t", "gopher_v1"],
+    "filter": ["filter", "filter.json"],
+    "dedupe": ["dedupe", "documents", "--by", "paragraphs"],
+    "dedupe-documents": ["dedupe", "documents"],
+    "neardedupe": ["neardedupe", "documents", "--ngram", "3", "--threshold", "0.6"],
+    "convert": ["convert", "rows.jsonl", "shards", "--to", "mds", "--samples-per-shard", "20"],
+    "convert-file": ["convert", "rows.jsonl", "rows.parquet", "--to", "parquet", "--samples-per-shard", "20"],
+}
+"""The command line of each, for `make` as the working directory; options of an engine are appended."""
+
+MORE = ("tokenize-dolma", "dedupe-documents", "convert-file")
+"""Verbs that are much like another one."""
+
+
+def make(root: Path, scale: int = 1) -> None:
+    """Documents with duplicates and near-duplicates in files of different sizes, attributes, and rows to convert."""
+    files = [texts(scale * (30 + 20 * n), seed=n % 4) for n in range(FILES)]
+    write_documents(root, *files)
+    for n, members in enumerate(files):
+        rows: list[Any] = [
+            {"id": f"{n}-{m}", "attributes": {"good": [[0, len(text), m % 7 / 6]]}} for m, text in enumerate(members)
+        ]
+        write_lines(root / f"attributes/quality/part-{n}.jsonl.gz", [json.dumps(row) for row in rows])
+    write_lines(root / "rows.jsonl", [json.dumps({"n": n, "text": text}) for n, text in enumerate(texts(230 * scale))])
+    (root / "filter.json").write_text(json.dumps({"streams": [STREAM]}))
+
+
+SOME = [pytest.param(verb, marks=pytest.mark.slow) if verb in MORE else verb for verb in VERBS]
+"""Parameters: all verbs, some only in slow runs."""
+
+
+@pytest.fixture(scope="session")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("engines") / "in"
+    make(folder)
+    return folder
+
+
+def outputs(folder: Path) -> dict[str, bytes]:
+    """What a verb wrote. The manifests of token files have the paths of the inputs."""
+    return {name: data for name, data in contents(folder).items() if not name.endswith(".feedmill.json")}
+
+
+@pytest.fixture(scope="session")
+def alone(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What each verb writes on this machine; run once for all tests."""
+    known: dict[str, dict[str, bytes]] = {}
+
+    def of(verb: str) -> dict[str, bytes]:
+        if verb not in known:
+            folder = tmp_path_factory.mktemp("alone") / "in"
+            shutil.copytree(inputs, folder)
+            finish(VERBS[verb], folder)
+            known[verb] = outputs(folder)
+        return known[verb]
+
+    return of
+
+
+def copied(inputs: Path, folder: Path) -> Path:
+    shutil.copytree(inputs, folder / "in")
+    return folder / "in"
+
+
+def unfinished_work(folder: Path) -> list[str]:
+    """Temporary files, work folders and marks of parts that are left."""
+    names = (str(path.relative_to(folder)) for path in folder.rglob("*"))
+    return [n for n in names if "feedmill-work" in n or "/parts" in n or n.endswith("-tmp") or "node-check" in n]
+
+
+def start(words: list[str], folder: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command(*words),
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
