@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import os
 import random
 import shutil
@@ -65,6 +66,27 @@ def test_ray(verb: str, engine: Any, inputs: Path, alone: Any, tmp_path: Path, m
 
 
 @on_ray
+@pytest.mark.parametrize("words", [["stat", "documents", "--json"], ["check", "tars", "--json"]])
+def test_reports_are_the_same_on_ray(
+    words: list[str],
+    engine: Any,
+    inputs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = copied(inputs, tmp_path)
+    finish(VERBS["prepare"], folder)
+    wanted = json.loads(finish(words, folder))
+    monkeypatch.chdir(folder)
+    app(words, prog_name="feedmill", standalone_mode=False)
+    found = json.loads(capsys.readouterr().out)
+    for report in (wanted, found):
+        report.pop("seconds", None)
+    assert found == wanted
+
+
+@on_ray
 def test_an_error_of_a_unit_is_the_same_error(engine: Any, tmp_path: Path) -> None:
     where = Where("trying", "key", LocalStore(tmp_path))
     got = []
@@ -90,8 +112,7 @@ def test_a_unit_that_always_ends_its_worker_is_named(
 def test_a_node_that_does_not_see_the_work_is_named(
     engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("feedmill.jobs.ray_engine.secrets.token_bytes", lambda _: b"other")
-    monkeypatch.setattr(LocalStore, "write_bytes", lambda *_: None)
+    monkeypatch.setattr("feedmill.jobs.ray_engine._written", lambda *_: contextlib.nullcontext("absent"))
     with pytest.raises(ConfigError, match="does not see") as caught:
         list(run(working.square, range(3), where=Where("trying", "key", LocalStore(tmp_path))))
     assert caught.value.kind == "unfit-node"

@@ -12,6 +12,7 @@ import pytest
 
 from helpers.document_folders import texts, write_documents, write_lines
 from helpers.kills import command, contents, finish
+from helpers.tars import write_tar
 from helpers.tokenizer_data import tokenizer_file
 
 FILES = 6
@@ -32,6 +33,8 @@ VERBS: dict[str, list[str]] = {
     "dedupe": ["dedupe", "documents", "--by", "paragraphs"],
     "dedupe-documents": ["dedupe", "documents"],
     "neardedupe": ["neardedupe", "documents", "--ngram", "3", "--threshold", "0.6"],
+    "prepare": ["prepare", "tars", "--non-interactive", "--split-ratio", "8,1,1", "--sample-type", "CrudeWebdataset"],
+    "reshard": ["reshard", "tars", "resharded", "--samples", "15", "--shuffle", "3"],
     "convert": ["convert", "rows.jsonl", "shards", "--to", "mds", "--samples-per-shard", "20"],
     "convert-file": ["convert", "rows.jsonl", "rows.parquet", "--to", "parquet", "--samples-per-shard", "20"],
 }
@@ -43,14 +46,17 @@ MORE = ("tokenize-dolma", "dedupe-documents", "convert-file")
 
 def make(root: Path, scale: int = 1) -> None:
     """Documents with duplicates and near-duplicates in files of different sizes, attributes, and rows to convert."""
-    files = [texts(scale * (30 + 20 * n), seed=n % 4) for n in range(FILES)]
-    write_documents(root, *files)
-    for n, members in enumerate(files):
+    groups = [texts(scale * (30 + 20 * n), seed=n % 4) for n in range(FILES)]
+    write_documents(root, *groups)
+    for n, members in enumerate(groups):
         rows: list[Any] = [
             {"id": f"{n}-{m}", "attributes": {"good": [[0, len(text), m % 7 / 6]]}} for m, text in enumerate(members)
         ]
         write_lines(root / f"attributes/quality/part-{n}.jsonl.gz", [json.dumps(row) for row in rows])
     write_lines(root / "rows.jsonl", [json.dumps({"n": n, "text": text}) for n, text in enumerate(texts(230 * scale))])
+    for shard in range(7):
+        files = [(f"{shard}-{n}.txt", b"word " * (n + 1) * scale) for n in range(10 + 3 * shard)]
+        write_tar(root / f"tars/shard-{shard}.tar", files)
     (root / "filter.json").write_text(json.dumps({"streams": [STREAM]}))
 
 
@@ -66,8 +72,9 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def outputs(folder: Path) -> dict[str, bytes]:
-    """What a verb wrote. The manifests of token files have the paths of the inputs."""
-    return {name: data for name, data in contents(folder).items() if not name.endswith(".feedmill.json")}
+    """What a verb wrote. The manifests of token files have the paths of the inputs; a uuid is random."""
+    mine = (".feedmill.json", "index.uuid")
+    return {name: data for name, data in contents(folder).items() if not name.endswith(mine)}
 
 
 @pytest.fixture(scope="session")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from feedmill.cli.engines import on_engine
 from feedmill.cli.options import DatasetConfig, DatasetPath, Json, SplitConfig, Threads, Trust
 from feedmill.cli.output import counted, emit, human_size
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from feedmill.indexing.check import CheckReport
 
 
+@partial(on_engine, parts=False)
 def check(
     path: DatasetPath,
     samples: Annotated[bool, typer.Option("--samples", help="Also read and decode every sample.")] = False,

@@ -55,13 +55,15 @@ OPTIONS: dict[str, tuple[Any, Any]] = {
 _OF = {"address": RAY, "max_tasks": RAY, "task_memory": RAY, "part": PART, "finish": PART}
 
 
-def on_engine(verb: Callable[..., None]) -> Callable[..., None]:
-    """Return a verb with the options of engines."""
+def on_engine(verb: Callable[..., None], *, parts: bool = True) -> Callable[..., None]:
+    """Return a verb with the options of engines; without `parts`, without those of a job array."""
+    taken = {name: option for name, option in OPTIONS.items() if parts or _OF.get(name) != PART}
+    none = {name: default for name, (_, default) in OPTIONS.items()}
 
     @wraps(verb)
     def run(*arguments: Any, **options: Any) -> None:
-        chosen = {name: options.pop(name, default) for name, (_, default) in OPTIONS.items()}
-        with chosen_engine(**chosen, workers=options.get("workers")) as engine:
+        chosen = {name: options.pop(name, default) for name, (_, default) in taken.items()}
+        with chosen_engine(**{**none, **chosen}, parts=parts, workers=options.get("workers")) as engine:
             if engine is None or engine.name != PART or engine.finish:
                 verb(*arguments, **options)
                 return
@@ -76,11 +78,9 @@ def on_engine(verb: Callable[..., None]) -> Callable[..., None]:
     hints = get_type_hints(verb, include_extras=True)
     known = [parameter.replace(annotation=hints[name]) for name, parameter in signature.parameters.items()]
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    added = [
-        inspect.Parameter(name, kind, default=default, annotation=hint) for name, (hint, default) in OPTIONS.items()
-    ]
+    added = [inspect.Parameter(name, kind, default=default, annotation=hint) for name, (hint, default) in taken.items()]
     run.__signature__ = signature.replace(parameters=[*known, *added])  # type: ignore[attr-defined]
-    run.__annotations__ = {**hints, **{name: hint for name, (hint, _) in OPTIONS.items()}}
+    run.__annotations__ = {**hints, **{name: hint for name, (hint, _) in taken.items()}}
     return run
 
 
@@ -91,6 +91,7 @@ def chosen_engine(
     task_memory: str | None,
     part: str | None,
     finish: bool,
+    parts: bool = True,
     workers: int | None = None,
 ) -> AbstractContextManager[Any]:
     """Return the engine for options, to be entered; it gives None for processes of this machine.
@@ -101,6 +102,8 @@ def chosen_engine(
         ConfigError: an option does not fit the engine.
     """
     name = engine or os.environ.get("FEEDMILL_ENGINE") or LOCAL
+    if name == PART and not parts:
+        raise ConfigError("this verb has no parts", kind="one-machine", fix="Use --engine local or --engine ray.")
     if name not in ENGINES:
         raise ConfigError(f"unknown engine {name!r}", kind="unknown-engine", fix=f"Use one of {', '.join(ENGINES)}.")
     given = {"address": address, "max_tasks": max_tasks, "task_memory": task_memory, "part": part, "finish": finish}

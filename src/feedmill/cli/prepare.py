@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from feedmill.cli.engines import on_engine
 from feedmill.cli.options import Json, Threads
 from feedmill.cli.output import emit, facts, human_size
 from feedmill.jobs.policy import METAVAR
@@ -72,6 +73,7 @@ Overwrite = Annotated[bool, typer.Option("--force-overwrite", help="Prepare agai
 Progress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show a progress bar on a terminal.")]
 
 
+@on_engine
 def prepare(
     path: DatasetArgument,
     split_ratio: SplitRatio = None,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from feedmill.cli.engines import on_engine
 from feedmill.cli.options import Json
 from feedmill.cli.output import emit, facts, human_size
 
@@ -27,6 +28,7 @@ Prefix = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Prefix fo
 Progress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show a progress bar on a terminal.")]
 
 
+@on_engine
 def reshard(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="A dataset of samples with parts.")],
     destination: Annotated[str, typer.Argument(metavar="DESTINATION", help="Folder of the new dataset.")],

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from feedmill.cli.engines import on_engine
 from feedmill.cli.options import AllowEmpty, AllowStale, Ids, Json, Processes
 from feedmill.cli.output import counted, emit, facts, human_size, table
 from feedmill.jobs.policy import METAVAR
@@ -22,6 +24,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 _SOURCES = 10
 
 
+@partial(on_engine, parts=False)
 def stat(
     inputs: Annotated[
         list[str],

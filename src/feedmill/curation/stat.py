@@ -27,6 +27,7 @@ from feedmill.documents.rows import uncollected
 from feedmill.errors import DataError, FeedmillError, refuse_empty
 from feedmill.formats.documents import rows_of
 from feedmill.jobs.cores import available_cores
+from feedmill.jobs.engine import Where, current
 from feedmill.jobs.policy import RAISE, OnError, on_error_policy, renamed_parameters, skips
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
@@ -262,6 +263,9 @@ def _current(files: list[DocumentFile], report: StatReport, on_error: OnError, a
 
 def _results(tasks: Sequence[Task], workers: int | None) -> Iterator[Stats | FeedmillError]:
     """Yield the statistics of each file. A file that would keep one process busy alone is split over all."""
+    if current() is not None:
+        yield from run(stat_file, tasks, preload=_PRELOAD, where=Where("counting", "", None, lasting=False))
+        return
     count = available_cores() if workers is None else workers
     cut = first_to_cut((task.file.size for task in tasks), count)
     for task in tasks[:cut]:

@@ -15,6 +15,7 @@ from feedmill.formats.jsonl.splits import LineSplits, Pieces
 from feedmill.formats.offsets import Int64s
 from feedmill.indexing import splitting
 from feedmill.indexing.report import PrepareReport
+from feedmill.jobs.engine import need_one_machine
 from feedmill.jobs.work import alone
 from feedmill.storage import Store, open_store, split_url
 
@@ -55,6 +56,7 @@ def prepare_jsonl(
             " Use 'feedmill prepare' to write splits."
         )
     numbers = None if split_ratio is None else splitting.ratio_of(split_ratio)  # fails before the file is read
+    need_one_machine("a JSONL file is indexed in one pass")
     with alone(store, name):
         offsets = jsonl.index_file(store, name)
         splits = _splits(store, name, offsets, numbers, shuffle)

@@ -28,6 +28,7 @@ from feedmill.indexing.media import Gathered, gather
 from feedmill.indexing.media_journal import MEDIA, MediaNotes
 from feedmill.indexing.report import PrepareReport
 from feedmill.indexing.scanning import Scanned, check_names, scan_all
+from feedmill.jobs.engine import part_name
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.threads import ordered_map
 from feedmill.jobs.units import Units
@@ -76,9 +77,11 @@ def prepare_tars(
         if not tar_index_only:
             dividing([entry.path for entry in entries])  # reject invalid options before the scan
         description = describe_type(sample_type, field_map) if sample_type is not None else None
-        shard_units, notes = Units(place, SHARDS), MediaNotes(Units(place, MEDIA))
+        shard_units, notes = Units(place, SHARDS, part_name()), MediaNotes(Units(place, MEDIA))
         try:
-            scanned = _scan(store, entries, shard_units, report, skip_bad_shards, workers, digest, rescan, progress)
+            scanned = _scan(
+                store, entries, shard_units, place, report, skip_bad_shards, workers, digest, rescan, progress
+            )
             kept = [found.shard for found in scanned]
             splits = None if tar_index_only else dividing(kept)
             if splits is not None and split_ratio is None and not split_parts:
@@ -220,6 +223,7 @@ def _scan(
     store: Store,
     entries: Sequence[Entry],
     units: Units,
+    place: Store,
     report: PrepareReport,
     skip_bad: bool,
     workers: int | None,
@@ -232,7 +236,14 @@ def _scan(
     parts: dict[str, None] = {}
     with Progress("indexing", sum(e.size for e in entries), "B", enabled=progress) as bar:
         scans = scan_all(
-            store, entries, workers=workers, digest=digest, rescan=rescan, units=units, advance=bar.advance
+            store,
+            entries,
+            workers=workers,
+            digest=digest,
+            rescan=rescan,
+            units=units,
+            place=place,
+            advance=bar.advance,
         )
         for found in scans:
             if found.scan.problem is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from threading import Thread
 from typing import NamedTuple
 
@@ -23,10 +24,12 @@ from feedmill.formats.offsets import load_offsets
 from feedmill.formats.tar.finished import add_shard, finished_shards
 from feedmill.formats.tar.scan import in_file, scan_shard
 from feedmill.jobs.cores import available_cores
+from feedmill.jobs.engine import Where, current, hash_of
+from feedmill.jobs.run import Policy, run
 from feedmill.jobs.threads import ordered_map
 from feedmill.jobs.units import Units
 from feedmill.kernels.files.tar import ShardScan
-from feedmill.storage import Entry, Store
+from feedmill.storage import Entry, Store, open_store
 from feedmill.storage.cache.copies import cached_copy
 
 COMPILED_FROM = 48 << 20
@@ -123,6 +126,7 @@ def scan_all(
     digest: bool = True,
     rescan: bool = False,
     units: Units | None = None,
+    place: Store | None = None,
     advance: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Scanned]:
     """Yield the scan of every shard, in the order of `entries`.
@@ -132,16 +136,15 @@ def scan_all(
         digest: hash each shard.
         rescan: read every tar again instead of reusing the present index.
         units: journal of finished scans; a retry after a kill reuses them.
+        place: folder of the work, which all nodes of an engine reach.
         advance: called with the size in bytes of each finished shard.
     """
     known = {} if rescan else _Known.load(store, digest)
     noted = {} if units is None or rescan else finished_shards(units.read())
     compiled = sum(entry.size for entry in entries) >= COMPILED_FROM
     threads = workers or 4 * available_cores()  # storage is the bottleneck
-    if compiled:
-        Thread(target=load_kernel, name="feedmill-load", daemon=True).start()
 
-    def work(entry: Entry) -> Scanned:
+    def finished(entry: Entry) -> Scanned | None:
         record = ShardRecord(entry.size, entry.version, -1)
         if entry.path in noted and _same(noted[entry.path][0], record, digest):
             return Scanned(entry.path, *noted[entry.path], "interrupted")
@@ -149,10 +152,54 @@ def scan_all(
             taken = known.take(entry.path)
             if taken is not None:
                 return Scanned(entry.path, known.records[entry.path], taken, "index")
-        return scan_one(store, entry, digest=digest, compiled=compiled)
+        return None
 
+    def work(entry: Entry) -> Scanned:
+        return finished(entry) or scan_one(store, entry, digest=digest, compiled=compiled)
+
+    if current() is not None:
+        found_before = list(map(finished, entries))
+        shared = _Shared(store.url, digest, compiled)
+        yield from _scan_on_engine(shared, entries, found_before, units, place, workers, advance)
+        return
+    if compiled:
+        Thread(target=load_kernel, name="feedmill-load", daemon=True).start()
     for found in ordered_map(work, entries, workers=threads, in_flight=2 * threads):
         yield _noted(found, units, advance)
+
+
+class _Shared(NamedTuple):
+    """What every unit needs: the store, and the options of `scan_one`."""
+
+    url: str
+    digest: bool
+    compiled: bool
+
+
+def _scan_on_engine(
+    shared: _Shared,
+    entries: Sequence[Entry],
+    finished: Sequence[Scanned | None],
+    units: Units | None,
+    place: Store | None,
+    workers: int | None,
+    advance: Callable[[int], None],
+) -> Iterator[Scanned]:
+    def record(found: Scanned) -> None:
+        _noted(found, units, lambda _: None)
+
+    todo = [number for number, found in enumerate(finished) if found is None]
+    key = hash_of(*(f"{entry.path} {entry.size} {entry.version}" for entry in entries))
+    where = Where("scanning", key, place, numbers=todo, record=record, lasting=units is not None)
+    items = [entries[number] for number in todo]
+    results = run(_scan_unit, items, workers=workers, preload=(__name__,), policy=Policy(shared=shared), where=where)
+    with closing(results):
+        for found in finished:
+            yield _noted(next(results) if found is None else found, units, advance)
+
+
+def _scan_unit(shared: _Shared, entry: Entry) -> Scanned:
+    return scan_one(open_store(shared.url), entry, digest=shared.digest, compiled=shared.compiled)
 
 
 def _noted(found: Scanned, units: Units | None, advance: Callable[[int], None]) -> Scanned:

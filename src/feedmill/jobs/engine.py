@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -37,7 +37,7 @@ class Where:
     Attributes:
         stage: one word for messages, such as ``tokenizing``.
         key: identifies the stage of this job: anything on which its units depend.
-        place: folder of the job that all nodes reach.
+        place: folder of the job that all nodes reach; None for a stage without output.
         numbers: number of each item among all units of the stage; None if the items are all units, in order. Parts of a
             job array divide the units by it.
         record: keeps the result of a unit that has no file of its own, for the run that publishes.
@@ -47,7 +47,7 @@ class Where:
 
     stage: str
     key: str
-    place: Store = field(repr=False)
+    place: Store | None = field(repr=False)
     numbers: Sequence[int] | None = None
     record: Callable[[Any], None] | None = field(default=None, repr=False)
     last: bool = True
@@ -66,8 +66,8 @@ class Stage:
 
     where: Where
     function: Callable[..., Any]
-    items: Sequence[Any]
-    local: Callable[[Sequence[Any]], Iterator[Any]]
+    items: Iterable[Any]
+    local: Callable[[Iterable[Any]], Iterator[Any]]
     shared: Any = None
     chunk: int = 1
 
@@ -75,11 +75,6 @@ class Stage:
     def name(self) -> str:
         """Name of the stage."""
         return self.where.stage
-
-    @property
-    def place(self) -> Store:
-        """Folder of the job."""
-        return self.where.place
 
     @property
     def key(self) -> str:

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
 from feedmill.errors import ConfigError, NotFound
@@ -80,16 +80,16 @@ class PartEngine(Engine):
         return cls(part, parts, finish=finish)
 
     def run(self, stage: Stage) -> Iterator[Any]:
-        if not stage.where.lasting:
-            yield from stage.local(stage.items)
-            return
+        # Not a generator: a part must end here even if an earlier run has finished all units, and nothing is read.
+        if not stage.where.lasting or stage.where.place is None:
+            return stage.local(stage.items)
+        marks = stage.where.place.below(PARTS)
         if self.finish:
-            yield from self._finish(stage)
-            return
+            return self._finish(stage, marks)
         assert self.part is not None and self.parts is not None
-        marks = stage.place.below(PARTS)
-        numbers = range(len(stage.items)) if stage.where.numbers is None else stage.where.numbers
-        own = [item for item, n in zip(stage.items, numbers, strict=True) if n % self.parts == self.part - 1]
+        items = list(stage.items)
+        numbers = range(len(items)) if stage.where.numbers is None else stage.where.numbers
+        own = [item for item, n in zip(items, numbers, strict=True) if n % self.parts == self.part - 1]
         for result in stage.local(own):
             if stage.where.record is not None:
                 stage.where.record(result)
@@ -98,10 +98,9 @@ class PartEngine(Engine):
         count = sum(parts == self.parts for _, parts in finished.values())
         if stage.where.last or count < self.parts:
             raise StageUnfinished(stage.name, len(own), count, self.parts)
-        yield from stage.local(stage.items)
+        return stage.local(items)
 
-    def _finish(self, stage: Stage) -> Iterator[Any]:
-        marks = stage.place.below(PARTS)
+    def _finish(self, stage: Stage, marks: Store) -> Iterator[Any]:
         finished = _finished(marks, stage)
         parts = self.parts or max((parts for _, parts in finished.values()), default=0)
         missing = sorted({*range(1, parts + 1)} - {part for part, of in finished.values() if of == parts})
@@ -109,12 +108,17 @@ class PartEngine(Engine):
             shown = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
             which = f"{len(missing)} of {parts} parts had not finished ({shown})" if missing else "no part had finished"
             logger.warning("%s: %s; what they left is done here", stage.name, which)
-        yield from stage.local(stage.items)
-        for path in finished:
-            marks.delete(path)
-        if isinstance(marks, LocalStore):
-            with contextlib.suppress(OSError):
-                os.rmdir(marks.root)  # unless it has the marks of another stage
+        return _then_forget(stage.local(stage.items), marks, finished)
+
+
+def _then_forget(results: Iterator[Any], marks: Store, finished: Iterable[str]) -> Iterator[Any]:
+    """Yield the results, then delete the marks."""
+    yield from results
+    for path in finished:
+        marks.delete(path)
+    if isinstance(marks, LocalStore):
+        with contextlib.suppress(OSError):
+            os.rmdir(marks.root)  # unless it has the marks of another stage
 
 
 def _finished(marks: Store, stage: Stage) -> dict[str, tuple[int, int]]:

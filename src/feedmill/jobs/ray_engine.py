@@ -18,8 +18,10 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib import metadata
+from itertools import islice
 from typing import Any
 
 from feedmill import __version__
@@ -27,7 +29,8 @@ from feedmill.errors import ConfigError, FeedmillError, MissingExtra
 from feedmill.jobs import processes
 from feedmill.jobs.engine import Engine, Stage
 from feedmill.jobs.processes import Outcome, name_of
-from feedmill.storage import open_store
+from feedmill.storage import LocalStore, Store, open_store
+from feedmill.storage.staging import staged
 
 logger = logging.getLogger("feedmill")
 
@@ -81,7 +84,7 @@ class RayEngine(Engine):
         self.address, self.max_tasks, self.cpus, self.memory = address, max_tasks, cpus, memory
         self._ray: Any = None
         self._ours = False
-        self._checked: set[str] = set()
+        self._checked: set[tuple[str, str]] = set()
 
     def __enter__(self) -> RayEngine:
         super().__enter__()
@@ -144,7 +147,7 @@ class RayEngine(Engine):
 
     def run(self, stage: Stage) -> Iterator[Any]:
         self._check_nodes(stage)
-        run = _Run(self._ray, stage, self._options(), self._slots)
+        run = _Run(self._ray, stage, self._options(), self._at_once)
         try:
             yield from run.results()
         finally:
@@ -154,10 +157,15 @@ class RayEngine(Engine):
         options = {"num_cpus": self.cpus, "max_retries": 0, "retry_exceptions": False, "scheduling_strategy": "SPREAD"}
         return options | ({} if self.memory is None else {"memory": self.memory})
 
-    def _slots(self) -> int:
-        """Return the number of tasks that can run at the same time, at least 1."""
-        total = self._ray.cluster_resources().get("CPU", 0)
-        most = max(1, int(total / self.cpus)) if self.cpus else max(1, int(total))
+    def _at_once(self) -> int:
+        """Return the number of tasks to hand to Ray: more than can run, so that none waits for this machine."""
+        resources = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        fit = [r for r in resources if r.get("CPU", 0) >= self.cpus and r.get("memory", 0) >= (self.memory or 0)]
+        if not fit:
+            memory = f" and {self.memory / 2**30:.1f} GiB of memory" if self.memory else ""
+            logger.warning("no node of the cluster has %g free cores%s for a unit: waiting for one", self.cpus, memory)
+        slots = int(sum(r["CPU"] for r in fit) / self.cpus)
+        most = min(max(8, 3 * slots), 4096)
         return most if self.max_tasks is None else min(most, self.max_tasks)
 
     def _check_nodes(self, stage: Stage) -> None:
@@ -166,14 +174,15 @@ class RayEngine(Engine):
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         nodes = [n["NodeID"] for n in ray.nodes() if n["Alive"] and n["Resources"].get("CPU", 0) > 0]
-        new = [node for node in nodes if f"{node} {stage.place.url}" not in self._checked]
-        if not nodes:
-            logger.warning("the cluster has no processors now; waiting for nodes")
+        place = stage.where.place
+        folder = "" if place is None else place.url
+        new = [node for node in nodes if (node, folder) not in self._checked]
         if not new:
             return
-        name, content = f"node-check-{secrets.token_hex(8)}", secrets.token_bytes(16)
-        stage.place.write_bytes(name, content)
-        try:
+        errors = ray.exceptions
+        lost = (errors.NodeDiedError, errors.TaskUnschedulableError, errors.WorkerCrashedError)
+        content = secrets.token_bytes(16)
+        with nullcontext("") if place is None else _written(place, content) as name:
             looks = {
                 ray.remote(_look)
                 .options(
@@ -181,29 +190,27 @@ class RayEngine(Engine):
                     max_retries=0,
                     scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
                 )
-                .remote(os.getcwd(), stage.place.url, name): node
+                .remote(os.getcwd(), folder, name): node
                 for node in new
             }
             for look, node in looks.items():
                 try:
                     seen = ray.get(look, timeout=120)
-                except ray.exceptions.NodeDiedError:
-                    continue
+                except lost:
+                    continue  # the node is gone, or is asked again before the next stage
                 except Exception as error:  # the package is absent, or does not fit
                     raise _unfit(node, f"it cannot run Feedmill ({_first_line(error)})") from None
-                self._compare(node, seen, content, stage)
-                self._checked.add(f"{node} {stage.place.url}")
-        finally:
-            stage.place.delete(name)
+                self._compare(node, seen)
+                if folder and seen["content"] != content:
+                    raise _unfit(node, f"it does not see {folder}")
+                self._checked.add((node, folder))
 
-    def _compare(self, node: str, seen: dict[str, Any], content: bytes, stage: Stage) -> None:
+    def _compare(self, node: str, seen: dict[str, Any]) -> None:
         here = versions()
-        other = {name: version for name, version in seen["versions"].items() if here.get(name) != version}
+        other = {name: version for name, version in seen["versions"].items() if here.get(name, version) != version}
         if other:
             name, version = min(other.items())
-            raise _unfit(node, f"it has {name} {version}, and this machine {here.get(name)}")
-        if seen["content"] != content:
-            raise _unfit(node, f"it does not see {stage.place.url}")
+            raise _unfit(node, f"it has {name} {version}, and this machine {here[name]}")
 
 
 def _unfit(node: str, what: str) -> ConfigError:
@@ -214,32 +221,54 @@ def _unfit(node: str, what: str) -> ConfigError:
     )
 
 
+@contextlib.contextmanager
+def _written(place: Store, content: bytes) -> Iterator[str]:
+    """Write a file for the duration of the block, and yield its name. A later process sweeps that of a killed one."""
+    if isinstance(place, LocalStore):
+        place.make_folder()
+        with staged(os.path.join(place.root, "node-check")) as path:
+            with open(path, "wb") as f:
+                f.write(content)
+            yield os.path.basename(path)
+        return
+    name = f"node-check-{secrets.token_hex(8)}"
+    place.write_bytes(name, content)
+    try:
+        yield name
+    finally:
+        place.delete(name)
+
+
 class _Run:
     """Tasks of one stage: submitted in order, a bounded number at a time, with results in order."""
 
-    def __init__(self, ray: Any, stage: Stage, options: dict[str, Any], slots: Callable[[], int]) -> None:
-        self._ray, self._stage, self._slots = ray, stage, slots
+    def __init__(self, ray: Any, stage: Stage, options: dict[str, Any], at_once: Callable[[], int]) -> None:
+        self._ray, self._stage, self._at_once = ray, stage, at_once
         self._task = ray.remote(_call).options(**options)
         self._memory = options.get("memory")
         self._shared = None if stage.shared is None else ray.put(stage.shared)
         self._folder = os.getcwd()
-        size = max(1, stage.chunk)
-        self._chunks = [_Chunk(stage.items[at : at + size]) for at in range(0, len(stage.items), size)]
+        self._chunks = _chunks(stage)
         self._waiting: dict[Any, int] = {}
+        self._open: dict[int, _Chunk] = {}
         self._done: dict[int, Outcome] = {}
 
     def results(self) -> Iterator[Any]:
         """Yield results in order."""
         again: deque[int] = deque()
-        head, sent, resized, most = 0, 0, 0.0, 8
-        while head < len(self._chunks):
+        head, sent, resized, most, more = 0, 0, 0.0, 8, True
+        while more or head < sent:
             if time.monotonic() - resized > _RESIZE:  # the cluster may grow
-                resized = time.monotonic()
-                most = min(max(8, 3 * self._slots()), 4096)
+                resized, most = time.monotonic(), self._at_once()
             while len(self._waiting) < most:
-                if again and self._chunks[again[0]].begin <= time.monotonic():
+                if again and self._open[again[0]].begin <= time.monotonic():
                     self._submit(again.popleft())
-                elif sent < min(len(self._chunks), head + 4 * most):
+                elif more and sent < head + 4 * most:  # bounds the results that wait for the first one
+                    chunk = next(self._chunks, None)
+                    if chunk is None:
+                        more = False
+                        break
+                    self._open[sent] = chunk
                     self._submit(sent)
                     sent += 1
                 else:
@@ -249,6 +278,7 @@ class _Run:
                     again.append(number)
                 else:
                     self._done[number] = outcome
+                    del self._open[number]
             while head in self._done:
                 outcome = self._done.pop(head)
                 yield from outcome.results
@@ -257,7 +287,7 @@ class _Run:
                 head += 1
 
     def _submit(self, number: int) -> None:
-        chunk = self._chunks[number]
+        chunk = self._open[number]
         task = self._task if chunk.memory is None else self._task.options(memory=chunk.memory)
         self._waiting[task.remote(self._stage.function, self._shared, chunk.items, self._folder)] = number
 
@@ -275,7 +305,7 @@ class _Run:
             try:
                 yield number, ray.get(reference)
             except ray.exceptions.RayError as error:
-                yield number, self._lost(self._chunks[number], error)
+                yield number, self._lost(self._open[number], error)
 
     def _lost(self, chunk: _Chunk, error: Exception) -> Outcome | None:
         """Return None if the chunk must be submitted again, else its error."""
@@ -317,6 +347,12 @@ class _Run:
         self._waiting.clear()
 
 
+def _chunks(stage: Stage) -> Iterator[_Chunk]:
+    items = iter(stage.items)
+    while taken := list(islice(items, max(1, stage.chunk))):
+        yield _Chunk(taken)
+
+
 def _call(function: Callable[..., Any], shared: Any, items: Sequence[Any], folder: str) -> Outcome:
     """Run units in a worker of Ray."""
     with contextlib.suppress(OSError):
@@ -334,7 +370,7 @@ def _look(folder: str, url: str, name: str) -> dict[str, Any]:
         os.chdir(folder)
     content = None
     with contextlib.suppress(FeedmillError):
-        content = open_store(url).read(name)
+        content = open_store(url).read(name) if url else None
     return {"versions": versions(), "content": content}
 
 

@@ -71,8 +71,7 @@ def run(
         chunk: items sent to a worker at once, for items that take less than a millisecond or so.
         preload: modules that workers need, imported once for all of them.
         policy: the shared value, the number of chunks in flight, and the handling of workers that die or hang.
-        where: for a stage that an engine may run on other machines; see `feedmill.jobs.engine`. The items are then a
-            sequence.
+        where: for a stage that an engine may run on other machines; see `feedmill.jobs.engine`.
 
     Raises:
         ConfigError: the function or items cannot be sent to other processes.
@@ -83,7 +82,6 @@ def run(
         raise ConfigError(f"{workers} workers with chunks of {chunk} are invalid", fix="Use at least 1.")
     policy = policy or Policy()
     if where is not None and (engine := current()) is not None:
-        items = list(items)
         local = partial(run, function, workers=workers, chunk=chunk, preload=preload, policy=policy)
         stage = Stage(where, function, items, local, policy.shared, chunk)
         return _counted(engine.run(stage), progress)

@@ -40,7 +40,8 @@ class Units:
     """
 
     def __init__(self, place: Store, name: str, part: str = "") -> None:
-        self._place, self._all, self._name = place, name, name + part
+        self._stem, self._suffix = os.path.splitext(name)
+        self._place, self._name = place, f"{self._stem}{part}{self._suffix}"
         self._file: BinaryIO | None = None
         self._whole = 0
         self._next: int | None = None
@@ -80,7 +81,7 @@ class Units:
             names = os.listdir(self._place.root)
         except (FileNotFoundError, NotADirectoryError):
             return []
-        of_parts = re.compile(rf"{re.escape(self._all)}(-\d+)?")
+        of_parts = re.compile(rf"{re.escape(self._stem)}(-\d+)?{re.escape(self._suffix)}")
         return sorted(name for name in names if of_parts.fullmatch(name) and name != self._name)
 
     def _objects(self) -> list[str]:

@@ -73,18 +73,24 @@ class Destination:
             self._refuse_present(job)
         self.work = ShardWork(self.home)
         try:
-            begin(self.work, {**job, "append": append, "layout": layout.as_dict()}, clear_left)
-            if overwrite and "replaced" not in self.work.noted:
-                staged = isinstance(self.home, LocalStore) and self._prepared
-                self.work.note(replaced=self._replaceable(), staged=staged)
-            if append:
-                self._grow()
-            else:
-                self._replace()
+            with self.work.beginning():
+                begin(self.work, {**job, "append": append, "layout": layout.as_dict()}, clear_left)
+                if overwrite and "replaced" not in self.work.noted:
+                    staged = isinstance(self.home, LocalStore) and self._prepared
+                    self.work.note(replaced=self._replaceable(), staged=staged)
+                if append:
+                    self._grow()
+                else:
+                    self._replace()
             self.done = self.work.finished(self.store) if self.work.resumed else {}
         except BaseException:
             self.work.abandon(keep=bool(self.work.noted.get("replaced")))
             raise
+
+    def record(self, shard: Shard | None) -> None:
+        """Record a finished shard in the journal; None for one without samples, which has no file."""
+        if shard is not None:
+            self.work.add(shard)
 
     def _refuse_present(self, job: Mapping[str, Any]) -> None:
         """Raise `ConfigError` if the folder has data that was not left by unfinished writing, before changing it."""

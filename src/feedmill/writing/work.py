@@ -16,6 +16,7 @@ import xxhash
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.energon.sidecar import ShardRecord
 from feedmill.formats.tar.finished import add_shard, finished_shards
+from feedmill.jobs.engine import is_alone
 from feedmill.jobs.unfinished import FOLDER, damaged, place_of, unfinished, unfinished_job
 from feedmill.jobs.work import Work
 from feedmill.kernels.files.tar import ShardScan
@@ -70,16 +71,17 @@ def begin(work: ShardWork, identity: Mapping[str, Any], clear_left: Callable[[St
     Raises:
         ConfigError: the other job is a conversion.
     """
-    left = work.job
-    if left is not None and not work.is_of(identity):
-        if work.roll_forward():
-            left = {**work.noted, "staged": True}  # so that `clear_left` removes nothing
-        if left["identity"].get("verb") == "convert":
-            raise unfinished_job(work.target.url)
-        clear_left(work.target, left)
-        if isinstance(work.target, LocalStore):
-            work.target.sweep()
-    work.begin(identity)
+    with work.beginning():
+        left = work.job
+        if left is not None and not work.is_of(identity):
+            if work.roll_forward():
+                left = {**work.noted, "staged": True}  # so that `clear_left` removes nothing
+            if left["identity"].get("verb") == "convert":
+                raise unfinished_job(work.target.url)
+            clear_left(work.target, left)
+            if isinstance(work.target, LocalStore) and is_alone():
+                work.target.sweep()
+        work.begin(identity)
 
 
 def job_of(store: Store) -> dict[str, Any] | None:

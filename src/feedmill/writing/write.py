@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 from feedmill.formats.offsets import hash_words
+from feedmill.jobs.engine import Where, hash_of
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.jobs.threads import ordered_map
@@ -154,26 +155,25 @@ def write_shards(
     shared = _Shared(target.store.url, produce, encoding)
     listed = list(enumerate(items))
     names = [target.layout.shard(number) for number, _ in listed]
-    todo = [(name, item) for name, (_, item) in zip(names, listed, strict=True) if name not in target.done]
+    todo = [number for number, name in enumerate(names) if name not in target.done]
     shards: list[Shard] = []
     with Progress("writing", len(listed), "shards", enabled=progress) as bar:
         policy = Policy(shared=shared)
-        results = run(_write_shard, todo, workers=workers, preload=(__name__,), policy=policy)
+        where = Where("writing", hash_of(*names), target.work.place, numbers=todo, record=target.record)
+        work = [(names[number], listed[number][1]) for number in todo]
+        results = run(_write_shard, work, workers=workers, preload=(__name__,), policy=policy, where=where)
         with closing(results):
             for name in names:
-                shard = target.done.get(name) or _record(target, next(results))
+                shard = target.done.get(name)
+                if shard is None:
+                    shard = next(results)
+                    target.record(shard)
                 bar.advance()
                 if shard is not None:
                     keys.add_shard(shard)
                     shards.append(shard)
     target.finish(shards, None if splits is None else splits(shards))
     return WriteReport.of(target.url, shards, len(target.done), 0.0)
-
-
-def _record(target: Destination, shard: Shard | None) -> Shard | None:
-    if shard is not None:
-        target.work.add(shard)
-    return shard
 
 
 def _write_shard(shared: _Shared, work: tuple[str, Any]) -> Shard | None:
