@@ -91,6 +91,7 @@ _HOME = {
     "preview": "samples.preview",
     "repair": "indexing.repair",
     "reshard": "writing.reshard",
+    "run": "pipelines.run",
     "shuffle": "tokens.shuffle",
     "split": "tokens.split",
     "stat": "curation.stat",
@@ -144,6 +145,7 @@ if TYPE_CHECKING:
     from feedmill.loading.trace import trace
     from feedmill.loading.workers import Workers
     from feedmill.mounting.mount import mount
+    from feedmill.pipelines.run import run
     from feedmill.planning.overview import plan
     from feedmill.planning.packing.packed import PackedPlan, Packing
     from feedmill.planning.plan import Plan
@@ -256,6 +258,7 @@ __all__ = [
     "preview",
     "repair",
     "reshard",
+    "run",
     "shuffle",
     "split",
     "stat",

@@ -65,6 +65,7 @@ CASES: list[tuple[str, str]] = [
     ("tokenize docs.jsonl -o tokens/piece -t piece.model", "sentencepiece"),
     ("tokenize docs.jsonl -o tokens/jq -t tokenizer --text '.id + .text'", "tokenize"),
     ("decode books.pbin --document 0 -t tokenizer", "tokenize"),
+    ("run pipeline.yaml", ""),
     ("convert coco coco.jsonl --to jsonl --allow-loss", ""),
     ("convert coco coco_mds --to mds --allow-loss", ""),
     ("convert docs.jsonl docs_parquet --to parquet", "arrow"),
@@ -142,6 +143,8 @@ def data(root: Path) -> None:
     (root / "mnt").mkdir()
     (root / "recipe.yaml").write_text("seed: 7\nblend:\n  - {path: lines.jsonl, weight: 1}\n")
     (root / "mix.yaml").write_text(_MIX)
+    step = "{verb: dedupe, inputs: [web/documents], outputs: [web/attributes/copies], options: {name: copies}}"
+    (root / "pipeline.yaml").write_text(f"steps: [{step}]")
     (root / "pack.yaml").write_text(_PACK)
 
 

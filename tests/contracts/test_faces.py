@@ -39,6 +39,7 @@ ONLY_HERE: dict[str, tuple[set[str], set[str]]] = {
     ),
     "convert": ({"plan"}, {"plan_only", "on_preview"}),
     "bench": (set(), {"log", "options"}),
+    "run": (set(), {"on_step"}),
 }
 """Verb -> options that only the command line has, and those that only the function has."""
 FACES = ("demo", "mix", "modalities", "energon", "nanotron", "vla", "dolma")

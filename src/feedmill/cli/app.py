@@ -57,6 +57,7 @@ VERBS: dict[str, Verb] = {  # in the order of the help
     "stat": Verb("feedmill.cli.stat", "Show counts and distributions of documents and attributes."),
     "tokenize": Verb("feedmill.cli.tokenize", "Write token files: .pbin, .ds, Megatron-LM, Dolma."),
     "decode": Verb("feedmill.cli.decode", "Show documents of token files as text."),
+    "run": Verb("feedmill.cli.run", "Run a pipeline of verbs; skip the steps that are up to date."),
     "convert": Verb("feedmill.cli.convert", "Convert a dataset to another format; compares every sample."),
     "plan": Verb("feedmill.cli.plan", "Show what a recipe yields: tree, weights, repeats, bytes."),
     "trace": Verb("feedmill.cli.trace", "Show what a step saw, or when a sample is seen."),

@@ -1,0 +1,7 @@
+"""Pipelines: several verbs as steps, each skipped if nothing that it depends on has changed.
+
+- `pipeline.py`: reads and checks the description of a pipeline, and knows which verbs can be steps.
+- `files.py`: the files of inputs and outputs, and their hashes.
+- `history.py`: what the last run of each step read and wrote, in the manifest beside the pipeline.
+- `run.py`: decides which steps must run, runs them on the engine in use, and records each.
+"""

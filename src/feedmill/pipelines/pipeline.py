@@ -1,0 +1,186 @@
+"""Read a pipeline: a list of steps, each a verb with inputs, outputs and options."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from feedmill.errors import ConfigError
+from feedmill.formats.yamls import Document, read_config
+from feedmill.samples.types import did_you_mean
+from feedmill.storage import open_store, split_url
+
+
+class Verb(NamedTuple):
+    """A verb that can be a step.
+
+    Attributes:
+        module: module of its function, which has the name of the verb.
+        takes_output: whether its second argument is the output.
+        takes_many: whether its first argument is a list.
+        on_engine: whether it runs on engines other than this machine.
+    """
+
+    module: str
+    takes_output: bool = False
+    takes_many: bool = False
+    on_engine: bool = True
+
+
+VERBS = {
+    "tag": Verb("curation.tag", takes_many=True),
+    "dedupe": Verb("curation.dedupe.dedupe", takes_many=True),
+    "neardedupe": Verb("curation.near.neardedupe", takes_many=True),
+    "filter": Verb("filtering"),
+    "tokenize": Verb("tokens.tokenize", takes_output=True, takes_many=True),
+    "merge": Verb("tokens.merge", takes_output=True, takes_many=True, on_engine=False),
+    "shuffle": Verb("tokens.shuffle", takes_output=True, takes_many=True, on_engine=False),
+    "split": Verb("tokens.split", takes_output=True, takes_many=True, on_engine=False),
+    "index": Verb("tokens.index", on_engine=False),
+    "convert": Verb("converting.convert", takes_output=True),
+    "prepare": Verb("indexing.prepare"),
+    "prepare-media": Verb("indexing.prepare_media", on_engine=False),
+    "reshard": Verb("writing.reshard", takes_output=True),
+}
+_KEYS = ("name", "verb", "inputs", "outputs", "options")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step.
+
+    Attributes:
+        name: unique in the pipeline; by default the verb.
+        verb: a name of `VERBS`.
+        inputs, outputs: paths, URLs, patterns, or beginnings of file names.
+        options: arguments of the verb's function.
+        at: file and line, for errors.
+    """
+
+    name: str
+    verb: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    options: Mapping[str, Any]
+    at: str
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The verb's function."""
+        name = self.verb.replace("-", "_")
+        found: Callable[..., Any] = getattr(import_module(f"feedmill.{VERBS[self.verb].module}"), name)
+        return found
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of the function by name: the options, with inputs and outputs where it takes them."""
+        verb = VERBS[self.verb]
+        names = list(inspect.signature(self.function).parameters)
+        given = dict(self.options)
+        if names[0] not in given:
+            given[names[0]] = list(self.inputs) if verb.takes_many else self.inputs[0]
+        if verb.takes_output and names[1] not in given:
+            given[names[1]] = self.outputs[0]
+        return given
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Steps in their order.
+
+    Attributes:
+        url: file of the description.
+        steps: at least one.
+    """
+
+    url: str
+    steps: list[Step] = field(default_factory=list)
+
+
+def read_pipeline(url: str | os.PathLike[str]) -> Pipeline:
+    """Read a pipeline. Relative paths in it are relative to the working directory.
+
+    Raises:
+        NotFound: there is no such file.
+        ConfigError: it is not valid; the error names the line.
+    """
+    path = os.fspath(url)
+    folder, name = split_url(path)
+    document = read_config(open_store(folder).read(name), path)
+    tree = document.value
+    if not isinstance(tree, dict) or set(tree) != {"steps"} or not isinstance(tree["steps"], list) or not tree["steps"]:
+        raise ConfigError(
+            "expected a list of steps under the key 'steps', and nothing else", file=path, kind="bad-pipeline"
+        )
+    steps: list[Step] = []
+    for number, item in enumerate(tree["steps"]):
+        step = _step(document, number, item)
+        if any(step.name == other.name for other in steps):
+            raise _bad(f"two steps are called {step.name!r}", step.at, "Give each a 'name' of its own.")
+        steps.append(step)
+    return Pipeline(path, steps)
+
+
+def _step(document: Document, number: int, item: Any) -> Step:
+    at = document.at(("steps", number))
+    if not isinstance(item, dict):
+        raise _bad(f"step {number + 1} is not a mapping", at, f"Give it the keys {', '.join(_KEYS)}.")
+    for key in item:
+        if key not in _KEYS:
+            hint = did_you_mean(str(key), list(_KEYS))
+            raise _bad(
+                f"unknown key {key!r}{hint}", document.at(("steps", number, key)), "Options are below 'options'."
+            )
+    verb = item.get("verb")
+    if verb not in VERBS:
+        hint = did_you_mean(str(verb), list(VERBS))
+        raise _bad(f"unknown verb {verb!r}{hint}", at, f"Use one of {', '.join(VERBS)}.")
+    options = item.get("options") or {}
+    if not isinstance(options, dict):
+        raise _bad("'options' is not a mapping", document.at(("steps", number, "options")), "Give names and values.")
+    step = Step(
+        str(item.get("name", verb)),
+        verb,
+        tuple(_texts(item.get("inputs"), "inputs", at)),
+        tuple(_texts(item.get("outputs"), "outputs", at)),
+        options,
+        at,
+    )
+    _check_options(document, number, step)
+    return step
+
+
+def _texts(value: Any, key: str, at: str) -> Iterator[str]:
+    values = value if isinstance(value, list) else [value]
+    if value is None or not values or not all(isinstance(item, str) and item for item in values):
+        raise _bad(f"{key!r} is missing or is not a list of paths", at, "Name what the step reads and writes.")
+    yield from values
+
+
+def _check_options(document: Document, number: int, step: Step) -> None:
+    known = inspect.signature(step.function).parameters
+    names = [name for name, parameter in known.items() if parameter.kind is not parameter.VAR_KEYWORD]
+    for option in step.options:
+        if option not in names or option == "progress":
+            hint = did_you_mean(str(option), names)
+            where = document.at(("steps", number, "options", option))
+            raise _bad(
+                f"the verb {step.verb!r} has no option {option!r}{hint}",
+                where,
+                f"Use names of fm.{step.verb.replace('-', '_')}: {', '.join(n for n in names if n != 'progress')}.",
+            )
+    verb = VERBS[step.verb]
+    first, second = names[0], names[1] if len(names) > 1 else ""
+    if first not in step.options and not verb.takes_many and len(step.inputs) > 1:
+        fix = f"Name one, or give the option {first!r} and list all that it reads as inputs."
+        raise _bad(f"the verb {step.verb!r} takes one input", step.at, fix)
+    if verb.takes_output and second not in step.options and len(step.outputs) > 1:
+        fix = f"Name one, or give the option {second!r} and list all that it writes as outputs."
+        raise _bad(f"the verb {step.verb!r} takes one output", step.at, fix)
+
+
+def _bad(what: str, at: str, fix: str) -> ConfigError:
+    return ConfigError(what, file=at, kind="bad-pipeline", fix=fix)

@@ -1,0 +1,258 @@
+"""The verb ``run``: run the steps of a pipeline whose inputs, options or outputs have changed."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import msgspec
+import orjson
+
+from feedmill import __version__
+from feedmill.documents.wildcards import is_pattern
+from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.jobs.engine import StageUnfinished, current, is_alone, suspended
+from feedmill.pipelines.files import Files, changed, files_of, with_hashes
+from feedmill.pipelines.history import History, StepRecord
+from feedmill.pipelines.pipeline import VERBS, Step, read_pipeline
+from feedmill.samples.types import did_you_mean
+from feedmill.storage import open_store, split_url
+
+logger = logging.getLogger("feedmill")
+
+_SHOWN = 3
+
+
+@dataclass(slots=True)
+class StepReport:
+    """What became of a step.
+
+    Attributes:
+        reasons: why it had to run; empty if it is up to date.
+        ran: whether it ran.
+        inputs, outputs: number of files.
+        seconds: wall time of this run.
+        report: the report of the verb, as with ``--json``; of an earlier run if the step is up to date.
+    """
+
+    name: str
+    verb: str
+    reasons: list[str] = field(default_factory=list)
+    ran: bool = False
+    inputs: int = 0
+    outputs: int = 0
+    seconds: float = 0.0
+    report: Any = None
+
+
+@dataclass(slots=True)
+class RunReport:
+    """Report of a pipeline.
+
+    Attributes:
+        manifest: path or URL of the manifest.
+        waiting: name of the step that the parts of a job array must run next; None if nothing is left.
+    """
+
+    manifest: str
+    steps: list[StepReport] = field(default_factory=list)
+    waiting: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as plain data."""
+        return asdict(self)
+
+
+def run(
+    pipeline: str | os.PathLike[str],
+    *,
+    plan: bool = False,
+    steps: Sequence[str] = (),
+    force: bool = False,
+    hash: bool = True,
+    progress: bool = True,
+    on_step: Callable[[StepReport], None] | None = None,
+) -> RunReport:
+    """Run the steps of a pipeline in their order, except those that are up to date.
+
+    A step is up to date if its options, the content of its inputs, and its outputs are those of its last run. It is
+    recorded in the manifest beside the pipeline as soon as it has ended, so a killed run continues with the same
+    command. In the block of an engine, the steps whose verbs can run on it do.
+
+    Args:
+        pipeline: path or URL of the description, see docs/pipelines.md.
+        plan: run nothing; report what would run, and why.
+        steps: names of the steps to run; by default all.
+        force: also run the steps that are up to date.
+        hash: compare files on a disk by their content; otherwise by their size and time of change.
+        progress: show progress bars.
+        on_step: called before each step that runs.
+
+    Raises:
+        NotFound: there is no such pipeline, or an input has no files.
+        ConfigError: the pipeline or the arguments are invalid.
+        DataError: the manifest is corrupt, or a step did not write its outputs.
+        FeedmillError: an error of a step.
+    """
+    described = read_pipeline(pipeline)
+    unknown = [name for name in steps if name not in {step.name for step in described.steps}]
+    if unknown:
+        hint = did_you_mean(unknown[0], [step.name for step in described.steps])
+        raise ConfigError(f"the pipeline has no step {unknown[0]!r}{hint}", file=described.url, kind="unknown-step")
+    history = History(described)
+    report = RunReport(history.url)
+    chosen = [step for step in described.steps if not steps or step.name in steps]
+    engine = current()
+    of_parts = engine is not None and engine.name == "part"
+    hashed = hash and is_alone()  # each part would read all files
+    planned: list[Step] = []
+    for step in chosen:
+        waits = [other.name for other in planned if _overlap(other.outputs, step.inputs)] if plan else []
+        one, inputs = _look(step, history, force, hashed, waits)
+        report.steps.append(one)
+        if plan or not one.reasons:
+            planned += [step] if one.reasons else []
+            continue
+        if of_parts and report.waiting is None and any(other.ran for other in report.steps):
+            report.waiting = report.steps.pop().name
+            break
+        if on_step is not None:
+            on_step(one)
+        _run(step, one, inputs, history, hashed, progress)
+    return report
+
+
+def _look(step: Step, history: History, force: bool, hashed: bool, waits: Sequence[str]) -> tuple[StepReport, Files]:
+    """Return why a step must run, and its inputs."""
+    one = StepReport(step.name, step.verb)
+    record = history.records.get(step.name)
+    if waits:
+        one.reasons = [f"it reads what the step {waits[0]!r} writes"]
+        return one, {}
+    inputs = _inputs(step)
+    inputs = with_hashes(inputs, *_known(history)) if hashed else inputs
+    one.inputs = len(inputs)
+    if record is None:
+        one.reasons = ["it has not run yet"]
+        return one, inputs
+    options = _plain(step.options)
+    if record.verb != step.verb:
+        one.reasons.append(f"the verb was {record.verb}")
+    same = {name for name, value in options.items() if name in record.options and record.options[name] == value}
+    names = sorted({*options, *record.options} - same)
+    one.reasons += [f"the option {name!r} has changed" for name in names]
+    one.reasons += _shown("input", changed(record.inputs, inputs))
+    outputs = files_of(step.outputs)
+    outputs = with_hashes(outputs, *_known(history)) if hashed else outputs
+    one.reasons += _shown("output", changed(record.outputs, outputs))
+    if force and not one.reasons:
+        one.reasons = ["all steps were requested"]
+    one.outputs, one.report = len(outputs), record.report
+    return one, inputs
+
+
+def _inputs(step: Step) -> Files:
+    found: Files = {}
+    for place in step.inputs:
+        files = files_of([place])
+        if not files:
+            raise NotFound(
+                f"the step {step.name!r} reads {place!r}, which has no files",
+                file=step.at,
+                kind="no-input",
+                fix="Check the path, or the outputs of the steps before it.",
+            )
+        found.update(files)
+    return found
+
+
+def _known(history: History) -> list[Mapping[str, Any]]:
+    return [files for record in history.records.values() for files in (record.outputs, record.inputs)]
+
+
+def _shown(what: str, changes: Sequence[str]) -> list[str]:
+    more = len(changes) - _SHOWN
+    found = [f"the {what} {change}" for change in changes[:_SHOWN]]
+    return [*found, f"{more} more {what}s differ"] if more > 0 else found
+
+
+def _run(step: Step, one: StepReport, inputs: Files, history: History, hashed: bool, progress: bool) -> None:
+    record = history.records.get(step.name)
+    arguments = step.arguments()
+    parameters = inspect.signature(step.function).parameters
+    if "progress" in parameters:
+        arguments["progress"] = progress
+    replaces = VERBS[step.verb].takes_output and "overwrite" in parameters
+    if record is not None and replaces and "overwrite" not in step.options:
+        arguments["overwrite"] = all(
+            path in record.outputs for path in files_of(step.outputs)
+        )  # never what others wrote
+    engine = current()
+    here = engine is not None and not VERBS[step.verb].on_engine
+    if here and engine is not None and not engine.alone:
+        parts = getattr(engine, "parts", 0)
+        raise StageUnfinished(f"{step.name} runs on one machine", 0, parts, parts)
+    began = time.perf_counter()
+    with suspended(here):
+        report = step.function(**arguments)
+    one.seconds, one.ran, one.report = round(time.perf_counter() - began, 3), True, _as_plain(report)
+    _remove_stale(step, record, report)
+    outputs = files_of(step.outputs)
+    if not outputs:
+        raise DataError(
+            f"the step {step.name!r} has ended, but there are no files at {', '.join(step.outputs)}",
+            file=step.at,
+            kind="no-output",
+            fix="Correct 'outputs': paths, folders, patterns, or beginnings of the names of its files.",
+        )
+    outputs = with_hashes(outputs, *_known(history)) if hashed else outputs
+    one.outputs = len(outputs)
+    facts = StepRecord(
+        step.name, step.verb, _plain(step.options), __version__, inputs, outputs, one.seconds, one.report
+    )
+    history.record(step, facts)
+
+
+def _remove_stale(step: Step, record: StepRecord | None, report: Any) -> None:
+    """Delete outputs of the last run that a filter no longer writes: the next step would read them too."""
+    streams = getattr(report, "streams", None)
+    if record is None or streams is None:
+        return
+    written = {os.path.normpath(path) for stream in streams for path in stream.outputs}
+    for path, facts in files_of(step.outputs).items():
+        if os.path.normpath(path) not in written and path in record.outputs and facts.is_same(record.outputs[path]):
+            folder, name = split_url(path)
+            open_store(folder).delete(name)
+            logger.warning("%s: deleted, an output of the last run of the step %r", path, step.name)
+
+
+def _overlap(written: Sequence[str], read: Sequence[str]) -> bool:
+    """Return whether places may have files in common."""
+    return any(_within(a, b) or _within(b, a) for a in map(_base, written) for b in map(_base, read))
+
+
+def _base(place: str) -> str:
+    """Return a place up to its first wildcard."""
+    while is_pattern(place):
+        place = place.rpartition("/")[0]
+    return place.rstrip("/")
+
+
+def _within(a: str, b: str) -> bool:
+    return a == b or a.startswith((f"{b}/", f"{b}.")) or not b
+
+
+def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = orjson.loads(orjson.dumps(dict(options), option=orjson.OPT_NON_STR_KEYS, default=str))
+    return found
+
+
+def _as_plain(report: Any) -> Any:
+    if hasattr(report, "as_dict"):
+        report = report.as_dict()
+    return msgspec.to_builtins(report, enc_hook=str)

@@ -1,0 +1,245 @@
+"""Pipelines: what has changed runs, and nothing else; on every engine; after any kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import feedmill as fm
+from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
+from helpers.document_folders import texts, write_documents
+from helpers.engine_verbs import TOKENIZER
+from helpers.kills import command, contents, finish
+
+STREAM = {
+    "name": "web",
+    "documents": ["documents/*"],
+    "attributes": ["lengths", "copies"],
+    "filter": {
+        "include": ["$.attributes[?(@.lengths__char_length_v1__length[0][2] >= 20)]"],
+        "exclude": ["$.attributes[?(@.copies[0][2] == 1)]"],
+    },
+    "output": {"path": "kept", "max_size_in_bytes": 700},
+}
+STEPS: list[dict[str, Any]] = [
+    {
+        "name": "lengths",
+        "verb": "tag",
+        "inputs": ["documents"],
+        "outputs": ["attributes/lengths"],
+        "options": {"taggers": ["char_length_v1"], "name": "lengths"},
+    },
+    {
+        "name": "copies",
+        "verb": "dedupe",
+        "inputs": "documents",
+        "outputs": "attributes/copies",
+        "options": {"name": "copies"},
+    },
+    {
+        "name": "kept",
+        "verb": "filter",
+        "inputs": ["documents", "attributes/lengths", "attributes/copies"],
+        "outputs": ["kept"],
+        "options": {"inputs": {"streams": [STREAM]}},
+    },
+    {
+        "name": "tokens",
+        "verb": "tokenize",
+        "inputs": ["kept"],
+        "outputs": ["tokens/web"],
+        "options": {"tokenizer": TOKENIZER},
+    },
+    {"verb": "merge", "inputs": ["tokens/web.pbin", "tokens/web.pbin"], "outputs": ["twice.pbin"]},
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    make(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def make(folder: Path) -> None:
+    write_documents(folder, *[texts(30 + 10 * n, seed=n) for n in range(4)])
+    write(STEPS, folder)
+
+
+def write(steps: list[dict[str, Any]], folder: Path) -> None:
+    (folder / "p.json").write_text(json.dumps({"steps": steps}))
+
+
+def changed(which: str, **changes: Any) -> list[dict[str, Any]]:
+    return [{**step, **changes} if step.get("name") == which else step for step in STEPS]
+
+
+def ran(**options: Any) -> list[str]:
+    return [step.name for step in fm.run("p.json", progress=False, **options).steps if step.ran]
+
+
+ALL = ["lengths", "copies", "kept", "tokens", "merge"]
+
+
+def test_nothing_runs_twice(folder: Path) -> None:
+    assert ran() == ALL
+    assert ran() == []
+    assert ran(force=True) == ALL
+    assert ran(steps=["tokens"], force=True) == ["tokens"]
+    shutil.copyfile("p.json", "q.json")  # another pipeline with another manifest: the verbs skip what is there
+    assert len(fm.run("q.json", progress=False, steps=["lengths", "copies"]).steps) == 2
+
+
+def test_a_changed_input_runs_what_depends_on_it(folder: Path) -> None:
+    fm.run("p.json", progress=False)
+    write_documents(folder, texts(30, seed=9))  # part-0
+    assert ran() == ALL
+    os.utime("documents/part-1.jsonl.gz")  # the same content
+    assert ran() == [] and ran(hash=False) != []
+
+
+def test_a_change_that_makes_no_difference_ends_there(folder: Path) -> None:
+    fm.run("p.json", progress=False)
+    name, rest = STREAM["filter"]["include"][0], STREAM["filter"]  # type: ignore[index]
+    same = {**STREAM, "filter": {**rest, "include": [name.replace(">= 20", ">=  20")]}}  # type: ignore[dict-item]
+    write(changed("kept", options={"inputs": {"streams": [same]}}), folder)
+    assert ran() == ["kept"]
+
+
+def test_outputs_that_are_gone_or_edited_are_made_again(folder: Path) -> None:
+    fm.run("p.json", progress=False)
+    before = contents(folder, leave_out=("p.run",))
+    os.remove("attributes/copies/part-2.jsonl.gz")
+    Path("twice.pbin").write_bytes(b"edited")
+    report = fm.run("p.json", progress=False)
+    assert [step.name for step in report.steps if step.ran] == ["copies", "merge"]
+    assert report.steps[1].reasons == ["the output attributes/copies/part-2.jsonl.gz is missing"]
+    assert contents(folder, leave_out=("p.run",)) == before
+
+
+def test_fewer_outputs_leave_no_old_ones(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    fm.run("p.json", progress=False)
+    count = len(list(Path("kept").iterdir()))
+    output = {"path": "kept", "max_size_in_bytes": 10**9}
+    write(changed("kept", options={"inputs": {"streams": [{**STREAM, "output": output}]}}), folder)
+    assert ran() == ["kept", "tokens"]  # the same tokens: the merge is up to date
+    assert count > 1 and len(list(Path("kept").iterdir())) == 1 and "deleted" in caplog.text
+
+
+def test_the_plan_says_why_and_runs_nothing(folder: Path) -> None:
+    def reasons() -> list[list[str]]:
+        return [step.reasons for step in fm.run("p.json", plan=True).steps]
+
+    assert reasons()[0] == ["it has not run yet"] and reasons()[2] == ["it reads what the step 'lengths' writes"]
+    assert not (folder / "attributes").exists()
+    fm.run("p.json", progress=False)
+    write(changed("tokens", options={"tokenizer": TOKENIZER, "eos": None}), folder)
+    assert reasons() == [[], [], [], ["the option 'eos' has changed"], ["it reads what the step 'tokens' writes"]]
+
+
+def test_the_manifest_follows_files_from_the_first_step_to_the_last(folder: Path) -> None:
+    report = fm.run("p.json", progress=False)
+    steps = {step["name"]: step for step in json.loads(Path(report.manifest).read_text())["steps"]}
+    assert steps["kept"]["outputs"] == steps["tokens"]["inputs"]
+    assert steps["tokens"]["inputs"]["kept/web-0000.jsonl.gz"]["xxh3"]
+    assert steps["tokens"]["options"] == {"tokenizer": TOKENIZER} and steps["tokens"]["feedmill"] == fm.__version__
+    assert steps["tokens"]["report"]["documents"] == steps["kept"]["report"]["streams"][0]["kept"]
+
+
+def test_files_of_others_are_not_replaced(folder: Path) -> None:
+    Path("twice.pbin").write_bytes(b"mine")
+    with pytest.raises(FeedmillError):
+        fm.run("p.json", progress=False)
+    assert Path("twice.pbin").read_bytes() == b"mine"
+    os.remove("twice.pbin")
+    assert ran() == ["merge"]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"verb": "tagg"}, ConfigError, "unknown verb 'tagg' .did you mean 'tag'"),
+        ({"input": "x"}, ConfigError, "unknown key 'input'"),
+        ({"options": {"taggrs": []}}, ConfigError, "no option 'taggrs' .did you mean 'taggers'"),
+        ({"options": {"progress": True}}, ConfigError, "no option 'progress'"),
+        ({"options": [1]}, ConfigError, "'options' is not a mapping"),
+        ({"inputs": []}, ConfigError, "'inputs' is missing"),
+        ({"outputs": None}, ConfigError, "'outputs' is missing"),
+        ({"inputs": ["nowhere"]}, NotFound, "reads 'nowhere', which has no files"),
+        ({"name": "copies"}, ConfigError, "two steps are called 'copies'"),
+        ({"outputs": ["elsewhere"]}, DataError, "no files at elsewhere"),
+    ],
+)
+def test_bad_steps(change: dict[str, Any], error: type[FeedmillError], message: str, folder: Path) -> None:
+    write(changed("lengths", **change), folder)
+    with pytest.raises(error, match=message) as caught:
+        fm.run("p.json", progress=False)
+    assert str(caught.value.file).startswith("p.json")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", "steps: 3", "steps: []", "steps: [1]", "a: 1\nsteps: []", "\x00", "]"]
+)
+def test_bad_files(text: str, folder: Path) -> None:
+    (folder / "bad.yaml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        fm.run("bad.yaml")
+    assert str(caught.value.file).startswith("bad.yaml")
+
+
+def test_a_corrupt_manifest_is_named(folder: Path) -> None:
+    Path("p.run.json").write_text("{")
+    with pytest.raises(DataError, match="manifest of the pipeline is corrupt"):
+        fm.run("p.json")
+    with pytest.raises(ConfigError, match=r"no step 'lengts' .did you mean 'lengths'"):
+        fm.run("p.json", steps=["lengts"])
+
+
+def test_as_parts(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Each step in parts, one after another; the merge by the run that finishes."""
+    alone = tmp_path_factory.mktemp("alone")
+    make(alone)
+    finish(["run", "p.json"], alone)
+    out = ""
+    for _ in range(5):
+        for part in (2, 1):
+            finish(["run", "p.json", "--engine", "part", "--part", f"{part}/2"], folder)
+        out = finish(["run", "p.json", "--engine", "part", "--finish"], folder)
+        if "next" not in out:
+            break
+    else:
+        raise AssertionError(out)
+    assert without_manifests(folder) == without_manifests(alone)
+
+
+def without_manifests(folder: Path) -> dict[str, bytes]:
+    return {name: data for name, data in contents(folder, leave_out=("p.run",)).items() if ".feedmill." not in name}
+
+
+@pytest.mark.parametrize("number", [1, pytest.param(10, marks=pytest.mark.slow)])
+def test_killed_at_any_time(number: int, tmp_path: Path) -> None:
+    calm = tmp_path / "calm"
+    make(calm)
+    begun = time.monotonic()
+    finish(["run", "p.json"], calm)
+    seconds, numbers = time.monotonic() - begun, random.Random(number)
+    for n in range(number):
+        folder = tmp_path / f"killed{n}"
+        make(folder)
+        for _ in range(2):
+            child = subprocess.Popen(command("run", "p.json"), cwd=folder, stdout=-3, stderr=-3, start_new_session=True)
+            time.sleep(numbers.uniform(0.2, seconds))
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+        finish(["run", "p.json"], folder)
+        assert without_manifests(folder) == without_manifests(calm)
+        assert "ran in" not in finish(["run", "p.json"], folder)
