@@ -17,7 +17,7 @@ from feedmill.errors import ConfigError
 from feedmill.jobs.engine import current
 from feedmill.jobs.parts import PartEngine
 from feedmill.storage import LocalStore
-from helpers.engine_verbs import SOME, VERBS, copied, outputs, start, unfinished_work
+from helpers.engine_verbs import SOME, VERBS, copied, in_bucket, objects, outputs, start, unfinished_work, upload
 from helpers.kills import command, finish
 
 
@@ -139,3 +139,30 @@ def test_the_same_part_does_not_run_twice_at_once(inputs: Path, tmp_path: Path) 
         done = subprocess.run(command(*words, "1/2"), cwd=folder, capture_output=True, text=True)
         assert done.returncode == 1 and "already running" in done.stderr
         finish([*words, "2/2"], folder)
+
+
+BUCKET = ("tokenize", "convert", "reshard", "prepare", "dedupe", "tag")
+
+
+@pytest.mark.parametrize("verb", [v if v == "tokenize" else pytest.param(v, marks=pytest.mark.slow) for v in BUCKET])
+def test_parts_of_an_output_in_a_bucket(
+    verb: str, inputs: Path, s3_bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unfinished work is in a folder that the machines share."""
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
+    for name in ("alone", "parts"):
+        upload(inputs, f"{s3_bucket}/{name}")
+    finish(in_bucket(VERBS[verb], f"{s3_bucket}/alone"), tmp_path)
+    words = in_bucket(VERBS[verb], f"{s3_bucket}/parts")
+    part = command(*words, "--engine", "part", "--part", "1/2")
+    done = subprocess.run(part, cwd=tmp_path, capture_output=True, text=True)
+    if verb != "tag":
+        assert done.returncode == 1 and "Add --work FOLDER" in done.stderr
+    words += ["--work", str(tmp_path / "shared"), "--engine", "part"]
+    for _ in range(3 if verb == "dedupe" else 1):
+        for part in (2, 1):
+            monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / f"cache{part}"))  # as on another machine
+            finish([*words, "--part", f"{part}/2"], tmp_path)
+    finish([*words, "--finish"], tmp_path)
+    assert objects(f"{s3_bucket}/parts") == objects(f"{s3_bucket}/alone")
+    assert not any((tmp_path / "shared").rglob("*"))

@@ -24,7 +24,7 @@ from feedmill.jobs.engine import Where
 from feedmill.jobs.run import run
 from feedmill.storage import LocalStore
 from helpers import worker_functions as working
-from helpers.engine_verbs import SOME, VERBS, copied, make, outputs, start, unfinished_work
+from helpers.engine_verbs import SOME, VERBS, copied, in_bucket, make, objects, outputs, start, unfinished_work, upload
 from helpers.kills import command, finish
 
 RAY_MISSING = "Ray is not installed: pip install 'feedmill[ray]'"
@@ -63,6 +63,19 @@ def test_ray(verb: str, engine: Any, inputs: Path, alone: Any, tmp_path: Path, m
     call(VERBS[verb])
     assert outputs(folder) == alone(verb)
     assert not unfinished_work(folder)
+
+
+@on_ray
+@pytest.mark.parametrize("verb", ["tokenize", pytest.param("convert", marks=pytest.mark.slow)])
+def test_an_output_in_a_bucket(verb: str, cluster: Any, inputs: Path, s3_bucket: str, tmp_path: Path) -> None:
+    for name in ("alone", "ray"):
+        upload(inputs, f"{s3_bucket}/{name}")
+    finish(in_bucket(VERBS[verb], f"{s3_bucket}/alone"), tmp_path)
+    words = in_bucket(VERBS[verb], f"{s3_bucket}/ray")
+    shared = ["--work", str(tmp_path / "shared")]
+    finish([*words, "--engine", "ray", "--address", cluster.address, *shared], tmp_path)
+    assert objects(f"{s3_bucket}/ray") == objects(f"{s3_bucket}/alone")
+    assert not any((tmp_path / "shared").rglob("*"))
 
 
 @on_ray

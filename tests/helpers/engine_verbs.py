@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import subprocess
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from feedmill.errors import NotFound
+from feedmill.storage import Entry, Store, open_store
 from helpers.document_folders import texts, write_documents, write_lines
 from helpers.kills import command, contents, finish
 from helpers.tars import write_tar
@@ -113,3 +116,30 @@ def start(words: list[str], folder: Path) -> subprocess.Popen[str]:
         text=True,
         start_new_session=True,
     )
+
+
+def in_bucket(words: list[str], url: str) -> list[str]:
+    """The command line with its folders in a bucket."""
+    places = {"documents", "tokens", "rows.jsonl", "shards", "tars", "resharded"}
+    return [f"{url}/{word}" if word in places else word for word in words]
+
+
+def upload(root: Path, url: str) -> None:
+    for path in root.rglob("*"):
+        if path.is_file():
+            name = path.relative_to(root).as_posix()
+            open_store(url).write_bytes(name, path.read_bytes())
+
+
+def objects(url: str) -> dict[str, bytes]:
+    """What is below a URL but for records and manifests, with times and URLs in them."""
+    store = open_store(url)
+    found = {entry.path: store.read(entry.path) for entry in [*store.files(), *hidden(store)]}
+    mine = (".feedmill.json", "index.uuid", "feedmill.shards.json")
+    return {name: data for name, data in found.items() if not name.endswith(mine)}
+
+
+def hidden(store: Store) -> list[Entry]:
+    with contextlib.suppress(NotFound):
+        return list(store.files("tars/.nv-meta"))
+    return []

@@ -38,6 +38,10 @@ MaxTasks = Annotated[
 TaskMemory = Annotated[
     str | None, typer.Option("--task-memory", metavar="SIZE", help="ray: memory that a unit needs, such as 4GiB.")
 ]
+WorkFolder = Annotated[
+    str | None,
+    typer.Option("--work", metavar="DIR", help="ray, part: shared folder for work on outputs in object stores."),
+]
 PartNumber = Annotated[
     str | None,
     typer.Option("--part", metavar="K/N", help="part: this part of N; /N or nothing: as the job array says."),
@@ -48,6 +52,7 @@ OPTIONS: dict[str, tuple[Any, Any]] = {
     "address": (Address, None),
     "max_tasks": (MaxTasks, None),
     "task_memory": (TaskMemory, None),
+    "work": (WorkFolder, None),
     "part": (PartNumber, None),
     "finish": (Finish, False),
 }
@@ -89,6 +94,7 @@ def chosen_engine(
     address: str | None,
     max_tasks: int | None,
     task_memory: str | None,
+    work: str | None,
     part: str | None,
     finish: bool,
     parts: bool = True,
@@ -114,6 +120,10 @@ def chosen_engine(
                 kind="unused-option",
                 fix=f"Add --engine {of}, or omit the option.",
             )
+    if work is not None and name == LOCAL:
+        raise ConfigError(
+            "--work is an option of --engine ray and part", kind="unused-option", fix="Omit it, or add --engine."
+        )
     if name == RAY:
         from feedmill.jobs.ray_engine import RayEngine
 
@@ -123,11 +133,11 @@ def chosen_engine(
                 kind="unused-option",
                 fix="Use --max-tasks to limit the units at a time.",
             )
-        return RayEngine(address or "auto", max_tasks=max_tasks, memory=_bytes(task_memory))
+        return RayEngine(address or "auto", max_tasks=max_tasks, memory=_bytes(task_memory), work=work)
     if name == PART:
         from feedmill.jobs.parts import PartEngine
 
-        return PartEngine.parse(part or "", finish=finish)
+        return PartEngine.parse(part or "", finish=finish, work=work)
     return nullcontext()
 
 

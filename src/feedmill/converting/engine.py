@@ -223,7 +223,7 @@ def _work(work: ConvertWork, conversion: Conversion, options: Options, known: Ma
     with Progress("converting", conversion.plan.count, conversion.noun, enabled=options.progress) as bar:
         policy = Policy(shared=conversion.shared)
         where = Where(
-            "converting", _job(conversion), work.place, numbers=[unit.number for unit in todo], record=work.add
+            "converting", _job(conversion), work.scratch, numbers=[unit.number for unit in todo], record=work.add
         )
         results = run(
             convert_unit, todo, workers=options.workers, preload=conversion.modules, policy=policy, where=where
@@ -290,7 +290,7 @@ def _verify(work: ConvertWork, conversion: Conversion, options: Options, done: S
     with Progress("reading back", total, conversion.noun, enabled=options.progress) as bar:
         items = [Written(each, first, at) for each, first, at in zip(filled, firsts, begins, strict=False)]
         policy = Policy(shared=conversion.shared)
-        where = Where("checking", _job(conversion), work.place, lasting=False)
+        where = Where("checking", _job(conversion), work.scratch, lasting=False)
         results = run(
             check_unit, items, workers=options.workers, preload=conversion.modules, policy=policy, where=where
         )

@@ -186,7 +186,7 @@ def _surveyed(
         return found
     with Progress("looking at", sum(unit.samples for unit in units), "samples", enabled=options.progress) as bar:
         out = []
-        policy, where = Policy(shared=source), Where("looking", source.url, work.place, lasting=False)
+        policy, where = Policy(shared=source), Where("looking", source.url, work.scratch, lasting=False)
         surveys = run(survey_unit, units, workers=options.workers, preload=(__name__,), policy=policy, where=where)
         with closing(surveys):
             for each, unit in zip(surveys, units, strict=True):

@@ -105,13 +105,18 @@ class StageUnfinished(BaseException):
 
 
 class Engine(ABC):
-    """Where stages run; a context manager. `name` is the value of ``--engine``."""
+    """Where stages run; a context manager. `name` is the value of ``--engine``.
+
+    Args:
+        work: folder for unfinished work on outputs in object stores, which all machines reach under this path.
+    """
 
     name: ClassVar[str]
     alone: ClassVar[bool] = True
     """Whether one driver at a time works on an output. Parts of a job array work side by side."""
 
-    def __init__(self) -> None:
+    def __init__(self, work: str | None = None) -> None:
+        self.work = None if work is None else _shared_folder(work)
         self._token: Token[tuple[int, Engine] | None] | None = None
 
     @abstractmethod
@@ -130,6 +135,17 @@ class Engine(ABC):
             _current.reset(self._token)
             self._token = None
             os.environ.pop(_SHARED, None)
+
+
+def _shared_folder(path: str) -> str:
+    """Return the absolute path of a folder. Raises `ConfigError` for a URL."""
+    if "://" in path:
+        raise ConfigError(
+            f"--work {path} is not a folder: the unfinished work is read and locked as files",
+            kind="not-shared",
+            fix="Use a folder that all machines share.",
+        )
+    return os.path.abspath(path)
 
 
 _current: ContextVar[tuple[int, Engine] | None] = ContextVar("feedmill-engine", default=None)
@@ -181,14 +197,19 @@ def need_one_machine(what: str) -> None:
         )
 
 
-def refuse_unreachable(target: Store) -> None:
-    """Raise `ConfigError` for an output whose work folder other nodes cannot reach."""
+def shared_work() -> str | None:
+    """Return the folder for unfinished work on outputs in object stores; None without an engine."""
     engine = current()
-    if engine is not None and not target.is_local:
+    return None if engine is None else engine.work
+
+
+def refuse_unreachable(target: Store) -> None:
+    """Raise `ConfigError` for an output whose unfinished work other machines cannot reach."""
+    engine = current()
+    if engine is not None and engine.work is None and not target.is_local:
         raise ConfigError(
-            f"--engine {engine.name} needs an output on a file system that all nodes share; the unfinished work on this"
-            " one would be on a disk of this machine",
+            f"--engine {engine.name} needs a folder that all machines share, for the unfinished work on this output",
             file=target.url,
             kind="not-shared",
-            fix="Write to a shared folder, and copy the result.",
+            fix="Add --work FOLDER.",
         )

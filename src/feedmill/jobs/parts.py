@@ -34,6 +34,7 @@ class PartEngine(Engine):
         part: number of the part, from 1; None for `finish`.
         parts: number of all parts; None if `finish` is to find it.
         finish: run what is left of all parts.
+        work: see `Engine`.
 
     Raises:
         ConfigError: the numbers are invalid.
@@ -41,8 +42,10 @@ class PartEngine(Engine):
 
     name = "part"
 
-    def __init__(self, part: int | None = None, parts: int | None = None, *, finish: bool = False) -> None:
-        super().__init__()
+    def __init__(
+        self, part: int | None = None, parts: int | None = None, *, finish: bool = False, work: str | None = None
+    ) -> None:
+        super().__init__(work)
         if not finish and (part is None or parts is None or not 1 <= part <= parts):
             raise ConfigError(
                 f"part {part} of {parts} is invalid: parts are numbered from 1",
@@ -56,7 +59,14 @@ class PartEngine(Engine):
         return self.finish
 
     @classmethod
-    def parse(cls, text: str, *, finish: bool = False, environment: Mapping[str, str] = os.environ) -> Self:
+    def parse(
+        cls,
+        text: str,
+        *,
+        finish: bool = False,
+        work: str | None = None,
+        environment: Mapping[str, str] = os.environ,
+    ) -> Self:
         """Return the engine for ``K/N``, ``/N`` (the number of this task of a job array), or ``""`` (both from it).
 
         Raises:
@@ -77,7 +87,7 @@ class PartEngine(Engine):
                 kind="bad-part-number",
                 fix="Give --part K/N, such as --part 3/64.",
             )
-        return cls(part, parts, finish=finish)
+        return cls(part, parts, finish=finish, work=work)
 
     def run(self, stage: Stage) -> Iterator[Any]:
         # Not a generator: a part must end here even if an earlier run has finished all units, and nothing is read.

@@ -67,6 +67,7 @@ class RayEngine(Engine):
         max_tasks: tasks at the same time; None for what the cluster has processors for.
         cpus: processors of a task.
         memory: bytes that a task needs at most, for Ray's scheduler; None for no declaration.
+        work: see `Engine`.
 
     Raises:
         MissingExtra: Ray is not installed.
@@ -76,9 +77,15 @@ class RayEngine(Engine):
     name = "ray"
 
     def __init__(
-        self, address: str = "auto", *, max_tasks: int | None = None, cpus: float = 1.0, memory: int | None = None
+        self,
+        address: str = "auto",
+        *,
+        max_tasks: int | None = None,
+        cpus: float = 1.0,
+        memory: int | None = None,
+        work: str | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(work)
         if max_tasks is not None and max_tasks < 1:
             raise ConfigError(f"--max-tasks {max_tasks} is invalid", fix="Use at least 1.")
         self.address, self.max_tasks, self.cpus, self.memory = address, max_tasks, cpus, memory

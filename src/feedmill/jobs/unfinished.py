@@ -12,6 +12,7 @@ import orjson
 import xxhash
 
 from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.jobs.engine import shared_work
 from feedmill.storage import LocalStore, Store
 from feedmill.storage.folders import cache_folder
 from feedmill.storage.staging import sync
@@ -35,11 +36,14 @@ def place_of(target: Store, name: str = "") -> Store:
 
 
 def scratch_of(target: Store, name: str = "") -> LocalStore:
-    """Return the work folder on this machine's disk: `place_of` if the output is local."""
+    """Return the work folder on a disk: `place_of` if the output is local, else in the cache folder or the folder that
+    the engine in use shares.
+    """
     place = place_of(target, name)
     if isinstance(place, LocalStore):
         return place
-    return LocalStore(cache_folder()).below(f"work-{xxhash.xxh3_64_hexdigest(target.locate(name).encode())}")
+    digest = xxhash.xxh3_64_hexdigest(target.locate(name).encode())
+    return LocalStore(shared_work() or cache_folder()).below(f"work-{digest}")
 
 
 def unfinished(target: Store, name: str = "") -> dict[str, Any] | None:

@@ -41,7 +41,8 @@ class Units:
 
     def __init__(self, place: Store, name: str, part: str = "") -> None:
         self._stem, self._suffix = os.path.splitext(name)
-        self._place, self._name = place, f"{self._stem}{part}{self._suffix}"
+        self._place = place
+        self._name = f"{self._stem}{part}{self._suffix}" if place.is_local else name  # objects have names of their own
         self._file: BinaryIO | None = None
         self._whole = 0
         self._next: int | None = None

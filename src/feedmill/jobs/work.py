@@ -295,7 +295,8 @@ class _Held:
             if self._shared:
                 what = "this part is already running"
                 self._part_lock = self._scratch.lock(LOCK + part_name(), what=what, file=target.locate(name))
-            self._claim = Claim(target, name)
+            if not self._shared:  # the lock in the shared folder is enough for parts
+                self._claim = Claim(target, name)
         except BaseException:
             self.close()
             raise

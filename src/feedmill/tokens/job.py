@@ -218,7 +218,7 @@ class EncodeJob:
         total = sum(task.bytes for task in tasks)
         at_once = min(_SENT, max(1, options.unit_bytes * len(tasks) // max(1, total)))
         with Progress("tokenizing", total, "B", options.progress) as bar:
-            where = Where("tokenizing", hash_of(*(os.path.basename(task.path) for task in tasks)), work.place)
+            where = Where("tokenizing", hash_of(*(os.path.basename(task.path) for task in tasks)), work.scratch)
             results = run(encode_unit, tasks, workers=options.workers, preload=PRELOAD, chunk=at_once, where=where)
             for done, line in _in_order(tasks, results, report):
                 add(done, line)

@@ -175,7 +175,7 @@ def _exact(
         Task(n, file, options, work.folder, *compression, reference=n < len(known), spare=spare)
         for n, file in enumerate([*known, *files])
     ]
-    results = find_exact(tasks, work.place, workers=workers, progress=progress)
+    results = find_exact(tasks, work.scratch, workers=workers, progress=progress)
     return [one for one in results if one is not None]
 
 
