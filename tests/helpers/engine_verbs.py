@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import shutil
+import sqlite3
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from feedmill.errors import NotFound
 from feedmill.storage import Entry, Store, open_store
@@ -37,6 +40,7 @@ VERBS: dict[str, list[str]] = {
     "dedupe-documents": ["dedupe", "documents"],
     "neardedupe": ["neardedupe", "documents", "--ngram", "3", "--threshold", "0.6"],
     "prepare": ["prepare", "tars", "--non-interactive", "--split-ratio", "8,1,1", "--sample-type", "CrudeWebdataset"],
+    "prepare-media": ["prepare-media", "pictures", "--media-metadata-by-extension"],
     "reshard": ["reshard", "tars", "resharded", "--samples", "15", "--shuffle", "3"],
     "convert": ["convert", "rows.jsonl", "shards", "--to", "mds", "--samples-per-shard", "20"],
     "convert-file": ["convert", "rows.jsonl", "rows.parquet", "--to", "parquet", "--samples-per-shard", "20"],
@@ -60,6 +64,11 @@ def make(root: Path, scale: int = 1) -> None:
     for shard in range(7):
         files = [(f"{shard}-{n}.txt", b"word " * (n + 1) * scale) for n in range(10 + 3 * shard)]
         write_tar(root / f"tars/shard-{shard}.tar", files)
+    for n in range(9):
+        picture = io.BytesIO()
+        Image.new("RGB", (8 + n, 9), (n, 0, 0)).save(picture, "PNG")
+        (root / "pictures").mkdir(exist_ok=True)
+        (root / f"pictures/{n}.png").write_bytes(picture.getvalue())
     (root / "filter.json").write_text(json.dumps({"streams": [STREAM]}))
 
 
@@ -77,7 +86,13 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def outputs(folder: Path) -> dict[str, bytes]:
     """What a verb wrote. The manifests of token files have the paths of the inputs; a uuid is random."""
     mine = (".feedmill.json", "index.uuid")
-    return {name: data for name, data in contents(folder).items() if not name.endswith(mine)}
+    found = {name: data for name, data in contents(folder).items() if not name.endswith(mine)}
+    media = "pictures/.nv-meta/index.sqlite"  # has the time at which it was made
+    if media in found:
+        with contextlib.closing(sqlite3.connect(":memory:")) as database:
+            database.deserialize(found[media])
+            found[media] = "".join(line for line in database.iterdump() if "media_filters" not in line).encode()
+    return found
 
 
 @pytest.fixture(scope="session")

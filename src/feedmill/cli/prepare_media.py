@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from feedmill.cli.engines import on_engine
 from feedmill.cli.options import Json, MediaThreads
 from feedmill.cli.output import emit, facts
 from feedmill.cli.prepare import ByExtension, ByGlob, ByHeader, Media, Progress, media_filter
@@ -18,6 +19,7 @@ MediaTarget = Annotated[
 ]
 
 
+@on_engine
 def prepare_media(
     path: MediaTarget,
     media_metadata: Media = False,  # noqa: ARG001 - always on for this verb

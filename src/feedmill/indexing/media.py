@@ -8,9 +8,10 @@ as an error in the result and does not affect other files.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -24,10 +25,12 @@ from feedmill.formats.offsets import Int64s, read_records
 from feedmill.indexing.media_journal import MediaNotes
 from feedmill.indexing.scanning import Scanned
 from feedmill.jobs.cores import available_cores
+from feedmill.jobs.engine import Where, current, hash_of
 from feedmill.jobs.progress import Progress
+from feedmill.jobs.run import Policy, run
 from feedmill.jobs.threads import ordered_map
 from feedmill.samples.media import HEAD_LENGTH, MediaFilter, kind_by, probe_json
-from feedmill.storage import Entry, Store
+from feedmill.storage import Entry, Store, open_store
 from feedmill.storage.window import Window
 
 AT_ONCE = 256
@@ -143,28 +146,50 @@ def collect(
     broken: list[DataError] = []
     if not pieces:
         return rows, broken  # no progress bar
-    threads = workers or available_cores()
-
-    def work(piece: Piece) -> tuple[bytes, list[Row], list[DataError], bool]:
-        digest = piece.digest
-        known = notes.get(digest) if notes is not None else None
-        return (digest, *known, True) if known is not None else (digest, *look(store, piece), False)
-
-    if notes is not None:
-        notes.get(b"")  # loads the journal once, before the threads start
-    with Progress("media metadata", sum(len(piece.names) for piece in pieces), "files", enabled=progress) as bar:
-        results = ordered_map(work, pieces, workers=threads, in_flight=4 * threads)
-        with closing(results):
-            for piece, (digest, found, bad, known) in zip(pieces, results, strict=True):
-                if notes is not None and not known:
-                    notes.add(digest, found, bad)
-                rows += found
-                broken += bad
-                bar.advance(len(piece.names))
+    known = [None if notes is None else notes.get(piece.digest) for piece in pieces]
+    todo = [number for number, found in enumerate(known) if found is None]
+    results = _looked(store, pieces, todo, notes, workers)
+    total = sum(len(piece.names) for piece in pieces)
+    with Progress("media metadata", total, "files", enabled=progress) as bar, closing(results):
+        for piece, before in zip(pieces, known, strict=True):
+            found, bad = before or next(results)
+            if notes is not None and before is None:
+                notes.add(piece.digest, found, bad)
+            rows += found
+            broken += bad
+            bar.advance(len(piece.names))
     return rows, broken
 
 
-def look(store: Store, piece: Piece) -> tuple[list[Row], list[DataError]]:
+Looked = tuple[list[Row], list[DataError]]
+
+
+def _looked(
+    store: Store, pieces: Sequence[Piece], todo: Sequence[int], notes: MediaNotes | None, workers: int | None
+) -> Generator[Looked, None, None]:
+    """Return a generator of the results of units: on threads, or on the engine in use."""
+    items = [pieces[number] for number in todo]
+    if current() is None:
+        threads = workers or available_cores()
+        return ordered_map(partial(look, store), items, workers=threads, in_flight=4 * threads)
+
+    def record(found: tuple[bytes, Looked]) -> None:
+        if notes is not None:
+            notes.add(found[0], *found[1])
+
+    place = None if notes is None else notes.units.place
+    key = hash_of(*(piece.digest.hex() for piece in pieces))
+    where = Where("media", key, place, numbers=todo, record=record, lasting=notes is not None)
+    policy = Policy(shared=store.url)
+    results = run(_look_unit, items, workers=workers, preload=(__name__,), policy=policy, where=where)
+    return (found for _, found in results)
+
+
+def _look_unit(url: str, piece: Piece) -> tuple[bytes, Looked]:
+    return piece.digest, look(open_store(url), piece)
+
+
+def look(store: Store, piece: Piece) -> Looked:
     """Return the rows of one unit's media files, and errors for those that cannot be read."""
     rows: list[Row] = []
     broken: list[DataError] = []

@@ -27,6 +27,7 @@ from feedmill.formats.tar.scan import scan_shard
 from feedmill.indexing.media import Filters, Gathered, Piece, collect, pieces_of_folder, pieces_of_shard
 from feedmill.indexing.media_journal import MEDIA, MediaNotes
 from feedmill.indexing.scanning import Scanned
+from feedmill.jobs.engine import part_name
 from feedmill.jobs.units import Units
 from feedmill.jobs.work import alone
 from feedmill.kernels.files.tar import ShardScan
@@ -96,7 +97,7 @@ def prepare_media(url: str, media: MediaFilter, *, workers: int | None = None, p
     prepared = store.exists(INFO) or store.exists(INFO_YAML)
     report = MediaReport(url, WEBDATASET if prepared else FOLDER)
     with alone(store) as place:
-        notes = MediaNotes(Units(place, MEDIA))
+        notes = MediaNotes(Units(place, MEDIA, part_name()))
         try:
             work = _add_to_index if prepared else _index_folder
             work(store, media, notes, report, workers, progress)

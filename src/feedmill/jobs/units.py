@@ -37,11 +37,14 @@ class Units:
 
     Args:
         part: suffix of this process's own file, where several processes append: the parts of a job array.
+
+    Attributes:
+        place: the folder.
     """
 
     def __init__(self, place: Store, name: str, part: str = "") -> None:
         self._stem, self._suffix = os.path.splitext(name)
-        self._place = place
+        self.place = self._place = place
         self._name = f"{self._stem}{part}{self._suffix}" if place.is_local else name  # objects have names of their own
         self._file: BinaryIO | None = None
         self._whole = 0

@@ -43,7 +43,7 @@ VERBS = {
     "index": Verb("tokens.index", on_engine=False),
     "convert": Verb("converting.convert", takes_output=True),
     "prepare": Verb("indexing.prepare"),
-    "prepare-media": Verb("indexing.prepare_media", on_engine=False),
+    "prepare-media": Verb("indexing.prepare_media"),
     "reshard": Verb("writing.reshard", takes_output=True),
 }
 _KEYS = ("name", "verb", "inputs", "outputs", "options")
