@@ -146,6 +146,21 @@ def test_results_come_in_order_and_a_run_can_be_closed(engine: Any, tmp_path: Pa
     results.close()
 
 
+@pytest.mark.slow
+@on_ray
+def test_the_memory_of_the_driver_does_not_grow_with_the_units(engine: Any, tmp_path: Path) -> None:
+    def resident() -> int:
+        with open("/proc/self/statm") as f:
+            return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    where, used = Where("trying", "key", LocalStore(tmp_path)), {}
+    for units in (1_000, 1_000_000):
+        results = run(working.square, range(units), chunk=500, where=where)
+        assert sum(1 for _ in results) == units
+        used[units] = resident()
+    assert used[1_000_000] - used[1_000] < 20 << 20
+
+
 def test_no_cluster_is_one_line() -> None:
     if importlib.util.find_spec("ray") is None:
         pytest.skip(RAY_MISSING)
