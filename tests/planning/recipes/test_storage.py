@@ -48,6 +48,13 @@ def test_options_reach_the_stores_of_a_recipe_and_no_others(dataset, elsewhere, 
     assert len(nested.plan()) == 20
 
 
+def test_options_of_a_repository_of_the_hub_hold_for_its_revisions() -> None:
+    with storage_options({"hf://datasets/org/name": {"token": "x"}, "s3://b/name": {"region": "one"}}):
+        assert options_for("hf://datasets/org/name@main/a.parquet") == {"token": "x"}
+        assert options_for("hf://datasets/org/names/a.parquet") == {}
+        assert options_for("s3://b/name@main") == {}
+
+
 def test_the_longest_beginning_of_a_url_decides():
     with storage_options({"s3://b": {"region": "one"}, "s3://b/deep/": {"region": "two"}}):
         assert options_for("s3://b/x") == options_for("s3://b/") == {"region": "one"}

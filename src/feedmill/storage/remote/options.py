@@ -66,8 +66,14 @@ def storage_options(options: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
 def options_for(url: str) -> dict[str, Any]:
     """Return the options that `storage_options` sets for the longest prefix of a URL; none outside of such a block."""
     options = _current.get()
-    prefixes = [prefix for prefix in options if f"{url.rstrip('/')}/".startswith(f"{prefix.rstrip('/')}/")]
+    prefixes = [prefix for prefix in options if _covers(prefix.rstrip("/"), url)]
     return dict(options[max(prefixes, key=len)]) if prefixes else {}
+
+
+def _covers(prefix: str, url: str) -> bool:
+    """Return whether a URL is `prefix` or below it. A repository of the Hub includes its revisions (``name@rev``)."""
+    ends = ("", "/", "@") if prefix.startswith("hf://") else ("", "/")
+    return url.startswith(prefix) and url[len(prefix) : len(prefix) + 1] in ends
 
 
 def options_of(section: Mapping[str, Any]) -> dict[str, Any]:
