@@ -17,7 +17,8 @@ from feedmill.errors import ConfigError
 from feedmill.jobs.engine import current
 from feedmill.jobs.parts import PartEngine
 from feedmill.storage import LocalStore
-from helpers.engine_verbs import SOME, VERBS, copied, in_bucket, objects, outputs, start, unfinished_work, upload
+from helpers.document_folders import write_lines
+from helpers.engine_verbs import SKIP, SOME, VERBS, copied, in_bucket, objects, outputs, start, unfinished_work, upload
 from helpers.kills import command, finish
 
 
@@ -128,6 +129,23 @@ def test_what_one_process_does_is_refused(inputs: Path, tmp_path: Path, monkeypa
         with pytest.raises(ConfigError, match="one engine"), PartEngine(1, 2):
             pass
     assert current() is None
+
+
+def test_a_part_reports_what_it_cannot_read(inputs: Path, tmp_path: Path) -> None:
+    """Some texts are empty, and then a row is no document."""
+    folder = copied(inputs, tmp_path)
+    words = [word for word in VERBS["tokenize"] if word not in SKIP]
+    done = subprocess.run(
+        command(*words, "--engine", "part", "--part", "1/2"), cwd=folder, capture_output=True, text=True
+    )
+    assert done.returncode == 1 and "part-0.jsonl.gz 'row 19': the text is empty" in done.stderr
+    write_lines(folder / "documents/part-1.jsonl.gz", ["[]"])
+    words = [*VERBS["tag"], "--on-error", "skip", "--engine", "part"]
+    said = ""
+    for part in (1, 2):
+        done = subprocess.run(command(*words, "--part", f"{part}/2"), cwd=folder, capture_output=True, text=True)
+        said += done.stderr
+    assert "skipped: " in said and "part-1.jsonl.gz" in said
 
 
 def test_the_same_part_does_not_run_twice_at_once(inputs: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ finishes the run; results that are up to date are kept. The output does not depe
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -36,6 +37,8 @@ from feedmill.jobs.run import Policy, run
 from feedmill.storage import LocalStore, open_store
 from feedmill.storage.codec import compression, packed
 from feedmill.storage.hashed import HashedWriter, hash_file
+
+logger = logging.getLogger("feedmill")
 
 _FIELDS = ("id", "text", "source", "version", "metadata", "added", "created")
 _PRELOAD = ("feedmill.curation.tag", "feedmill.curation.taggers.words", "feedmill.kernels.text.lengths_compiled")
@@ -176,7 +179,7 @@ def _results(tasks: Sequence[Task], workers: int, bar: Progress) -> Iterator[Don
     """
     if current() is not None:
         key = hash_of(*(_fingerprint(task, task.outputs[0]) + task.outputs[0].path for task in tasks))
-        where = Where("tagging", key, open_store(tasks[0].outputs[0].root).below(FOLDER))
+        where = Where("tagging", key, open_store(tasks[0].outputs[0].root).below(FOLDER), record=_tell)
         yield from run(tag_file, tasks, workers=workers, progress=bar, preload=_PRELOAD, where=where)
         return
     cut = first_to_cut((task.input.size for task in tasks), workers)
@@ -184,6 +187,12 @@ def _results(tasks: Sequence[Task], workers: int, bar: Progress) -> Iterator[Don
         yield tag_file(task, workers)
         bar.advance()
     yield from run(tag_file, tasks[cut:], workers=workers, progress=bar, preload=_PRELOAD)
+
+
+def _tell(done: Done) -> None:
+    """Log the error of a file that a part of a job array has skipped. The run that publishes reports it too."""
+    if done.error is not None:
+        logger.warning("skipped: %s", done.error)
 
 
 def tag_file(task: Task, workers: int = 1) -> Done:

@@ -36,6 +36,7 @@ from feedmill.tokens.work import EXAMPLES, EncodedUnit, EncodeSpec, EncodeTask, 
 PRELOAD = ("feedmill.tokens.work", "feedmill.tokens.engines", "fastokens")
 """Modules that workers import."""
 
+_FIX = "Fix the document, or add --on-error skip to skip and list such documents."
 _SENT = 64
 """Maximum number of small units in one task."""
 
@@ -218,12 +219,25 @@ class EncodeJob:
         total = sum(task.bytes for task in tasks)
         at_once = min(_SENT, max(1, options.unit_bytes * len(tasks) // max(1, total)))
         with Progress("tokenizing", total, "B", options.progress) as bar:
-            where = Where("tokenizing", hash_of(*(os.path.basename(task.path) for task in tasks)), work.scratch)
+            key = hash_of(*(os.path.basename(task.path) for task in tasks))
+            where = Where("tokenizing", key, work.scratch, record=_refuse_bad)
             results = run(encode_unit, tasks, workers=options.workers, preload=PRELOAD, chunk=at_once, where=where)
             for done, line in _in_order(tasks, results, report):
                 add(done, line)
                 bar.advance(done.task.bytes)
                 bar.note(f"{report.tokens / max(bar.elapsed, 1e-9) / 1e6:.1f} M tokens/s")
+
+
+def _refuse_bad(done: EncodedUnit) -> None:
+    """Raise `DataError` for a unit of a job array that stopped at an invalid document.
+
+    Its line in the file is unknown here: other parts have the units before it.
+    """
+    if done.bad is not None:
+        file, row = done.task.place(done.facts, done.bad[0])
+        begin = next(unit.begin for unit in done.task.units if unit.file is file)
+        where = f"row {row + 1}" + (f" from byte {begin} on" if begin else "")
+        raise DataError(done.bad[1], file=file.url, record=where, kind="bad-document", fix=_FIX)
 
 
 def _in_order(
@@ -246,7 +260,7 @@ def _in_order(
                 file=file.url,
                 record=f"{'row' if file.kind in ('parquet', 'arrow') else 'line'} {line + row + 1}",
                 kind="bad-document",
-                fix="Fix the document, or add --on-error skip to skip and list such documents.",
+                fix=_FIX,
             )
         counts.documents += facts.documents
         counts.tokens += facts.tokens
