@@ -178,7 +178,7 @@ class StatReport:
         return found
 
 
-class Task(NamedTuple):
+class StatTask(NamedTuple):
     """Task of one file, as sent to processes."""
 
     file: DocumentFile
@@ -227,7 +227,7 @@ def stat(
     size = sum(file.size for file in files)
     workers = workers_for(size, workers)
     with Progress("reading", size, "B", progress) as bar:
-        tasks = [Task(file, attributes, policy) for file in files]
+        tasks = [StatTask(file, attributes, policy) for file in files]
         for task, found in zip(tasks, _results(tasks, workers), strict=True):
             bar.advance(task.file.size)
             if isinstance(found, FeedmillError):
@@ -261,7 +261,7 @@ def _current(files: list[DocumentFile], report: StatReport, on_error: OnError, a
     return found
 
 
-def _results(tasks: Sequence[Task], workers: int | None) -> Iterator[Stats | FeedmillError]:
+def _results(tasks: Sequence[StatTask], workers: int | None) -> Iterator[Stats | FeedmillError]:
     """Yield the statistics of each file. A file that would keep one process busy alone is split over all."""
     if current() is not None:
         yield from run(stat_file, tasks, preload=_PRELOAD, where=Where("counting", "", None, lasting=False))
@@ -273,7 +273,7 @@ def _results(tasks: Sequence[Task], workers: int | None) -> Iterator[Stats | Fee
     yield from run(stat_file, tasks[cut:], workers=workers, preload=_PRELOAD)
 
 
-def stat_file(task: Task, workers: int = 1) -> Stats | FeedmillError:
+def stat_file(task: StatTask, workers: int = 1) -> Stats | FeedmillError:
     """Return the statistics of one file, computed in this process or split over this many."""
     stats = Stats()
     parts = run(
@@ -294,7 +294,7 @@ def stat_file(task: Task, workers: int = 1) -> Stats | FeedmillError:
     return stats
 
 
-def _stat_block(task: Task, block: Block) -> Stats:
+def _stat_block(task: StatTask, block: Block) -> Stats:
     wanted = compiled(task.pattern)
     measurer = Measurer(task.file.name, lambda name: wanted is None or wanted.search(name) is not None, block.line)
     stats = Stats()

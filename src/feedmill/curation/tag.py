@@ -44,7 +44,7 @@ _FIELDS = ("id", "text", "source", "version", "metadata", "added", "created")
 _PRELOAD = ("feedmill.curation.tag", "feedmill.curation.taggers.words", "feedmill.kernels.text.lengths_compiled")
 
 
-class Task(NamedTuple):
+class TagTask(NamedTuple):
     """Task of one file, as sent to processes."""
 
     input: DocumentFile
@@ -137,7 +137,7 @@ def tag(
     options = _options(choices, tagger_modules, exact) | ({} if id is None else {"id": id})
     found = Found()
     places = find_places(documents, choices, name, out, exact, allow_empty, id, found)
-    tasks = [Task(input_, outputs, options, redo, policy) for input_, outputs in places]
+    tasks = [TagTask(input_, outputs, options, redo, policy) for input_, outputs in places]
     if not tasks:
         raise NotFound("no files match any pattern", file=", ".join(found.missing), fix="Check the paths.")
     refuse_inputs([(task.input, task.outputs) for task in tasks])
@@ -172,7 +172,7 @@ def _options(choices: Sequence[registry.Choice], modules: Sequence[str], exact: 
     return {"modules": module_hashes(modules), "files": files, "exact": exact}
 
 
-def _results(tasks: Sequence[Task], workers: int, bar: Progress) -> Iterator[Done]:
+def _results(tasks: Sequence[TagTask], workers: int, bar: Progress) -> Iterator[Done]:
     """Yield the result of each file. A file that would keep one process busy alone is split over all.
 
     On an engine of other machines the file is the unit.
@@ -195,7 +195,7 @@ def _tell(done: Done) -> None:
         logger.warning("skipped: %s", done.error)
 
 
-def tag_file(task: Task, workers: int = 1) -> Done:
+def tag_file(task: TagTask, workers: int = 1) -> Done:
     """Tag one file unless it is up to date, in this process or split over this many."""
     try:
         return _tag_file(task, workers)
@@ -206,7 +206,7 @@ def tag_file(task: Task, workers: int = 1) -> Done:
         return Done(task.input.name, 0, task.input.size, False, error)
 
 
-def _tag_file(task: Task, workers: int) -> Done:
+def _tag_file(task: TagTask, workers: int) -> Done:
     source, name = task.input.store(), task.input.path
     todo = [output for output in task.outputs if task.redo or not _current(task, output)]
     if not todo:
@@ -276,17 +276,17 @@ def _sink(output: Output) -> Iterator[tuple[HashedWriter, BinaryIO]]:
             yield file, stream
 
 
-def _record_options(task: Task, output: Output) -> dict[str, Any]:
+def _record_options(task: TagTask, output: Output) -> dict[str, Any]:
     names = [choice.name for choice in output.taggers]
     files = {name: hash_ for name, hash_ in task.options["files"].items() if name in names}
     return {**task.options, "taggers": names, "files": files, "experiment": output.experiment}
 
 
-def _fingerprint(task: Task, output: Output) -> str:
+def _fingerprint(task: TagTask, output: Output) -> str:
     return records.fingerprint({**_record_options(task, output), "feedmill": __version__})
 
 
-def _current(task: Task, output: Output) -> bool:
+def _current(task: TagTask, output: Output) -> bool:
     """Return whether an attribute file exists and equals what this task would write."""
     store = open_store(output.root)
     record = records.read_record(store, output.path)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from feedmill.curation.attribute_set import digest_ids
 from feedmill.curation.dedupe.options import DOCUMENTS, DedupeOptions
 from feedmill.curation.dedupe.render import render
-from feedmill.curation.dedupe.task import Finished, Task
+from feedmill.curation.dedupe.task import DedupeTask, Finished
 from feedmill.curation.dedupe.units import EMPTY_LIST, Units, read_units
 from feedmill.documents.lines import read_blocks
 from feedmill.errors import DataError
@@ -35,7 +35,7 @@ AT_ONCE = 4 << 20
 
 
 def find_bloomed(
-    tasks: Sequence[Task],
+    tasks: Sequence[DedupeTask],
     bloom: BloomFilter,
     *,
     read_only: bool = False,
@@ -53,7 +53,7 @@ def mine(name: str, partitions: int, partition: int) -> bool:
     return ahash.write_bytes(os.fsencode(name), (0, 1, 2, 3)) % partitions == partition
 
 
-def _find(task: Task, bloom: BloomFilter, read_only: bool, threads: int, bar: Progress) -> Finished:
+def _find(task: DedupeTask, bloom: BloomFilter, read_only: bool, threads: int, bar: Progress) -> Finished:
     store, options = task.file.store(), task.options
     out = task.file.attributes(options.name, options.documents_folder)
     kind = task.output

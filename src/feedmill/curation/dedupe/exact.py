@@ -27,7 +27,7 @@ from feedmill.curation.attribute_set import digest_ids, fingerprint
 from feedmill.curation.dedupe.keys import Hashes, first_seen, hash_documents, hash_parts, partition
 from feedmill.curation.dedupe.options import DOCUMENTS
 from feedmill.curation.dedupe.render import Rendered, render
-from feedmill.curation.dedupe.task import Finished, Task
+from feedmill.curation.dedupe.task import DedupeTask, Finished
 from feedmill.curation.dedupe.units import Units, read_units
 from feedmill.curation.dedupe.work import get_arrays, get_marker, put, put_arrays, put_marker
 from feedmill.documents.lines import read_blocks
@@ -60,7 +60,7 @@ class Scanned:
 
 
 def find_exact(
-    tasks: Sequence[Task], place: Store, *, workers: int | None = None, progress: bool | None = None
+    tasks: Sequence[DedupeTask], place: Store, *, workers: int | None = None, progress: bool | None = None
 ) -> list[Finished | None]:
     """Write the attributes of all files. The result of a reference file is None. `place` is the folder of the work."""
     where = Where("reading", fingerprint([task.fingerprint for task in tasks]), place, last=False)
@@ -94,7 +94,7 @@ def find_exact(
         return run_largest_first(finish, jobs, files, workers=workers, progress=bar, preload=preload, where=where)
 
 
-def scan(task: Task) -> Scanned:
+def scan(task: DedupeTask) -> Scanned:
     """Read a file into segments, unless an earlier run did."""
     name = f"{task.work}/{task.number:05d}"
     found = get_marker(f"{name}.json")
@@ -227,7 +227,7 @@ class _Ending:
     scanned: Scanned
 
 
-def finish(item: tuple[Task, _Ending]) -> Finished | None:
+def finish(item: tuple[DedupeTask, _Ending]) -> Finished | None:
     """Write the attributes of a file, unless an earlier run did or the file is a reference."""
     task, ending = item
     if task.reference:
@@ -253,7 +253,7 @@ def finish(item: tuple[Task, _Ending]) -> Finished | None:
     return done
 
 
-def _rows(task: Task, ending: _Ending, segment: int) -> Rendered:
+def _rows(task: DedupeTask, ending: _Ending, segment: int) -> Rendered:
     a = get_arrays(f"{task.work}/{task.number:05d}-{segment:05d}.units")
     ordered = []
     for (low, high), (begin, end) in zip(pairwise(ending.bounds), ending.offsets[segment].tolist(), strict=True):

@@ -10,7 +10,7 @@ from typing import Any
 
 from feedmill.curation.attribute_set import fingerprint, set_store
 from feedmill.curation.dedupe.options import DedupeOptions
-from feedmill.curation.dedupe.task import Finished, Task
+from feedmill.curation.dedupe.task import DedupeTask, Finished
 from feedmill.curation.manifest_entries import entry, record, recorded
 from feedmill.curation.records import digest as digest_of
 from feedmill.documents.file import DocumentFile
@@ -172,7 +172,7 @@ def _exact(
 
     spare = (workers or available_cores()) < available_cores()
     tasks = [
-        Task(n, file, options, work.folder, *compression, reference=n < len(known), spare=spare)
+        DedupeTask(n, file, options, work.folder, *compression, reference=n < len(known), spare=spare)
         for n, file in enumerate([*known, *files])
     ]
     results = find_exact(tasks, work.scratch, workers=workers, progress=progress)
@@ -200,7 +200,7 @@ def _bloomed(
         if not settings.always_redo and _done(files, options, run_print, report, (store, name)):
             return
         bloom = _open(store, name, settings)
-        tasks = [Task(n, file, options, "", *compression) for n, file in enumerate(files)]
+        tasks = [DedupeTask(n, file, options, "", *compression) for n, file in enumerate(files)]
         results = find_bloomed(tasks, bloom, read_only=settings.read_only, threads=threads, progress=progress)
         report.hashes, report.fill = len(bloom.seeds), bloom.fill
         if settings.read_only and store.exists(name):

@@ -13,7 +13,7 @@ _HASHES = "xxh3"
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class DedupeTask:
     """One file of documents to deduplicate.
 
     Args:

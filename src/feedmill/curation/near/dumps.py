@@ -248,10 +248,10 @@ def _found(dumps: Dumps) -> dict[str, Any]:
         raise damaged(dumps.store, dump_name(len(dumps.records) - 1), str(error)) from None
 
 
-def _unknown(dumps: Dumps, files: Sequence[DocumentFile], options: NearOptions) -> list[sketch.Task]:
+def _unknown(dumps: Dumps, files: Sequence[DocumentFile], options: NearOptions) -> list[sketch.SketchTask]:
     known, tasks = dumps.known(), []
     for file in files:
-        task = sketch.Task(file, options, dumps.folder)
+        task = sketch.SketchTask(file, options, dumps.folder)
         place = known.get(task.location)
         if place is None:
             tasks.append(task)
@@ -265,12 +265,14 @@ def _unknown(dumps: Dumps, files: Sequence[DocumentFile], options: NearOptions) 
     return tasks
 
 
-def _plan_print(dumps: Dumps, tasks: Sequence[sketch.Task]) -> str:
+def _plan_print(dumps: Dumps, tasks: Sequence[sketch.SketchTask]) -> str:
     before = [record["print"] for record in dumps.records]
     return fingerprint(before, [task.fingerprint for task in tasks], tasks[0].options.signature())
 
 
-def _plan(dumps: Dumps, tasks: Sequence[sketch.Task], sketched: Sequence[sketch.Sketched], plan: str) -> dict[str, Any]:
+def _plan(
+    dumps: Dumps, tasks: Sequence[sketch.SketchTask], sketched: Sequence[sketch.Sketched], plan: str
+) -> dict[str, Any]:
     """Return the record of the dump to add."""
     files = [
         {
@@ -315,7 +317,7 @@ def _compare(
 ) -> None:
     parts = join.ranges(record["rows"])
     tasks = [
-        join.Task(dumps.folder, len(dumps.records), record["folder"], options.threshold, band, part, low, high)
+        join.JoinTask(dumps.folder, len(dumps.records), record["folder"], options.threshold, band, part, low, high)
         for band in range(options.shape[0])
         for part, (low, high) in enumerate(parts)
     ]

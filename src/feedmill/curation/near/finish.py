@@ -17,7 +17,7 @@ from feedmill.formats.signatures import Arrays, read_marker, write_marker
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class FinishTask:
     """File of documents to write attributes for.
 
     `first` is the number of its first document, in the dump `dump`. `read` is the hash of its stored bytes. `key`
@@ -57,7 +57,7 @@ class Finished:
     read: str
 
 
-def finish(task: Task) -> Finished:
+def finish(task: FinishTask) -> Finished:
     """Write the attributes of a file, unless this run wrote them before it was interrupted."""
     view, store = open_view(task.folder, task.dumps, None, task.key), task.file.store()
     marker = f"done/{fingerprint(store.locate(task.out))}.json"
@@ -79,7 +79,7 @@ def finish(task: Task) -> Finished:
     return done
 
 
-def _segments(view: View, task: Task) -> Iterator[tuple[int, Arrays]]:
+def _segments(view: View, task: FinishTask) -> Iterator[tuple[int, Arrays]]:
     end = task.first + task.rows
     for first, arrays in view.segments(task.first):
         if first >= end:
@@ -87,7 +87,7 @@ def _segments(view: View, task: Task) -> Iterator[tuple[int, Arrays]]:
         yield first, arrays
 
 
-def _rows(view: View, task: Task, first: int, arrays: Arrays) -> tuple[list[bytes], int]:
+def _rows(view: View, task: FinishTask, first: int, arrays: Arrays) -> tuple[list[bytes], int]:
     """Return the attribute rows of a segment, and the number of duplicates among them."""
     count = len(arrays["ends"])
     raw, ends = arrays["ids"].tobytes(), arrays["id_ends"].tolist()

@@ -158,7 +158,7 @@ def _finish(
         place = known[file.store().locate(file.path)]
         at = (dumps.folder, len(dumps.records), key, place.dump, place.first, place.record["rows"], place.record["ids"])
         read = place.record.get("xxh3", "")  # signatures of earlier versions do not have it
-        tasks.append(finishing.Task(file, options.name, options.documents_folder, *at, read))
+        tasks.append(finishing.FinishTask(file, options.name, options.documents_folder, *at, read))
     with Progress("writing", len(tasks), "files", progress) as bar:
         where = Where("writing", fingerprint([task.key for task in tasks]), dumps.store)
         return list(spread(finishing.finish, tasks, workers, bar, where))

@@ -32,7 +32,7 @@ BATCH = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class JoinTask:
     """Range of the keys of a band, including `high`. `last` is the folder of the dump that is being added."""
 
     folder: str
@@ -69,7 +69,7 @@ def ranges(documents: int) -> list[tuple[int, int]]:
     return [(low, high - 1) for low, high in pairwise(bounds)]
 
 
-def join(task: Task) -> Joined:
+def join(task: JoinTask) -> Joined:
     """Write the index and the similar pairs of a range, unless an earlier run did."""
     view = open_view(task.folder, task.dumps, task.last)
     if view.store.exists(task.path):
@@ -100,7 +100,7 @@ def join(task: Task) -> Joined:
     return Joined(candidates, left_out)
 
 
-def _column(view: View, task: Task, first: int) -> tuple[Words, Ints]:
+def _column(view: View, task: JoinTask, first: int) -> tuple[Words, Ints]:
     """Return the sorted keys of the new documents in this range, and the documents, ordered by key and number."""
     low, high = np.uint64(task.low), np.uint64(task.high)
     keys, numbers = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
@@ -114,7 +114,7 @@ def _column(view: View, task: Task, first: int) -> tuple[Words, Ints]:
     return all_keys[order], all_numbers[order]
 
 
-def _matches(view: View, task: Task, keys: Words) -> tuple[Words, Ints, int]:
+def _matches(view: View, task: JoinTask, keys: Words) -> tuple[Words, Ints, int]:
     """Return the keys and numbers of the documents of earlier dumps that have one of these sorted keys.
 
     If thousands have the same key, only some of the first and last are returned. The third result is the number of

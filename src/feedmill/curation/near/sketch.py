@@ -25,7 +25,7 @@ SEGMENT = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class SketchTask:
     """File of documents to sign, and the folder of signatures."""
 
     file: DocumentFile
@@ -66,7 +66,7 @@ class Sketched:
     xxh3: str = ""
 
 
-def sketch(task: Task) -> Sketched:
+def sketch(task: SketchTask) -> Sketched:
     """Read a file into segments, unless an earlier run did.
 
     Raises:
