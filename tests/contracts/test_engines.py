@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import random
@@ -100,6 +101,28 @@ def test_options_that_do_not_fit(options: list[str], message: str, inputs: Path,
     done = subprocess.run(
         command(*VERBS["tag"], *options), cwd=copied(inputs, tmp_path), capture_output=True, text=True, env=environment
     )
+    assert done.returncode == 1 and message in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("engine: ray\naddress: 127.0.0.1:1\n", [], "no Ray cluster at '127.0.0.1:1'"),
+        ("engine: ray\naddress: 127.0.0.1:1\n", ["--address", "127.0.0.1:2"], "no Ray cluster at '127.0.0.1:2'"),
+        ("engine: part\npart: 0/3\n", [], "parts are numbered from 1"),
+        ("engine: part\nadress: x\n", [], "cluster.yaml:2: unknown setting 'adress' (did you mean 'address'?)"),
+        ("engine: ray\nmax_tasks: many\n", [], "cluster.yaml:2: 'max_tasks' is 'many'"),
+        ("[]", [], "expected settings of an engine"),
+        ("engine: spark", [], "unknown engine 'spark'"),
+    ],
+)
+def test_a_file_of_settings(text: str, options: list[str], message: str, inputs: Path, tmp_path: Path) -> None:
+    if "ray" in text and importlib.util.find_spec("ray") is None:
+        pytest.skip("Ray is not installed")
+    folder = copied(inputs, tmp_path)
+    (folder / "cluster.yaml").write_text(text)
+    words = [*VERBS["tag"], "--engine", "cluster.yaml", *options]
+    done = subprocess.run(command(*words), cwd=folder, capture_output=True, text=True)
     assert done.returncode == 1 and message in done.stderr and "Traceback" not in done.stderr
 
 

@@ -23,8 +23,8 @@ EngineName = Annotated[
     str | None,
     typer.Option(
         "--engine",
-        metavar="local|ray|part",
-        help="Where units run: processes of this machine, a Ray cluster, or one part of a job array.",
+        metavar="local|ray|part|FILE",
+        help="Where units run: processes of this machine, a Ray cluster, one part of a job array; or settings.",
     ),
 ]
 Address = Annotated[
@@ -93,7 +93,7 @@ def chosen_engine(
     engine: str | None,
     address: str | None,
     max_tasks: int | None,
-    task_memory: str | None,
+    task_memory: str | int | None,
     work: str | None,
     part: str | None,
     finish: bool,
@@ -102,16 +102,29 @@ def chosen_engine(
 ) -> AbstractContextManager[Any]:
     """Return the engine for options, to be entered; it gives None for processes of this machine.
 
-    The default is ``FEEDMILL_ENGINE``, else ``local``.
+    The default is ``FEEDMILL_ENGINE``, else ``local``. Both may be a file of settings, which options override.
 
     Raises:
-        ConfigError: an option does not fit the engine.
+        NotFound: there is no such file.
+        ConfigError: an option does not fit the engine, or the file is invalid.
     """
     name = engine or os.environ.get("FEEDMILL_ENGINE") or LOCAL
+    if name.endswith((".yaml", ".yml", ".json")):
+        settings = _read(name)
+        name = settings.pop("engine", LOCAL)
+        address = settings.get("address") if address is None else address
+        max_tasks = settings.get("max_tasks") if max_tasks is None else max_tasks
+        task_memory = settings.get("task_memory") if task_memory is None else task_memory
+        work = settings.get("work") if work is None else work
+        part = settings.get("part") if part is None else part
     if name == PART and not parts:
         raise ConfigError("this verb has no parts", kind="one-machine", fix="Use --engine local or --engine ray.")
     if name not in ENGINES:
-        raise ConfigError(f"unknown engine {name!r}", kind="unknown-engine", fix=f"Use one of {', '.join(ENGINES)}.")
+        raise ConfigError(
+            f"unknown engine {name!r}",
+            kind="unknown-engine",
+            fix=f"Use one of {', '.join(ENGINES)}, or a file of settings (.yaml, .json).",
+        )
     given = {"address": address, "max_tasks": max_tasks, "task_memory": task_memory, "part": part, "finish": finish}
     for option, of in _OF.items():
         if given[option] not in (None, False) and of != name:
@@ -141,7 +154,30 @@ def chosen_engine(
     return nullcontext()
 
 
-def _bytes(size: str | None) -> int | None:
+_KINDS = {"engine": str, "address": str, "max_tasks": int, "task_memory": str | int, "work": str, "part": str}
+
+
+def _read(path: str) -> dict[str, Any]:
+    """Return the settings in a file. Raises `NotFound`, and `ConfigError` if it is invalid."""
+    from feedmill.formats.yamls import read_config
+    from feedmill.samples.types import did_you_mean
+    from feedmill.storage import open_store, split_url
+
+    folder, file = split_url(path)
+    document = read_config(open_store(folder).read(file), path)
+    if not isinstance(document.value, dict):
+        raise ConfigError("expected settings of an engine", file=path, fix=f"Use the keys {', '.join(_KINDS)}.")
+    for key, value in document.value.items():
+        if key not in _KINDS:
+            hint = did_you_mean(str(key), list(_KINDS))
+            fix = f"Use {', '.join(_KINDS)}."
+            raise ConfigError(f"unknown setting {key!r}{hint}", file=document.at((key,)), kind="bad-engine", fix=fix)
+        if not isinstance(value, _KINDS[key]) or isinstance(value, bool):
+            raise ConfigError(f"{key!r} is {value!r}", file=document.at((key,)), kind="bad-engine", fix="Correct it.")
+    return dict(document.value)
+
+
+def _bytes(size: str | int | None) -> int | None:
     from feedmill.storage.limits import parse_size
 
     return parse_size(size, "--task-memory")
