@@ -132,6 +132,21 @@ def test_a_node_that_does_not_see_the_work_is_named(
 
 
 @on_ray
+@pytest.mark.parametrize("late", ["the folder", "the version"])
+def test_a_node_that_joins_later_is_checked_by_its_first_unit(
+    late: str, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_check_nodes", lambda _: None)
+    if late == "the folder":
+        monkeypatch.setattr("feedmill.jobs.ray_engine._written", lambda *_: contextlib.nullcontext("absent"))
+    else:
+        monkeypatch.setattr("feedmill.jobs.ray_engine.__version__", "9.9")
+    with pytest.raises(ConfigError, match=r"does not see|it has feedmill") as caught:
+        list(run(working.square, range(3), where=Where("trying", "key", LocalStore(tmp_path))))
+    assert caught.value.kind == "unfit-node"
+
+
+@on_ray
 def test_other_versions_are_refused(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("feedmill.jobs.ray_engine.__version__", "9.9")
     with pytest.raises(ConfigError, match=r"it has feedmill .*, and this machine 9.9"):

@@ -127,7 +127,7 @@ class Engine(ABC):
         if current() is not None:
             raise ConfigError("an engine is in use already", kind="two-engines", fix="Use one engine at a time.")
         self._token = _current.set((os.getpid(), self))
-        os.environ[_SHARED] = "1"
+        share()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -167,6 +167,11 @@ def suspended(here: bool = True) -> Iterator[None]:
     finally:
         if token is not None:
             _current.reset(token)
+
+
+def share() -> None:
+    """Note that other machines read the files of this process and its workers."""
+    os.environ[_SHARED] = "1"
 
 
 def is_shared() -> bool:

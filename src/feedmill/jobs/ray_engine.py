@@ -27,7 +27,7 @@ from typing import Any
 from feedmill import __version__
 from feedmill.errors import ConfigError, FeedmillError, MissingExtra
 from feedmill.jobs import processes
-from feedmill.jobs.engine import Engine, Stage
+from feedmill.jobs.engine import Engine, Stage, share
 from feedmill.jobs.processes import Outcome, name_of
 from feedmill.storage import LocalStore, Store, open_store
 from feedmill.storage.staging import staged
@@ -153,12 +153,16 @@ class RayEngine(Engine):
         )
 
     def run(self, stage: Stage) -> Iterator[Any]:
-        self._check_nodes(stage)
-        run = _Run(self._ray, stage, self._options(), self._at_once)
-        try:
-            yield from run.results()
-        finally:
-            run.stop()
+        """Yield the result of each unit, in order; see `Engine.run`."""
+        place, content = stage.where.place, secrets.token_bytes(16)
+        with nullcontext("") if place is None else _written(place, content) as name:
+            check = _Check(os.getcwd(), "" if place is None else place.url, name, content, versions())
+            self._check_nodes(check)
+            run = _Run(self._ray, stage, self._options(), self._at_once, check)
+            try:
+                yield from run.results()
+            finally:
+                run.stop()
 
     def _options(self) -> dict[str, Any]:
         options = {"num_cpus": self.cpus, "max_retries": 0, "retry_exceptions": False, "scheduling_strategy": "SPREAD"}
@@ -175,54 +179,46 @@ class RayEngine(Engine):
         most = min(max(8, 3 * slots), 4096)
         return most if self.max_tasks is None else min(most, self.max_tasks)
 
-    def _check_nodes(self, stage: Stage) -> None:
-        """Raise `ConfigError` if a node has other versions, or does not see the work folder."""
+    def _check_nodes(self, check: _Check) -> None:
+        """Raise `ConfigError` if a node does not pass. Nodes that join later are checked by their first unit."""
         ray = self._ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         nodes = [n["NodeID"] for n in ray.nodes() if n["Alive"] and n["Resources"].get("CPU", 0) > 0]
-        place = stage.where.place
-        folder = "" if place is None else place.url
-        new = [node for node in nodes if (node, folder) not in self._checked]
-        if not new:
-            return
         errors = ray.exceptions
         lost = (errors.NodeDiedError, errors.TaskUnschedulableError, errors.WorkerCrashedError)
-        content = secrets.token_bytes(16)
-        with nullcontext("") if place is None else _written(place, content) as name:
-            looks = {
-                ray.remote(_look)
-                .options(
-                    num_cpus=0,
-                    max_retries=0,
-                    scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
-                )
-                .remote(os.getcwd(), folder, name): node
-                for node in new
-            }
-            for look, node in looks.items():
-                try:
-                    seen = ray.get(look, timeout=120)
-                except lost:
-                    continue  # the node is gone, or is asked again before the next stage
-                except Exception as error:  # the package is absent, or does not fit
-                    raise _unfit(node, f"it cannot run Feedmill ({_first_line(error)})") from None
-                self._compare(node, seen)
-                if folder and seen["content"] != content:
-                    raise _unfit(node, f"it does not see {folder}")
-                self._checked.add((node, folder))
+        look = ray.remote(_complaint)
+        looks = {}
+        for node in nodes:
+            if (node, check.folder) not in self._checked:
+                there = NodeAffinitySchedulingStrategy(node, soft=False)
+                looks[node] = look.options(num_cpus=0, max_retries=0, scheduling_strategy=there).remote(check)
+        for node, answer in looks.items():
+            try:
+                complaint = ray.get(answer, timeout=120)
+            except lost:
+                continue  # the node is gone, or is checked by its first unit
+            except Exception as error:  # the package is absent, or does not fit
+                complaint = f"it cannot run Feedmill ({_first_line(error)})"
+            if complaint is not None:
+                raise _unfit(node[:12], complaint)
+            self._checked.add((node, check.folder))
 
-    def _compare(self, node: str, seen: dict[str, Any]) -> None:
-        here = versions()
-        other = {name: version for name, version in seen["versions"].items() if here.get(name, version) != version}
-        if other:
-            name, version = min(other.items())
-            raise _unfit(node, f"it has {name} {version}, and this machine {here[name]}")
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """What a node must have and see: the working directory, a file in the work folder, and versions."""
+
+    here: str
+    folder: str
+    name: str
+    content: bytes
+    versions: dict[str, str]
 
 
 def _unfit(node: str, what: str) -> ConfigError:
     return ConfigError(
-        f"node {node[:12]} cannot do the work: {what}",
+        f"node {node} cannot do the work: {what}",
         kind="unfit-node",
         fix="Install the same versions on all nodes, and keep inputs and outputs where all nodes see them by one path.",
     )
@@ -249,12 +245,13 @@ def _written(place: Store, content: bytes) -> Iterator[str]:
 class _Run:
     """Tasks of one stage: submitted in order, a bounded number at a time, with results in order."""
 
-    def __init__(self, ray: Any, stage: Stage, options: dict[str, Any], at_once: Callable[[], int]) -> None:
-        self._ray, self._stage, self._at_once = ray, stage, at_once
+    def __init__(
+        self, ray: Any, stage: Stage, options: dict[str, Any], at_once: Callable[[], int], check: _Check
+    ) -> None:
+        self._ray, self._stage, self._at_once, self._check = ray, stage, at_once, check
         self._task = ray.remote(_call).options(**options)
         self._memory = options.get("memory")
         self._shared = None if stage.shared is None else ray.put(stage.shared)
-        self._folder = os.getcwd()
         self._chunks = _chunks(stage)
         self._waiting: dict[Any, int] = {}
         self._open: dict[int, _Chunk] = {}
@@ -296,7 +293,7 @@ class _Run:
     def _submit(self, number: int) -> None:
         chunk = self._open[number]
         task = self._task if chunk.memory is None else self._task.options(memory=chunk.memory)
-        self._waiting[task.remote(self._stage.function, self._shared, chunk.items, self._folder)] = number
+        self._waiting[task.remote(self._stage.function, self._shared, chunk.items, self._check)] = number
 
     def _ended(self) -> Iterator[tuple[int, Outcome | None]]:
         """Wait for tasks; yield the numbers of chunks that have ended, with None for those to be submitted again."""
@@ -360,25 +357,38 @@ def _chunks(stage: Stage) -> Iterator[_Chunk]:
         yield _Chunk(taken)
 
 
-def _call(function: Callable[..., Any], shared: Any, items: Sequence[Any], folder: str) -> Outcome:
+_passed: set[bytes] = set()
+"""Checks that this worker has passed."""
+
+
+def _call(function: Callable[..., Any], shared: Any, items: Sequence[Any], check: _Check) -> Outcome:
     """Run units in a worker of Ray."""
+    if check.content not in _passed:
+        complaint = _complaint(check)
+        if complaint is not None:
+            return Outcome([], _unfit(socket.gethostname(), complaint))
+        _passed.add(check.content)
     with contextlib.suppress(OSError):
-        os.chdir(folder)  # relative paths are those of the driver
+        os.chdir(check.here)  # relative paths are those of the driver
     processes.enter_unit()
+    share()
     try:
         return processes.outcome(function, shared, items)
     except SystemExit as error:
         return Outcome([], FeedmillError(f"a unit ended its process ({error})", kind="worker-error"))
 
 
-def _look(folder: str, url: str, name: str) -> dict[str, Any]:
-    """Return what a node has and sees."""
-    with contextlib.suppress(OSError):
-        os.chdir(folder)
+def _complaint(check: _Check) -> str | None:
+    """Return what this node lacks; None if nothing."""
+    mine = versions()
+    other = {name: version for name, version in mine.items() if check.versions.get(name, version) != version}
+    if other:
+        name, version = min(other.items())
+        return f"it has {name} {version}, and this machine {check.versions[name]}"
     content = None
     with contextlib.suppress(FeedmillError):
-        content = open_store(url).read(name) if url else None
-    return {"versions": versions(), "content": content}
+        content = open_store(check.folder).read(check.name) if check.folder else check.content
+    return None if content == check.content else f"it does not see {check.folder}"
 
 
 def versions() -> dict[str, str]:

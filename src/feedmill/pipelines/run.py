@@ -118,7 +118,8 @@ def run(
         if plan or not one.reasons:
             planned += [step] if one.reasons else []
             continue
-        if of_parts and report.waiting is None and any(other.ran for other in report.steps):
+        # A run of `--finish` leaves the next step to the parts, unless it runs on one machine anyway.
+        if of_parts and VERBS[step.verb].on_engine and any(other.ran for other in report.steps):
             report.waiting = report.steps.pop().name
             break
         if on_step is not None:
