@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,11 @@ def note_and_sleep(folder: str) -> int:
     finally:
         mark.unlink()
     return 0
+
+
+def mixed(function: Callable[[Any], int], job: Any) -> int:
+    """Nothing for an empty job."""
+    return function(job) if job else 0
 
 
 def sleep_and_clean_up(job: tuple[str, float]) -> int:

@@ -138,7 +138,7 @@ def test_a_worker_that_exits_names_the_items_in_flight():
 def test_closing_early_ends_the_workers(function, tmp_path, monkeypatch):
     if function is working.ignore_and_sleep:  # the other may need its time on a busy machine
         monkeypatch.setattr("feedmill.jobs.processes._GRACE", 0.5)
-    results = run(partial(mixed, function), ["", *[str(tmp_path)] * 10], workers=2)
+    results = run(partial(working.mixed, function), ["", *[str(tmp_path)] * 10], workers=2)
     assert next(results) == 0
     assert wait_for(lambda: len(list(tmp_path.iterdir())) == 2)
     workers = [int(path.name) for path in tmp_path.iterdir()]
@@ -150,15 +150,13 @@ def test_closing_early_ends_the_workers(function, tmp_path, monkeypatch):
 
 def test_a_worker_that_has_ended_does_not_keep_another_from_cleaning_up(tmp_path):
     """The pool sends SIGTERM to all other workers when one ends: the second signal for a slow one."""
-    results = run(partial(mixed, working.sleep_and_clean_up), ["", (str(tmp_path), 0), (str(tmp_path), 0.7)], workers=2)
+    results = run(
+        partial(working.mixed, working.sleep_and_clean_up), ["", (str(tmp_path), 0), (str(tmp_path), 0.7)], workers=2
+    )
     assert next(results) == 0
     assert wait_for(lambda: len(list(tmp_path.iterdir())) == 2)
     results.close()
     assert list(tmp_path.iterdir()) == []
-
-
-def mixed(function, folder: str) -> int:
-    return function(folder) if folder else 0
 
 
 def test_nothing_is_left_after_the_last_result():

@@ -12,6 +12,7 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Self
 
 from feedmill.errors import ConfigError, NotFound
@@ -20,6 +21,7 @@ from feedmill.storage import LocalStore, Store
 
 logger = logging.getLogger("feedmill")
 
+_SHOWN = 8
 _INDICES = (  # variables with the number of this task, of the first task, and of all tasks
     ("SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_MIN", "SLURM_ARRAY_TASK_COUNT"),
     ("JOB_COMPLETION_INDEX", "", ""),
@@ -113,10 +115,12 @@ class PartEngine(Engine):
     def _finish(self, stage: Stage, marks: Store) -> Iterator[Any]:
         finished = _finished(marks, stage)
         parts = self.parts or max((parts for _, parts in finished.values()), default=0)
-        missing = sorted({*range(1, parts + 1)} - {part for part, of in finished.values() if of == parts})
+        there = {part for part, of in finished.values() if of == parts}
+        missing = parts - len(there)
         if missing or not finished:
-            shown = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
-            which = f"{len(missing)} of {parts} parts had not finished ({shown})" if missing else "no part had finished"
+            first = islice((part for part in range(1, parts + 1) if part not in there), _SHOWN)
+            shown = ", ".join(map(str, first)) + (", ..." if missing > _SHOWN else "")
+            which = f"{missing} of {parts} parts had not finished ({shown})" if missing else "no part had finished"
             logger.warning("%s: %s; what they left is done here", stage.name, which)
         return _then_forget(stage.local(stage.items), marks, finished)
 

@@ -113,7 +113,10 @@ def read_pipeline(url: str | os.PathLike[str]) -> Pipeline:
     tree = document.value
     if not isinstance(tree, dict) or set(tree) != {"steps"} or not isinstance(tree["steps"], list) or not tree["steps"]:
         raise ConfigError(
-            "expected a list of steps under the key 'steps', and nothing else", file=path, kind="bad-pipeline"
+            "expected a list of steps under the key 'steps', and nothing else",
+            file=path,
+            kind="bad-pipeline",
+            fix="See docs/pipelines.md.",
         )
     steps: list[Step] = []
     for number, item in enumerate(tree["steps"]):
