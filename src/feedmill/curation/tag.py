@@ -30,7 +30,7 @@ from feedmill.documents.lines import read_blocks
 from feedmill.errors import ConfigError, FeedmillError, NotFound, refuse_empty
 from feedmill.formats.documents import rows_of
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.engine import Where, current, hash_of
+from feedmill.jobs.engine import Where, current, key_of
 from feedmill.jobs.policy import RAISE, OnError, on_error_policy, renamed_parameters, skips
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
@@ -178,7 +178,7 @@ def _results(tasks: Sequence[TagTask], workers: int, bar: Progress) -> Iterator[
     On an engine of other machines the file is the unit.
     """
     if current() is not None:
-        key = hash_of(*(_fingerprint(task, task.outputs[0]) + task.outputs[0].path for task in tasks))
+        key = key_of(*(_fingerprint(task, task.outputs[0]) + task.outputs[0].path for task in tasks))
         where = Where("tagging", key, open_store(tasks[0].outputs[0].root).below(FOLDER), record=_tell)
         yield from run(tag_file, tasks, workers=workers, progress=bar, preload=_PRELOAD, where=where)
         return

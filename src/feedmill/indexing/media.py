@@ -25,7 +25,7 @@ from feedmill.formats.offsets import Int64s, read_records
 from feedmill.indexing.media_journal import MediaNotes
 from feedmill.indexing.scanning import Scanned
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.engine import Where, current, hash_of
+from feedmill.jobs.engine import Where, current, key_of
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.jobs.threads import ordered_map
@@ -178,7 +178,7 @@ def _looked(
             notes.add(found[0], *found[1])
 
     place = None if notes is None else notes.units.place
-    key = hash_of(*(piece.digest.hex() for piece in pieces))
+    key = key_of(*(piece.digest.hex() for piece in pieces))
     where = Where("media", key, place, numbers=todo, record=record, lasting=notes is not None)
     policy = Policy(shared=store.url)
     results = run(_look_unit, items, workers=workers, preload=(__name__,), policy=policy, where=where)

@@ -24,7 +24,7 @@ from feedmill.formats.offsets import load_offsets
 from feedmill.formats.tar.finished import add_shard, finished_shards
 from feedmill.formats.tar.scan import in_file, scan_shard
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.engine import Where, current, hash_of
+from feedmill.jobs.engine import Where, current, key_of
 from feedmill.jobs.run import Policy, run
 from feedmill.jobs.threads import ordered_map
 from feedmill.jobs.units import Units
@@ -189,7 +189,7 @@ def _scan_on_engine(
         _noted(found, units, lambda _: None)
 
     todo = [number for number, found in enumerate(finished) if found is None]
-    key = hash_of(*(f"{entry.path} {entry.size} {entry.version}" for entry in entries))
+    key = key_of(*(f"{entry.path} {entry.size} {entry.version}" for entry in entries))
     where = Where("scanning", key, place, numbers=todo, record=record, lasting=units is not None)
     items = [entries[number] for number in todo]
     results = run(_scan_unit, items, workers=workers, preload=(__name__,), policy=Policy(shared=shared), where=where)

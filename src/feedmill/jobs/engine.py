@@ -80,10 +80,10 @@ class Stage:
     @property
     def key(self) -> str:
         """Return a hash that identifies the stage of this job."""
-        return hash_of(self.where.stage, self.where.key)
+        return key_of(self.where.stage, self.where.key)
 
 
-def hash_of(*words: str) -> str:
+def key_of(*words: str) -> str:
     """Return a hash of words."""
     return xxhash.xxh3_64_hexdigest("\0".join(words).encode("utf-8", "surrogatepass"))
 

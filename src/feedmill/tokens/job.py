@@ -23,7 +23,7 @@ from feedmill.documents.file import DocumentFile, Unit
 from feedmill.documents.units import UNIT_BYTES
 from feedmill.errors import ConfigError, DataError, EmptyResult, refuse_empty
 from feedmill.formats.tokens.manifest import Skipped, TokenManifest
-from feedmill.jobs.engine import Where, hash_of
+from feedmill.jobs.engine import Where, key_of
 from feedmill.jobs.policy import RAISE, OnError
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
@@ -219,7 +219,7 @@ class EncodeJob:
         total = sum(task.bytes for task in tasks)
         at_once = min(_SENT, max(1, options.unit_bytes * len(tasks) // max(1, total)))
         with Progress("tokenizing", total, "B", options.progress) as bar:
-            key = hash_of(*(os.path.basename(task.path) for task in tasks))
+            key = key_of(*(os.path.basename(task.path) for task in tasks))
             where = Where("tokenizing", key, work.scratch, record=_refuse_bad)
             results = run(encode_unit, tasks, workers=options.workers, preload=PRELOAD, chunk=at_once, where=where)
             for done, line in _in_order(tasks, results, report):

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from feedmill.formats.offsets import hash_words
-from feedmill.jobs.engine import Where, hash_of
+from feedmill.jobs.engine import Where, key_of
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.jobs.threads import ordered_map
@@ -159,7 +159,7 @@ def write_shards(
     shards: list[Shard] = []
     with Progress("writing", len(listed), "shards", enabled=progress) as bar:
         policy = Policy(shared=shared)
-        where = Where("writing", hash_of(*names), target.work.scratch, numbers=todo, record=target.record)
+        where = Where("writing", key_of(*names), target.work.scratch, numbers=todo, record=target.record)
         work = [(names[number], listed[number][1]) for number in todo]
         results = run(_write_shard, work, workers=workers, preload=(__name__,), policy=policy, where=where)
         with closing(results):

@@ -19,7 +19,7 @@ from feedmill.documents.file import DocumentFile, as_lines, places
 from feedmill.documents.find import find_in_datasets
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.engine import Where, current, hash_of, is_alone
+from feedmill.jobs.engine import Where, current, is_alone, key_of
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run, run_largest_first
 from feedmill.jobs.threads import ordered_map
@@ -124,7 +124,7 @@ def mix(
         sizes = [sum(file.size for file in shard.files) for shard in shards]
         where = None
         if current() is not None:
-            key = hash_of(*(_fingerprint(shard) for shard in shards))
+            key = key_of(*(_fingerprint(shard) for shard in shards))
             where = Where("filtering", key, Finished(config.streams[0].output).folder)
         results = iter(
             run_largest_first(_make, shards, sizes, workers=workers, progress=bar, preload=KERNELS, where=where)
