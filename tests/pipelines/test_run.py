@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -9,13 +10,17 @@ import shutil
 import signal
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import feedmill as fm
-from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
+from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
+from feedmill.jobs.work import alone
+from feedmill.pipelines.history import History
+from feedmill.storage import LocalStore
 from helpers.document_folders import texts, write_documents
 from helpers.engine_verbs import TOKENIZER
 from helpers.kills import command, contents, finish
@@ -162,6 +167,44 @@ def test_files_of_others_are_not_replaced(folder: Path) -> None:
     assert Path("twice.pbin").read_bytes() == b"mine"
     os.remove("twice.pbin")
     assert ran() == ["merge"]
+
+
+def test_after_an_error_a_file_that_appears_is_of_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @functools.wraps(fm.merge)
+    def merge(*_: Any, **__: Any) -> None:
+        raise FeedmillError("no")
+
+    monkeypatch.setattr("feedmill.tokens.merge.merge", merge)
+    with pytest.raises(FeedmillError, match="no"):
+        fm.run("p.json", progress=False)
+    monkeypatch.undo()
+    os.chdir(folder)
+    test_files_of_others_are_not_replaced(folder)
+
+
+def test_ended_between_the_output_and_its_record(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a killed step has published is its own."""
+    original = History.record
+
+    def record(history: History, step: Any, facts: Any) -> None:
+        if step.name == "merge":
+            raise KeyboardInterrupt
+        original(history, step, facts)
+
+    monkeypatch.setattr(History, "record", record)
+    with pytest.raises(KeyboardInterrupt):
+        fm.run("p.json", progress=False)
+    monkeypatch.undo()
+    os.chdir(folder)
+    assert Path("twice.pbin").exists()
+    assert ran() == ["merge"] and ran() == []
+
+
+def test_one_run_at_a_time(folder: Path) -> None:
+    with alone(LocalStore(str(folder)), "p.run.json"), ThreadPoolExecutor() as pool:
+        with pytest.raises(StorageError, match="another process is writing here"):
+            pool.submit(fm.run, "p.json", progress=False).result()
+        assert pool.submit(fm.run, "p.json", plan=True).result().steps[0].reasons
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ can be followed from the raw inputs to the last output: the hash of what a step 
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -41,10 +43,15 @@ class _File(msgspec.Struct):
     version: int
     pipeline: str
     steps: list[StepRecord]
+    began: dict[str, list[str]] = {}
 
 
 class History:
     """The records of a pipeline's steps, by name.
+
+    Attributes:
+        records: the last run of each step that has ended.
+        began: outputs of others that were there when a step began that has not ended. All others are its own.
 
     Raises:
         DataError: the manifest is corrupt.
@@ -54,6 +61,7 @@ class History:
         self._pipeline = pipeline
         self._store, self._name = manifest_of(pipeline.url)
         self.records: dict[str, StepRecord] = {}
+        self.began: dict[str, list[str]] = {}
         try:
             file = msgspec.json.decode(self._store.read(self._name), type=_File)
         except NotFound:
@@ -63,6 +71,7 @@ class History:
         if file.version != VERSION:
             raise self._corrupt(f"version {file.version}, expected {VERSION}")
         self.records = {record.name: record for record in file.steps}
+        self.began = file.began
 
     @property
     def url(self) -> str:
@@ -72,9 +81,33 @@ class History:
     def record(self, step: Step, record: StepRecord) -> None:
         """Store the record of a step that has run. Records of steps that the pipeline no longer has are dropped."""
         self.records[step.name] = record
+        self.began.pop(step.name, None)
+        self._store_all()
+
+    def others(self, step: Step, there: Iterable[str]) -> list[str]:
+        """Return the outputs that neither the last run of a step wrote nor a run that was killed before its end."""
+        if step.name in self.began:
+            return [path for path in there if path in self.began[step.name]]
+        before = self.records[step.name].outputs if step.name in self.records else {}
+        return [path for path in there if path not in before]
+
+    @contextlib.contextmanager
+    def beginning(self, step: Step, others: list[str]) -> Iterator[None]:
+        """Note for the block, in which a step runs, that it began. The note stays if the process is killed."""
+        self.began[step.name] = others
+        self._store_all()
+        try:
+            yield
+        except Exception:
+            del self.began[step.name]
+            self._store_all()
+            raise
+
+    def _store_all(self) -> None:
         names = [other.name for other in self._pipeline.steps]
         steps = [self.records[name] for name in names if name in self.records]
-        data = msgspec.json.encode(_File(VERSION, self._pipeline.url, steps), enc_hook=str)
+        began = {name: others for name, others in self.began.items() if name in names}
+        data = msgspec.json.encode(_File(VERSION, self._pipeline.url, steps, began), enc_hook=str)
         self._store.write_bytes(self._name, msgspec.json.format(data, indent=1))
 
     def _corrupt(self, found: str) -> DataError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
 import os
@@ -17,8 +18,9 @@ from feedmill import __version__
 from feedmill.documents.wildcards import is_pattern
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.jobs.engine import StageUnfinished, current, is_alone, suspended
+from feedmill.jobs.work import alone
 from feedmill.pipelines.files import Files, changed, files_of, with_hashes
-from feedmill.pipelines.history import History, StepRecord
+from feedmill.pipelines.history import History, StepRecord, manifest_of
 from feedmill.pipelines.pipeline import VERBS, Step, read_pipeline
 from feedmill.samples.types import did_you_mean
 from feedmill.storage import open_store, split_url
@@ -104,14 +106,26 @@ def run(
     if unknown:
         hint = did_you_mean(unknown[0], [step.name for step in described.steps])
         raise ConfigError(f"the pipeline has no step {unknown[0]!r}{hint}", file=described.url, kind="unknown-step")
-    history = History(described)
-    report = RunReport(history.url)
     chosen = [step for step in described.steps if not steps or step.name in steps]
+    store, name = manifest_of(described.url)
+    with contextlib.nullcontext() if plan else alone(store, name):
+        return _run_all(chosen, History(described), plan, force, hash and is_alone(), progress, on_step)
+
+
+def _run_all(
+    steps: Sequence[Step],
+    history: History,
+    plan: bool,
+    force: bool,
+    hashed: bool,  # not by parts, each of which would read all files
+    progress: bool,
+    on_step: Callable[[StepReport], None] | None,
+) -> RunReport:
+    report = RunReport(history.url)
     engine = current()
     of_parts = engine is not None and engine.name == "part"
-    hashed = hash and is_alone()  # each part would read all files
     planned: list[Step] = []
-    for step in chosen:
+    for step in steps:
         waits = [other.name for other in planned if _overlap(other.outputs, step.inputs)] if plan else []
         one, inputs = _look(step, history, force, hashed, waits)
         report.steps.append(one)
@@ -188,18 +202,23 @@ def _run(step: Step, one: StepReport, inputs: Files, history: History, hashed: b
     parameters = inspect.signature(step.function).parameters
     if "progress" in parameters:
         arguments["progress"] = progress
-    replaces = VERBS[step.verb].takes_output and "overwrite" in parameters
-    if record is not None and replaces and "overwrite" not in step.options:
-        arguments["overwrite"] = all(
-            path in record.outputs for path in files_of(step.outputs)
-        )  # never what others wrote
+    there = files_of(step.outputs)
+    others = history.others(step, there)
+    if (
+        VERBS[step.verb].takes_output
+        and "overwrite" in parameters
+        and "overwrite" not in step.options
+        and (there or record is not None)
+    ):
+        arguments["overwrite"] = not others
     engine = current()
     here = engine is not None and not VERBS[step.verb].on_engine
     if here and engine is not None and not engine.alone:
         parts = getattr(engine, "parts", 0)
         raise StageUnfinished(f"{step.name} runs on one machine", 0, parts, parts)
     began = time.perf_counter()
-    with suspended(here):
+    # Parts publish nothing.
+    with history.beginning(step, others) if is_alone() else contextlib.nullcontext(), suspended(here):
         report = step.function(**arguments)
     one.seconds, one.ran, one.report = round(time.perf_counter() - began, 3), True, _as_plain(report)
     _remove_stale(step, record, report)
