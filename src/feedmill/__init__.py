@@ -92,6 +92,7 @@ _HOME = {
     "repair": "indexing.repair",
     "reshard": "writing.reshard",
     "run": "pipelines.run",
+    "serve": "web.serve",
     "shuffle": "tokens.shuffle",
     "split": "tokens.split",
     "stat": "curation.stat",
@@ -178,6 +179,7 @@ if TYPE_CHECKING:
     from feedmill.tokens.shuffle import shuffle
     from feedmill.tokens.split import split
     from feedmill.tokens.tokenize import tokenize
+    from feedmill.web.serve import serve
     from feedmill.writing.add_parts import add_parts
     from feedmill.writing.append import append
     from feedmill.writing.delete import delete
@@ -259,6 +261,7 @@ __all__ = [
     "repair",
     "reshard",
     "run",
+    "serve",
     "shuffle",
     "split",
     "stat",

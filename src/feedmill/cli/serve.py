@@ -1,0 +1,51 @@
+"""``feedmill serve``: look at datasets and recipes in a browser."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from feedmill.cli.options import Trust
+
+
+def serve(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Datasets of any format, and recipes.")],
+    port: Annotated[
+        int | None,
+        typer.Option("--port", metavar="N", min=0, max=65535, help="Port; default 7788 or the next free one."),
+    ] = None,
+    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
+    name: Annotated[
+        list[str] | None,
+        typer.Option("--name", metavar="HOST", help="Another name of this machine in addresses; repeatable."),
+    ] = None,
+    token: Annotated[
+        bool, typer.Option("--token/--no-token", help="Only those who have the printed address may read.")
+    ] = True,
+    loss: Annotated[
+        str | None, typer.Option("--loss", metavar="FILE", help="Loss log of the run: CSV, JSON lines or TensorBoard.")
+    ] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option("--tokenizer", "-t", metavar="PATH", help="Tokenizer that decodes token files.")
+    ] = None,
+    trust: Trust = False,
+) -> None:
+    """Look at samples, steps, mixtures and findings in a browser, until Ctrl-C. Nothing is written."""
+    from feedmill.web.serve import serve as serve_pages
+
+    def started(address: str) -> None:
+        typer.echo(address)
+        typer.echo("press Ctrl-C to stop", err=True)
+
+    serve_pages(
+        paths,
+        host=host,
+        port=port,
+        token=token,
+        loss=loss,
+        tokenizer=tokenizer,
+        trust=trust,
+        names=name or (),
+        on_start=started,
+    )

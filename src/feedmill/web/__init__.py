@@ -1,0 +1,23 @@
+"""The data browser: `feedmill serve`. Read-only pages over the calls of the other rooms.
+
+    serve.py       the verb: opens what is given, and runs the server
+    library.py     what is open, by name in the address
+    app.py         routes, who may read, headers, errors
+    state.py       the state of a page: its address, read and written
+    samples.py     view 1: samples of a dataset
+    step.py        view 2: what a step sees
+    losses.py      loss logs, and the spikes in them
+    mixture.py     view 3: the recipe's sources over the run
+    health.py      view 7: what `check` finds, and the shards
+    home.py        what is open
+    columns.py     columns of the index: histograms, filters, orders
+    content.py     a sample's parts as plain data
+    pictures.py    images, decoded and written anew
+    marks.py       text whose invisible characters are made visible
+    charts.py      coordinates of the drawings
+    templates/     a page each; macros in parts.html
+    static/        styles, the script, and libraries that are not ours (vendor/)
+
+A view is a function that takes what is open and the state of the page, and returns plain data. The page is drawn from
+that data, and ``.json`` beside each page returns it.
+"""

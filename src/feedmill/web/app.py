@@ -1,0 +1,374 @@
+"""The server's pages: routes, who may read, headers, errors."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from feedmill import __version__
+from feedmill.errors import ConfigError, FeedmillError, NotFound, defect_of
+from feedmill.formats.base import Dataset
+from feedmill.samples.text import human_size
+from feedmill.web import health as health_view
+from feedmill.web import home as home_view
+from feedmill.web import mixture as mixture_view
+from feedmill.web import samples as samples_view
+from feedmill.web import step as step_view
+from feedmill.web.content import MEDIA, extension, kind_of, read_one
+from feedmill.web.library import Library, Thing
+from feedmill.web.losses import MOST, parse_losses
+from feedmill.web.marks import marked
+from feedmill.web.pictures import FULL, THUMBNAIL, picture
+from feedmill.web.state import RANGE, State
+
+logger = logging.getLogger("feedmill")
+
+View = Callable[[Thing, State], dict[str, Any]]
+
+VIEWS: dict[str, tuple[str, View, str]] = {
+    "samples": ("dataset", samples_view.samples, "Table or grid of any format, with filters and histograms"),
+    "step": ("recipe", step_view.step, "What each rank sees, decoded, with cost and sightings"),
+    "mixture": ("recipe", mixture_view.mixture, "Recipe tree, asked and realized shares, what-if weights"),
+    "health": ("dataset", health_view.health, "Findings, strip of shards, outliers"),
+}
+KEYS = {"samples": "s", "step": "t", "mixture": "m", "health": "h"}
+POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; media-src 'self';"
+    " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = (
+    ("content-security-policy", POLICY),
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "no-referrer"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),
+    ("x-frame-options", "DENY"),
+)
+_STATIC = Path(__file__).parent / "static"
+_MOST_BYTES = 64 << 20  # of a part that is sent as it is
+_DAY = 86_400
+
+
+def app_of(library: Library, *, token: str | None, hosts: Sequence[str]) -> ASGIApp:
+    """Return the application.
+
+    Args:
+        library: what is open.
+        token: secret that the address or the cookie must have; None lets everybody read who reaches the server.
+        hosts: values of the Host header that are answered, with their port.
+    """
+    pages = _Pages(library)
+    routes = [
+        Route("/", pages.home),
+        Route("/index.json", pages.home),
+        Mount("/static", StaticFiles(directory=_STATIC)),
+        Route("/{thing}/image", pages.image),
+        Route("/{thing}/part", pages.part),
+        Route("/{thing}/jump", pages.jump),
+        Route("/{thing}/loss", pages.loss, methods=["POST"]),
+        Route("/{thing}/{view}.json", pages.view),
+        Route("/{thing}/{view}", pages.view),
+    ]
+    app = Starlette(routes=routes, exception_handlers={404: pages.nothing, 405: pages.nothing})
+    return _Guard(app, token, hosts)
+
+
+class _Guard:
+    """Answers only those who know the token, under a known name, from the same origin."""
+
+    def __init__(self, app: ASGIApp, token: str | None, hosts: Sequence[str]) -> None:
+        self._app, self._token, self._hosts = app, token, {host.lower() for host in hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                names = {name for name, _ in message["headers"]}
+                for name, value in HEADERS:
+                    if name.encode() not in names:
+                        message["headers"].append((name.encode(), value.encode()))
+                if b"cache-control" not in names:
+                    message["headers"].append((b"cache-control", b"no-store"))
+            await send(message)
+
+        request = Request(scope)
+        answer = self._refuse(request)
+        await (self._app if answer is None else answer)(scope, receive, send_guarded)
+
+    def _refuse(self, request: Request) -> Response | None:
+        host = request.headers.get("host", "").lower()
+        if host not in self._hosts:
+            return PlainTextResponse(f"This server does not answer to {host[:80]!r}.\n", 403)
+        origin = request.headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc.lower() != host:
+            return PlainTextResponse("Requests from other origins are not answered.\n", 403)
+        if request.headers.get("sec-fetch-site") in ("cross-site", "same-site") and request.method != "GET":
+            return PlainTextResponse("Requests from other origins are not answered.\n", 403)
+        if self._token is None or request.url.path.startswith("/static/"):
+            return None
+        name = f"feedmill-{host.rpartition(':')[2]}"
+        if hmac.compare_digest(request.cookies.get(name, "").encode(), self._token.encode()):
+            return None
+        given = request.query_params.get("token", "")
+        if hmac.compare_digest(given.encode(), self._token.encode()):
+            rest = [(key, value) for key, value in request.query_params.multi_items() if key != "token"]
+            answer = RedirectResponse(request.url.path + State(rest).link().removesuffix("?"), 303)
+            answer.set_cookie(name, self._token, httponly=True, samesite="strict", max_age=7 * _DAY)
+            return answer
+        return PlainTextResponse(
+            "This address needs the token of the server.\n"
+            "Open the address that 'feedmill serve' printed, with ?token=.\n",
+            403,
+        )
+
+
+class _Pages:
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self._environment = Environment(
+            loader=PackageLoader("feedmill.web", "templates"),
+            autoescape=select_autoescape(default=True, default_for_string=True),
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._environment.filters |= {
+            "size": human_size,
+            "count": _count,
+            "marked": marked,
+            "percent": _percent,
+            "quiet": _quiet,
+            "one": _one,
+        }
+        self._environment.globals |= {
+            "version": __version__, "views": VIEWS, "keys": KEYS, "things": library.things, "RANGE": RANGE,
+            "column_names": samples_view.column_names,
+        }  # fmt: skip
+
+    async def home(self, request: Request) -> Response:
+        state = State(request.query_params.multi_items())
+        return await self._answer(request, None, "home", state, lambda: home_view.home(self._library, state))
+
+    async def view(self, request: Request) -> Response:
+        name, state = request.path_params["view"], State(request.query_params.multi_items())
+
+        def make() -> dict[str, Any]:
+            thing = self._library[request.path_params["thing"]]
+            if name not in VIEWS:
+                raise NotFound(f"there is no view {name[:40]!r}", kind="no-view", fix=f"Views: {', '.join(VIEWS)}.")
+            kind, view, _ = VIEWS[name]
+            if thing.kind != kind:
+                raise NotFound(f"{thing.path} is a {thing.kind}; this view shows a {kind}", kind="no-view")
+            return view(thing, state)
+
+        return await self._answer(request, request.path_params["thing"], name, state, make)
+
+    async def _answer(
+        self, request: Request, thing: str | None, view: str, state: State, make: Callable[[], dict[str, Any]]
+    ) -> Response:
+        begin = time.perf_counter()
+        data, problem, status = None, None, 200
+        try:
+            data = await run_in_threadpool(make)
+        except FeedmillError as error:
+            problem, status = (
+                error,
+                404 if isinstance(error, NotFound) else 400 if isinstance(error, ConfigError) else 500,
+            )
+        except Exception as error:
+            logger.exception("%s", request.url.path)
+            problem, status = defect_of(error), 500
+        if request.url.path.endswith(".json"):
+            return Response(
+                _json(data if problem is None else {"error": problem.as_dict()}), status, media_type="application/json"
+            )
+        theme = state.get("theme") or request.cookies.get("feedmill-theme", "")
+        theme = theme if theme in ("light", "dark") else ""
+        known = self._library.things.get(thing or "")
+        page = self._environment.get_template("problem.html" if problem is not None else f"{view}.html")
+        html = await run_in_threadpool(
+            page.render,
+            data=data,
+            problem=problem,
+            state=state,
+            link=state.link,
+            thing=known,
+            view=view,
+            theme=theme,
+            base="/" if known is None else f"/{known.name}/",
+            here=request.url.path,
+            twin=("/index" if view == "home" else request.url.path) + ".json" + state.link().removesuffix("?"),
+            milliseconds=lambda: round(1000 * (time.perf_counter() - begin)),
+        )
+        answer = HTMLResponse(html.encode("utf-8", "replace"), status)
+        if "theme" in state:
+            answer.set_cookie("feedmill-theme", theme, samesite="strict", max_age=365 * _DAY)
+        return answer
+
+    async def nothing(self, request: Request, error: Exception) -> Response:  # noqa: ARG002
+        def fail() -> dict[str, Any]:
+            raise NotFound("there is nothing at this address", kind="no-page")
+
+        return await self._answer(request, None, "home", State(), fail)
+
+    async def image(self, request: Request) -> Response:
+        state = State(request.query_params.multi_items())
+
+        def make() -> tuple[bytes, str]:
+            sample = read_one(self._source(request, state), state.number("at", 0) or 0)
+            return picture(sample, state.get("part", ""), THUMBNAIL if state.get("size") == "small" else FULL)
+
+        return await self._bytes(make, "private, max-age=300")
+
+    async def part(self, request: Request) -> Response:
+        state = State(request.query_params.multi_items())
+
+        def make() -> tuple[bytes, str]:
+            sample = read_one(self._source(request, state), state.number("at", 0) or 0)
+            name = state.get("part", "")
+            data = sample.raw(name)
+            if len(data) > _MOST_BYTES and kind_of(name) == "data":
+                raise ConfigError(f"this part has {len(data):,} bytes; at most {_MOST_BYTES:,} are sent")
+            if kind_of(name) in ("audio", "video"):
+                return data, MEDIA[extension(name)]
+            return _as_plain(sample, name, data)
+
+        return await self._bytes(make, "no-store", request.headers.get("range"))
+
+    async def jump(self, request: Request) -> Response:
+        """Go to a sample by key or number, or to a step by number."""
+        text = request.query_params.get("to", "").strip()
+        state = State(request.query_params.multi_items())
+
+        def make() -> dict[str, Any]:
+            thing = self._library[request.path_params["thing"]]
+            if thing.kind == "recipe":
+                return {
+                    "to": f"/{thing.name}/step" + State([("step", str(State([("step", text)]).number("step")))]).link()
+                }
+            number = samples_view.jump(thing, text)
+            return {"to": f"/{thing.name}/samples" + State([("at", str(number))]).link() + "#sample"}
+
+        try:
+            return RedirectResponse((await run_in_threadpool(make))["to"], 303)
+        except FeedmillError:
+            return await self._answer(request, request.path_params["thing"], "samples", state, make)
+
+    async def loss(self, request: Request) -> Response:
+        """Take a loss log that was pasted or chosen in the page of a step. It is kept in memory only."""
+        size = int(request.headers.get("content-length") or 0)
+        if not 0 < size <= MOST:
+            return PlainTextResponse(f"A log of 1 to {MOST:,} bytes is expected.\n", 413)
+        data = (await request.body())[:MOST]
+        state = State(request.query_params.multi_items())
+
+        def make() -> dict[str, Any]:
+            thing = self._library[request.path_params["thing"]]
+            text, name = _posted(data, request.headers.get("content-type", ""))
+            thing.loss = name
+            thing.__dict__["_losses"] = parse_losses(text, name)
+            return {"to": f"/{thing.name}/step{state.link()}"}
+
+        try:
+            return RedirectResponse((await run_in_threadpool(make))["to"], 303)
+        except FeedmillError:
+            return await self._answer(request, request.path_params["thing"], "step", state, make)
+
+    def _source(self, request: Request, state: State) -> Dataset:
+        """Return the dataset of an address: what is open, one of its splits, or a source of a recipe."""
+        thing = self._library[request.path_params["thing"]]
+        return (
+            thing.dataset(state.get("split")) if thing.kind == "dataset" else thing.plan.source(state.get("source", ""))
+        )
+
+    async def _bytes(self, make: Callable[[], tuple[bytes, str]], cache: str, range_: str | None = None) -> Response:
+        try:
+            data, kind = await run_in_threadpool(make)
+        except FeedmillError as error:
+            return PlainTextResponse(f"{error}\n", 404)
+        except Exception as error:
+            logger.exception("part of a sample")
+            return PlainTextResponse(f"{defect_of(error)}\n", 500)
+        headers = {"cache-control": cache, "accept-ranges": "bytes"}
+        chosen = _range(range_, len(data))
+        if chosen is None:
+            return Response(data, media_type=kind, headers=headers)
+        first, stop = chosen
+        headers["content-range"] = f"bytes {first}-{stop - 1}/{len(data)}"
+        return Response(data[first:stop], 206, media_type=kind, headers=headers)
+
+
+def _range(text: str | None, size: int) -> tuple[int, int] | None:
+    """Return the one range that a player asks for, [first, stop)."""
+    low, dash, high = (text or "").removeprefix("bytes=").partition("-")
+    if text is None or not dash or not low.isdigit() or len(low) > 18 or int(low) >= size:
+        return None
+    stop = int(high) + 1 if high.isdigit() and len(high) < 19 else size
+    return int(low), min(stop, size)
+
+
+def _as_plain(sample: Any, name: str, data: bytes) -> tuple[bytes, str]:
+    """Return a part as text if it is text, otherwise as bytes that no browser shows."""
+    value = sample[name]
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace"), "text/plain; charset=utf-8"
+    if isinstance(value, dict | list):
+        return _json(value), "text/plain; charset=utf-8"
+    return data, "application/octet-stream"
+
+
+def _json(data: Any) -> bytes:
+    try:
+        return orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY, default=str)
+    except (TypeError, ValueError):  # lone surrogates, numbers of more than 64 bits
+        return json.dumps(data, default=str).encode()
+
+
+def _posted(data: bytes, kind: str) -> tuple[bytes, str]:
+    """Return the log of a posted form, and its name."""
+    from urllib.parse import parse_qs
+
+    if kind.startswith("application/x-www-form-urlencoded"):
+        fields = parse_qs(data.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=8)
+        return (fields.get("log") or [""])[0].encode(), "pasted log"
+    return data, "log"
+
+
+def _count(value: Any) -> str:
+    return "" if value is None else f"{value:,}".replace("-", "\u2212")
+
+
+def _percent(value: float, digits: int = 2) -> str:
+    return f"{100 * value:.{digits}f}".replace("-", "\u2212")
+
+
+def _quiet(value: Any) -> str:
+    """Return a number with as many digits as a reader needs."""
+    if isinstance(value, float) and not value.is_integer():
+        return f"{value:,.4g}"
+    return f"{int(value):,}"
+
+
+def _one(items: Any) -> Any:
+    """Return the first of some items; None if there is none."""
+    return next(iter(items), None)

@@ -1,0 +1,102 @@
+"""Columns that the index knows without reading samples, such as sizes and tokens: histograms, filters, orders."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError, FeedmillError
+from feedmill.formats.base import Dataset
+from feedmill.samples.types import did_you_mean
+from feedmill.web.charts import histogram
+from feedmill.web.state import State
+
+Int64s = npt.NDArray[np.int64]
+
+_MEASURES = ("tokens", "pixels", "frames", "bytes")
+_KEPT = 16
+
+
+class Columns:
+    """The index columns of a dataset, and the selections that visitors made last. Thread-safe.
+
+    Attributes:
+        names: the columns that the index has.
+        problems: name -> why a column of the index cannot be used.
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+        self._values: dict[str, Int64s] = {}
+        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+        self._lock = threading.Lock()
+        self.problems: dict[str, str] = {}
+        for name in dict.fromkeys([*_MEASURES, *dataset.cost_fields]):
+            try:
+                values = dataset.costs(name)
+            except FeedmillError as error:
+                self.problems[name] = str(error)
+                continue
+            if values is not None and len(values):
+                self._values[name] = values
+        self.names = list(self._values)
+
+    def __getitem__(self, name: str) -> Int64s:
+        if name not in self._values:
+            hint = did_you_mean(name, self.names)
+            raise ConfigError(
+                f"the index has no column {name!r}{hint}",
+                file=self._dataset.url,
+                kind="no-column",
+                fix=f"Its columns: {', '.join(self.names) or 'none'}.",
+            )
+        return self._values[name]
+
+    def histogram(self, name: str, state: State) -> dict[str, Any]:
+        """Return the histogram of a column over all samples; see `feedmill.web.charts.histogram`."""
+        chosen = state.ranges().get(name, (None, None))
+        return cast("dict[str, Any]", self._once(("histogram", name, chosen), lambda: histogram(self[name], chosen)))
+
+    def selected(self, state: State) -> Int64s | None:
+        """Return the numbers of the samples that the state selects, in its order; None for all in stored order.
+
+        Raises:
+            ConfigError: a column is unknown.
+        """
+        ranges, sort = state.ranges(), state.get("sort", "")
+        if not ranges and not sort:
+            return None
+        key = ("selected", tuple(sorted(ranges.items(), key=str)), sort)
+        return cast("Int64s", self._once(key, lambda: self._select(state)))
+
+    def _select(self, state: State) -> Int64s:
+        mask = np.ones(len(self._dataset), np.bool_)
+        for name, (low, high) in state.ranges().items():
+            values = self[name]
+            mask &= values >= low if low is not None else True
+            mask &= values <= high if high is not None else True
+        chosen = np.flatnonzero(mask)
+        sort = state.get("sort", "")
+        if sort:
+            values = self[sort.removeprefix("-")][chosen]
+            order = np.argsort(-values if sort.startswith("-") else values, kind="stable")
+            chosen = chosen[order]
+        return chosen.astype(np.int32) if len(self._dataset) < 1 << 31 else chosen
+
+    def _once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Return a result, from the last ones if it is there: following pages need the same."""
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        made = make()
+        with self._lock:
+            self._kept[key] = made
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return made

@@ -1,0 +1,179 @@
+"""A sample's parts as plain data for pages: text, JSON, tokens, arrays, images, media, bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+
+from feedmill.errors import FeedmillError, NotFound
+from feedmill.formats.base import Dataset, Sample
+from feedmill.samples.sheet import image_shape
+from feedmill.samples.text import as_text, human_size
+from feedmill.web.marks import cut, one_line
+
+TOO_LARGE = 50_000_000
+"""Bytes of a sample above which its parts are only decoded when asked."""
+IMAGES = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "ppm", "pgm", "image", "jpeg_bytes")
+MEDIA = {
+    "mp4": "video/mp4",
+    "m4v": "video/mp4",
+    "mov": "video/quicktime",
+    "webm": "video/webm",
+    "mkv": "video/x-matroska",
+    "wav": "audio/wav",
+    "mp3": "audio/mpeg",
+    "flac": "audio/flac",
+    "ogg": "audio/ogg",
+    "opus": "audio/ogg",
+    "m4a": "audio/mp4",
+    "aac": "audio/aac",
+}
+_CURVES, _POINTS, _DEEP, _ENTRIES = 8, 512, 6, 200
+
+
+def extension(part: str) -> str:
+    """Return the extension of a part's name, in lower case: ``jpg`` of ``top.jpg`` and of ``jpg``."""
+    return part.rpartition(".")[2].lower()
+
+
+def kind_of(part: str, data: bytes | None = None) -> str:
+    """Return what a part is by its name, and by its first bytes if given: image, video, audio or data."""
+    name = extension(part)
+    if name in MEDIA:
+        return MEDIA[name].partition("/")[0]
+    if name in IMAGES or (data is not None and data[:3] in (b"\xff\xd8\xff", b"\x89PN", b"GIF")):
+        return "image"
+    return "data"
+
+
+def read_one(dataset: Dataset, index: int) -> Sample:
+    """Return a sample with its parts undecoded. Raises `NotFound` for a number outside the dataset."""
+    if not 0 <= index < len(dataset):
+        raise NotFound(
+            f"there is no sample {index:,}: there are {len(dataset):,}",
+            file=dataset.url,
+            kind="no-sample",
+            fix="Numbers start at 0.",
+        )
+    return dataset.read_raw([index])[0]
+
+
+def part_names(sample: Sample) -> list[str]:
+    """Return the names of the parts that hold data of the sample."""
+    return [name for name in sample if not name.startswith("__")]
+
+
+def shown_parts(sample: Sample) -> list[dict[str, Any]]:
+    """Return each part as plain data: ``name``, ``bytes``, ``kind``, and what `shown` adds."""
+    found = []
+    for name in part_names(sample):
+        data = sample.raw(name)
+        entry: dict[str, Any] = {"name": name, "bytes": len(data), "kind": kind_of(name, data)}
+        if entry["kind"] == "data":
+            try:
+                entry |= shown(sample[name])
+            except FeedmillError as error:
+                entry |= {"kind": "undecoded", "why": error.what, "text": as_text(data)}
+        found.append(entry)
+    return found
+
+
+def shown(value: Any) -> dict[str, Any]:
+    """Return a decoded value as plain data; ``kind`` says which: text, json, tokens, curves, image or value."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return {"kind": "value", "text": as_text(bytes(value), lines=12)}
+    if isinstance(value, str):
+        text, more = cut(value)
+        return {"kind": "text", "text": text, "more": more, "characters": len(value)}
+    if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "iu":
+        return {"kind": "tokens", "ids": value[:_POINTS].tolist(), "count": len(value)}
+    if isinstance(value, np.ndarray) and image_shape(value):
+        return {"kind": "image", "text": as_text(value)}
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.ndim in (1, 2) and len(value) > 1:
+        return {
+            "kind": "curves",
+            "text": f"{' x '.join(map(str, value.shape))}, {value.dtype}",
+            "curves": curves(value),
+        }
+    if isinstance(value, Mapping):
+        arrays = {name: item for name, item in value.items() if isinstance(item, np.ndarray)}
+        if arrays and len(arrays) == len(value):
+            return {"kind": "arrays", "arrays": [{"name": str(name), **shown(item)} for name, item in arrays.items()]}
+        return {"kind": "json", "tree": tree(value)}
+    if isinstance(value, list | tuple):
+        return {"kind": "json", "tree": tree(value)}
+    return {"kind": "value", "text": as_text(value)}
+
+
+def curves(values: np.ndarray[Any, Any]) -> dict[str, Any]:
+    """Return up to eight columns of [T] or [T, D] as points in a box of 1000 x 100, with the range of their values."""
+    table = values[:, None] if values.ndim == 1 else values
+    table = table.astype(np.float64)[:: max(1, len(table) // _POINTS), :_CURVES]
+    finite = table[np.isfinite(table)]
+    if not finite.size:
+        return {"low": None, "high": None, "lines": []}
+    low, high = float(finite.min()), float(finite.max())
+    span = high - low or 1.0
+    x = np.linspace(0, 1000, len(table))
+    lines = []
+    for column in table.T:
+        good = np.isfinite(column)
+        y = 97 - (column - low) / span * 94
+        lines.append([[round(a, 1), round(b, 1)] for a, b in zip(x[good].tolist(), y[good].tolist(), strict=True)])
+    return {"low": float(f"{low:.4g}"), "high": float(f"{high:.4g}"), "lines": lines, "steps": len(values)}
+
+
+def tree(value: Any, deep: int = 0) -> Any:
+    """Return JSON-like data as nested plain data of bounded depth, with long texts cut."""
+    if isinstance(value, Mapping):
+        if deep == _DEEP:
+            return {"text": f"{len(value):,} fields"}
+        items = list(value.items())
+        rows = [{"name": str(name), **tree(item, deep + 1)} for name, item in items[:_ENTRIES]]
+        return {"rows": rows, "more": len(items) - len(rows), "size": f"{len(items):,} fields"}
+    if isinstance(value, list | tuple):
+        if deep == _DEEP:
+            return {"text": f"{len(value):,} entries"}
+        rows = [{"name": str(n), **tree(item, deep + 1)} for n, item in enumerate(value[:_ENTRIES])]
+        return {"rows": rows, "more": len(value) - len(rows), "size": f"{len(value):,} entries"}
+    if isinstance(value, str):
+        text, more = cut(value)
+        return {"text": text, "cut": more, "is_text": True}
+    return {"text": as_text(value, lines=3)}
+
+
+def cells(sample: Sample) -> dict[str, Any]:
+    """Return a row of the table: the simple fields of a sample as short texts or numbers, without decoding images."""
+    found: dict[str, Any] = {}
+    for name in part_names(sample):
+        data = sample.raw(name)
+        if kind_of(name, data) != "data":
+            found[name] = human_size(len(data))
+            continue
+        try:
+            value = sample[name]
+        except FeedmillError as error:
+            found[name] = f"not decoded: {error.what}"
+            continue
+        if isinstance(value, Mapping) and not any(isinstance(item, np.ndarray) for item in value.values()):
+            for inner, item in list(value.items())[:8]:
+                found[str(inner) if len(value) and name == "json" else f"{name}.{inner}"] = _cell(item)
+        else:
+            found[name] = _cell(value)
+    return found
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool | int | float) or value is None:
+        return value
+    if isinstance(value, str):
+        return one_line(value)
+    if isinstance(value, Mapping | Sequence) and not isinstance(value, bytes):
+        try:
+            return one_line(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS, default=as_text).decode())
+        except orjson.JSONEncodeError:
+            pass
+    return one_line(as_text(value, lines=1))

@@ -1,0 +1,115 @@
+"""What is open in the browser: datasets and recipes by a short name, opened when they are first looked at."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from feedmill.errors import ConfigError, FeedmillError, NotFound
+from feedmill.formats.base import Dataset
+from feedmill.planning.plan import Plan, unique_names
+from feedmill.samples.open import open as open_dataset
+from feedmill.web.columns import Columns
+
+Kind = Literal["dataset", "recipe"]
+
+_OPENED = threading.RLock()
+
+
+@dataclass
+class Thing:
+    """Something that is open.
+
+    Attributes:
+        name: in the address; unique.
+        path: as given.
+        kind: what it is.
+        trust: whether code that the data names may run.
+        loss: loss logs, and `tokenizer`, its path, as given; see `serve`.
+    """
+
+    name: str
+    path: str
+    kind: Kind
+    trust: bool = False
+    loss: str | None = None
+    tokenizer: str | None = None
+    _splits: dict[str | None, Dataset] = field(default_factory=dict, repr=False)
+    _columns: dict[str | None, Columns] = field(default_factory=dict, repr=False)
+
+    def dataset(self, split: str | None = None) -> Dataset:
+        """Return the dataset, or one of its splits. Raises as `feedmill.open`."""
+        with _OPENED:
+            if split not in self._splits:
+                self._splits[split] = open_dataset(self.path, split=split, trust=self.trust)
+            return self._splits[split]
+
+    def columns(self, split: str | None = None) -> Columns:
+        """Return the index columns of the dataset."""
+        dataset = self.dataset(split)
+        with _OPENED:
+            if split not in self._columns:
+                self._columns[split] = Columns(dataset)
+            return self._columns[split]
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The recipe's plan. Raises as `feedmill.Recipe.load` and `plan` do."""
+        from feedmill.planning.overview import bound_plan
+
+        with _OPENED:
+            return bound_plan(self.path, trust=self.trust)[0]
+
+    @cached_property
+    def opened(self) -> Dataset | Plan:
+        """The dataset or the plan."""
+        return self.dataset() if self.kind == "dataset" else self.plan
+
+
+class Library:
+    """All that is open, by name.
+
+    Args:
+        paths: datasets and recipes.
+        options: fields of each `Thing`.
+
+    Raises:
+        NotFound: there is nothing at a path.
+        FeedmillError: it cannot be opened.
+    """
+
+    def __init__(self, paths: Sequence[str | os.PathLike[str]], **options: Any) -> None:
+        given = [os.fspath(path) for path in paths]
+        if not given:
+            raise ConfigError("nothing to show", kind="bad-usage", fix="Give datasets or recipes.")
+        names = unique_names([_short(path) for path in given])
+        self.things = {name: Thing(name, path, _kind(path), **options) for name, path in zip(names, given, strict=True)}
+        for thing in self.things.values():
+            _ = thing.opened  # now, so that a wrong path is an error of the command and not of a page
+
+    def __getitem__(self, name: str) -> Thing:
+        if name not in self.things:
+            raise NotFound(f"nothing is open as {name[:80]!r}", kind="not-open", fix=f"Open: {', '.join(self.things)}.")
+        return self.things[name]
+
+
+def _short(path: str) -> str:
+    last = path.rstrip("/").rpartition("/")[2]
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip("-.") or "data"
+
+
+def _kind(path: str) -> Kind:
+    if not path.endswith((".yaml", ".yml")):
+        return "dataset"
+    try:
+        open_dataset(path)
+    except NotFound:
+        raise
+    except FeedmillError:
+        return "recipe"
+    return "dataset"

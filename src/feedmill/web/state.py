@@ -1,0 +1,90 @@
+"""The state of a page: the parameters of its address, in one order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from urllib.parse import urlencode
+
+from feedmill.errors import ConfigError
+
+FIRST = ("split", "as", "q", "sort", "page", "at", "step", "batch", "world", "rank", "row", "doc", "steps", "theme")
+"""Parameters that come first, in this order; then ranges of columns by name."""
+RANGE = "f."
+"""Beginning of the parameters that limit a column: ``f.bytes=100:2000``."""
+_MOST = 1 << 62
+
+
+class State(Mapping[str, str]):
+    """Parameters of an address. Empty ones do not count."""
+
+    def __init__(self, items: Iterable[tuple[str, str]] = ()) -> None:
+        self._items = {name: value for name, value in items if value != ""}
+
+    def __getitem__(self, name: str) -> str:
+        return self._items[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def number(self, name: str, default: int | None = None, *, least: int = 0) -> int | None:
+        """Return a parameter as a whole number, commas allowed. Raises `ConfigError`."""
+        text = self.get(name)
+        if text is None:
+            return default
+        plain = text.replace(",", "").replace("_", "").strip()
+        if not (plain.isascii() and plain.removeprefix("-").isdigit()) or len(plain) > 19:
+            raise ConfigError(f"{name}={text[:40]} is not a whole number", kind="bad-address")
+        if not least <= int(plain) < _MOST:
+            raise ConfigError(f"{name} must be at least {least:,}, not {text[:40]}", kind="bad-address")
+        return int(plain)
+
+    def choice(self, name: str, known: Iterable[str], default: str) -> str:
+        """Return a parameter that must be one of `known`. Raises `ConfigError`."""
+        value, allowed = self.get(name, default), list(known)
+        if value not in allowed:
+            raise ConfigError(f"{name}={value[:40]} is unknown", kind="bad-address", fix=f"Use {', '.join(allowed)}.")
+        return value
+
+    def ranges(self) -> dict[str, tuple[float | None, float | None]]:
+        """Return the chosen range of each limited column: first and last value, None where it is open."""
+        found = {}
+        for name, text in self.items():
+            if name.startswith(RANGE):
+                low, _, high = text.partition(":")
+                found[name.removeprefix(RANGE)] = (_limit(low, name), _limit(high, name))
+        return found
+
+    def link(self, **changes: object) -> str:
+        """Return the query of this state with some parameters changed; None removes one."""
+        items = {**self._items, **{name: str(value) for name, value in changes.items() if value is not None}}
+        for name, value in changes.items():
+            if value is None:
+                items.pop(name, None)
+        known = [name for name in FIRST if name in items]
+        rest = sorted(name for name in items if name not in FIRST)
+        return "?" + urlencode([(name, items[name]) for name in (*known, *rest)])
+
+    def limited(self, column: str, low: object = None, high: object = None) -> str:
+        """Return the query with another range of a column, from the first page; no range if both are None."""
+        text = None if low is None and high is None else f"{'' if low is None else low}:{'' if high is None else high}"
+        return self.link(**{RANGE + column: text, "page": None, "at": None})
+
+    def without_ranges(self) -> str:
+        """Return the query without filters and search."""
+        gone = dict.fromkeys([name for name in self if name.startswith(RANGE)])
+        return self.link(**gone, q=None, page=None, at=None)
+
+
+def _limit(text: str, name: str) -> float | None:
+    if not text.strip():
+        return None
+    try:
+        value = float(text.replace(",", ""))
+    except ValueError:
+        raise ConfigError(f"{name}={text[:40]} is not a number", kind="bad-address", fix="Use LOW:HIGH.") from None
+    if value != value:  # NaN
+        raise ConfigError(f"{name}={text[:40]} is not a number", kind="bad-address", fix="Use LOW:HIGH.")
+    return value

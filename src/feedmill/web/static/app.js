@@ -1,0 +1,86 @@
+// Keys, small conveniences. Every page works without this file.
+"use strict";
+(() => {
+  let pending = "";
+  const inField = (event) => /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName) || event.target.isContentEditable;
+  const find = (key) => [...document.querySelectorAll("[data-key]")].find((item) => item.dataset.key === key);
+  const rows = () => [...document.querySelectorAll("[data-sample]")];
+
+  function follow(link) {
+    if (!link) return false;
+    if (link.tagName === "SUMMARY") {
+      link.parentElement.open = !link.parentElement.open;
+      const text = document.getElementById("python");
+      if (text && navigator.clipboard) navigator.clipboard.writeText(text.textContent).catch(() => {});
+    } else {
+      link.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true, view: window }));
+    }
+    return true;
+  }
+
+  function move(by) {
+    const link = document.querySelector(by > 0 ? "[data-next]" : "[data-previous]");
+    if (link) return follow(link);
+    const all = rows();
+    const at = all.findIndex((row) => row.contains(document.activeElement) || row === document.activeElement);
+    const row = all[Math.min(Math.max(at + by, 0), all.length - 1)];
+    if (!row) return false;
+    (row.matches("a") ? row : row.querySelector("a")).focus();
+    return true;
+  }
+
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (inField(event)) {
+      if (event.key === "Escape") event.target.blur();
+      return;
+    }
+    let done = false;
+    if (pending === "g") {
+      done = follow([...document.querySelectorAll("[data-go]")].find((item) => item.dataset.go === event.key));
+      pending = "";
+    } else if (event.key === "g") {
+      pending = "g";
+      window.setTimeout(() => { pending = ""; }, 1000);
+      done = true;
+    } else if (event.key === "/") {
+      const jump = document.getElementById("jump");
+      if (jump) { jump.focus(); jump.select(); done = true; }
+    } else if (event.key === "j" || event.key === "k") {
+      done = move(event.key === "j" ? 1 : -1);
+    } else {
+      const shifted = event.shiftKey && event.key.startsWith("Arrow") ? "Shift+" : "";
+      done = follow(find(shifted + event.key));
+    }
+    if (done) event.preventDefault();
+  });
+
+  // Controls that change what is shown submit their form at once.
+  document.addEventListener("change", (event) => {
+    if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
+  });
+
+  // A click anywhere in a row opens it.
+  document.addEventListener("click", (event) => {
+    const row = event.target.closest("tr[data-sample]");
+    if (row && !event.target.closest("a") && !String(window.getSelection())) follow(row.querySelector("a"));
+  });
+
+  // Unchanged weights are not part of the address.
+  document.addEventListener("submit", (event) => {
+    for (const field of event.target.querySelectorAll("[data-before]")) {
+      if (field.value === field.dataset.before) field.disabled = true;
+    }
+  }, true);
+
+  // A part that is still being computed is fetched again.
+  window.setInterval(() => {
+    const busy = document.querySelector("[data-refresh]");
+    if (!busy || document.hidden) return;
+    fetch(window.location.href).then((answer) => answer.text()).then((text) => {
+      const fresh = new DOMParser().parseFromString(text, "text/html").getElementById("main");
+      const main = document.getElementById("main");
+      if (fresh && main) main.replaceWith(fresh);
+    }).catch(() => {});
+  }, 1000);
+})();

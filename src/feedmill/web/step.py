@@ -1,0 +1,319 @@
+"""View 2: what a step sees. Lanes are ranks, lines are rows, blocks are samples or documents."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from feedmill.errors import ConfigError, FeedmillError
+from feedmill.formats.base import TokenReader
+from feedmill.loading.trace import trace
+from feedmill.planning import ledger
+from feedmill.planning.forecast import mixture
+from feedmill.planning.packing.packed import PackedPlan
+from feedmill.planning.plan import Plan
+from feedmill.web.charts import path, stacked, ticks
+from feedmill.web.content import read_one, shown_parts
+from feedmill.web.library import Thing
+from feedmill.web.losses import Losses, read_losses
+from feedmill.web.state import State
+from feedmill.web.words import has_tokens, pieces_of, tokenizer_of
+
+BATCH, WORLD = 16, 1
+MOST_LANES, MOST_ROWS, MOST_SIGHTINGS = 16, 64, 200
+MOST_BATCH, MOST_WORLD = 1 << 16, 1 << 16
+_ENDLESS, _WINDOWS, _DRAWN = 1000, 80, 2000
+_SEARCHED = 50_000_000  # positions that are searched for other sightings
+
+
+def step(thing: Thing, state: State) -> dict[str, Any]:
+    """Return what a step sees as plain data.
+
+    Raises:
+        ConfigError: the address has an invalid value, or ranks do not divide the batch.
+        NotFound: the plan ends before this step.
+    """
+    plan = thing.plan
+    batch = _bounded(state, "batch", BATCH, MOST_BATCH)
+    world = _bounded(state, "world", WORLD, MOST_WORLD)
+    number = state.number("step", 0) or 0
+    if batch % world:
+        raise ConfigError(
+            f"{world:,} ranks cannot share {batch:,} samples evenly", kind="bad-address", fix="Use a multiple."
+        )
+    steps = _steps(plan, batch, state)
+    found = trace(plan, step=number, global_batch=batch, world=world).facts
+    width = plan.width if isinstance(plan, PackedPlan) else None
+    lanes, hidden = _lanes(plan, found["entries"], world, width, state)
+    opened = _opened(thing, found["entries"], state)
+    return {
+        "name": thing.name,
+        "path": thing.path,
+        "step": number,
+        "steps": steps,
+        "endless": plan.length is None,
+        "batch": batch,
+        "world": world,
+        "first": found["first"],
+        "stop": found["stop"],
+        "width": width,
+        "documents": len(found["entries"]),
+        "padding": _padding(found["entries"], width),
+        "fingerprint": plan.fingerprint,
+        "sources": list(plan.names),
+        "lanes": lanes,
+        "hidden_ranks": hidden,
+        "opened": opened,
+        "sightings": None if opened is None else _sightings(plan, opened, batch, steps),
+        "shares": shares_over(plan, min(steps * batch, plan.length or steps * batch)),
+        "loss": _loss(thing, number, steps),
+        "command": f"feedmill trace {thing.path} --step {number} --global-batch {batch} --world {world}",
+    }
+
+
+def slots(names: Sequence[str]) -> dict[str, int]:
+    """Return the color of each source: its place in the recipe from 1 to 10, and 0 beyond."""
+    return {name: place if place <= 10 else 0 for place, name in enumerate(names, 1)}
+
+
+def _bounded(state: State, name: str, default: int, most: int) -> int:
+    value = state.number(name, default, least=1) or default
+    if value > most:
+        raise ConfigError(f"{name} may be at most {most:,} here, not {value:,}", kind="bad-address")
+    return value
+
+
+def _steps(plan: Plan, batch: int, state: State) -> int:
+    if plan.length is not None:
+        return max(1, -(-plan.length // batch))
+    return state.number("steps", _ENDLESS, least=1) or _ENDLESS
+
+
+def _padding(entries: Sequence[dict[str, Any]], width: int | None) -> float | None:
+    if width is None or not entries:
+        return None
+    rows = len({entry["position"] for entry in entries})
+    used = sum(entry["span"][1] - entry["span"][0] for entry in entries)
+    return max(0.0, 1 - float(used) / (rows * width))
+
+
+def _lanes(
+    plan: Plan, entries: Sequence[dict[str, Any]], world: int, width: int | None, state: State
+) -> tuple[list[dict[str, Any]], int]:
+    """Return the lanes that are shown, and the number of ranks that are not."""
+    rank = state.number("rank")
+    colors = slots(plan.names)
+    rows: dict[int, dict[int, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    for entry in entries:
+        rows[entry.get("rank", 0)][entry["position"]].append(entry)
+    costs = {number: _cost(lane, width) for number, lane in rows.items()}
+    mean = sum(costs.values()) / max(len(costs), 1) or 1.0
+    shown = sorted(rows)[:MOST_LANES] if rank is None or rank < MOST_LANES else [rank]
+    lanes = []
+    for number in shown:
+        if number not in rows:
+            raise ConfigError(f"there is no rank {number:,} of {world:,} in this step", kind="bad-address")
+        most = MOST_ROWS if rank == number else max(4, MOST_ROWS // len(shown))
+        lane = rows[number]
+        positions = sorted(lane)
+        lanes.append(
+            {
+                "rank": number,
+                "first": positions[0],
+                "last": positions[-1],
+                "rows": [{"position": p, "blocks": _blocks(lane[p], width, colors)} for p in positions[:most]],
+                "more": max(0, len(positions) - most),
+                "documents": sum(map(len, lane.values())),
+                "padding": None if width is None else len(lane) * width - _tokens(lane),
+                "cost": costs[number] / mean,
+                "highest": costs[number] == max(costs.values()) and len(costs) > 1,
+            }
+        )
+    return lanes, len(rows) - len(shown)
+
+
+def _tokens(lane: dict[int, list[dict[str, Any]]]) -> int:
+    return sum(entry["span"][1] - entry["span"][0] for row in lane.values() for entry in row)
+
+
+def _cost(lane: dict[int, list[dict[str, Any]]], width: int | None) -> float:
+    """Return the sum of squared lengths: attention within documents; of samples, their bytes."""
+    entries = [entry for row in lane.values() for entry in row]
+    if width is not None:
+        return float(sum((entry["span"][1] - entry["span"][0]) ** 2 for entry in entries))
+    return float(sum(entry["length"] or 0 for entry in entries))
+
+
+def _blocks(entries: Sequence[dict[str, Any]], width: int | None, colors: dict[str, int]) -> list[dict[str, Any]]:
+    blocks, at = [], 0.0
+    whole = float(width or len(entries))
+    for number, entry in enumerate(entries):
+        size = entry["span"][1] - entry["span"][0] if width is not None else 1
+        share = 100 * size / whole
+        blocks.append(
+            {
+                "x": round(at, 3),
+                "width": round(share, 3),
+                "label": entry["key"] if entry["key"] is not None else f"sample {entry['index']:,}",
+                "source": entry["source"],
+                "slot": colors[entry["source"]],
+                "epoch": entry["epoch"],
+                "tokens": None if width is None else size,
+                "doc": number,
+                "problem": entry.get("problem"),
+            }
+        )
+        at += share
+    if width is not None and at < 99.9999:
+        left = round(width * (100 - at) / 100)
+        blocks.append({"x": round(at, 3), "width": round(100 - at, 3), "padding": left})
+    return blocks
+
+
+def _opened(thing: Thing, entries: Sequence[dict[str, Any]], state: State) -> dict[str, Any] | None:
+    """Return the row that is open, with its text or parts; the first row if none was chosen."""
+    row = state.number("row")
+    position = row if row is not None else (entries[0]["position"] if entries else None)
+    inside = [entry for entry in entries if entry["position"] == position]
+    if not inside:
+        return None
+    place = min(state.number("doc", 0) or 0, len(inside) - 1)
+    plan, colors = thing.plan, slots(thing.plan.names)
+    chosen = inside[place]
+    found: dict[str, Any] = {
+        "position": position,
+        "doc": place,
+        "entry": {**chosen, "slot": colors[chosen["source"]]},
+        "documents": None,
+        "parts": None,
+        "problem": chosen.get("problem"),
+    }
+    dataset = plan.source(chosen["source"])
+    try:
+        if isinstance(plan, PackedPlan) or has_tokens(dataset):
+            found["documents"] = [_text(thing, entry, colors) for entry in inside]
+            found["width"] = plan.width if isinstance(plan, PackedPlan) else None
+        else:
+            found["parts"] = shown_parts(read_one(dataset, chosen["index"]))
+    except FeedmillError as error:
+        found["problem"] = str(error)
+    return found
+
+
+def _text(thing: Thing, entry: dict[str, Any], colors: dict[str, int]) -> dict[str, Any]:
+    """Return a document's part of a row: its tokens as pieces, or as ids where there is no tokenizer."""
+    dataset = thing.plan.source(entry["source"])
+    if "span" in entry:
+        assert isinstance(dataset, TokenReader)
+        low, high = entry["span"]
+        rows = (np.asarray([n], np.int64) for n in (entry["index"], low, min(high - low, _DRAWN)))
+        ids = dataset.read_tokens(*rows)[0].tolist()
+    else:
+        values = read_one(dataset, entry["index"])["input_ids"]
+        low, high, ids = 0, len(values), values[:_DRAWN].tolist()
+    found: dict[str, Any] = {
+        "key": entry["key"],
+        "source": entry["source"],
+        "slot": colors[entry["source"]],
+        "span": [low, high],
+        "more": high - low - len(ids),
+    }
+    try:
+        return {**found, "pieces": pieces_of(tokenizer_of(thing, dataset), ids)}
+    except FeedmillError as error:
+        why = error.what if error.fix is None else f"{error.what}. {error.fix}"
+        return {**found, "ids": ids, "why": why}
+
+
+def _sightings(plan: Plan, opened: dict[str, Any], batch: int, steps: int) -> dict[str, Any]:
+    entry = opened["entry"]
+    limit = min(steps * batch, plan.length or steps * batch, _SEARCHED)
+    try:
+        seen = ledger.occurrences(plan, entry["source"], entry["index"], samples=limit, global_batch=batch)
+    except FeedmillError as error:
+        return {"problem": str(error), "times": 0, "marks": [], "previous": None, "next": None}
+    here = opened["position"]
+    places = [one.position for one in seen]
+    before = [p for p in places if p < here]
+    after = [p for p in places if p > here]
+    return {
+        "times": len(seen),
+        "of": limit,
+        "marks": [{"x": round(100 * p / max(limit, 1), 2), "here": p == here} for p in places[:MOST_SIGHTINGS]],
+        "previous": None if not before else {"step": before[-1] // batch, "row": before[-1]},
+        "next": None if not after else {"step": after[0] // batch, "row": after[0]},
+    }
+
+
+def shares_over(plan: Plan, samples: int) -> dict[str, Any]:
+    """Return the share of each source over the run as polygons in a box of 1000 x 36; sources from the 11th are one."""
+    found = mixture(plan, max(1, samples), _WINDOWS)
+    shares = found.shares.T
+    names = list(plan.names)
+    rows = [*shares[:10], shares[10:].sum(axis=0)] if len(names) > 10 else list(shares)
+    shapes = stacked(np.array(rows), 1000, 36)
+    labels = [*names[:10], "all others"] if len(names) > 10 else names
+    return {
+        "polygons": [
+            {"name": name, "slot": slot + 1 if slot < 10 else 0, "points": points}
+            for slot, (name, points) in enumerate(zip(labels, shapes, strict=True))
+        ]
+    }
+
+
+def losses_of(thing: Thing) -> Losses | None:
+    """Return the loss log that is open beside a recipe."""
+    if thing.loss is None:
+        return None
+    known = thing.__dict__.get("_losses")
+    if known is None:
+        known = thing.__dict__["_losses"] = read_losses(thing.loss)
+    return known
+
+
+def _loss(thing: Thing, number: int, steps: int) -> dict[str, Any] | None:
+    """Return the loss curve in a box of 1000 x 96, its scale, and the spikes."""
+    losses = losses_of(thing)
+    if losses is None:
+        return None
+    inside = losses.steps < steps
+    where, values = losses.steps[inside], losses.losses[inside]
+    if not len(where):
+        return {"name": losses.name, "path": "", "spikes": [], "matched": 0, "logged": len(losses.steps), "at": None}
+    low, high = float(values.min()), float(values.max())
+    logarithmic = low > 0 and high / low > 2
+    scale = np.log(values) if logarithmic else values
+    bottom, top = float(scale.min()), float(scale.max())
+    y = 90 - (scale - bottom) / ((top - bottom) or 1.0) * 84
+    x = (where + 0.5) * 1000 / steps
+    keep = _thinned(y)
+    marks = (
+        [float(np.exp(value)) for value in np.linspace(top, bottom, 3)] if logarithmic else ticks(low, high, 3)[::-1]
+    )
+    spikes = [one for one in losses.spikes() if one < steps]
+    return {
+        "name": losses.name,
+        "path": path(list(zip(x[keep].tolist(), y[keep].tolist(), strict=True))),
+        "low": low,
+        "high": high,
+        "log": logarithmic,
+        "marks": [float(f"{mark:.3g}") for mark in marks],
+        "matched": len(where),
+        "logged": len(losses.steps),
+        "skipped": losses.skipped,
+        "spikes": spikes,
+        "next_spike": next((one for one in spikes if one > number), spikes[0] if spikes else None),
+        "at": losses.at(number),
+    }
+
+
+def _thinned(y: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the points of a curve to draw: the lowest and the highest of each of a thousand pieces."""
+    if len(y) <= _DRAWN:
+        return np.arange(len(y))
+    pieces = np.array_split(np.arange(len(y)), _DRAWN // 2)
+    kept = [(int(p[np.argmin(y[p])]), int(p[np.argmax(y[p])])) for p in pieces]
+    return np.unique(np.array(kept).ravel())
