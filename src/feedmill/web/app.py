@@ -33,7 +33,7 @@ from feedmill.web import step as step_view
 from feedmill.web.content import MEDIA, extension, kind_of, read_one
 from feedmill.web.library import Library, Thing
 from feedmill.web.losses import MOST, parse_losses
-from feedmill.web.marks import marked
+from feedmill.web.marks import marked, visible
 from feedmill.web.pictures import FULL, THUMBNAIL, picture
 from feedmill.web.state import RANGE, State
 
@@ -149,6 +149,7 @@ class _Pages:
             loader=PackageLoader("feedmill.web", "templates"),
             autoescape=select_autoescape(default=True, default_for_string=True),
             undefined=StrictUndefined,
+            finalize=visible,
             trim_blocks=True,
             lstrip_blocks=True,
         )

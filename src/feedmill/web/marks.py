@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from typing import Any
 
 from markupsafe import Markup, escape
 
@@ -22,6 +23,13 @@ def marked(text: str) -> Markup:
         parts += [escape(text[last : found.start()]), _mark(found[0])]
         last = found.end()
     return Markup("").join([*parts, escape(text[last:])])
+
+
+def visible(value: Any) -> Any:
+    """Return a text for attributes and labels, with hidden characters as their code in brackets; others unchanged."""
+    if type(value) is not str:  # markup has its own marks
+        return value
+    return _HIDDEN.sub(lambda found: f"[U+{ord(found[0]):04X}]", value)
 
 
 def cut(text: str, most: int = MOST, line: int = LONGEST_LINE) -> tuple[str, int]:
