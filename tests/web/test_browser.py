@@ -1,0 +1,188 @@
+"""The pages in a browser: no errors, nothing from elsewhere, no jumps, keys, without scripts, narrow and wide."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import feedmill.web
+from helpers.web_server import Site
+
+pytestmark = pytest.mark.xdist_group("browser")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+PAGES = {
+    "home": "/",
+    "grid": "/pages/samples?at=3",
+    "table": "/pages/samples?as=table&f.bytes=300:&sort=-bytes",
+    "documents": "/prose.jsonl/samples?at=4",
+    "tokens": "/prose.pbin/samples?at=2",
+    "step": "/mix.yaml/step?step=60&world=4",
+    "packed": "/packed.yaml/step?batch=4&world=2",
+    "mixture": "/mix.yaml/mixture?w.0=0.2",
+    "health": "/pages/health",
+    "keys": "/pages/samples?keys=1",
+    "problem": "/pages/samples?at=99999",
+}
+IMAGES = "[...document.images].every((one) => one.naturalWidth > 0 || one.loading === 'lazy')"
+SHIFTS = """() => new Promise((done) => { let sum = 0;
+  new PerformanceObserver((list) => { for (const one of list.getEntries()) sum += one.value; })
+    .observe({ type: "layout-shift", buffered: true });
+  window.setTimeout(() => done(sum), 150); })"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium is installed")
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with playwright.sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        yield found
+        found.close()
+
+
+class Visit:
+    """A page with what it reported and asked for."""
+
+    def __init__(self, browser: Any, site: Site, **options: Any) -> None:
+        self.context = browser.new_context(base_url=f"http://{site.host}", **options)
+        self.page = self.context.new_page()
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        self.page.on("console", lambda message: self.said.append(message.text))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+
+    def __enter__(self) -> Visit:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.context.close()
+
+    def go(self, path: str) -> Any:
+        self.page.goto(path)
+        self.page.wait_for_load_state("networkidle")
+        return self.page
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_wide_and_narrow_light_and_dark(name: str, browser: Any, site: Site, tmp_path: Path) -> None:
+    for width, scheme in ((1440, "light"), (390, "dark")):
+        with Visit(browser, site, viewport={"width": width, "height": 900}, color_scheme=scheme) as visit:
+            page = visit.go(PAGES[name])
+            assert not [text for text in visit.said if name != "problem" or "404" not in text]
+            assert {
+                url.partition("/")[2].partition("/")[2].partition("/")[0]
+                for url in visit.asked
+                if not url.startswith("data:")
+            } == {site.host}
+            assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+            assert page.evaluate(IMAGES)
+            assert page.evaluate(SHIFTS) < 0.02
+            page.screenshot(path=tmp_path / f"{name}-{width}.png")
+            assert (tmp_path / f"{name}-{width}.png").stat().st_size > 10_000
+
+
+def test_keys_of_samples(browser: Any, site: Site) -> None:
+    with Visit(browser, site) as visit:
+        page = visit.go("/pages/samples")
+        page.keyboard.press("j")
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        page.wait_for_url(re.compile(r"at=1\b"))
+        page.keyboard.press("j")
+        page.wait_for_url(re.compile(r"at=2\b"))
+        page.keyboard.press("k")
+        page.wait_for_url(re.compile(r"at=1\b"))
+        page.keyboard.press("v")
+        page.wait_for_url(re.compile("as=table"))
+        assert page.locator("tr[aria-selected=true]").count() == 1
+        page.keyboard.press("Escape")
+        page.wait_for_url(re.compile(r"samples\?as=table(#main)?$"))
+        page.keyboard.press("/")
+        page.keyboard.type("page-0100")
+        page.keyboard.press("Enter")
+        page.wait_for_url(re.compile(r"at=100\b"))
+        page.keyboard.press("?")
+        page.wait_for_selector("#keys")
+        page.keyboard.press("t")
+        page.wait_for_selector("html[data-theme=dark]")
+        assert not visit.said
+
+
+def test_keys_of_steps(browser: Any, site: Site) -> None:
+    with Visit(browser, site) as visit:
+        page = visit.go("/mix.yaml/step?step=5")
+        for key, step in (("ArrowRight", 6), ("ArrowLeft", 5), ("Shift+ArrowRight", 15), ("s", 60)):
+            page.keyboard.press(key)
+            page.wait_for_url(re.compile(rf"step={step}\b"))
+        page.keyboard.press("1")
+        page.wait_for_url(re.compile("rank=0"))
+        page.keyboard.press("g")
+        page.keyboard.press("m")
+        page.wait_for_url(re.compile("/mixture"))
+        page.locator("input[name='w.0']").fill("0.4")
+        page.get_by_role("button", name="Show what changes").click()
+        page.wait_for_url(re.compile(r"mixture\?w\.0=0\.4$"))
+        assert "1 weight is changed here" in page.inner_text("#main") and not visit.said
+
+
+def test_a_spike_leads_to_the_decoded_rows(browser: Any, site: Site) -> None:
+    with Visit(browser, site) as visit:
+        page = visit.go("/packed.yaml/step?batch=1")
+        page.get_by_role("link", name="spike at 60").first.click()
+        page.wait_for_url(re.compile("step=60"))
+        page.locator(".prow a").first.click()
+        page.wait_for_url(re.compile("row="))
+        assert "document" in page.locator(".tokens").inner_text() and not visit.said
+
+
+def test_without_scripts(browser: Any, site: Site) -> None:
+    with Visit(browser, site, java_script_enabled=False) as visit:
+        page = visit.page
+        page.goto("/prose.jsonl/samples")
+        page.locator("th .hist a").first.click()
+        page.wait_for_url(re.compile(r"f\.bytes="))
+        assert "of 50 samples" in page.inner_text("#main") and page.locator("button.only-noscript").is_visible()
+        page.goto("/mix.yaml/step?step=3")
+        assert page.locator(".lane").count() == 1
+
+
+def _luminance(color: str) -> float:
+    parts = [int(color[n : n + 2], 16) / 255 for n in (1, 3, 5)]
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _contrast(one: str, other: str) -> float:
+    low, high = sorted((_luminance(one), _luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_contrast(theme: str) -> None:
+    """WCAG 2.2 AA: 4.5 for text, 3 for controls and the colors of sources."""
+    text = (Path(feedmill.web.__file__).parent / "static/tokens.css").read_text()
+    light, dark = text.split("@media (prefers-color-scheme: dark)")
+    block = light if theme == "light" else dark.partition(":root[data-theme")[0]
+    colors = dict(re.findall(r"--([a-z0-9-]+): (#[0-9a-f]{6})", block))
+    texts = [
+        ("ink", "bg"),
+        ("ink", "surface"),
+        ("ink-2", "bg"),
+        ("ink-2", "sunk"),
+        ("accent-ink", "bg"),
+        ("on-accent", "accent"),
+    ]
+    texts += [(name, f"{name}-bg") for name in ("ok", "warn", "bad", "info")] + [("ink-2", "select")]
+    assert min(_contrast(colors[a], colors[b]) for a, b in texts) >= 4.5
+    marks = [("control", "field"), ("focus-color", "bg")]
+    marks += [(f"src-{n}", surface) for n in range(11) for surface in ("bg", "surface")]
+    assert min(_contrast(colors[a], colors[b]) for a, b in marks) >= 3
+    both = dark.split(":root[data-theme")
+    assert re.findall(r"--[a-z0-9-]+: [^;]+", both[0]) == re.findall(r"--[a-z0-9-]+: [^;]+", both[1].partition("}")[0])
