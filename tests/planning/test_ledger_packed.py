@@ -11,7 +11,7 @@ import pytest
 from feedmill.errors import ConfigError
 from feedmill.loading.loader import Loader
 from feedmill.planning import ledger
-from feedmill.planning.forecast import needs, samples_for_tokens
+from feedmill.planning.forecast import mixture, needs, samples_for_tokens
 from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.recipes.recipe import Recipe
 from helpers.token_dataset import Tokenized
@@ -118,6 +118,19 @@ def test_needs_and_budgets_of_rows(tmp_path: Path) -> None:
     assert [need.epochs is not None for need in needs(plan, 50)] == [True] * 3
     rows = samples_for_tokens(plan, report.tokens or 0)
     assert plan.report(rows).tokens == report.tokens and rows <= 50
+
+
+@pytest.mark.parametrize("pack", PACKS)
+def test_the_mixture_of_rows_is_that_of_their_tokens(pack: str, tmp_path: Path) -> None:
+    """Whole buffers of documents are read before the rows that hold them, which the shares must not show."""
+    plan = planned(tmp_path, pack)
+    found = mixture(plan, 100, windows=2)
+    for window in range(2):
+        rows = plan.locate_spans(np.arange(window * 50, window * 50 + 50))
+        tokens = np.bincount(rows.located.source, weights=rows.spans.length, minlength=len(plan.names))
+        assert np.allclose(found.shares[window], tokens / tokens.sum()) and found.shares[window].sum() == pytest.approx(
+            1
+        )
 
 
 @pytest.mark.parametrize("pack", PACKS)

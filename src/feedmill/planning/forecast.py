@@ -13,8 +13,11 @@ from feedmill.errors import ConfigError
 from feedmill.formats.base import Dataset
 from feedmill.planning import bounds
 from feedmill.planning.nodes.base import LONGEST
+from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.plan import Plan
 from feedmill.planning.report import PackedReport, Report
+
+_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +120,9 @@ class Mixture:
     Attributes:
         names: the sources.
         ends: int64[windows], the position after each window.
-        shares: float64[windows, sources], each source's share of the window's samples.
-        epochs: float64[windows, sources], cumulative passes over each source's samples.
+        shares: float64[windows, sources], each source's share of the window's samples; of packed rows, of their tokens.
+        epochs: float64[windows, sources], cumulative passes over each source's samples; of packed rows, of the
+            documents that were read to fill them.
     """
 
     names: Sequence[str]
@@ -130,6 +134,9 @@ class Mixture:
 def mixture(plan: Plan, samples: int, windows: int = 200) -> Mixture:
     """Return the mixture in equal windows over the first `samples` positions; computed from the plan, not sampled.
 
+    The shares of packed rows are those of up to 64 rows of each window: a row may hold documents that were read long
+    before it.
+
     Raises:
         ConfigError: `samples` is less than 1.
     """
@@ -140,10 +147,24 @@ def mixture(plan: Plan, samples: int, windows: int = 200) -> Mixture:
     counts = np.zeros((windows + 1, len(plan.sources)))
     for row, end in enumerate(ends):
         counts[row + 1] = plan.drawn(end)
-    per_window = np.diff(counts, axis=0)
+    per_window = _tokens_of_windows(plan, ends) if isinstance(plan, PackedPlan) else np.diff(counts, axis=0)
     used = np.array([source.used for source in plan.report(0).sources])
     shares = per_window / np.maximum(per_window.sum(axis=1, keepdims=True), 1)
     return Mixture(plan.names, np.array(ends, np.int64), shares, counts[1:] / used)
+
+
+def _tokens_of_windows(plan: PackedPlan, ends: Sequence[int]) -> npt.NDArray[np.float64]:
+    """Return the tokens of each source in some rows of each window, float64[windows, sources]."""
+    firsts = [0, *ends[:-1]]
+    chosen = [
+        np.unique(np.linspace(a, b - 1, min(_ROWS, b - a)).astype(np.int64)) for a, b in zip(firsts, ends, strict=True)
+    ]
+    found = plan.locate_spans(np.concatenate(chosen))
+    window = np.repeat(np.arange(len(chosen)), [len(rows) for rows in chosen])
+    of_spans = np.repeat(window, np.diff(found.spans.row_offsets))
+    tokens = np.zeros((len(chosen), len(plan.sources)))
+    np.add.at(tokens, (of_spans, found.located.source), found.spans.length)
+    return tokens
 
 
 def _tokens(dataset: Dataset) -> int | None:

@@ -12,7 +12,7 @@
     home.py        what is open
     columns.py     columns of the index: histograms, filters, orders
     content.py     a sample's parts as plain data
-    pictures.py    images, decoded and written anew
+    pictures.py    images, decoded and written again
     marks.py       text whose invisible characters are made visible
     charts.py      coordinates of the drawings
     templates/     a page each; macros in parts.html

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 BINS = 24
-_LONG_TAIL = 50  # a largest value of so many medians is drawn on a log scale
+_LONG_TAIL = 50  # a largest value of more than N medians is drawn on a log scale
 _PITCH, _BAR, _HEIGHT = 100 / BINS, 100 / BINS * 0.834, 32.0
 
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]

@@ -90,7 +90,9 @@ def _cells(thing: Thing, findings: list[dict[str, Any]]) -> list[dict[str, Any]]
     damaged: dict[str, str] = {}
     for finding in findings:
         damaged.setdefault(_last(str(finding.get("file", ""))), finding["what"])
-    rows = [{"name": name, "count": count, "bad": damaged.get(_last(name))} for name, count in shards]
+    rows: list[dict[str, Any]] = [
+        {"name": name, "count": count, "bad": damaged.get(_last(name))} for name, count in shards
+    ]
     if len(rows) > MOST_CELLS:
         groups = np.array_split(np.arange(len(rows)), MOST_CELLS)
         rows = [_group([rows[n] for n in group.tolist()]) for group in groups]

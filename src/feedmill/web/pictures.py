@@ -1,4 +1,4 @@
-"""Images of samples for pages: decoded, bounded in pixels, and written anew, so that no byte is sent as it is."""
+"""Images of samples for pages: decoded, bounded in pixels, and written again, so that no byte is sent as it is."""
 
 from __future__ import annotations
 

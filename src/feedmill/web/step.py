@@ -250,7 +250,10 @@ def _sightings(plan: Plan, opened: dict[str, Any], batch: int, steps: int) -> di
 
 def shares_over(plan: Plan, samples: int) -> dict[str, Any]:
     """Return the share of each source over the run as polygons in a box of 1000 x 36; sources from the 11th are one."""
-    found = mixture(plan, max(1, samples), _WINDOWS)
+    known = plan.__dict__.setdefault("_web_shares", {})
+    if samples not in known:
+        known[samples] = mixture(plan, max(1, samples), _WINDOWS)
+    found = known[samples]
     shares = found.shares.T
     names = list(plan.names)
     rows = [*shares[:10], shares[10:].sum(axis=0)] if len(names) > 10 else list(shares)
