@@ -90,6 +90,7 @@ _HOME = {
     "prepare_media": "indexing.prepare_media",
     "preview": "samples.preview",
     "repair": "indexing.repair",
+    "report": "web.report",
     "reshard": "writing.reshard",
     "run": "pipelines.run",
     "serve": "web.serve",
@@ -179,6 +180,7 @@ if TYPE_CHECKING:
     from feedmill.tokens.shuffle import shuffle
     from feedmill.tokens.split import split
     from feedmill.tokens.tokenize import tokenize
+    from feedmill.web.report import report
     from feedmill.web.serve import serve
     from feedmill.writing.add_parts import add_parts
     from feedmill.writing.append import append
@@ -259,6 +261,7 @@ __all__ = [
     "prepare_media",
     "preview",
     "repair",
+    "report",
     "reshard",
     "run",
     "serve",

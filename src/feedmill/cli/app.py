@@ -62,6 +62,7 @@ VERBS: dict[str, Verb] = {  # in the order of the help
     "plan": Verb("feedmill.cli.plan", "Show what a recipe yields: tree, weights, repeats, bytes."),
     "trace": Verb("feedmill.cli.trace", "Show what a step saw, or when a sample is seen."),
     "serve": Verb("feedmill.cli.serve", "Look at samples, steps and mixtures in a browser."),
+    "report": Verb("feedmill.cli.report", "Write what serve shows to one HTML file."),
     "bench": Verb("feedmill.cli.bench", "Measure how fast a recipe loads on this machine."),
     "cache": Verb("feedmill.cli.cache", "List, fill or empty the cache of remote data."),
     "index": Verb("feedmill.cli.index", "Write the index of a JSONL or .pbin file."),

@@ -1,6 +1,7 @@
-"""The data browser: `feedmill serve`. Read-only pages over the calls of the other rooms.
+"""The data browser: `feedmill serve` and `feedmill report`. Read-only pages over the calls of the other rooms.
 
     serve.py       the verb: opens what is given, and runs the server
+    report.py      the verb `feedmill report`: the same as one HTML file
     library.py     what is open, by name in the address
     app.py         routes, who may read, headers, errors
     state.py       the state of a page: its address, read and written
@@ -15,7 +16,8 @@
     pictures.py    images, decoded and written again
     marks.py       text whose invisible characters are made visible
     charts.py      coordinates of the drawings
-    templates/     a page each; macros in parts.html
+    templating.py  the templates' filters
+    templates/     a page each; macros in parts.html and drawn.html
     static/        styles, the script, and libraries that are not ours (vendor/)
 
 A view is a function that takes what is open and the state of the page, and returns plain data. The page is drawn from

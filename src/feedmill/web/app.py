@@ -12,7 +12,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -21,10 +20,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from feedmill import __version__
 from feedmill.errors import ConfigError, FeedmillError, NotFound, defect_of
 from feedmill.formats.base import Dataset
-from feedmill.samples.text import human_size
 from feedmill.web import health as health_view
 from feedmill.web import home as home_view
 from feedmill.web import mixture as mixture_view
@@ -33,9 +30,9 @@ from feedmill.web import step as step_view
 from feedmill.web.content import MEDIA, extension, kind_of, read_one
 from feedmill.web.library import Library, Thing
 from feedmill.web.losses import MOST, parse_losses
-from feedmill.web.marks import marked, visible
 from feedmill.web.pictures import FULL, THUMBNAIL, picture
 from feedmill.web.state import RANGE, State
+from feedmill.web.templating import environment
 
 logger = logging.getLogger("feedmill")
 
@@ -145,26 +142,8 @@ class _Guard:
 class _Pages:
     def __init__(self, library: Library) -> None:
         self._library = library
-        self._environment = Environment(
-            loader=PackageLoader("feedmill.web", "templates"),
-            autoescape=select_autoescape(default=True, default_for_string=True),
-            undefined=StrictUndefined,
-            finalize=visible,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._environment.filters |= {
-            "size": human_size,
-            "count": _count,
-            "marked": marked,
-            "percent": _percent,
-            "quiet": _quiet,
-            "one": _one,
-        }
-        self._environment.globals |= {
-            "version": __version__, "views": VIEWS, "keys": KEYS, "things": library.things, "RANGE": RANGE,
-            "column_names": samples_view.column_names,
-        }  # fmt: skip
+        self._environment = environment()
+        self._environment.globals |= {"views": VIEWS, "keys": KEYS, "things": library.things, "RANGE": RANGE}
 
     async def home(self, request: Request) -> Response:
         state = State(request.query_params.multi_items())
@@ -353,23 +332,3 @@ def _posted(data: bytes, kind: str) -> tuple[bytes, str]:
         fields = parse_qs(data.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=8)
         return (fields.get("log") or [""])[0].encode(), "pasted log"
     return data, "log"
-
-
-def _count(value: Any) -> str:
-    return "" if value is None else f"{value:,}".replace("-", "\u2212")
-
-
-def _percent(value: float, digits: int = 2) -> str:
-    return f"{100 * value:.{digits}f}".replace("-", "\u2212")
-
-
-def _quiet(value: Any) -> str:
-    """Return a number with as many digits as a reader needs."""
-    if isinstance(value, float) and not value.is_integer():
-        return f"{value:,.4g}"
-    return f"{int(value):,}"
-
-
-def _one(items: Any) -> Any:
-    """Return the first of some items; None if there is none."""
-    return next(iter(items), None)

@@ -30,7 +30,12 @@ class Checking:
     def __init__(self, path: str, trust: bool) -> None:
         self.report: dict[str, Any] | None = None
         self._begin, self._took = time.monotonic(), 0.0
-        threading.Thread(target=self._run, args=(path, trust), daemon=True).start()
+        self._thread = threading.Thread(target=self._run, args=(path, trust), daemon=True)
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Wait for the end of the check."""
+        self._thread.join()
 
     @property
     def seconds(self) -> float:
@@ -49,17 +54,19 @@ class Checking:
         self.report = report
 
 
-def health(thing: Thing, state: State) -> dict[str, Any]:
+def health(thing: Thing, state: State, automatic: bool = True) -> dict[str, Any]:
     """Return the findings and the shards of a dataset as plain data.
 
-    The check runs in the background: at once if the data is small, otherwise when the address has ``check=1``.
+    The check runs in the background: at once if the data is small and `automatic` is set, otherwise when the address
+    has ``check=1``.
     """
     dataset = thing.dataset()
     facts = dataset.describe()
     size = facts.get("bytes") or 0
     with _starting:
         known: Checking | None = thing.__dict__.get("_checking")
-        wanted = state.get("check") == "1" or (size <= AUTOMATIC and not dataset.is_remote)
+        small = automatic and size <= AUTOMATIC and not dataset.is_remote
+        wanted = state.get("check") == "1" or small
         if known is None and wanted:
             known = thing.__dict__["_checking"] = Checking(thing.path, thing.trust)
     report = None if known is None else known.report

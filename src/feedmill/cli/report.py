@@ -1,0 +1,39 @@
+"""``feedmill report``: datasets and recipes as one HTML file."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from feedmill.cli.options import Json, OverwriteFiles, Trust
+from feedmill.cli.output import emit, human_size
+
+
+def report(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Datasets of any format, and recipes.")],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")] = "report.html",
+    check: Annotated[
+        bool, typer.Option("--check/--no-check", help="Check the datasets, which reads all of their bytes.")
+    ] = True,
+    loss: Annotated[
+        str | None, typer.Option("--loss", metavar="FILE", help="Loss log of the run: CSV, JSON lines or TensorBoard.")
+    ] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option("--tokenizer", "-t", metavar="PATH", help="Tokenizer that decodes token files.")
+    ] = None,
+    trust: Trust = False,
+    overwrite: OverwriteFiles = False,
+    json: Json = False,
+) -> None:
+    """Write datasets and recipes to one HTML file that opens offline: samples, histograms, findings, the mixture."""
+    from feedmill.web.report import report as write_report
+
+    done = write_report(paths, output, check=check, loss=loss, tokenizer=tokenizer, trust=trust, overwrite=overwrite)
+
+    def show() -> None:
+        typer.echo(f"wrote {done.path}, {human_size(done.bytes)}, {done.findings:,} findings")
+        for problem in done.problems:
+            typer.echo(f"not shown: {problem}", err=True)
+
+    emit(done.as_dict(), json, show)

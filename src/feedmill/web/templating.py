@@ -1,0 +1,54 @@
+"""The templates, with the filters that they use. What is drawn is escaped, and hidden characters are made visible."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+from feedmill import __version__
+from feedmill.samples.text import human_size
+from feedmill.web.marks import marked, visible
+from feedmill.web.samples import column_names
+
+
+def environment() -> Environment:
+    """Return the templates of pages and reports."""
+    made = Environment(
+        loader=PackageLoader("feedmill.web", "templates"),
+        autoescape=select_autoescape(default=True, default_for_string=True),
+        undefined=StrictUndefined,
+        finalize=visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "size": human_size,
+        "count": _count,
+        "marked": marked,
+        "percent": _percent,
+        "quiet": _quiet,
+        "one": _one,
+    }
+    made.globals |= {"version": __version__, "column_names": column_names}
+    return made
+
+
+def _count(value: Any) -> str:
+    return "" if value is None else f"{value:,}".replace("-", "\u2212")
+
+
+def _percent(value: float, digits: int = 2) -> str:
+    return f"{100 * value:.{digits}f}".replace("-", "\u2212")
+
+
+def _quiet(value: Any) -> str:
+    """Return a number with as many digits as a reader needs."""
+    if isinstance(value, float) and not value.is_integer():
+        return f"{value:,.4g}"
+    return f"{int(value):,}"
+
+
+def _one(items: Any) -> Any:
+    """Return the first of some items; None if there is none."""
+    return next(iter(items), None)
