@@ -24,6 +24,7 @@ MEASURES: dict[str, tuple[tuple[str, ...], ...]] = {
     "scale-store": (("shards", "listed", "SIZE", str(DELAY)), ("shards", "remote", "SIZE", str(DELAY))),
     "scale-prepare": (("shards", "prepared", "SIZE"), ("shards", "rows", "ROWS")),
     "scale-drivers": (("drivers", "units", "SIZE"), ("drivers", "journal", "SIZE")),
+    "scale-ray": (("drivers", "ray", "SIZE"),),
     "scale-files": (("drivers", "tagged", "SIZE"), ("drivers", "deduped", "SIZE"), ("drivers", "pipeline", "SIZE")),
 }
 """Part -> measurements: module of `peers/`, its function, and arguments."""

@@ -1,6 +1,7 @@
 """Measure what the process of a command does beside its units, and print the numbers as JSON. SIZE is a fraction.
 
 units SIZE        10^6 units that do nothing, in this process, on two processes, and as a part of a job array
+ray SIZE          10^4 units that do nothing on a Ray cluster of two nodes on this machine, one by one and 100 at a time
 journal SIZE      a journal of 10^6 finished units
 tagged SIZE       `tag` of 10^5 files of one document; and again, when all are up to date
 deduped SIZE      `dedupe` of them; `neardedupe` of a tenth of them
@@ -66,6 +67,24 @@ def _part(engine: PartEngine, count: int, folder: str) -> None:
                 pass
         except StageUnfinished:
             pass
+
+
+def ray(size: str) -> dict[str, float]:
+    """Measure the same on Ray, where a task has a price of its own."""
+    from benchmarks.engines.suite import cluster
+    from feedmill.jobs.ray_engine import RayEngine
+
+    count = data.scaled(UNITS // 100, float(size))
+    with tempfile.TemporaryDirectory() as folder, cluster() as address, RayEngine(address):
+        where = Where("nothing", "0", LocalStore(folder))
+        list(run(nothing, range(100), where=where))  # not counted: starts the workers
+        numbers = Clock(start_mb=now_mb())
+        for name, chunk in (("tasks", 1), ("chunks", 100)):
+            with numbers.step(name):
+                assert sum(1 for _ in run(nothing, range(count), chunk=chunk, where=where)) == count
+            numbers[f"{name}_us"] = numbers.pop(name) / count * 1e6
+        numbers["grown_mb"] = now_mb() - numbers["start_mb"]
+    return numbers
 
 
 def journal(size: str) -> dict[str, float]:

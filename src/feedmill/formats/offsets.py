@@ -29,7 +29,7 @@ _maps: weakref.WeakValueDictionary[int, object] = weakref.WeakValueDictionary()
 
 
 def maps_are_full() -> bool:
-    """Return whether so many offset files are mapped that descriptors for other files would run out."""
+    """Return whether mapped offset files have half of the descriptors that this process may open."""
     return len(_maps) >= file_limit() // 2
 
 
