@@ -136,3 +136,68 @@ def _body(request: Any) -> bytes:
     with opener.open(request, timeout=10) as answer:
         body: bytes = answer.read()
     return body
+
+
+SCALE = {
+    "plans blend SIZE round": {"locate_row_us", "occurrence_us", "state_bytes", "resume", "peak_mb"},
+    "plans blend SIZE odd": {"locate_far_us"},
+    "plans packing SIZE": {"best_fit", "concat_again", "best_fit_bytes"},
+    "plans costs SIZE": {"deal"},
+    "shards opened SIZE": {"open", "first_batch", "describe", "shards_open"},
+    "shards listed SIZE 0": {"local", "requests"},
+    "shards remote SIZE 0": {"first_batch_get", "later_batches_bytes"},
+    "shards prepared SIZE": {"prepare", "again", "check"},
+    "shards rows 1000": {"sqlite_bytes", "members"},
+    "drivers units SIZE": {"here_us", "part", "finish"},
+    "drivers journal SIZE": {"add", "read", "bytes"},
+    "drivers tagged SIZE": {"tag", "again"},
+    "drivers deduped SIZE": {"dedupe", "neardedupe"},
+    "drivers pipeline SIZE": {"run", "again", "manifest_bytes"},
+}
+
+
+@pytest.mark.parametrize("words", SCALE)
+def test_the_simulation_of_the_full_size_runs_at_a_small_part_of_it(
+    benchmarks: Any, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEEDMILL_BENCH_DIR", str(tmp_path))
+    data, plans, suite = benchmarks("scale.data"), benchmarks("scale.peers.plans"), benchmarks("scale.suite")
+    monkeypatch.setattr(data, "SAMPLES", 1000)
+    monkeypatch.setattr(data, "BYTES", 1000)
+    monkeypatch.setattr(plans, "RANKS", 64)
+    monkeypatch.setattr(plans, "ROW", 10_000)
+    monkeypatch.setattr(benchmarks("scale.peers.shards"), "RANKS", 8)
+    known = [words for part in suite.MEASURES.values() for words in part]
+    module, function, *arguments = words.split()
+    assert (module, function) in {(name, what) for name, what, *_ in known}
+    given = ["0.0001" if word == "SIZE" else word for word in arguments]
+    found = getattr(benchmarks(f"scale.peers.{module}"), function)(*given)
+    assert SCALE[words] <= set(found)
+    assert all(value >= 0 for name, value in found.items() if not name.endswith("mb"))
+    assert {suite.unit_of(name) for name in found} <= {"s", "us", "MB", "bytes", ""}
+
+
+def test_the_store_of_the_simulation_lists_in_pages_and_answers_ranges(
+    benchmarks: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from feedmill.storage import open_store
+
+    store = benchmarks("scale.store")
+    (tmp_path / "a").mkdir()
+    for number in range(25):
+        (tmp_path / "a" / f"{number:02d}.bin").write_bytes(bytes(range(number)))
+    (tmp_path / "b.bin").write_bytes(b"b")
+    monkeypatch.setattr(store, "PAGE", 10)
+    with store.fake_store(tmp_path, 0) as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        seen = open_store("s3://bkt")
+        assert [entry.path for entry in seen.files()] == sorted(str(p.relative_to(tmp_path)) for p in _files(tmp_path))
+        assert server.counts["list"] == 3
+        assert [entry.size for entry in seen.files("a")] == list(range(25))
+        assert seen.read("a/20.bin", 5, 4) == bytes([5, 6, 7, 8])
+        assert not seen.exists("a/99.bin")
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import feedmill as fm
-from feedmill.errors import DataError
+from feedmill.errors import DataError, NotFound
 from feedmill.storage import open_store
 from helpers.range_server import range_server
 
@@ -155,3 +155,25 @@ def test_a_shard_in_a_bucket_is_compared_with_one_request(tmp_path: Path, monkey
         assert sum(key.endswith(".tar") for key in server.keys) == 2  # the block in the middle, and the sample
         assert len(fm.open("s3://bkt/d")[0]["bin"]) == 500_000
         assert sum(key.endswith(".tar") for key in server.keys) == 3
+
+
+def test_facts_of_many_shards_in_a_bucket_take_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a request for each of 10^5 shards, `info` took most of an hour."""
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
+    samples = [{"__key__": f"k{number}", "bin": bytes(number)} for number in range(12)]
+    fm.write(str(tmp_path / "d"), samples, samples_per_shard=1, progress=False)
+    with range_server() as server:
+        paths = [path for path in (tmp_path / "d").rglob("*") if path.is_file()]
+        server.objects = {path.relative_to(tmp_path).as_posix(): path.read_bytes() for path in paths}
+        for name, value in server.options.items():
+            monkeypatch.setenv(f"AWS_{name.upper()}", str(value).lower())
+        dataset = fm.open("s3://bkt/d")
+        asked: list[str] = []
+        stat = type(dataset.store).stat
+        monkeypatch.setattr(type(dataset.store), "stat", lambda store, path: asked.append(path) or stat(store, path))
+        facts = dataset.describe()
+        assert facts["bytes"] == sum(path.stat().st_size for path in paths if path.suffix == ".tar")
+        assert asked == []
+        del server.objects[next(key for key in server.objects if key.endswith(".tar"))]
+        with pytest.raises(NotFound):
+            fm.open("s3://bkt/d").describe()

@@ -5,6 +5,7 @@ An offset file is n + 1 unsigned 64-bit little-endian numbers: the offset of eac
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy.typing as npt
 
 from feedmill.errors import DataError
 from feedmill.storage import Store
-from feedmill.storage.local import raise_file_limit
+from feedmill.storage.local import file_limit, raise_file_limit
 
 MAX_RUN = 4 << 20
 """Maximum bytes read at once from adjacent records."""
@@ -23,8 +24,17 @@ _LARGE = 1 << 20
 Int64s = npt.NDArray[np.int64]
 
 
+_maps: weakref.WeakValueDictionary[int, object] = weakref.WeakValueDictionary()
+"""Offset files that are mapped in this process. Each keeps a descriptor open."""
+
+
+def maps_are_full() -> bool:
+    """Return whether mapped offset files have half of the descriptors that this process may open."""
+    return len(_maps) >= file_limit() // 2
+
+
 def load_offsets(store: Store, path: str, *, fix: str) -> Int64s:
-    """Load an offset file, int64[n + 1]. A local file is mapped if it is large or enough descriptors are available.
+    """Load an offset file, int64[n + 1]. A local file is mapped if it is large or enough descriptors are free.
 
     Raises:
         NotFound: there is no such file.
@@ -39,9 +49,11 @@ def load_offsets(store: Store, path: str, *, fix: str) -> Int64s:
             kind="bad-index",
             fix=fix,
         )
-    if data is None and (raise_file_limit() or size > _LARGE):
+    if data is None and (size > _LARGE or (raise_file_limit() and not maps_are_full())):
         with store.local_copy(path) as local:
-            return np.asarray(np.memmap(local, "<i8", "r"))
+            mapped = np.memmap(local, "<i8", "r")
+        _maps[id(mapped._mmap)] = mapped._mmap  # type: ignore[attr-defined]
+        return np.asarray(mapped)
     return np.frombuffer(store.read(path) if data is None else data, "<i8")
 
 

@@ -295,8 +295,8 @@ def _splits(
     present = energon.read_splits(store)
     if present is None:
         return {"train": list(shards)}
-    known = {shard for names in present.parts.values() for shard in names} | present.shards_out
-    if all(shard in known for shard in shards) and all(s in shards for names in present.parts.values() for s in names):
+    listed_shards = {shard for names in present.parts.values() for shard in names}
+    if listed_shards | present.shards_out >= set(shards) >= listed_shards:
         return None
     return splitting.extended(present.parts, [s for s in shards if s not in present.shards_out])
 

@@ -124,6 +124,16 @@ def raise_file_limit() -> bool:
     return True
 
 
+def file_limit() -> int:
+    """Return how many files this process may have open, at most `_MAX_FILES`."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return _MAX_FILES if soft == resource.RLIM_INFINITY else min(soft, _MAX_FILES)
+    return _MAX_FILES
+
+
 class LocalStore(Store):
     """A folder on this machine. Reads use `pread` on descriptors that stay open, so threads need no lock.
 

@@ -36,7 +36,7 @@ from feedmill.formats.energon.costs import media_costs
 from feedmill.formats.energon.database import INDEX, MAX_SAMPLES, META, bad_index, open_index
 from feedmill.formats.energon.members import Members
 from feedmill.formats.format import Wanted
-from feedmill.formats.offsets import Int64s, hash_words, load_offsets
+from feedmill.formats.offsets import Int64s, hash_words, load_offsets, maps_are_full
 from feedmill.formats.tar.dataset import ShardTable, TarDataset
 from feedmill.formats.tar.guard import ShardGuard
 from feedmill.formats.tar.scan import scan_shard
@@ -196,9 +196,12 @@ class PreparedShards(ShardTable):
     def offsets(self, shard: int) -> Int64s:
         found = self._offsets.get(shard)
         if found is None:
-            if len(self._offsets) >= MAX_MAPPED:  # the system limits how many files a process may map
+            # The system limits how many files a process may map and open, and other datasets have some of them.
+            if len(self._offsets) >= MAX_MAPPED or (self.store.is_local and maps_are_full()):
                 self._offsets = {}
-            found = self._offsets[shard] = self._load_offsets(shard)
+            found = self._load_offsets(shard)
+            if not (self.store.is_local and maps_are_full()):
+                self._offsets[shard] = found
         return found
 
     def load(self, shards: Iterable[int]) -> None:
