@@ -47,6 +47,9 @@ VERBS: dict[str, list[str]] = {
     "reshard": ["reshard", "tars", "resharded", "--samples", "15", "--shuffle", "3"],
     "convert": ["convert", "rows.jsonl", "shards", "--to", "mds", "--samples-per-shard", "20"],
     "convert-file": ["convert", "rows.jsonl", "rows.parquet", "--to", "parquet", "--samples-per-shard", "20"],
+    "prepare-lines": ["prepare", "rows.jsonl", "--split-ratio", "8,1,1"],
+    "index": ["index", "rows.jsonl", *AGAIN],
+    "index-tokens": ["index", "ids/a.pbin"],
     "merge": ["merge", "ids", "merged/m.ds", "--max-file-size", "6kB", *AGAIN],
     "merge-one": ["merge", "ids", "merged/m.bin", *AGAIN],
     "merge-datatrove": [
@@ -64,12 +67,13 @@ VERBS: dict[str, list[str]] = {
 """The command line of each, for `make` as the working directory; options of an engine are appended."""
 
 MORE = (
-    *("tokenize-dolma", "dedupe-documents", "convert-file"),
-    *("merge-one", "merge-datatrove", "shuffle-lines", "shuffle-chunks", "split", "filter-tokens"),
+    *("tokenize-dolma", "dedupe-documents", "convert-file", "prepare-lines", "index-tokens", "merge-one"),
+    *("merge-datatrove", "shuffle-lines", "shuffle-chunks", "split", "filter-tokens"),
 )
 """Verbs that are much like another one."""
-AT_ONCE = {"tag", "filter", "dedupe", "dedupe-documents", "neardedupe", "split", "filter-tokens", "merge-one"} | {
-    name for name in VERBS if name.startswith(("shuffle", "merge-"))
+AT_ONCE = {
+    *("tag", "filter", "dedupe", "dedupe-documents", "neardedupe", "index-tokens", "merge-one", "merge-datatrove"),
+    *("shuffle", "shuffle-lines", "shuffle-chunks", "split", "filter-tokens"),
 }
 """Verbs whose units give their outputs their final names."""
 
