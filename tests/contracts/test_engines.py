@@ -194,7 +194,7 @@ def test_the_same_part_does_not_run_twice_at_once(inputs: Path, tmp_path: Path) 
         finish([*words, "2/2"], folder)
 
 
-BUCKET = ("tokenize", "convert", "reshard", "prepare", "dedupe", "tag")
+BUCKET = ("tokenize", "convert", "reshard", "prepare", "dedupe", "tag", "merge", "index")
 
 
 @pytest.mark.parametrize("verb", [v if v == "tokenize" else pytest.param(v, marks=pytest.mark.slow) for v in BUCKET])
