@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -117,11 +118,12 @@ class StoredNumbers:
     stop: int
 
     def __call__(self) -> Int64s:
-        return _mapped(self.path)[self.first : self.stop]
+        file = os.stat(self.path)  # of a later run, it is another file
+        return _mapped(self.path, file.st_ino, file.st_mtime_ns)[self.first : self.stop]
 
 
 @lru_cache(8)
-def _mapped(path: str) -> Int64s:
+def _mapped(path: str, *_: int) -> Int64s:
     return np.memmap(path, np.int64, "r")
 
 
