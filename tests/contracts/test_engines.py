@@ -19,7 +19,19 @@ from feedmill.jobs.engine import current
 from feedmill.jobs.parts import PartEngine
 from feedmill.storage import LocalStore
 from helpers.document_folders import write_lines
-from helpers.engine_verbs import SKIP, SOME, VERBS, copied, in_bucket, objects, outputs, start, unfinished_work, upload
+from helpers.engine_verbs import (
+    AT_ONCE,
+    SKIP,
+    SOME,
+    VERBS,
+    copied,
+    in_bucket,
+    objects,
+    outputs,
+    start,
+    unfinished_work,
+    upload,
+)
 from helpers.kills import command, finish
 
 
@@ -33,7 +45,7 @@ def test_parts_in_any_order(verb: str, inputs: Path, alone: Any, tmp_path: Path)
         for part in order:
             out = finish([*VERBS[verb], "--engine", "part", "--part", f"{part}/3"], folder)
             assert "Run the same command with --finish" in out  # a part never publishes, even if all units are finished
-    assert outputs(folder) != alone(verb) or verb in ("tag", "filter", "dedupe", "neardedupe", "dedupe-documents")
+    assert outputs(folder) != alone(verb) or verb in AT_ONCE
     finish([*VERBS[verb], "--engine", "part", "--part", "/3", "--finish"], folder)
     assert outputs(folder) == alone(verb)
     assert not unfinished_work(folder)
@@ -182,7 +194,7 @@ def test_the_same_part_does_not_run_twice_at_once(inputs: Path, tmp_path: Path) 
         finish([*words, "2/2"], folder)
 
 
-BUCKET = ("tokenize", "convert", "reshard", "prepare", "dedupe", "tag")
+BUCKET = ("tokenize", "convert", "reshard", "prepare", "dedupe", "tag", "merge", "index")
 
 
 @pytest.mark.parametrize("verb", [v if v == "tokenize" else pytest.param(v, marks=pytest.mark.slow) for v in BUCKET])

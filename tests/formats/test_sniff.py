@@ -98,9 +98,17 @@ def test_a_folder_in_an_object_store_may_be_named_like_a_file(s3_bucket: str) ->
     assert len(open_dataset(f"{s3_bucket}/all.ds")) == 2
 
 
-def test_a_folder_of_several_files_names_one(root: Path) -> None:
-    with pytest.raises(NotFound, match=r"Open the file itself, e\.g\. .*megatron/x\.bin"):
-        sniff(str(root / "megatron"))
+def test_a_folder_of_several_files_names_one(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.jsonl").write_text("{}\n")
+        (tmp_path / f"{name}.jsonl.idx").write_bytes(bytes(8) + b"\3" + bytes(7))  # not of Megatron
+    with pytest.raises(NotFound, match=r"Open the file itself, e\.g\. .*/a\.jsonl"):
+        sniff(str(tmp_path))
+
+
+def test_a_folder_of_megatron_files(root: Path) -> None:
+    assert sniff(str(root / "megatron")).kind == "megatron"
+    assert len(open_dataset(root / "megatron")) == 2
 
 
 def test_the_index_of_lines_is_no_token_data(tmp_path: Path) -> None:

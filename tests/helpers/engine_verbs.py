@@ -11,11 +11,13 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from feedmill.errors import NotFound
-from feedmill.storage import Entry, Store, open_store
+from feedmill.formats.tokens.pbin import write_pbin
+from feedmill.storage import Entry, LocalStore, Store, open_store
 from helpers.document_folders import texts, write_documents, write_lines
 from helpers.kills import command, contents, finish
 from helpers.tars import write_tar
@@ -23,6 +25,7 @@ from helpers.tokenizer_data import tokenizer_file
 
 FILES = 6
 SKIP = ["--on-error", "skip"]  # some texts are empty
+AGAIN = ["--overwrite"]  # a command that was killed too late writes its files again
 TOKENIZER = str(tokenizer_file("tok1k"))
 STREAM = {
     "name": "web",
@@ -44,11 +47,35 @@ VERBS: dict[str, list[str]] = {
     "reshard": ["reshard", "tars", "resharded", "--samples", "15", "--shuffle", "3"],
     "convert": ["convert", "rows.jsonl", "shards", "--to", "mds", "--samples-per-shard", "20"],
     "convert-file": ["convert", "rows.jsonl", "rows.parquet", "--to", "parquet", "--samples-per-shard", "20"],
+    "prepare-lines": ["prepare", "rows.jsonl", "--split-ratio", "8,1,1"],
+    "index": ["index", "rows.jsonl", *AGAIN],
+    "index-tokens": ["index", "ids/a.pbin"],
+    "merge": ["merge", "ids", "merged/m.ds", "--max-file-size", "6kB", *AGAIN],
+    "merge-one": ["merge", "ids", "merged/m.bin", *AGAIN],
+    "merge-datatrove": [
+        *("merge", "ids", "merged/m.pbin", "--order", "datatrove", "--seed", "3", "--max-file-size", "6kB", *AGAIN),
+    ],
+    "shuffle": ["shuffle", "ids", "shuffled/s.pbin", "--seed", "3", "--max-file-size", "6kB", *AGAIN],
+    "shuffle-lines": ["shuffle", "rows.jsonl", "shuffled/s.jsonl", "--seed", "3", "--max-file-size", "6kB", *AGAIN],
+    "shuffle-chunks": [
+        *("shuffle", "ids", "shuffled/{part}_s.ds", "--seed", "3", "--max-tokens-per-file", "3000"),
+        *("--chunk", "40", "--documents-too", *AGAIN),
+    ],
+    "split": ["split", "ids", "parts/{part}.pbin", "--ratio", "8,1,1", "--seed", "3", *AGAIN],
+    "filter-tokens": ["filter", "ids", "long.pbin", "--min-length", "30", *AGAIN],
 }
 """The command line of each, for `make` as the working directory; options of an engine are appended."""
 
-MORE = ("tokenize-dolma", "dedupe-documents", "convert-file")
+MORE = (
+    *("tokenize-dolma", "dedupe-documents", "convert-file", "prepare-lines", "index-tokens", "merge-one"),
+    *("merge-datatrove", "shuffle-lines", "shuffle-chunks", "split", "filter-tokens"),
+)
 """Verbs that are much like another one."""
+AT_ONCE = {
+    *("tag", "filter", "dedupe", "dedupe-documents", "neardedupe", "index-tokens", "merge-one", "merge-datatrove"),
+    *("shuffle", "shuffle-lines", "shuffle-chunks", "split", "filter-tokens"),
+}
+"""Verbs whose units give their outputs their final names."""
 
 
 def make(root: Path, scale: int = 1) -> None:
@@ -64,6 +91,11 @@ def make(root: Path, scale: int = 1) -> None:
     for shard in range(7):
         files = [(f"{shard}-{n}.txt", b"word " * (n + 1) * scale) for n in range(10 + 3 * shard)]
         write_tar(root / f"tars/shard-{shard}.tar", files)
+    numbers = np.random.default_rng(7)
+    for name, count in (("a", 200), ("b", 40), ("c", 300)):
+        lengths = numbers.integers(0, 60 * scale, count)
+        with write_pbin(LocalStore(root / "ids"), f"{name}.pbin", 2) as writer:
+            writer.add(numbers.integers(0, 1 << 16, int(lengths.sum()), np.uint16), lengths)
     for n in range(9):
         picture = io.BytesIO()
         Image.new("RGB", (8 + n, 9), (n, 0, 0)).save(picture, "PNG")
@@ -135,7 +167,7 @@ def start(words: list[str], folder: Path) -> subprocess.Popen[str]:
 
 def in_bucket(words: list[str], url: str) -> list[str]:
     """The command line with its folders in a bucket."""
-    places = {"documents", "tokens", "rows.jsonl", "shards", "tars", "resharded"}
+    places = {"documents", "tokens", "rows.jsonl", "shards", "tars", "resharded", "ids", "merged/m.ds"}
     return [f"{url}/{word}" if word in places else word for word in words]
 
 

@@ -248,7 +248,7 @@ def test_a_corrupt_manifest_is_named(folder: Path) -> None:
 
 
 def test_as_parts(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Each step in parts, one after another; the merge by the run that finishes."""
+    """Each step in parts, one after another."""
     alone = tmp_path_factory.mktemp("alone")
     make(alone)
     finish(["run", "p.json"], alone)

@@ -22,6 +22,7 @@ JOBS = {
     "shuffle": "shuffle a.pbin b.pbin out/s.pbin --seed 3",
     "shuffle many": "shuffle a.pbin b.pbin out/s_{part}.ds --seed 3 --max-tokens-per-file 500000",
     "merge many": "merge a.pbin b.pbin out/{part:3}_m.ds --order datatrove --seed 1 --max-tokens-per-file 400000",
+    "shuffle by several processes": "shuffle a.pbin b.pbin out/s.pbin --seed 3 --max-file-size 900kB --workers 2",
 }
 
 

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import feedmill as fm
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.tokens.ds import write_ds
 from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, read_manifest, write_manifest
 from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare
+from feedmill.jobs.engine import StageUnfinished
+from feedmill.jobs.parts import PartEngine
 from feedmill.storage import LocalStore
 from feedmill.tokens import corpus as mapping
-from feedmill.tokens import rewrite as engine
+from feedmill.tokens import gather, rewrite, write_part
 from feedmill.tokens.corpus import open_corpus
 from feedmill.tokens.filter import filter
 from feedmill.tokens.merge import merge
 from feedmill.tokens.orders import shuffled
+from feedmill.tokens.outputs import sizes_of
 from feedmill.tokens.shuffle import shuffle, shuffle_chunk
 from feedmill.tokens.split import split
 from feedmill.tokens.units import Chunks
@@ -58,8 +63,8 @@ def test_verbs_do_what_a_list_would(data: list[Documents], seed: int, batch: int
     inputs = [write(tmp_path, f"{number}.pbin", documents) for number, documents in enumerate(data)]
     row = [document for documents in data for document in documents]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "BATCH", batch)
-        patch.setattr(engine, "_BLOCK", 5)
+        patch.setattr(gather, "BATCH", batch)
+        patch.setattr(gather, "_BLOCK", 5)
         if large:
             patch.setattr(mapping, "LARGE", -1)
             patch.setattr(mapping, "FORGET", 4)
@@ -90,7 +95,7 @@ def test_chunks_hold_every_token_once(data: list[Documents], size: int, seed: in
     with corpus.mapped() as mapped:
         for number, chunk in enumerate(wanted):
             spans = chunks.spans(np.asarray([number]))
-            pieces = [mapped.tokens[f][s : s + n].tolist() for f, s, n in zip(*spans, strict=True)]
+            pieces = [mapped.tokens(f)[s : s + n].tolist() for f, s, n in zip(*spans, strict=True)]
             assert [token for piece in pieces for token in piece] == chunk
             assert all(pieces)
 
@@ -111,7 +116,7 @@ def test_masks_go_along(tmp_path: Path) -> None:
 
 
 def test_masks_from_markers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "BATCH", 8)
+    monkeypatch.setattr(gather, "BATCH", 8)
     source = write(tmp_path, "a.pbin", [[1, 5, 2, 9], [9, 9], [1, 7, 7]])
     merge([source], f"{tmp_path}/m.ds", learn_between=(1, 2))
     assert np.fromfile(tmp_path / "m.ds.loss", np.uint8).tolist() == [0, 1, 0, 0, 0, 0, 0, 1, 1]
@@ -189,7 +194,7 @@ def test_a_kill_before_the_sizes_leaves_a_whole_file(tmp_path: Path, monkeypatch
         raise Stop
 
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "sizes_of", stop)
+        patch.setattr(write_part, "sizes_of", stop)
         with pytest.raises(Stop):
             merge([source, source], f"{tmp_path}/m.pbin", overwrite=True)
         with pytest.raises(Stop):
@@ -307,18 +312,19 @@ def test_another_job_is_not_finished(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         calls = []
 
-        def stop(self: object, name: str, facts: bytes) -> None:
-            calls.append(name)
+        def stop(*_: object) -> dict[str, int]:
+            calls.append(1)
             if len(calls) == 2:
                 raise Stop
+            return sizes_of(*_)  # type: ignore[arg-type]
 
-        patch.setattr("feedmill.jobs.units.Units.add", stop)
+        patch.setattr(write_part, "sizes_of", stop)
         with pytest.raises(Stop):
             shuffle([source], f"{tmp_path}/s_{{part}}.pbin", max_tokens_per_file=1)
     with pytest.raises(ConfigError, match="another job"):
         shuffle([source], f"{tmp_path}/s_{{part}}.pbin", max_tokens_per_file=2)
     report = shuffle([source], f"{tmp_path}/s_{{part}}.pbin", max_tokens_per_file=1)
-    assert len(report.outputs) == 3
+    assert len(report.outputs) == 3 and report.resumed == 1
     assert sorted(d for done in report.outputs for d in read(done.path)) == [[i] for i in range(6)]
     assert not [path for path in tmp_path.iterdir() if "feedmill-work" in path.name]
 
@@ -427,7 +433,7 @@ def test_a_killed_overwriting_run_is_finished_without_the_higher_parts(
         raise Stop
 
     with monkeypatch.context() as patch, pytest.raises(Stop):
-        patch.setattr(engine, "remove_part", stop)
+        patch.setattr(rewrite, "remove_part", stop)
         merge([source], out, max_tokens_per_file=2, overwrite=True)
     assert (tmp_path / "m_00005.pbin").exists()
     merge([source], out, max_tokens_per_file=2)  # the same job: it continues
@@ -443,3 +449,104 @@ def test_a_filter_that_nothing_can_pass_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "f.pbin").exists()
     filter([source], f"{tmp_path}/f.pbin", min_length=60, max_length=60)
     assert read(f"{tmp_path}/f.pbin") == [[1] * 60]
+
+
+@pytest.mark.parametrize("suffix", ["pbin", "ds", "bin", "jsonl"])
+def test_limits_by_size(suffix: str, tmp_path: Path) -> None:
+    """No file is larger, unless it is one longer document; the folder opens as one dataset."""
+    if suffix == "jsonl":
+        lines = [b'{"n": "%s"}\n' % (b"x" * (i % 80)) for i in range(60)]
+        lines[20] = b'{"n": "%s"}\n' % (b"x" * 500)
+        lines[-1] = lines[-1].rstrip()
+        sources = [str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")]
+        Path(sources[0]).write_bytes(b"".join(lines[:31])[:-1])
+        Path(sources[1]).write_bytes(b"".join(lines[31:]))
+    else:
+        documents = [[i % 7] * (i % 40) for i in range(60)]
+        documents[20] = [5] * 500
+        sources = [write(tmp_path, "a.pbin", documents[:31]), write(tmp_path, "b.pbin", documents[31:])]
+    report = merge(sources, f"{tmp_path}/out/m.{suffix}", max_file_size="300B")
+    assert len(report.outputs) > 8
+    assert [done.path for done in report.outputs[:2]] == [f"{tmp_path}/out/m_0000{i}.{suffix}" for i in range(2)]
+    for done in report.outputs:
+        files = [path for path in (tmp_path / "out").glob(Path(done.path).stem + ".*") if "feedmill" not in path.name]
+        assert max(path.stat().st_size for path in files) <= 300 or done.documents == 1
+    used = [done.tokens for done in report.outputs if done.documents > 1]
+    assert sum(used) / len(used) > (40 if suffix != "jsonl" else 180)  # files are not cut too early
+    merge([str(tmp_path / "out")], f"{tmp_path}/back.{suffix}")
+    merge(sources, f"{tmp_path}/whole.{suffix}")
+    names = [f"back.{suffix}", *(["back.idx"] if suffix == "bin" else [])]
+    for name in names:
+        assert (tmp_path / name).read_bytes() == (tmp_path / name.replace("back", "whole")).read_bytes()
+    if suffix != "jsonl":
+        opened = fm.open(f"{tmp_path}/out")
+        assert [sample["input_ids"].tolist() for sample in opened.read(range(60))] == documents
+    report = shuffle(sources, f"{tmp_path}/shuffled/s_{{part:2}}.{suffix}", seed=1, max_file_size=1)
+    assert {done.documents for done in report.outputs} == {1} and len(report.outputs) == 60
+    with pytest.raises(ConfigError, match="limit of 0 bytes"):
+        shuffle(sources, f"{tmp_path}/x.{suffix}", seed=1, max_file_size=0)
+    with pytest.raises(ConfigError, match="not a size"):
+        merge(sources, f"{tmp_path}/x.{suffix}", max_file_size="much")
+    with pytest.raises(ConfigError, match="by tokens and by size"):
+        merge(sources, f"{tmp_path}/x_{{part}}.{suffix}", max_file_size=9, max_tokens_per_file=9)
+
+
+def test_chunks_by_size(tmp_path: Path) -> None:
+    """A chunk has parts of several documents, which the index of a file lists."""
+    source = write(tmp_path, "a.pbin", [[1], [2], [3], [], [4, 5]] * 40)
+    shuffle([source], f"{tmp_path}/out/s.pbin", seed=1, chunk=4, max_file_size=400)
+    sizes = [path.stat().st_size for path in (tmp_path / "out").glob("*.pbin")]
+    assert max(sizes) <= 400 and len(sizes) > 5
+
+
+def test_several_processes_write_the_same(tmp_path: Path) -> None:
+    masked = write(tmp_path, "a.ds", [[i, i + 1, 3] * (i % 5) for i in range(200)], loss=True)
+    plain = write(tmp_path, "b.pbin", [[1, i + 3, 2, 9] for i in range(150)])
+    for workers in (1, 2):
+        out, more = f"{tmp_path}/{workers}", {"max_file_size": 200, "workers": workers}
+        shuffle([masked, plain], f"{out}/s.ds", seed=1, **more)
+        shuffle([masked, plain], f"{out}/c.ds", seed=1, chunk=7, documents_too=True, drop_loss=True, **more)
+        merge([plain], f"{out}/m.ds", learn_between=(1, 2), **more)
+    found, wanted = ({p.name: p.read_bytes() for p in (tmp_path / str(w)).iterdir()} for w in (2, 1))
+    assert found == wanted and len(found) > 30
+
+
+def test_parts_draw_one_seed(tmp_path: Path) -> None:
+    source = write(tmp_path, "a.pbin", [[i] for i in range(90)])
+    words: Any = {"max_file_size": 200}
+    for part in (2, 1):
+        with PartEngine(part, 3), pytest.raises(StageUnfinished):
+            shuffle([source], f"{tmp_path}/out/s.pbin", **words)
+    with PartEngine(finish=True):
+        report = shuffle([source], f"{tmp_path}/out/s.pbin", **words)
+    count = len(report.outputs)
+    assert report.resumed == sum(number % 3 != 2 for number in range(count)) and count > 5
+    again = shuffle([source], f"{tmp_path}/again/s.pbin", seed=report.seed, **words)
+    for done, other in zip(report.outputs, again.outputs, strict=True):
+        assert Path(done.path).read_bytes() == Path(other.path).read_bytes()
+
+
+def test_parts_do_not_replace_files_of_others(tmp_path: Path) -> None:
+    source = write(tmp_path, "a.pbin", [[i] for i in range(90)])
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/s_00004.pbin").write_bytes(b"mine")
+    for part in (2, 1, 2):
+        with PartEngine(part, 2), pytest.raises(ConfigError, match="already exists"):
+            shuffle([source], f"{tmp_path}/out/s.pbin", max_file_size=200)
+    assert [path.name for path in (tmp_path / "out").glob("*.pbin")] == ["s_00004.pbin"]
+
+
+def test_marks_of_a_finished_run_are_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed while its work folder was removed; then the output was replaced, and the same job begins as parts."""
+    source = write(tmp_path, "a.pbin", [[i] for i in range(9)])
+    out = f"{tmp_path}/out/s.pbin"
+    with monkeypatch.context() as patch:
+        patch.setattr("feedmill.jobs.work.Work._remove_all", lambda *_: None)
+        patch.setattr("feedmill.storage.LocalStore.remove_folder", lambda *_: None)
+        shuffle([source], out, seed=1)
+    assert list((tmp_path / "out").rglob("written-*"))
+    wanted = Path(out).read_bytes()
+    Path(out).write_bytes(b"replaced")
+    with PartEngine(1, 1), pytest.raises(StageUnfinished):
+        shuffle([source], out, seed=1, overwrite=True)
+    assert Path(out).read_bytes() == wanted

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from feedmill.cli.engines import on_engine
 from feedmill.cli.options import Json, OverwriteFiles
 from feedmill.cli.output import counted, emit
 from feedmill.jobs.policy import METAVAR
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from feedmill.tokens.index import IndexReport
 
 
+@on_engine
 def index(
     path: Annotated[str, typer.Argument(metavar="FILE", help="A .jsonl or .pbin file; a path or a URL.")],
     output: Annotated[

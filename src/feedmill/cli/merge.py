@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from feedmill.cli.engines import on_engine
 from feedmill.cli.options import (
     AllowEmpty,
     DropLoss,
     Json,
+    MaxFileSize,
     MaxPerFile,
     MixedTokenizers,
     OverwriteFiles,
+    Processes,
     Seed,
     TokenInputs,
     TokenOutput,
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from feedmill.tokens.rewrite import Report
 
 
+@on_engine
 def merge(
     inputs: TokenInputs,
     output: TokenOutput,
@@ -36,6 +40,7 @@ def merge(
         int | None, typer.Option("--chunk", metavar="N", help="Merge chunks of N tokens (datatrove's order).")
     ] = None,
     max_tokens_per_file: MaxPerFile = None,
+    max_file_size: MaxFileSize = None,
     max_tokens: Annotated[int | None, typer.Option("--max-tokens", metavar="N", help="Stop at N tokens.")] = None,
     token_size: TokenSize = None,
     mixed_tokenizers: MixedTokenizers = False,
@@ -50,6 +55,7 @@ def merge(
         ),
     ] = None,
     overwrite: OverwriteFiles = False,
+    workers: Processes = None,
     json: Json = False,
 ) -> None:
     """Merge the documents of token files, or the lines of JSONL files, into one file.
@@ -65,6 +71,7 @@ def merge(
         seed=seed,
         chunk=chunk,
         max_tokens_per_file=max_tokens_per_file,
+        max_file_size=max_file_size,
         max_tokens=max_tokens,
         token_size=token_size,
         mixed_tokenizers=mixed_tokenizers,
@@ -72,6 +79,7 @@ def merge(
         allow_empty=allow_empty,
         learn_between=None if learn_between is None else _markers(learn_between),
         overwrite=overwrite,
+        workers=workers,
         progress=not json,
     )
     emit(report.as_dict(), json, lambda: show(report))

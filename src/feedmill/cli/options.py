@@ -70,3 +70,9 @@ MaxPerFile = Annotated[
     int | None,
     typer.Option("--max-tokens-per-file", metavar="N", help="Start a new file at N tokens; requires {part} in OUTPUT."),
 ]
+MaxFileSize = Annotated[
+    str | None,
+    typer.Option(
+        "--max-file-size", metavar="SIZE", help="Write numbered files of at most this size, such as 2GB or 500MiB."
+    ),
+]

@@ -6,14 +6,17 @@ from typing import Annotated, Literal
 
 import typer
 
+from feedmill.cli.engines import on_engine
 from feedmill.cli.merge import show
 from feedmill.cli.options import (
     AllowEmpty,
     DropLoss,
     Json,
+    MaxFileSize,
     MaxPerFile,
     MixedTokenizers,
     OverwriteFiles,
+    Processes,
     Seed,
     TokenInputs,
     TokenOutput,
@@ -22,6 +25,7 @@ from feedmill.cli.options import (
 from feedmill.cli.output import emit
 
 
+@on_engine
 def shuffle(
     inputs: TokenInputs,
     output: TokenOutput,
@@ -37,11 +41,13 @@ def shuffle(
         bool, typer.Option("--documents-too", help="With --chunk: shuffle the documents first.")
     ] = False,
     max_tokens_per_file: MaxPerFile = None,
+    max_file_size: MaxFileSize = None,
     token_size: TokenSize = None,
     mixed_tokenizers: MixedTokenizers = False,
     drop_loss: DropLoss = False,
     allow_empty: AllowEmpty = False,
     overwrite: OverwriteFiles = False,
+    workers: Processes = None,
     json: Json = False,
 ) -> None:
     """Write all documents of token files, or all lines of JSONL files, in a shuffled order.
@@ -58,11 +64,13 @@ def shuffle(
         chunk=chunk,
         documents_too=documents_too,
         max_tokens_per_file=max_tokens_per_file,
+        max_file_size=max_file_size,
         token_size=token_size,
         mixed_tokenizers=mixed_tokenizers,
         drop_loss=drop_loss,
         allow_empty=allow_empty,
         overwrite=overwrite,
+        workers=workers,
         progress=not json,
     )
     emit(report.as_dict(), json, lambda: show(report))

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from feedmill.cli.engines import on_engine
 from feedmill.cli.merge import show
 from feedmill.cli.options import (
     AllowEmpty,
@@ -14,6 +15,7 @@ from feedmill.cli.options import (
     MixedTokenizers,
     OverwriteFiles,
     PartsOutput,
+    Processes,
     Seed,
     TokenInputs,
     TokenSize,
@@ -21,6 +23,7 @@ from feedmill.cli.options import (
 from feedmill.cli.output import emit
 
 
+@on_engine
 def split(
     inputs: TokenInputs,
     output: PartsOutput,
@@ -43,6 +46,7 @@ def split(
     drop_loss: DropLoss = False,
     allow_empty: AllowEmpty = False,
     overwrite: OverwriteFiles = False,
+    workers: Processes = None,
     json: Json = False,
 ) -> None:
     """Split documents into parts: consecutive chunks, a random ratio with exact sizes, or an exact plan."""
@@ -60,6 +64,7 @@ def split(
         drop_loss=drop_loss,
         allow_empty=allow_empty,
         overwrite=overwrite,
+        workers=workers,
         progress=not json,
     )
     emit(report.as_dict(), json, lambda: show(report))

@@ -4,4 +4,5 @@
 - `base.py`: the `Dataset` contract; `tokens/base.py`: that of token files; `rows.py`, `columns.py`: of tables.
 - `energon/`, `tar/`, `vla/`, `lerobot/`, `mds/`, `jsonl/`, `tokens/`, `tables/`, `img2dataset/`: the formats.
 - `pth/`: values that `torch.save` wrote; `yamls.py`, `bloom.py`, `documents.py`: files beside datasets.
+- `line_ranges.py`: the lines of a large file, found by ranges of bytes on an engine.
 """

@@ -15,7 +15,7 @@ from feedmill.formats.jsonl.splits import LineSplits, Pieces
 from feedmill.formats.offsets import Int64s
 from feedmill.indexing import splitting
 from feedmill.indexing.report import PrepareReport
-from feedmill.jobs.engine import need_one_machine
+from feedmill.jobs.engine import current
 from feedmill.jobs.work import alone
 from feedmill.storage import Store, open_store, split_url
 
@@ -56,9 +56,8 @@ def prepare_jsonl(
             " Use 'feedmill prepare' to write splits."
         )
     numbers = None if split_ratio is None else splitting.ratio_of(split_ratio)  # fails before the file is read
-    need_one_machine("a JSONL file is indexed in one pass")
-    with alone(store, name):
-        offsets = jsonl.index_file(store, name)
+    with alone(store, name) as work:
+        offsets = jsonl.index_file(store, name, None if current() is None else work)
         splits = _splits(store, name, offsets, numbers, shuffle)
         if splits is not None:  # before the index, which marks the file as prepared
             jsonl_splits.write_splits(store, name, splits)

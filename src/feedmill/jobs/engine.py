@@ -10,7 +10,6 @@ stages of the verbs called there to that engine. Runs without a stage name (smal
 
 from __future__ import annotations
 
-import contextlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -156,17 +155,6 @@ def current() -> Engine | None:
     """Return the engine in use; None for processes of this machine."""
     found = _current.get()
     return found[1] if found is not None and found[0] == os.getpid() else None
-
-
-@contextlib.contextmanager
-def suspended(here: bool = True) -> Iterator[None]:
-    """Run a block on this machine (unless `here` is False), although an engine is in use."""
-    token = _current.set(None) if here else None
-    try:
-        yield
-    finally:
-        if token is not None:
-            _current.reset(token)
 
 
 def share() -> None:

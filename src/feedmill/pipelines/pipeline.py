@@ -22,13 +22,11 @@ class Verb(NamedTuple):
         module: module of its function, which has the name of the verb.
         takes_output: whether its second argument is the output.
         takes_many: whether its first argument is a list.
-        on_engine: whether it runs on engines other than this machine.
     """
 
     module: str
     takes_output: bool = False
     takes_many: bool = False
-    on_engine: bool = True
 
 
 VERBS = {
@@ -37,10 +35,10 @@ VERBS = {
     "neardedupe": Verb("curation.near.neardedupe", takes_many=True),
     "filter": Verb("filtering"),
     "tokenize": Verb("tokens.tokenize", takes_output=True, takes_many=True),
-    "merge": Verb("tokens.merge", takes_output=True, takes_many=True, on_engine=False),
-    "shuffle": Verb("tokens.shuffle", takes_output=True, takes_many=True, on_engine=False),
-    "split": Verb("tokens.split", takes_output=True, takes_many=True, on_engine=False),
-    "index": Verb("tokens.index", on_engine=False),
+    "merge": Verb("tokens.merge", takes_output=True, takes_many=True),
+    "shuffle": Verb("tokens.shuffle", takes_output=True, takes_many=True),
+    "split": Verb("tokens.split", takes_output=True, takes_many=True),
+    "index": Verb("tokens.index"),
     "convert": Verb("converting.convert", takes_output=True),
     "prepare": Verb("indexing.prepare"),
     "prepare-media": Verb("indexing.prepare_media"),

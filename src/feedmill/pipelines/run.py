@@ -17,7 +17,7 @@ import orjson
 from feedmill import __version__
 from feedmill.documents.wildcards import is_pattern
 from feedmill.errors import ConfigError, DataError, NotFound
-from feedmill.jobs.engine import StageUnfinished, current, is_alone, suspended
+from feedmill.jobs.engine import current, is_alone
 from feedmill.jobs.work import alone
 from feedmill.pipelines.files import Files, changed, files_of, with_hashes
 from feedmill.pipelines.history import History, StepRecord, manifest_of
@@ -84,7 +84,7 @@ def run(
 
     A step is up to date if its options, the content of its inputs, and its outputs are those of its last run. It is
     recorded in the manifest beside the pipeline as soon as it has ended, so a killed run continues with the same
-    command. In the block of an engine, the steps whose verbs can run on it do.
+    command. In the block of an engine, the steps run on it.
 
     Args:
         pipeline: path or URL of the description, see docs/pipelines.md.
@@ -132,8 +132,8 @@ def _run_all(
         if plan or not one.reasons:
             planned += [step] if one.reasons else []
             continue
-        # A run of `--finish` leaves the next step to the parts, unless it runs on one machine anyway.
-        if of_parts and VERBS[step.verb].on_engine and any(other.ran for other in report.steps):
+        # A run of `--finish` leaves the next step to the parts.
+        if of_parts and any(other.ran for other in report.steps):
             report.waiting = report.steps.pop().name
             break
         if on_step is not None:
@@ -211,14 +211,9 @@ def _run(step: Step, one: StepReport, inputs: Files, history: History, hashed: b
         and (there or record is not None)
     ):
         arguments["overwrite"] = not others
-    engine = current()
-    here = engine is not None and not VERBS[step.verb].on_engine
-    if here and engine is not None and not engine.alone:
-        parts = getattr(engine, "parts", 0)
-        raise StageUnfinished(f"{step.name} runs on one machine", 0, parts, parts)
     began = time.perf_counter()
     # Parts publish nothing.
-    with history.beginning(step, others) if is_alone() else contextlib.nullcontext(), suspended(here):
+    with history.beginning(step, others) if is_alone() else contextlib.nullcontext():
         report = step.function(**arguments)
     one.seconds, one.ran, one.report = round(time.perf_counter() - began, 3), True, _as_plain(report)
     _remove_stale(step, record, report)

@@ -6,7 +6,8 @@ job                                              the job that encodes documents,
 tokenize, datatrove_tasks                        token files of any formats; one file per task, as datatrove
 dolma_output, parts, mixing_order                Dolma's folders of mixed files
 outputs                                          names, token sizes and writers of token files
-rewrite, targets, units, orders, corpus          copy documents of token files in a new order
+rewrite, write_part, gather, targets             copy documents of token files in a new order; an output is a unit
+units, orders, corpus                            what is ordered, the orders, and the documents of several files
 merge, shuffle, split, filter                    the verbs that do so
 decode, index, instruct, numbers                 further verbs
 """

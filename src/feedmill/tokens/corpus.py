@@ -105,9 +105,9 @@ class Corpus:
 
     @contextmanager
     def mapped(self) -> Iterator[Mapped]:
-        """Map the files; a remote file is copied to this machine until the context ends."""
+        """Map each file when it is first read; a remote file is copied to this machine until the context ends."""
         with ExitStack() as stack:
-            yield Mapped([_map(stack, store, shard) for store, shard in self.shards], self)
+            yield Mapped(stack, self)
 
 
 class _File(NamedTuple):
@@ -122,28 +122,37 @@ class _File(NamedTuple):
 class Mapped:
     """Mapped tokens of a corpus's files, and their loss masks on demand.
 
-    Attributes:
-        tokens: one mapped array per file.
+    Args:
+        stack: closes the files.
     """
 
-    def __init__(self, files: list[_File], corpus: Corpus) -> None:
-        self.tokens = [file.tokens for file in files]
-        self._files, self._corpus = files, corpus
-        self._loss: list[npt.NDArray[np.bool_]] | None = None
-        self._large = sum(file.tokens.nbytes for file in files) > LARGE
+    def __init__(self, stack: ExitStack, corpus: Corpus) -> None:
+        self._stack, self._corpus = stack, corpus
+        self._files: dict[int, _File] = {}
+        self._loss: dict[int, npt.NDArray[np.bool_]] = {}
+        self._large = sum(shard.tokens * shard.dtype.itemsize for _, shard in corpus.shards) > LARGE
+        self._alike = all(shard.dtype == corpus.dtype for _, shard in corpus.shards)
         self._read = 0
 
-    @property
-    def loss(self) -> list[npt.NDArray[np.bool_]]:
-        """The loss mask of each file, bool[tokens]; all True for a file without one."""
-        if self._loss is None:
-            self._loss = [
+    def _file(self, number: int) -> _File:
+        if number not in self._files:
+            self._files[number] = _map(self._stack, *self._corpus.shards[number])
+        return self._files[number]
+
+    def tokens(self, number: int) -> npt.NDArray[Any]:
+        """Return the tokens of a file. Raises `DataError` if it has become shorter since it was opened."""
+        return self._file(number).tokens
+
+    def loss(self, number: int) -> npt.NDArray[np.bool_]:
+        """Return the loss mask of a file, bool[tokens]; all True for a file without one."""
+        if number not in self._loss:
+            _, shard = self._corpus.shards[number]
+            self._loss[number] = (
                 np.broadcast_to(np.True_, (shard.tokens,))
                 if shard.load_loss is None
                 else np.asarray(shard.load_loss()).astype(np.bool_, copy=False)
-                for _, shard in self._corpus.shards
-            ]
-        return self._loss
+            )
+        return self._loss[number]
 
     def copy(self, pieces: Iterable[tuple[int, int, int, int, int]], out: npt.NDArray[Any]) -> None:
         """Copy ranges of tokens to `out`.
@@ -155,14 +164,14 @@ class Mapped:
         Raises:
             DataError: a file has become shorter since it was opened.
         """
-        if not self._large or any(file.tokens.dtype != out.dtype for file in self._files):
+        if not (self._large and self._alike):
             for file, low, high, at, end in pieces:
-                out[at:end] = self.tokens[file][low:high]
+                out[at:end] = self.tokens(file)[low:high]
             return
         size = out.itemsize
         view = memoryview(out).cast("B")  # type: ignore[arg-type]
         for file, low, _, at, end in pieces:
-            _, _, descriptor, offset = self._files[file]
+            _, _, descriptor, offset = self._file(file)
             at, end, place = at * size, end * size, offset + low * size
             while at < end:
                 count = os.preadv(descriptor, (view[at:end],), place)
@@ -176,7 +185,7 @@ class Mapped:
         self._read += size
         if self._large and self._read >= FORGET:
             self._read = 0
-            for file in self._files:
+            for file in self._files.values():
                 if file.mapping is not None:
                     file.mapping.madvise(mmap.MADV_DONTNEED)
 

@@ -11,7 +11,8 @@ import xxhash
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Int64s, Tokens
 from feedmill.tokens.corpus import Corpus, open_corpus
-from feedmill.tokens.rewrite import Report, gathered, start
+from feedmill.tokens.gather import gathered
+from feedmill.tokens.rewrite import Report, start
 from feedmill.tokens.targets import Part, form_for
 from feedmill.tokens.units import Documents, lengths_of
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from feedmill.errors import ConfigError
+from feedmill.jobs.engine import Where, current, key_of
 from feedmill.jobs.policy import RAISE, on_error_policy, skips
 from feedmill.jobs.progress import Progress
+from feedmill.jobs.run import run
+from feedmill.jobs.work import alone
 from feedmill.storage import canonical_location, open_store, split_url
 
 
@@ -66,7 +71,11 @@ def index(
 
         if output is not None:
             raise ConfigError("bounds are always written next to their file", file=output, fix="Omit --output.")
-        return IndexReport(path, store.locate(bounds_path(name)), "bounds", write_bounds(store, name))
+        bounds = bounds_path(name)
+        with alone(store, bounds) as work:
+            where = Where("indexing", key_of(store.locate(name), store.stat(name).version), work)
+            (entries,) = run(partial(write_bounds, store), [name], where=where)
+        return IndexReport(path, store.locate(bounds), "bounds", entries)
     if not name.endswith(".jsonl") and output is None:
         raise ConfigError(
             "only JSONL and .pbin files can be indexed",
@@ -90,9 +99,11 @@ def index(
             kind="exists",
             fix="Add --overwrite (Modalities: --file_existence_policy override) to replace it.",
         )
-    with Progress("indexing", store.stat(name).size, "B", progress) as bar:
-        found = index_lines(store, name, drop=skip_bad, workers=workers, progress=bar)
-    with out_store.write(out_name) as file:
-        write_pairs(file, found.starts, found.lengths)
+    with contextlib.ExitStack() as stack:
+        bar = stack.enter_context(Progress("indexing", store.stat(name).size, "B", progress))
+        shared = None if current() is None else stack.enter_context(alone(out_store, out_name))
+        found = index_lines(store, name, drop=skip_bad, workers=workers, progress=bar, folder=shared)
+        with out_store.write(out_name) as file:
+            write_pairs(file, found.starts, found.lengths)
     bad = [line._asdict() for line in found.bad]
     return IndexReport(path, target, "raw", len(found.starts), found.dropped, bad)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +13,22 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Form, Int64s, Tokens
 from feedmill.storage import open_store, split_url
+from feedmill.storage.limits import parse_size
 from feedmill.tokens.corpus import Corpus, open_corpus
 from feedmill.tokens.orders import Numbers, interleaved
 from feedmill.tokens.outputs import LINES
 from feedmill.tokens.rewrite import Report, start
-from feedmill.tokens.targets import form_for, has_parts, need_parts, numbered_parts, part_path
-from feedmill.tokens.units import Chunks, Documents, Units, lengths_of
+from feedmill.tokens.targets import (
+    cut_by_size,
+    form_for,
+    has_parts,
+    need_parts,
+    numbered_parts,
+    numbered_target,
+    part_path,
+    stored_bytes,
+)
+from feedmill.tokens.units import Chunks, Documents, Units, in_blocks, lengths_of
 
 
 def merge(
@@ -29,6 +39,7 @@ def merge(
     seed: int | None = None,
     chunk: int | None = None,
     max_tokens_per_file: int | None = None,
+    max_file_size: int | str | None = None,
     max_tokens: int | None = None,
     token_size: int | None = None,
     mixed_tokenizers: bool = False,
@@ -36,6 +47,7 @@ def merge(
     allow_empty: bool = False,
     learn_between: tuple[int, int] | None = None,
     overwrite: bool = False,
+    workers: int | None = None,
     progress: bool | None = None,
 ) -> Report:
     """Write the documents of several files to one (or, by size, several) of any token format.
@@ -51,6 +63,8 @@ def merge(
         seed: seed of datatrove's order; drawn at random by default.
         chunk: merge chunks of N tokens instead of documents; the tail of a file is dropped, as in datatrove.
         max_tokens_per_file: start a new file once a file has this many tokens.
+        max_file_size: write numbered files of at most this size, in bytes or such as ``"2GB"``. A longer document makes
+            a longer file. An `output` without ``{part}`` gets ``_{part}`` before its suffix.
         max_tokens: stop once the output has this many tokens.
         token_size: bytes per token of the output, if the inputs differ.
         mixed_tokenizers: allow inputs from different tokenizers.
@@ -59,6 +73,7 @@ def merge(
         learn_between: ids of a begin and an end marker: write a loss mask that selects the tokens between them in each
             document; see `feedmill.tokens.instruct.between`. Only ``.ds`` stores it.
         overwrite: overwrite existing files.
+        workers: processes that write files; default: one per core if there are several files and much to do.
 
     Raises:
         ConfigError: the inputs are incompatible, or the output exists.
@@ -68,8 +83,7 @@ def merge(
         raise ConfigError("chunks can only be merged in datatrove's order", fix="Add --order datatrove.")
     if order not in ("stored", "datatrove"):
         raise ConfigError(f"unknown order {order!r}", kind="unknown-order", fix="Use stored or datatrove.")
-    if max_tokens_per_file is not None:
-        need_parts(output, "a limit of tokens per file")
+    output, limit = limited(output, max_tokens_per_file, max_file_size)
     corpus = open_corpus(inputs, token_size=token_size, mixed=mixed_tokenizers)
     form = form_for(output, corpus, drop_loss=drop_loss)
     if chunk is not None and form.format == LINES:
@@ -82,17 +96,21 @@ def merge(
         "order": order,
         "chunk": chunk,
         "max_tokens_per_file": max_tokens_per_file,
+        "max_file_size": limit,
         "max_tokens": max_tokens,
         "learn_between": learn_between,
     }
     mixed = order == "datatrove"
-    with start(output, corpus, form, options, seed=seed, seeded=mixed, overwrite=overwrite, progress=progress) as run:
+    running: dict[str, Any] = {"overwrite": overwrite, "workers": workers, "progress": progress}
+    with start(output, corpus, form, options, seed=seed, seeded=mixed, **running) as run:
         units: Units = Documents(corpus) if chunk is None else Chunks(corpus, chunk, keep_tails=False)
         counts = [shard.documents or 0 for _, shard in corpus.shards]
         if isinstance(units, Chunks):
             counts = units.counts
         numbers: Numbers = range(len(units)) if order == "stored" else interleaved(counts, run.seed)
         pieces = divided(units, numbers, at_least=max_tokens_per_file, most=max_tokens)
+        if limit is not None:
+            pieces = divided_by_size(units, pieces[0], form, limit)
         done = run.write(units, numbered_parts(output, pieces), mask=mask, numbered=output, allow_empty=allow_empty)
         if form.format == "ds" and has_parts(output):
             _write_total(output, form, sum(d.tokens for d in done))
@@ -152,6 +170,36 @@ def divided(
         out.append(numbers[first:last])
         first = last
     return out or [numbers[:0]]
+
+
+def limited(output: str, tokens: int | None, size: int | str | None) -> tuple[str, int | None]:
+    """Return the output and the limit of bytes per file, for a limit of tokens or a size.
+
+    Raises:
+        ConfigError: both are given, the size is invalid, or the output has no ``{part}`` for a limit of tokens.
+    """
+    limit = parse_size(size, "--max-file-size")
+    if tokens is not None:
+        need_parts(output, "a limit of tokens per file")
+    if limit is None:
+        return output, None
+    if tokens is not None:
+        raise ConfigError(
+            "files cannot be limited by tokens and by size",
+            kind="bad-limit",
+            fix="Use either --max-tokens-per-file or --max-file-size.",
+        )
+    return numbered_target(output), limit
+
+
+def divided_by_size(units: Units, numbers: Numbers, form: Form, limit: int) -> list[Numbers]:
+    """Return the numbers of each file, at least one, so that no file is larger than `limit` unless by one unit."""
+    if form.format == LINES:
+        documents = np.isin(np.asarray(numbers, np.int64), units.corpus.firsts[1:] - 1).astype(np.int64)
+    else:
+        documents = in_blocks(units.documents, numbers)
+    sizes = stored_bytes(form, lengths_of(units, numbers), documents)
+    return [numbers[piece] for piece in cut_by_size(form, sizes, limit)] or [numbers[:0]]
 
 
 def _write_total(output: str, form: Form, tokens: int) -> None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Int64s
 from feedmill.tokens.corpus import Corpus, open_corpus
-from feedmill.tokens.merge import count_left_out, divided
+from feedmill.tokens.merge import count_left_out, divided, divided_by_size, limited
 from feedmill.tokens.orders import chunk_range, chunk_shuffled, generator, shuffled
 from feedmill.tokens.rewrite import Report, start
-from feedmill.tokens.targets import Part, form_for, need_parts, numbered_parts
+from feedmill.tokens.targets import Part, form_for, numbered_parts
 from feedmill.tokens.units import Chunks, Documents, Units
 
 Order = Literal["feedmill", "modalities", "datatrove"]
@@ -28,11 +28,13 @@ def shuffle(
     chunk: int | None = None,
     documents_too: bool = False,
     max_tokens_per_file: int | None = None,
+    max_file_size: int | str | None = None,
     token_size: int | None = None,
     mixed_tokenizers: bool = False,
     drop_loss: bool = False,
     allow_empty: bool = False,
     overwrite: bool = False,
+    workers: int | None = None,
     progress: bool | None = None,
 ) -> Report:
     """Write all documents of some files in a shuffled order.
@@ -48,7 +50,7 @@ def shuffle(
             document per chunk. With datatrove's order the tail of each file is dropped.
         documents_too: shuffle documents first, then chunks of them.
         max_tokens_per_file: start a new file once a file has more tokens.
-        token_size, mixed_tokenizers, drop_loss, allow_empty, overwrite: as in `merge`.
+        max_file_size, token_size, mixed_tokenizers, drop_loss, allow_empty, overwrite, workers: as in `merge`.
 
     Returns:
         A report; `seed` is the one that was used.
@@ -61,8 +63,7 @@ def shuffle(
         raise ConfigError(
             "Modalities has no order of chunks", fix="Use --order feedmill or datatrove.", kind="bad-order"
         )
-    if max_tokens_per_file is not None:
-        need_parts(output, "a limit of tokens per file")
+    output, limit = limited(output, max_tokens_per_file, max_file_size)
     corpus = open_corpus(inputs, token_size=token_size, mixed=mixed_tokenizers)
     form = form_for(output, corpus, drop_loss=drop_loss)
     if chunk is not None and form.format == "jsonl":
@@ -73,10 +74,14 @@ def shuffle(
         "chunk": chunk,
         "documents_too": documents_too,
         "max_tokens_per_file": max_tokens_per_file,
+        "max_file_size": limit,
     }
-    with start(output, corpus, form, options, seed=seed, overwrite=overwrite, progress=progress) as run:
+    running: dict[str, Any] = {"overwrite": overwrite, "workers": workers, "progress": progress}
+    with start(output, corpus, form, options, seed=seed, **running) as run:
         units, numbers = ordered(corpus, order, run.seed, chunk, documents_too)
         pieces = divided(units, numbers, at_least=max_tokens_per_file, beyond=True)
+        if limit is not None:
+            pieces = divided_by_size(units, numbers, form, limit)
         run.write(units, numbered_parts(output, pieces), numbered=output, allow_empty=allow_empty)
         report = run.finish()
         count_left_out(report, units, len(numbers))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,7 @@ def split(
     drop_loss: bool = False,
     allow_empty: bool = False,
     overwrite: bool = False,
+    workers: int | None = None,
     progress: bool | None = None,
 ) -> Report:
     """Split documents into parts, with one file each. To resume a killed run, repeat the call.
@@ -46,7 +48,7 @@ def split(
             order.
         plan: part -> its documents. A document can be in several parts; documents in no part are dropped and counted.
         seed: seed for `ratio`; drawn at random and reported by default.
-        token_size, mixed_tokenizers, drop_loss, allow_empty, overwrite: as in `feedmill.tokens.merge.merge`.
+        token_size, mixed_tokenizers, drop_loss, allow_empty, overwrite, workers: as in `feedmill.tokens.merge.merge`.
 
     Raises:
         EmptyResult: no part has a document.
@@ -70,9 +72,8 @@ def split(
     planned: dict[str | int, Numbers] = {name: _planned(name, entries, count) for name, entries in (plan or {}).items()}
     options = {"verb": "split", "chunks": chunks, "ratio": ratio}
     seeded = ratio is not None
-    with start(
-        output, corpus, form, options, seed=seed, seeded=seeded, overwrite=overwrite, progress=progress, plan=plan
-    ) as run:
+    running: dict[str, Any] = {"overwrite": overwrite, "workers": workers, "progress": progress}
+    with start(output, corpus, form, options, seed=seed, seeded=seeded, plan=plan, **running) as run:
         rows: dict[str | int, Numbers]
         if chunks is not None:
             rows = dict(enumerate(chunk_range(count, chunks, number) for number in range(max(chunks, 1))))

@@ -6,13 +6,20 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from feedmill.errors import ConfigError
-from feedmill.formats.tokens.base import Form
+from feedmill.formats.tokens.base import Form, Int64s
 from feedmill.formats.tokens.manifest import manifest_path
 from feedmill.storage import open_store, split_url
 from feedmill.tokens.corpus import Corpus, format_of
 from feedmill.tokens.orders import Numbers
 from feedmill.tokens.outputs import FORMATS, LINES, main_file
+
+_HEADERS = 64
+"""Bytes of a file, at most, that are neither tokens nor an entry of a document."""
+_ENTRIES = {"pbin": 20, "ds": 8, "megatron": 20}
+"""Bytes of the index per document, at most: in the same file for a ``.pbin``, else in a file of its own."""
 
 _PART = re.compile(r"\{part(?::0?(\d+))?\}")
 
@@ -100,6 +107,50 @@ def remove_part(path: str, format: str) -> None:
 def numbered_parts(target: str, rows: Sequence[Numbers]) -> list[Part]:
     """Return a part for each list of units, numbered if the target stands for several files."""
     return [Part(part_path(target, number), row) for number, row in enumerate(rows)]
+
+
+def numbered_target(target: str) -> str:
+    """Return a target of several files: ``_{part}`` is added before the suffix if it has no ``{part}``.
+
+    >>> numbered_target("out/x.ds"), numbered_target("{part}_x.ds")
+    ('out/x_{part}.ds', '{part}_x.ds')
+    """
+    stem, dot, suffix = target.rpartition(".")
+    return target if has_parts(target) else f"{stem}_{{part}}{dot}{suffix}"
+
+
+def stored_bytes(form: Form, tokens: Int64s, documents: Int64s) -> Int64s:
+    """Return the bytes that units take in the larger file of a form, at most, int64[n].
+
+    Args:
+        tokens: tokens of each unit, int64[n]; for lines, their bytes.
+        documents: documents of each unit, int64[n]; for lines, 1 for a line that may lack its newline, else 0.
+    """
+    if form.format == LINES:
+        return tokens + documents
+    data, entries = tokens * form.token_size, documents * _ENTRIES[form.format]
+    return data + entries if form.format == "pbin" else np.maximum(data, entries)
+
+
+def cut_by_size(form: Form, sizes: Int64s, limit: int) -> list[slice]:
+    """Return the units of each file, so that no file has more than `limit` bytes unless it is a single larger unit.
+
+    Args:
+        sizes: see `stored_bytes`.
+
+    Raises:
+        ConfigError: the limit is not positive.
+    """
+    if limit < 1:
+        raise ConfigError(f"a limit of {limit} bytes per file", kind="bad-limit", fix="Give 1 or more.")
+    most = limit if form.format == LINES else limit - _HEADERS
+    ends, first, out = np.cumsum(sizes), 0, []
+    while first < len(ends):
+        base = int(ends[first - 1]) if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, base + most, side="right")))
+        out.append(slice(first, last))
+        first = last
+    return out
 
 
 def need_parts(target: str, why: str) -> None:

@@ -6,6 +6,7 @@ written as a separate document, so that documents stay separated.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -27,12 +28,17 @@ class Spans(NamedTuple):
 
 
 class Units(Protocol):
-    """Interface of a numbered sequence of units."""
+    """Interface of a numbered sequence of units of a corpus."""
+
+    corpus: Corpus
 
     def __len__(self) -> int: ...
 
     def lengths(self, numbers: Int64s) -> Int64s:
         """Return the number of tokens of each unit, int64[n]."""
+
+    def documents(self, numbers: Int64s) -> Int64s:
+        """Return the number of documents that each unit becomes, at most, int64[n]."""
 
     def spans(self, numbers: Int64s) -> Spans:
         """Return the concatenated spans of these units; at least one for each unit that has tokens."""
@@ -58,6 +64,9 @@ class Documents:
 
     def lengths(self, numbers: Int64s) -> Int64s:
         return self.spans(numbers).length
+
+    def documents(self, numbers: Int64s) -> Int64s:
+        return np.ones(len(numbers), np.int64)
 
     def spans(self, numbers: Int64s) -> Spans:
         numbers = np.asarray(numbers, np.int64)
@@ -123,10 +132,17 @@ class Chunks:
         begin, end = self._range(np.asarray(numbers, np.int64))
         return end - begin
 
+    def documents(self, numbers: Int64s) -> Int64s:
+        return self._pieces(*self._range(np.asarray(numbers, np.int64)))[1]
+
+    def _pieces(self, begin: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
+        """Return the first document of each range of tokens, and their number, with empty ones."""
+        first = np.searchsorted(self._ends, begin, side="right")
+        return first, np.searchsorted(self._ends, end, side="left") - first + 1
+
     def spans(self, numbers: Int64s) -> Spans:
         begin, end = self._range(np.asarray(numbers, np.int64))
-        first = np.searchsorted(self._ends, begin, side="right")
-        counts = np.searchsorted(self._ends, end, side="left") - first + 1
+        first, counts = self._pieces(begin, end)
         unit = np.repeat(np.arange(len(begin)), counts)
         piece = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
         document = first[unit] + piece  # its number in the sequence
@@ -156,7 +172,10 @@ def _document_ends(corpus: Corpus) -> Int64s:
 
 def lengths_of(units: Units, numbers: Numbers) -> Int64s:
     """Return the number of tokens of each unit, int64[n], computed in batches."""
-    blocks = [
-        units.lengths(np.asarray(numbers[low : low + _BLOCK], np.int64)) for low in range(0, len(numbers), _BLOCK)
-    ]
+    return in_blocks(units.lengths, numbers)
+
+
+def in_blocks(function: Callable[[Int64s], Int64s], numbers: Numbers) -> Int64s:
+    """Return the results of a function of units, int64[n], computed in batches."""
+    blocks = [function(np.asarray(numbers[low : low + _BLOCK], np.int64)) for low in range(0, len(numbers), _BLOCK)]
     return np.concatenate([np.zeros(0, np.int64), *blocks])

@@ -25,9 +25,10 @@ from feedmill.formats.extents import Extents
 from feedmill.formats.format import Wanted
 from feedmill.formats.jsonl.costs import line_costs, numeric_fields
 from feedmill.formats.jsonl.splits import LineSplits, Pieces, read_splits, unfitting
+from feedmill.formats.line_ranges import Arrays, begin_of, on_engine
 from feedmill.formats.offsets import Int64s, hash_words, load_offsets, read_records
-from feedmill.kernels.jsonl.lines import index_lines
-from feedmill.storage import Store
+from feedmill.kernels.jsonl.lines import LineIndex, index_lines, joined, line_starts
+from feedmill.storage import LocalStore, Store
 
 _LARGE = 64 << 20
 """Size in bytes from which results of reading a file are cached."""
@@ -38,18 +39,24 @@ def idx_name(path: str) -> str:
     return f"{path}.idx"
 
 
-def index_file(store: Store, path: str) -> Int64s:
+def index_file(store: Store, path: str, folder: LocalStore | None = None) -> Int64s:
     """Return the offset of each record of a JSONL file, and the file's size, int64[n + 1].
+
+    Args:
+        folder: work folder, to use the engine in use.
 
     Raises:
         DataError: the file is empty or blank, or a line is not an object; it names the offset of the line.
     """
     where = store.locate(path)
-    with store.local_copy(path) as local:
-        size = local.stat().st_size
-        if not size:
-            raise DataError("the file is empty", file=where, kind="empty-file", fix="Write one JSON object per line.")
-        found = index_lines(np.asarray(np.memmap(local, np.uint8, "r")))
+    if not store.stat(path).size:
+        raise DataError("the file is empty", file=where, kind="empty-file", fix="Write one JSON object per line.")
+    if folder is not None:
+        parts = [LineIndex(part["starts"], part["bad"]) for _, part in on_engine(_lines_of, store, path, folder)]
+        found = joined(parts, store.stat(path).size)
+    else:
+        with store.local_copy(path) as local:
+            found = index_lines(np.asarray(np.memmap(local, np.uint8, "r")))
     if len(found.bad):
         raise bad_line(store, path, int(found.bad[0]))
     if len(found.starts) < 2:
@@ -57,6 +64,13 @@ def index_file(store: Store, path: str) -> Int64s:
             "the file has only blank lines", file=where, kind="empty-file", fix="Write one JSON object per line."
         )
     return found.starts
+
+
+def _lines_of(store: Store, path: str, size: int, span: tuple[int, int]) -> Arrays:
+    """Return the lines that begin in a range of bytes."""
+    begin, end = (begin_of(store, path, size, at) for at in span)
+    found = line_starts(np.frombuffer(store.read(path, begin, end - begin), np.uint8))
+    return {"starts": found.starts + begin, "bad": found.bad + begin}
 
 
 def bad_line(store: Store, path: str, offset: int) -> DataError:

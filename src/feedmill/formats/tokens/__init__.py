@@ -69,6 +69,7 @@ MEGATRON = Format(
     open="feedmill.formats.tokens.megatron:open_found",
     files=(".bin", ".idx"),
     is_file="feedmill.formats.tokens.megatron:need_megatron",
+    folders=(".idx",),
     listed=(".bin", ".idx"),
     repair=_REPAIR,
     data=("tokens",),

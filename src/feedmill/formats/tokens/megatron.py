@@ -302,7 +302,10 @@ def _damaged(store: Store, path: str, what: str, *, kind: str = "bad-index", rec
 
 
 def open_found(wanted: Wanted) -> TokenDataset:
-    """See `open_megatron`; files of a list are opened together."""
+    """See `open_megatron`; files of a list, or all of a folder, are opened together."""
+    if not (wanted.name or wanted.names):
+        paths = tuple(entry.path for entry in wanted.store.files(suffixes=(IDX,)))
+        wanted = wanted._replace(names=paths)
     return open_files(wanted, FORMAT, lambda one: open_megatron(one.store, one.name, one.url))
 
 

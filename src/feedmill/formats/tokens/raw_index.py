@@ -20,15 +20,17 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 
 from feedmill.errors import DataError
+from feedmill.formats.line_ranges import Arrays, line_end, on_engine
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.tokens.pickled import load_pairs, write_pairs
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.threads import ordered_map
 from feedmill.kernels.jsonl.jsonlines import plain_lines
-from feedmill.storage import Store
+from feedmill.storage import LocalStore, Store
 
 BLOCK = 1 << 18
 RANGE = 16 << 20
@@ -72,7 +74,13 @@ def raw_index_path(path: str) -> str:
 
 
 def index_lines(
-    store: Store, path: str, *, drop: bool = False, workers: int | None = None, progress: Progress | None = None
+    store: Store,
+    path: str,
+    *,
+    drop: bool = False,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    folder: LocalStore | None = None,
 ) -> RawIndex:
     """Find and check the lines of a JSONL file.
 
@@ -80,6 +88,7 @@ def index_lines(
         drop: skip invalid lines, and count and list them; otherwise the first one is an error.
         workers: number of threads; 0 for only this one; None for one per core if the file is large enough.
         progress: advanced by the processed bytes.
+        folder: work folder, to use the engine in use.
 
     Raises:
         DataError: a line is invalid, or the file is empty. Not raised with `drop`.
@@ -89,6 +98,8 @@ def index_lines(
     if size == 0:
         # In Modalities, an empty file is one blank line.
         return _merged(store, path, [_Part(*_no_lines(), 1, [(0, 0, "the file is empty")], 1)], drop)
+    if folder is not None:
+        return _merged(store, path, _of_engine(store, path, folder, progress), drop)
     if workers is None:
         workers = available_cores() if size >= PARALLEL_FROM else 0
     ranges = [(low, min(low + RANGE, size)) for low in range(0, size, RANGE)]
@@ -102,6 +113,22 @@ def _with_progress(parts: Iterable[_Part], ranges: list[tuple[int, int]], progre
         if progress is not None:
             progress.advance(high - low)
         yield part
+
+
+def _of_engine(store: Store, path: str, folder: LocalStore, progress: Progress | None) -> Iterator[_Part]:
+    for size, found in on_engine(_as_arrays, store, path, folder):
+        if progress is not None:
+            progress.advance(size)
+        lines, dropped = found["counts"].tolist()
+        bad = [(number, offset, reason) for number, offset, reason in orjson.loads(found["bad"].tobytes())]
+        yield _Part(found["starts"], found["lengths"], lines, bad, dropped)
+
+
+def _as_arrays(store: Store, path: str, size: int, span: tuple[int, int]) -> Arrays:
+    part = _index_range(store, path, size, span)
+    bad = np.frombuffer(orjson.dumps(part.bad), np.uint8)
+    counts = np.asarray([part.lines, part.dropped])
+    return {"starts": part.starts, "lengths": part.lengths, "counts": counts, "bad": bad}
 
 
 def _merged(store: Store, path: str, parts: Iterable[_Part], drop: bool) -> RawIndex:
@@ -161,28 +188,16 @@ def _blocks(store: Store, path: str, size: int, span: tuple[int, int]) -> Iterat
     low, high = span
     at = low
     if low > 0:  # a line begins here only after a newline
-        at = _line_end(store, path, low - 1, size)
+        at = line_end(store, path, low - 1, size)
     while at < high:
         stop = min(at + BLOCK, high)
         block = store.read(path, at, stop - at)
         used = block.rfind(b"\n") + 1
         if used < len(block) and (stop == high or used == 0):
-            block += store.read(path, stop, _line_end(store, path, stop - 1, size) - stop)
+            block += store.read(path, stop, line_end(store, path, stop - 1, size) - stop)
             used = len(block)
         yield at, block, used
         at += used
-
-
-def _line_end(store: Store, path: str, at: int, size: int) -> int:
-    """Return the offset after the first newline from `at` on, or the file's size."""
-    step = 1 << 16
-    while at < size:
-        block = store.read(path, at, min(step, size - at))
-        found = block.find(b"\n")
-        if found >= 0:
-            return at + found + 1
-        at, step = at + len(block), min(step * 4, 16 << 20)
-    return size
 
 
 def _wrong(block: bytes, begins: Int64s, ends: Int64s, doubtful: Int64s) -> list[tuple[int, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -35,6 +36,20 @@ def index_lines(buffer: npt.NDArray[np.uint8]) -> LineIndex:
     Args:
         buffer: uint8[size], the file, usually memory-mapped.
     """
+    found = line_starts(buffer)
+    return joined([found], len(buffer))
+
+
+def joined(parts: Sequence[LineIndex], size: int) -> LineIndex:
+    """Return the index of a file of this size from the lines of its ranges, see `line_starts`."""
+    starts = np.concatenate([np.zeros(0, np.int64), *(part.starts for part in parts), [size]]).astype(np.int64)
+    if len(starts) > 1:
+        starts[0] = 0
+    return LineIndex(starts, np.concatenate([np.zeros(0, np.int64), *(part.bad for part in parts)]))
+
+
+def line_starts(buffer: npt.NDArray[np.uint8]) -> LineIndex:
+    """Return the lines of a range of whole lines; `starts` has only those of lines that are not blank, int64[n]."""
     ends = newlines(buffer)
     size = len(buffer)
     begins = np.concatenate(([0], ends + 1))
@@ -52,8 +67,4 @@ def index_lines(buffer: npt.NDArray[np.uint8]) -> LineIndex:
             keep[i] = True
             if not (text.startswith(b"{") and text.endswith(b"}") and len(text) > 1):
                 bad.append(int(begins[i]))
-    starts = begins[keep]
-    starts = np.append(starts, size).astype(np.int64)
-    if len(starts) > 1:
-        starts[0] = 0
-    return LineIndex(starts, np.asarray(bad, np.int64))
+    return LineIndex(begins[keep].astype(np.int64), np.asarray(bad, np.int64))
