@@ -35,6 +35,7 @@ def test_the_small_demo_finds_identical_streams(tmp_path: Path) -> None:
     assert set(facts["converted"]) == {"mds", "webdataset"} and None not in facts["converted"].values()
     assert all(abs(first - 112) <= 1 and first + second == 160 for first, second in facts["robot_windows"])
     assert (out / "sheet.png").stat().st_size > 10_000
+    assert (out / "report.html").stat().st_size > 100_000 and facts["report_findings"] == 0
 
 
 def test_a_folder_that_is_not_a_demo_s_is_left_alone(tmp_path: Path) -> None:

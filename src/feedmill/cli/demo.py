@@ -13,7 +13,7 @@ from feedmill.cli.demo_text import curate_texts, mix_tokens, tokenize_texts
 from feedmill.cli.options import Json
 from feedmill.cli.output import emit
 from feedmill.cli.story import Story, folder_size, timed
-from feedmill.errors import FeedmillError
+from feedmill.errors import FeedmillError, MissingExtra
 
 if TYPE_CHECKING:
     from feedmill.demo.corpus import Document
@@ -56,6 +56,7 @@ def demo(
     tokenize_texts(story, documents)
     mix_tokens(story)
     mix_robots(story)
+    _report(story)
     story.facts["seconds"] = round(time.monotonic() - story.begun, 2)
     emit(story.facts, json, lambda: story.end())
     if not (story.facts["identical"] and story.facts["rows_identical"]):
@@ -186,3 +187,18 @@ def _picture(story: Story) -> None:
     path = story.out / "sheet.png"
     contact_sheet(images[:24], captions[:24], path, columns=8)
     story.facts["sheet"] = str(path)
+
+
+def _report(story: Story) -> None:
+    """Write what was made to one page, if the packages of pages are installed."""
+    from feedmill.web.report import report
+
+    made = ["pages", "docs/docs.jsonl", "recipe.yaml", "text/prose.pbin", "text/recipe.yaml", "robots/reach"]
+    path = story.out / "report.html"
+    story.facts["report"] = None
+    try:
+        done = report([story.out / name for name in made], path, overwrite=True)
+    except MissingExtra as error:
+        story.say(f"\nno report: {error}")
+        return
+    story.facts |= {"report": str(path), "report_findings": done.findings + len(done.problems)}

@@ -63,6 +63,9 @@ class Story:
     def end(self) -> None:
         """Print the verdict."""
         self.say(f"\nThe first pages that the training saw: {self.facts['sheet']}")
+        if self.facts["report"] is not None:
+            self.say(f"All of it on one page, to open in a browser: {self.facts['report']}")
+            self.say(f"To look further: feedmill serve {self.out}/pages {self.recipe}")
         verdict = (
             "No problems found"
             if self.facts["identical"] and self.facts["rows_identical"]
