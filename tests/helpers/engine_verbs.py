@@ -34,6 +34,10 @@ STREAM = {
 VERBS: dict[str, list[str]] = {
     "tokenize": ["tokenize", "documents", "-o", "tokens", "-t", TOKENIZER, "--to", "pbin,ds", *SKIP],
     "tokenize-dolma": ["tokenize", "documents", "-o", "mixed", "-t", TOKENIZER, "--to", "dolma", *SKIP],
+    "tokenize-numbered": [
+        *("tokenize", "documents", "-o", "numbered/web", "-t", TOKENIZER, "--to", "pbin,ds,dolma", *SKIP),
+        *("--max-file-size", "4kB"),
+    ],
     "tag": ["tag", "documents", "-t", "char_length_v1", "-t", "gopher_v1"],
     "filter": ["filter", "filter.json"],
     "dedupe": ["dedupe", "documents", "--by", "paragraphs"],
@@ -135,7 +139,7 @@ def start(words: list[str], folder: Path) -> subprocess.Popen[str]:
 
 def in_bucket(words: list[str], url: str) -> list[str]:
     """The command line with its folders in a bucket."""
-    places = {"documents", "tokens", "rows.jsonl", "shards", "tars", "resharded"}
+    places = {"documents", "tokens", "numbered/web", "rows.jsonl", "shards", "tars", "resharded"}
     return [f"{url}/{word}" if word in places else word for word in words]
 
 

@@ -64,14 +64,20 @@ def sniff(url: str) -> Found:
     settle(store)
     store.preload([path for format in formats() for path in (*format.marks, *format.small)])
     for format in formats():
-        if not (format.marks or format.is_folder) or (format.marks and not any(map(store.exists, format.marks))):
+        if format.folders or not (format.marks or format.is_folder):
+            continue
+        if format.marks and not any(map(store.exists, format.marks)):
             continue
         inside = named(format.is_folder)(store) if format.is_folder else ""
         if inside is not None:
             return Found(format, store, inside)
     settle(store, indexed=False)
     for format in formats():
-        if format.folders and next(iter(store.files(suffixes=format.folders)), None) is not None:
+        if (
+            format.folders
+            and next(iter(store.files(suffixes=format.folders)), None) is not None
+            and (not format.is_folder or named(format.is_folder)(store) is not None)
+        ):
             return Found(format, store, remarks=_left_aside(store) if ".tar" in format.folders else ())
     for entry in store.files(suffixes=COMPRESSED):
         return Found(TAR, store, entry.path)  # opening it raises an error with a fix
