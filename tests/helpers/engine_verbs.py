@@ -35,8 +35,8 @@ VERBS: dict[str, list[str]] = {
     "tokenize": ["tokenize", "documents", "-o", "tokens", "-t", TOKENIZER, "--to", "pbin,ds", *SKIP],
     "tokenize-dolma": ["tokenize", "documents", "-o", "mixed", "-t", TOKENIZER, "--to", "dolma", *SKIP],
     "tokenize-numbered": [
-        *("tokenize", "documents", "-o", "numbered/web", "-t", TOKENIZER, "--to", "pbin,ds,dolma", *SKIP),
-        *("--max-file-size", "4kB"),
+        *("tokenize", "documents", "-o", "numbered/web", "-t", TOKENIZER, "--to", "pbin,dolma", *SKIP),
+        *("--max-file-size", "15kB"),
     ],
     "tag": ["tag", "documents", "-t", "char_length_v1", "-t", "gopher_v1"],
     "filter": ["filter", "filter.json"],
