@@ -139,6 +139,7 @@ def test_names_and_options(tmp_path: Path) -> None:
     assert (tmp_path / "large/web_00000.pbin").read_bytes() == (tmp_path / "one.pbin").read_bytes()
     for options, out, said in (
         ({"max_file_size": 0}, "x", "is invalid"),
+        ({"max_file_size": 9, "formats": ["ds", "pbin"], "overwrite": True}, "../one", r"one\.pbin.*read together"),
         ({"max_file_size": "many"}, "x", "'many' is not a size"),
         ({"max_file_size": 9, "formats": ["pbin", "vla-text"], "seq_len": 9}, "x", "unsupported for vla-text"),
         ({"max_file_size": 9}, "{part}/x", "can only be once"),

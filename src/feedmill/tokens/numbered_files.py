@@ -47,7 +47,7 @@ def numbered(outputs: Sequence[Output], max_size: int) -> list[Output]:
     """Return the outputs as numbered files: with ``{part}`` in the name, and `max_size`.
 
     Raises:
-        ConfigError: the size is invalid, or a format has no such files.
+        ConfigError: the size is invalid, a format has no such files, or the single file of an earlier run exists.
     """
     if max_size < 1:
         raise ConfigError(f"--max-file-size {max_size} is invalid", kind="bad-limit", fix="Use for example 1GB.")
@@ -65,6 +65,13 @@ def numbered(outputs: Sequence[Output], max_size: int) -> list[Output]:
                 file=out.url,
                 kind="no-part",
                 fix="Remove the others.",
+            )
+        if not has_parts(out.stem) and out.sizes():
+            raise ConfigError(
+                "this file exists already, and would be read together with the numbered files",
+                file=out.url,
+                kind="exists",
+                fix="Remove it with its manifest, or choose another output.",
             )
     return [
         replace(out, stem=out.stem if has_parts(out.stem) else out.stem + NUMBER, max_size=max_size) for out in outputs
