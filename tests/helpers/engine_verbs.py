@@ -151,10 +151,10 @@ def upload(root: Path, url: str) -> None:
 
 
 def objects(url: str) -> dict[str, bytes]:
-    """What is below a URL but for records and manifests, with times and URLs in them."""
+    """What is below a URL but for records, manifests and rows of Dolma's tokens, with times and URLs in them."""
     store = open_store(url)
     found = {entry.path: store.read(entry.path) for entry in [*store.files(), *hidden(store)]}
-    mine = (".feedmill.json", "index.uuid", "feedmill.shards.json")
+    mine = (".feedmill.json", "index.uuid", "feedmill.shards.json", ".csv.gz")
     return {name: data for name, data in found.items() if not name.endswith(mine)}
 
 
