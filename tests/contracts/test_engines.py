@@ -34,18 +34,20 @@ from helpers.engine_verbs import (
 )
 from helpers.kills import command, finish
 
+STAGES = {"dedupe": 3, "dedupe-documents": 3, "neardedupe": 3, "tokenize-numbered": 2}
+
 
 @pytest.mark.parametrize("verb", SOME)
 def test_parts_in_any_order(verb: str, inputs: Path, alone: Any, tmp_path: Path) -> None:
     """Each part once, and one twice; as often as the verb has stages. The last part that is missing is made up for."""
     folder, numbers = copied(inputs, tmp_path), random.Random(verb)
     order = [1, 2, 3, numbers.randint(1, 3)]
-    for _ in range(3 if verb.startswith(("dedupe", "near")) else 1):
+    for _ in range(STAGES.get(verb, 1)):
         numbers.shuffle(order)
         for part in order:
             out = finish([*VERBS[verb], "--engine", "part", "--part", f"{part}/3"], folder)
             assert "Run the same command with --finish" in out  # a part never publishes, even if all units are finished
-    assert outputs(folder) != alone(verb) or verb in AT_ONCE
+    assert outputs(folder) != alone(verb) or verb in (*AT_ONCE, *STAGES)
     finish([*VERBS[verb], "--engine", "part", "--part", "/3", "--finish"], folder)
     assert outputs(folder) == alone(verb)
     assert not unfinished_work(folder)
@@ -194,7 +196,7 @@ def test_the_same_part_does_not_run_twice_at_once(inputs: Path, tmp_path: Path) 
         finish([*words, "2/2"], folder)
 
 
-BUCKET = ("tokenize", "convert", "reshard", "prepare", "dedupe", "tag", "merge", "index")
+BUCKET = ("tokenize", "tokenize-numbered", "convert", "reshard", "prepare", "dedupe", "tag", "merge", "index")
 
 
 @pytest.mark.parametrize("verb", [v if v == "tokenize" else pytest.param(v, marks=pytest.mark.slow) for v in BUCKET])
@@ -212,7 +214,7 @@ def test_parts_of_an_output_in_a_bucket(
     if verb != "tag":
         assert done.returncode == 1 and "Add --work FOLDER" in done.stderr
     words += ["--work", str(tmp_path / "shared"), "--engine", "part"]
-    for _ in range(3 if verb == "dedupe" else 1):
+    for _ in range(STAGES.get(verb, 1)):
         for part in (2, 1):
             monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / f"cache{part}"))  # as on another machine
             finish([*words, "--part", f"{part}/2"], tmp_path)

@@ -39,6 +39,7 @@ def root(tmp_path: Path) -> Path:
     [
         ("ds", "ds"),
         ("ds/x.ds", "ds"),
+        ("megatron", "megatron"),
         ("megatron/x.bin", "megatron"),
         ("megatron/x.idx", "megatron"),
         ("dolma", "dolma"),
@@ -106,9 +107,23 @@ def test_a_folder_of_several_files_names_one(tmp_path: Path) -> None:
         sniff(str(tmp_path))
 
 
-def test_a_folder_of_megatron_files(root: Path) -> None:
-    assert sniff(str(root / "megatron")).kind == "megatron"
-    assert len(open_dataset(root / "megatron")) == 2
+def test_a_folder_of_files_that_are_not_megatron_s_names_one(tmp_path: Path) -> None:
+    (tmp_path / "model.bin").write_bytes(b"weights")
+    (tmp_path / "model.idx").write_bytes(pickle.dumps([(0, 5)]))  # of another tool
+    with pytest.raises(NotFound, match=r"Open the file itself, e\.g\. .*/model\.bin"):
+        sniff(str(tmp_path))
+
+
+def test_a_folder_of_megatron_files_is_one_dataset(root: Path) -> None:
+    store = LocalStore(root)
+    with write_megatron(store, "megatron/a/y", "u2") as megatron:
+        megatron.add(*documents([4, 5, 6]))
+    found = open_dataset(str(root / "megatron"))
+    assert found.lengths.tolist() == [4, 5, 6, 2, 3]
+    assert (found.describe()["sequences"], found.describe()["shards"]) == (5, 2)
+    (root / "megatron/a/y.idx").unlink()
+    with pytest.raises(NotFound, match=r"y\.idx"):
+        open_dataset(str(root / "megatron"))
 
 
 def test_the_index_of_lines_is_no_token_data(tmp_path: Path) -> None:

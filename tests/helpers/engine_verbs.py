@@ -37,6 +37,10 @@ STREAM = {
 VERBS: dict[str, list[str]] = {
     "tokenize": ["tokenize", "documents", "-o", "tokens", "-t", TOKENIZER, "--to", "pbin,ds", *SKIP],
     "tokenize-dolma": ["tokenize", "documents", "-o", "mixed", "-t", TOKENIZER, "--to", "dolma", *SKIP],
+    "tokenize-numbered": [
+        *("tokenize", "documents", "-o", "numbered/web", "-t", TOKENIZER, "--to", "pbin,dolma", *SKIP),
+        *("--max-file-size", "15kB"),
+    ],
     "tag": ["tag", "documents", "-t", "char_length_v1", "-t", "gopher_v1"],
     "filter": ["filter", "filter.json"],
     "dedupe": ["dedupe", "documents", "--by", "paragraphs"],
@@ -167,7 +171,7 @@ def start(words: list[str], folder: Path) -> subprocess.Popen[str]:
 
 def in_bucket(words: list[str], url: str) -> list[str]:
     """The command line with its folders in a bucket."""
-    places = {"documents", "tokens", "rows.jsonl", "shards", "tars", "resharded", "ids", "merged/m.ds"}
+    places = {"documents", "tokens", "numbered/web", "rows.jsonl", "shards", "tars", "resharded", "ids", "merged/m.ds"}
     return [f"{url}/{word}" if word in places else word for word in words]
 
 
@@ -179,10 +183,10 @@ def upload(root: Path, url: str) -> None:
 
 
 def objects(url: str) -> dict[str, bytes]:
-    """What is below a URL but for records and manifests, with times and URLs in them."""
+    """What is below a URL but for records, manifests and rows of Dolma's tokens, with times and URLs in them."""
     store = open_store(url)
     found = {entry.path: store.read(entry.path) for entry in [*store.files(), *hidden(store)]}
-    mine = (".feedmill.json", "index.uuid", "feedmill.shards.json")
+    mine = (".feedmill.json", "index.uuid", "feedmill.shards.json", ".csv.gz")
     return {name: data for name, data in found.items() if not name.endswith(mine)}
 
 

@@ -120,6 +120,21 @@ def test_a_change_that_makes_no_difference_ends_there(folder: Path) -> None:
     assert ran() == ["kept"]
 
 
+def test_numbered_files_are_outputs(folder: Path) -> None:
+    steps = [{**STEPS[3], "inputs": ["documents"], "options": {"tokenizer": TOKENIZER, "on_error": "skip"}}]
+    steps[0]["options"]["max_file_size"] = 3000
+    steps.append({"verb": "merge", "inputs": ["tokens"], "outputs": ["all.pbin"]})
+    write(steps, folder)
+    assert ran() == ["tokens", "merge"] and ran() == []
+    assert len(list(Path("tokens").glob("web_*.pbin"))) > 2
+    os.remove("tokens/web_00001.pbin")
+    assert ran() == ["tokens"]  # the merged file is the same
+    steps[0]["options"]["max_file_size"] = 9000
+    write(steps, folder)
+    assert ran() == ["tokens", "merge"]
+    assert len(fm.open("all.pbin")) == len(fm.open("tokens"))
+
+
 def test_outputs_that_are_gone_or_edited_are_made_again(folder: Path) -> None:
     fm.run("p.json", progress=False)
     before = contents(folder, leave_out=("p.run",))

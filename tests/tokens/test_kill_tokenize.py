@@ -26,11 +26,15 @@ def source(folder: Path, documents: int) -> Path:
     return write_lines(folder / "a.jsonl", texts)
 
 
-def start(source: Path, out: Path, workers: int) -> subprocess.Popen[bytes]:
-    words = ["tokenize", source, "-o", out, "-t", tokenizer_file("tok1k"), "--to", "pbin,ds,megatron,dolma,vla-text"]
-    words += ["--seq-len", "100", "--shard-sequences", "700"]
+def start(source: Path, out: Path, workers: int, numbered: bool = False) -> subprocess.Popen[bytes]:
+    words = ["tokenize", source, "-t", tokenizer_file("tok1k"), "-o", out / "web" if numbered else out]
+    if numbered:
+        words += ["--to", "pbin,ds,megatron,dolma", "--max-file-size", "100kB"]
+    else:
+        words += ["--to", "pbin,ds,megatron,dolma,vla-text", "--seq-len", "100", "--shard-sequences", "700"]
     program = (
         "import feedmill.tokens.tokenize as t; t.tokenize.__kwdefaults__['unit_bytes'] = 40_000;"
+        "import feedmill.tokens.numbered_files as n; n.FEW = 0;"
         "from feedmill.cli.app import main; main()"
     )
     command = [sys.executable, "-c", program, *map(str, words), "--workers", str(workers)]
@@ -43,38 +47,42 @@ def finish(process: subprocess.Popen[bytes]) -> str:
     return said
 
 
-def kill_often(tmp_path: Path, times: int, documents: int, seed: int) -> None:
+def kill_often(tmp_path: Path, times: int, documents: int, seed: int, numbered: bool = False) -> None:
     path = source(tmp_path, documents)
     begin = time.monotonic()
-    finish(start(path, tmp_path / "whole", 2))
+    finish(start(path, tmp_path / "whole", 2, numbered))
     took = time.monotonic() - begin
     rng = random.Random(seed)
     out, survived = tmp_path / "out", 0
     for _ in range(times):
-        process = start(path, out, rng.choice([1, 2]))
+        process = start(path, out, rng.choice([1, 2]), numbered)
         time.sleep(rng.uniform(0.2, 1.05) * took)
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL) if rng.random() < 0.5 else process.kill()
         process.communicate()
         if process.returncode == 0:  # it was done: begin again, so that more kills hit something
             survived += 1
-            check(tmp_path)
+            check(tmp_path, numbered)
             for left in tmp_path.glob("out*"):
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
     time.sleep(0.2)  # orphans end by themselves, and release the lock
     for _ in range(20):
-        process = start(path, out, 2)
+        process = start(path, out, 2, numbered)
         said = process.communicate()[0].decode()
         if process.returncode == 0:
             break
         assert "another run" in said, said
         time.sleep(0.5)
     assert process.returncode == 0, said
-    check(tmp_path)
+    check(tmp_path, numbered)
     assert survived < times
 
 
-def check(folder: Path) -> None:
+def check(folder: Path, numbered: bool) -> None:
+    if numbered:
+        found = [{p.name: p.read_bytes() for p in (folder / n).iterdir() if p.suffix != ".json"} for n in NAMES]
+        assert found[0] == found[1] and len(found[0]) > 20
+        return
     for suffix in OUTPUTS:
         whole, out = folder / f"whole{suffix}", folder / f"out{suffix}"
         assert out.read_bytes() == whole.read_bytes(), suffix
@@ -85,6 +93,15 @@ def check(folder: Path) -> None:
 
 def test_kill_a_few_times(tmp_path: Path) -> None:
     kill_often(tmp_path, 4, 4_000, 1)
+
+
+def test_kill_while_numbered_files_are_written(tmp_path: Path) -> None:
+    kill_often(tmp_path, 4, 4_000, 3, numbered=True)
+
+
+@pytest.mark.slow
+def test_kill_numbered_files_thirty_times(tmp_path: Path) -> None:
+    kill_often(tmp_path, 30, 10_000, 4, numbered=True)
 
 
 @pytest.mark.slow

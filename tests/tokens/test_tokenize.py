@@ -15,8 +15,7 @@ from feedmill.errors import ConfigError, DataError, EmptyResult, NotFound, Stora
 from feedmill.formats.tokens.manifest import read_manifest
 from feedmill.jobs.work import Work
 from feedmill.storage import LocalStore, open_store
-from feedmill.tokens import tokenize as job
-from feedmill.tokens import work
+from feedmill.tokens import token_files, work
 from feedmill.tokens.tokenize import TokenizeReport, tokenize
 from helpers.tokenizer_data import EOS, loaded, pbin_documents, tokenizer_file, write_lines
 
@@ -230,9 +229,9 @@ def test_a_run_that_stops_goes_on_with_what_it_has(tmp_path: Path, monkeypatch: 
             raise KeyboardInterrupt
         add(writer, *rest)
 
-    add = job._add
+    add = token_files.add_documents
     with monkeypatch.context() as patched:
-        patched.setattr(job, "_add", stops)
+        patched.setattr(token_files, "add_documents", stops)
         with pytest.raises(KeyboardInterrupt):
             run(source, tmp_path / "a", unit_bytes=1000)
     work = tmp_path / ".a.feedmill-work"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from feedmill.cli.engines import on_engine
-from feedmill.cli.options import AllowEmpty, Json
+from feedmill.cli.options import AllowEmpty, Json, MaxFileSize
 from feedmill.cli.output import counted, emit, facts, human_rate, human_size
 from feedmill.jobs.policy import METAVAR
 
@@ -107,6 +107,7 @@ def tokenize(
     token_size: TokenSize = None,
     seq_len: SeqLen = None,
     shard_sequences: ShardSequences = None,
+    max_file_size: MaxFileSize = None,
     loss: Loss = None,
     tokenizer_backend: BackendName = "auto",
     on_error: OnErrorPolicy = "raise",
@@ -143,6 +144,7 @@ def tokenize(
         token_size=token_size,
         seq_len=seq_len,
         shard_sequences=shard_sequences,
+        max_file_size=max_file_size,
         loss=loss is not None,
         loss_rule=loss or "mask",  # type: ignore[arg-type]
         allow_empty=allow_empty,
@@ -162,7 +164,7 @@ def show(report: TokenizeReport) -> None:
     engine = f"{report.tokenizer} ({report.backend})"
     facts(
         [
-            *(("wrote", path + _size(report.token_bytes.get(name))) for name, path in report.outputs.items()),
+            *(("wrote", path + _size(report, name)) for name, path in report.outputs.items()),
             ("documents", report.documents),
             ("tokens", report.tokens),
             ("read", f"{human_size(report.bytes)} in {counted(report.files, 'file')}{reused}"),
@@ -200,8 +202,10 @@ def _skipped_files(report: TokenizeReport) -> str | None:
     return f"{report.skipped_files:,} ({shown}{', ...' if report.skipped_files > 5 else ''})"
 
 
-def _size(token_bytes: int | None) -> str:
-    return f" ({token_bytes} bytes a token)" if token_bytes else ""
+def _size(report: TokenizeReport, format: str) -> str:
+    size, files = report.token_bytes.get(format), report.numbered_files.get(format)
+    count = f"{counted(files, 'file')}, " if files else ""
+    return f" ({count}{size} bytes a token)" if size else ""
 
 
 def _around(report: TokenizeReport) -> str:

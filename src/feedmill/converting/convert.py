@@ -205,7 +205,6 @@ def kind_of(source: str) -> str:
         NotFound: no known format was found at `source`.
     """
     from feedmill.converting.lines import is_tree
-    from feedmill.converting.tokens import is_megatron_folder
     from feedmill.formats.sniff import sniff
 
     plain = (".jsonl", ".json")  # these may be datasets with an index
@@ -214,8 +213,6 @@ def kind_of(source: str) -> str:
     try:
         return sniff(source).kind
     except NotFound as error:
-        if error.kind == "unknown-format" and is_megatron_folder(source):
-            return "megatron"
         if error.kind == "unknown-format" and is_tree(source):
             return "documents"
         raise

@@ -147,11 +147,5 @@ def _units(corpus: Corpus, source: str, to: str) -> list[Unit]:
     return units
 
 
-def is_megatron_folder(source: str) -> bool:
-    """Return whether a folder holds files of Megatron-LM: elsewhere they are opened only by file name."""
-    paths = {entry.path for entry in open_store(source).files(suffixes=(".bin", ".idx"))}
-    return any(path.endswith(".bin") and path[:-4] + ".idx" in paths for path in paths)
-
-
 def _is_folder(source: str) -> bool:
     return not source.endswith(tuple(SUFFIXES))

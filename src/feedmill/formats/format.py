@@ -104,7 +104,7 @@ class Format:
         is_folder: ``(store) -> str | None``, the name in the folder to open ("" for the folder), if the marks are not
             sufficient.
         small: paths of small files that are read when such a folder is opened.
-        folders: file suffixes that identify a folder without marks of any format.
+        folders: file suffixes that identify a folder without marks of any format, if `is_folder` agrees.
         listed: suffixes of files that can be opened together.
         splits: whether `open` accepts a split.
         options: which of ``files`` and ``token_size`` it accepts.

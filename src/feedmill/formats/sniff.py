@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Sequence
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.base import Dataset
 from feedmill.formats.documents import LINE_SUFFIXES
-from feedmill.formats.format import TOKENS, Format, Found, Wanted, named
+from feedmill.formats.format import TOKENS, Found, Wanted, named
 from feedmill.formats.registry import ends, formats
 from feedmill.formats.tar import COMPRESSED, TAR
 from feedmill.formats.tar.names import common_top, expand_patterns, is_pattern, refuse_commands, refuse_twice
@@ -65,14 +64,20 @@ def sniff(url: str) -> Found:
     settle(store)
     store.preload([path for format in formats() for path in (*format.marks, *format.small)])
     for format in formats():
-        if not (format.marks or format.is_folder) or (format.marks and not any(map(store.exists, format.marks))):
+        if format.folders or not (format.marks or format.is_folder):
+            continue
+        if format.marks and not any(map(store.exists, format.marks)):
             continue
         inside = named(format.is_folder)(store) if format.is_folder else ""
         if inside is not None:
             return Found(format, store, inside)
     settle(store, indexed=False)
     for format in formats():
-        if format.folders and _has_files(format, store):
+        if (
+            format.folders
+            and next(iter(store.files(suffixes=format.folders)), None) is not None
+            and (not format.is_folder or named(format.is_folder)(store) is not None)
+        ):
             return Found(format, store, remarks=_left_aside(store) if ".tar" in format.folders else ())
     for entry in store.files(suffixes=COMPRESSED):
         return Found(TAR, store, entry.path)  # opening it raises an error with a fix
@@ -96,16 +101,6 @@ def sniff(url: str) -> Found:
         if lines
         else _way(inside) or known,
     )
-
-
-def _has_files(format: Format, store: Store) -> bool:
-    """Return whether a folder has files of a format, by the first file with one of its suffixes."""
-    first = next(iter(store.files(suffixes=format.folders)), None)
-    if first is None or not format.is_file:
-        return first is not None
-    with contextlib.suppress(ConfigError):  # other formats use the same suffix
-        return bool(named(format.is_file)(store, first.path))
-    return False
 
 
 def _way(paths: Sequence[str]) -> str:

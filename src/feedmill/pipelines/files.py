@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -37,7 +38,9 @@ Files = dict[str, FileFacts]
 
 
 def files_of(places: Iterable[str]) -> Files:
-    """Return the files of paths, folders, patterns, and beginnings of names (``tokens/web`` of ``tokens/web.pbin``).
+    """Return the files of paths, folders, patterns, and beginnings of names.
+
+    ``tokens/web`` is the beginning of ``tokens/web.pbin``, and of numbered files such as ``tokens/web_00000.pbin``.
 
     Hidden files are not included, except for the folder ``.nv-meta`` of a prepared dataset, which is its index.
     """
@@ -81,7 +84,8 @@ def _beginning_with(place: str, folder: str, name: str) -> Files:
         return {}
     store = open_store(folder)
     try:
-        entries = [e for e in store.files() if e.path.startswith(f"{name}.") and "/" not in e.path]
+        wanted = re.compile(rf"{re.escape(name)}(_\d{{5}})?\.[^/]*")
+        entries = [entry for entry in store.files() if wanted.fullmatch(entry.path)]
     except NotFound:
         return {}
     return {place[: len(place) - len(name)] + e.path: FileFacts(e.size, e.version) for e in entries}

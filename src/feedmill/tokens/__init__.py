@@ -3,7 +3,8 @@
 tokenizer, template, engines, selfcheck, preload load a tokenizer from this machine
 encode, segments, work, spill                    encode the documents of one unit of work
 job                                              the job that encodes documents, whatever its output
-tokenize, datatrove_tasks                        token files of any formats; one file per task, as datatrove
+tokenize, token_files, numbered_files            token files of any formats; in numbered files of a size
+datatrove_tasks                                  one file per task, as datatrove
 dolma_output, parts, mixing_order                Dolma's folders of mixed files
 outputs                                          names, token sizes and writers of token files
 rewrite, write_part, gather, targets             copy documents of token files in a new order; an output is a unit

@@ -23,9 +23,11 @@ from feedmill.documents.units import cut
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.tokens.dolma import CSV, NPY, dolma_dtype
 from feedmill.formats.tokens.manifest import TokenManifest, manifest_path, read_manifest, with_files, write_manifest
+from feedmill.jobs.engine import Where
 from feedmill.jobs.policy import SKIP, on_error_policy, skips
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
+from feedmill.jobs.work import Work
 from feedmill.storage import Store, open_store
 from feedmill.tokens.encode import Encoding
 from feedmill.tokens.job import PRELOAD, Counts, EncodeJob, JobOptions
@@ -195,6 +197,8 @@ def _dtype(tokenizer: Tokenizer, options: GroupedOptions) -> np.dtype[Any]:
 class DolmaFolder:
     """Output of `tokenize_grouped`: numbered files in a folder; the documents of each group of files are mixed."""
 
+    in_units = True
+
     def __init__(
         self,
         folder: str,
@@ -246,7 +250,7 @@ class DolmaFolder:
         )
 
     @contextmanager
-    def opened(self, job: EncodeJob) -> Iterator[Callable[[EncodedUnit, int], None]]:
+    def opened(self, job: EncodeJob, work: Work) -> Iterator[Callable[[EncodedUnit, int], None]]:
         """See `JobOutput`."""
         places: list[list[tuple[str, int]]] = [[] for _ in self.files]
         owners = iter(self._owners)
@@ -257,7 +261,8 @@ class DolmaFolder:
 
         yield add
         made = iter(places)
-        written = self._write([[GroupFile(f.url, f.size, tuple(next(made))) for f in group] for group in self.plan])
+        files = [[GroupFile(f.url, f.size, tuple(next(made))) for f in group] for group in self.plan]
+        written = self._write(files, os.path.join(work.folder, job.marks), Where("writing", job.key, work.scratch))
         parts = [part for group in written for part in group]
         self.report.empty_groups = sum(not any(part.tokens for part in group) for group in written)
         self.report.parts = [part.name for part in parts]
@@ -278,7 +283,7 @@ class DolmaFolder:
         total = job.manifest("dolma", self.report.documents, self.report.tokens, options)
         write_manifest(self.store, MANIFEST, with_files(total, sizes, {}))
 
-    def _write(self, made: list[list[GroupFile]]) -> list[list[Part]]:
+    def _write(self, made: list[list[GroupFile]], marks: str, where: Where) -> list[list[Part]]:
         """Return the files of each group."""
         options, digits = self.options, ceil(log10(len(made) + 1))
         tasks = [
@@ -292,12 +297,13 @@ class DolmaFolder:
                 limit=options.limit,
                 seed=f"{options.seed} {number}",
                 exact=options.exact,
+                marks=marks,
             )
             for number, files in enumerate(made)
         ]
         workers = 1 if self.report.tokens < _FEW else options.workers
         with Progress("writing", len(tasks), "groups", options.progress) as bar:
-            return list(run(write_group, tasks, workers=workers, progress=bar, preload=PRELOAD))
+            return list(run(write_group, tasks, workers=workers, progress=bar, preload=PRELOAD, where=where))
 
     def _remove_others(self, names: set[str]) -> None:
         """Remove numbered files of an earlier job: they would be read together with the new ones."""

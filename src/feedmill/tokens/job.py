@@ -1,12 +1,13 @@
 """Job of every verb that encodes documents: encode units of work on all cores, and write their tokens in order.
 
 The inputs are divided into units (`feedmill.documents.units`). Workers write the tokens of each unit to a piece, a file
-in the work folder next to the output. The output consumes the pieces in order while later ones are still encoded, so
-its bytes do not depend on the number of workers or the size of units. To resume a killed run, repeat the command:
-complete pieces of the same inputs, options and tokenizer are reused.
+in the work folder next to the output. One output file consumes the pieces in order while later ones are still encoded.
+Outputs of several files are written in a second stage of units, each of which writes whole files from the pieces that
+it needs. The bytes do not depend on the number of workers or the size of units. To resume a killed run, repeat the
+command: complete pieces, and output files, of the same inputs, options and tokenizer are reused.
 
-The outputs are token files (`feedmill.tokens.tokenize`) and Dolma's folder of mixed files
-(`feedmill.tokens.dolma_output`).
+The outputs are token files (`feedmill.tokens.token_files`), numbered token files of a size
+(`feedmill.tokens.numbered_files`), and Dolma's folder of mixed files (`feedmill.tokens.dolma_output`).
 """
 
 from __future__ import annotations
@@ -110,11 +111,13 @@ class JobOutput(Protocol):
         url: URL of the output, for messages.
         files: the inputs.
         report: counts of the job.
+        in_units: whether units of a second stage write the output.
     """
 
     store: Store
     name: str
     url: str
+    in_units: bool
 
     @property
     def files(self) -> Sequence[DocumentFile]: ...
@@ -134,10 +137,10 @@ class JobOutput(Protocol):
     def existing(self) -> ConfigError | None:
         """Return the error for output of another job that must not be replaced; None if there is none."""
 
-    def opened(self, job: EncodeJob) -> AbstractContextManager[Callable[[EncodedUnit, int], None]]:
+    def opened(self, job: EncodeJob, work: Work) -> AbstractContextManager[Callable[[EncodedUnit, int], None]]:
         """Return a context with a function that consumes units in order, each with the first line of its file (from 0).
 
-        The output is published with its manifests if the block ends without an error.
+        The output is written, or published, with its manifests if the block ends without an error.
         """
 
 
@@ -146,12 +149,16 @@ class EncodeJob:
 
     Attributes:
         key: hash of everything that determines the output.
+        marks: folder in the work folder for the facts of finished output files.
     """
 
     def __init__(self, output: JobOutput, spec: EncodeSpec, tokenizer: Tokenizer, options: JobOptions) -> None:
         self.output, self.spec, self.tokenizer, self.options = output, spec, tokenizer, options
         self.key = xxhash.xxh3_64_hexdigest("\n".join([spec.key(), *output.identity()]).encode())
-        self._inputs = [{"path": f.url, "bytes": f.size, "version": f.version} for f in output.files]
+        self.marks = f"written-{self.key}"
+        self.inputs: list[dict[str, Any]] = [
+            {"path": f.url, "bytes": f.size, "version": f.version} for f in output.files
+        ]
         report = output.report
         report.files = len(output.files)
         report.tokenizer, report.backend, report.fallback = tokenizer.name, tokenizer.backend, tokenizer.fallback
@@ -176,11 +183,11 @@ class EncodeJob:
                 raise error
         with Work(output.store, output.name) as work:
             work.begin(identity, keep_staged=True)
-            tasks = tasks_of(work, output.units(options.unit_bytes), self.spec, options.workers)
+            tasks = tasks_of(work, output.units(options.unit_bytes), self.spec, options.workers, keep=self.marks)
             output.report.units = len(tasks)
             offer(self.tokenizer)
             try:
-                with output.opened(self) as add:
+                with output.opened(self, work) as add:
                     self._encode(tasks, add, work)
                     output.report.refuse_empty(output.url, options.allow_empty)
             except EmptyResult:
@@ -197,7 +204,7 @@ class EncodeJob:
             tokenizer=self.tokenizer.facts(),
             bos=self.spec.how.bos,
             eos=self.spec.how.eos,
-            inputs=self._inputs,
+            inputs=self.inputs,
             skipped=self.output.report.skipped,
             skipped_examples=self.output.report.skipped_examples,
             options={"job": self.key, **options},
@@ -220,7 +227,7 @@ class EncodeJob:
         at_once = min(_SENT, max(1, options.unit_bytes * len(tasks) // max(1, total)))
         with Progress("tokenizing", total, "B", options.progress) as bar:
             key = key_of(*(os.path.basename(task.path) for task in tasks))
-            where = Where("tokenizing", key, work.scratch, record=_refuse_bad)
+            where = Where("tokenizing", key, work.scratch, record=_refuse_bad, last=not self.output.in_units)
             results = run(encode_unit, tasks, workers=options.workers, preload=PRELOAD, chunk=at_once, where=where)
             for done, line in _in_order(tasks, results, report):
                 add(done, line)

@@ -36,6 +36,7 @@ class Output:
         store, stem: location; the files are ``<stem><suffix>``.
         dtype: type of a stored token.
         sequence, shard: for ``vla-text``: tokens per sequence, and sequences per shard.
+        max_size: bytes of a file at most; `stem` has ``{part}`` for its number. 0 for one file of any size.
     """
 
     format: str
@@ -44,6 +45,7 @@ class Output:
     dtype: np.dtype[Any]
     sequence: int = 0
     shard: int = 0
+    max_size: int = 0
 
     @property
     def path(self) -> str:
@@ -64,11 +66,15 @@ class Output:
         store, hashes = hashed_store(self.store)
         return replace(self, store=store), hashes
 
+    def form(self, tokenizer_name: str, loss: bool) -> Form:
+        """Return how documents are stored."""
+        return Form(self.format, self.dtype.itemsize, tokenizer_name, loss and "loss" in targets()[self.format].keeps)
+
     def open(self, tokenizer_name: str, loss: bool) -> AbstractContextManager[TokenWriter]:
         """Return the format's writer."""
         if targets()[self.format].form == "sequences":
             return write_vla_text(self.store, self.stem, self.sequence, self.shard)
-        return write_documents(self.store, self.path, Form(self.format, self.dtype.itemsize, tokenizer_name, loss))
+        return write_documents(self.store, self.path, self.form(tokenizer_name, loss))
 
 
 def write_documents(store: Store, path: str, form: Form) -> AbstractContextManager[TokenWriter]:

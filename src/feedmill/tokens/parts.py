@@ -8,12 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import DataError
+from feedmill.errors import DataError, NotFound
 from feedmill.formats.tokens.dolma import CSV, NPY, DolmaWriter, write_dolma
-from feedmill.storage import Store, open_store
+from feedmill.storage import LocalStore, Store, open_store
 from feedmill.storage.hashed import hashed_store
 from feedmill.tokens.mixing_order import Ring, batches
 from feedmill.tokens.spill import read_piece
@@ -46,6 +47,7 @@ class Group:
         ids: whether documents have ids; otherwise ids are generated from a hash of the file's name and the line.
         limit: a file has fewer tokens, unless it is a single longer document.
         exact: whether groups without tokens and overlong documents are handled as Dolma does (see docs).
+        marks: folder for the facts of finished groups.
     """
 
     folder: str
@@ -57,6 +59,10 @@ class Group:
     limit: int
     seed: str
     exact: bool
+    marks: str
+
+    def __str__(self) -> str:
+        return self.stem
 
 
 class Part(NamedTuple):
@@ -70,12 +76,33 @@ class Part(NamedTuple):
 
 
 def write_group(group: Group) -> list[Part]:
-    """Write the files of a group, deterministically. Each file is published when the next one begins.
+    """Write the files of a group, deterministically, unless its mark is there.
+
+    Each file is published when the next one begins.
 
     Raises:
         DataError: of kind ``document-too-long``, only with `Group.exact`.
     """
-    store, chance = open_store(group.folder), random.Random(group.seed)
+    store, marks = open_store(group.folder), LocalStore(group.marks)
+    written = _finished(store, marks, group.stem)
+    if written is None:
+        written = _written(group, store)
+        marks.write_bytes(group.stem, msgspec.json.encode(written))
+    return written
+
+
+def _finished(store: Store, marks: LocalStore, stem: str) -> list[Part] | None:
+    """Return the files of a group that an earlier run has finished; None if one is missing or has another size."""
+    try:
+        written = msgspec.json.decode(marks.read(stem), type=list[Part])
+    except (NotFound, msgspec.MsgspecError):
+        return None
+    sizes = [item for part in written for item in part.sizes.items()]
+    return written if all(store.exists(name) and store.stat(name).size == size for name, size in sizes) else None
+
+
+def _written(group: Group, store: Store) -> list[Part]:
+    chance = random.Random(group.seed)
     mixed = batches(group.ring, lambda n: _documents(group, n), [file.size for file in group.files], chance)
     written: list[Part] = []
     rest = next(mixed, [])

@@ -7,8 +7,8 @@
     facts     JSON: `PieceFacts`
     trailer   u64 bytes of facts, 16 bytes xxh3-128 of everything before it, "FMPIECE1"
 
-All numbers are little-endian. A piece is written under a temporary name and renamed. It is not synced to the disk: a
-later run that reuses it compares the hash.
+All numbers are little-endian. A piece is written under a temporary name and renamed. It is synced to the disk before
+only if other machines read it. Otherwise a later run that reuses it compares the hash.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import contextlib
 import os
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
@@ -41,6 +40,7 @@ class PieceFacts(msgspec.Struct):
     Attributes:
         lines, blank: numbers of lines or rows of the unit, and of blank ones.
         ends: for several units, the row at which each but the last ends, counted over all of them.
+        synced: whether the piece was synced to the disk before it got its name, so that it is whole.
         empty: number of documents skipped because their text is white space.
         bytes: bytes of the input.
         bad: number of skipped invalid documents; `examples`: (row from 0, reason) of the first hundred.
@@ -58,6 +58,7 @@ class PieceFacts(msgspec.Struct):
     origins: bool = False
     empty: int = 0
     ends: list[int] = []
+    synced: bool = False
 
 
 class Documents(NamedTuple):
@@ -117,6 +118,9 @@ def write_piece(path: str, facts: PieceFacts) -> Iterator[PieceWriter]:
                 writer = PieceWriter(out, facts)
                 yield writer
                 writer.finish()
+                if facts.synced:
+                    out.flush()
+                    os.fsync(out.fileno())
             os.replace(temporary, path)
     except OSError as error:
         if temporary is None or error.filename in (None, temporary):
@@ -130,13 +134,18 @@ def find_piece(path: str) -> PieceFacts | None:
         with open(path, "rb", buffering=0) as raw:
             size = os.fstat(raw.fileno()).st_size
             digest, left = xxhash.xxh3_128(), size - _TRAILER.size
+            raw.seek(left)
+            length, wanted, magic = _TRAILER.unpack(raw.read(_TRAILER.size))
+            if magic != _MAGIC:
+                return None
+            facts = _facts(raw, size, length)
+            if facts.synced:
+                return facts
+            raw.seek(0)
             while left > 0 and (chunk := raw.read(min(_CHUNK, left))):
                 digest.update(chunk)
                 left -= len(chunk)
-            length, wanted, magic = _TRAILER.unpack(raw.read(_TRAILER.size))
-            if left or magic != _MAGIC or wanted != digest.digest():
-                return None
-            return _facts(raw, size, length)
+            return None if left or wanted != digest.digest() else facts
     except (OSError, struct.error, msgspec.MsgspecError):
         return None
 
@@ -146,24 +155,41 @@ def _facts(raw: BinaryIO, size: int, length: int) -> PieceFacts:
     return msgspec.json.decode(raw.read(length), type=PieceFacts)
 
 
-def read_piece(path: str) -> Iterator[Documents]:
-    """Yield the documents of a piece in batches. Raises StorageError."""
+def read_piece(path: str, first: int = 0, last: int | None = None) -> Iterator[Documents]:
+    """Yield the documents of a piece in batches: those from `first` to `last` if given. Raises StorageError."""
     try:
         with open(path, "rb") as raw:
-            size = Path(path).stat().st_size
-            raw.seek(size - _TRAILER.size)
-            length, _, _ = _TRAILER.unpack(raw.read(_TRAILER.size))
-            facts = _facts(raw, size, length)
-            yield from _documents(raw, facts, size - _TRAILER.size - length)
+            facts, end = _opened(raw)
+            yield from _documents(raw, facts, end, first, facts.documents if last is None else last)
     except OSError as error:
         raise storage_error(error, path) from None
 
 
-def _documents(raw: BinaryIO, facts: PieceFacts, end: int) -> Iterator[Documents]:
+def read_lengths(path: str) -> npt.NDArray[np.int64]:
+    """Return the tokens of each document of a piece, int64[n]. Raises StorageError."""
+    try:
+        with open(path, "rb") as raw:
+            return _lengths(raw, _opened(raw)[0])
+    except OSError as error:
+        raise storage_error(error, path) from None
+
+
+def _opened(raw: BinaryIO) -> tuple[PieceFacts, int]:
+    """Return the facts of an open piece, and where they begin."""
+    size = os.fstat(raw.fileno()).st_size
+    raw.seek(size - _TRAILER.size)
+    length, _, _ = _TRAILER.unpack(raw.read(_TRAILER.size))
+    return _facts(raw, size, length), size - _TRAILER.size - length
+
+
+def _lengths(raw: BinaryIO, facts: PieceFacts) -> npt.NDArray[np.int64]:
+    raw.seek(facts.tokens * np.dtype(facts.dtype).itemsize)
+    return np.frombuffer(raw.read(4 * facts.documents), "<u4").astype(np.int64)
+
+
+def _documents(raw: BinaryIO, facts: PieceFacts, end: int, first: int, until: int) -> Iterator[Documents]:
     kind = np.dtype(facts.dtype)
-    at = facts.tokens * kind.itemsize
-    raw.seek(at)
-    lengths = np.frombuffer(raw.read(4 * facts.documents), "<u4").astype(np.int64)
+    lengths = _lengths(raw, facts)
     loss, origins = None, None
     if facts.loss:
         bits = np.frombuffer(raw.read(-(-facts.tokens // 8)), np.uint8)
@@ -171,10 +197,11 @@ def _documents(raw: BinaryIO, facts: PieceFacts, end: int) -> Iterator[Documents
     if facts.origins:
         origins = [(key, line) for key, line in msgspec.json.decode(raw.read(end - raw.tell()))]
     ends = np.cumsum(lengths)
-    raw.seek(0)
-    first = begin = 0
-    while first < facts.documents:  # whole documents, about a chunk of tokens at a time
+    begin = int(ends[first - 1]) if first else 0
+    raw.seek(begin * kind.itemsize)
+    while first < until:  # whole documents, about a chunk of tokens at a time
         last = max(first + 1, int(np.searchsorted(ends, begin + _CHUNK // kind.itemsize, side="right")))
+        last = min(last, until)
         stop = int(ends[last - 1])
         tokens = np.frombuffer(raw.read((stop - begin) * kind.itemsize), kind)
         yield Documents(

@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 
-from feedmill.documents.file import DocumentFile, Unit
+from feedmill.documents.file import DocumentFile
 from feedmill.documents.find import Found, find_documents
-from feedmill.documents.units import UNIT_BYTES, cut, together
+from feedmill.documents.units import UNIT_BYTES
 from feedmill.errors import ConfigError
-from feedmill.formats.tokens.base import TokenWriter
-from feedmill.formats.tokens.manifest import TokenManifest, read_manifest, with_files, write_manifest
+from feedmill.formats.tokens.manifest import TokenManifest
 from feedmill.jobs.policy import RAISE, OnError, on_error_policy, skips
+from feedmill.storage.limits import parse_size
 from feedmill.tokens.encode import Encoding
 from feedmill.tokens.job import Counts, EncodeJob, JobOptions
+from feedmill.tokens.numbered_files import NumberedFiles, numbered, refuse_part
 from feedmill.tokens.outputs import Output, plan_outputs
-from feedmill.tokens.spill import Documents, read_piece
 from feedmill.tokens.template import TemplateSource
+from feedmill.tokens.token_files import TokenFiles
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
-from feedmill.tokens.work import EXAMPLES, EncodedUnit, EncodeSpec
-
-if TYPE_CHECKING:
-    from feedmill.formats.tokens.dolma import DolmaWriter
+from feedmill.tokens.work import EXAMPLES, EncodeSpec
 
 Rule = Literal["missing", "always"]
 LossRule = Literal["mask", "datatrove"]
@@ -51,6 +48,7 @@ class TokenizeOptions(JobOptions):
     token_size: int | None
     seq_len: int | None
     shard_sequences: int | None
+    max_file_size: int | None
     loss: bool
     loss_rule: LossRule
     tokenizer_name: str | None
@@ -61,7 +59,8 @@ class TokenizeReport(Counts):
     """Report of a run.
 
     Attributes:
-        outputs: format -> path of the file that identifies the output.
+        outputs: format -> path of the file that identifies the output; of numbered files, a pattern of all of them.
+        numbered_files: format -> number of files, with `max_file_size`.
         bos, eos: tokens added around each document, or None; `rule`: when they are added.
         template: whether the tokenizer's template was applied; `template_adds`: its tokens and the file defining it.
         switched_off: disabled settings of the tokenizer that would make ids random, with their values.
@@ -79,6 +78,7 @@ class TokenizeReport(Counts):
     switched_off: dict[str, Any] = field(default_factory=dict)
     token_bytes: dict[str, int] = field(default_factory=dict)
     left_over: int = 0
+    numbered_files: dict[str, int] = field(default_factory=dict)
     skipped_files: int = 0
     skipped_files_examples: list[str] = field(default_factory=list)
 
@@ -106,6 +106,7 @@ def tokenize(
     token_size: int | None = None,
     seq_len: int | None = None,
     shard_sequences: int | None = None,
+    max_file_size: int | str | None = None,
     loss: bool = False,
     loss_rule: LossRule = "mask",
     on_error: OnError = RAISE,
@@ -135,6 +136,8 @@ def tokenize(
         token_size: bytes per token; default: chosen by each format.
         seq_len: for ``vla-text``, the sequence length of the training program; sequences have one token more.
         shard_sequences: for ``vla-text``, sequences per shard; default: 8,192.
+        max_file_size: write numbered files of at most this many bytes, such as ``1GB``; a longer document has a file of
+            its own. ``{part}`` in the path is the number; by default ``_{part}`` is added to it. Not for ``vla-text``.
         loss: write a mask from the documents' ``no_loss_ranges`` (``.ds`` only); `loss_rule` ``datatrove`` cuts
             documents that end in such a range, as datatrove does.
         on_error: ``raise`` at a document that cannot be tokenized, or ``skip`` and list it.
@@ -168,6 +171,7 @@ def tokenize(
         token_size=token_size,
         seq_len=seq_len,
         shard_sequences=shard_sequences,
+        max_file_size=parse_size(max_file_size, "--max-file-size"),
         loss=loss,
         loss_rule=loss_rule,
         allow_empty=allow_empty,
@@ -206,6 +210,11 @@ def _tokenize(
         seq_len=options.seq_len,
         shard=options.shard_sequences,
     )
+    kind: type[TokenFiles] = TokenFiles
+    if options.max_file_size is None:
+        refuse_part(outputs)
+    else:
+        outputs, kind = numbered(outputs, options.max_file_size), NumberedFiles
     spec = _spec(tokenizer, options, outputs, bos, eos)
     around = tokenizer.around if options.template else None
     report = TokenizeReport(
@@ -220,7 +229,7 @@ def _tokenize(
     )
     found = _find(inputs, options.kind)
     report.skipped_files, report.skipped_files_examples = len(found.skipped), found.skipped[:EXAMPLES]
-    EncodeJob(TokenFiles(outputs, found.files, tokenizer, options, report), spec, tokenizer, options).run()
+    EncodeJob(kind(outputs, found.files, tokenizer, options, report), spec, tokenizer, options).run()
     report.seconds = time.perf_counter() - begin
     return report
 
@@ -287,98 +296,3 @@ def _check(options: TokenizeOptions) -> None:
         raise ConfigError("only '.ds' can store a loss mask", kind="no-loss-mask", fix="Add --to ds.")
     if len(set(options.formats)) < len(options.formats):
         raise ConfigError("a format was passed twice", fix="Pass each format once.")
-
-
-class TokenFiles:
-    """Output of `tokenize`: token files of one or more formats, with documents in the order of the inputs."""
-
-    def __init__(
-        self,
-        outputs: Sequence[Output],
-        files: Sequence[DocumentFile],
-        tokenizer: Tokenizer,
-        options: TokenizeOptions,
-        report: TokenizeReport,
-    ) -> None:
-        self.outputs, self.files, self.options, self.report = outputs, files, options, report
-        self.store, self.name, self.url = outputs[0].store, outputs[0].stem, outputs[0].url
-        self._tokenizer_name = options.tokenizer_name or tokenizer.name
-
-    def identity(self) -> Iterator[str]:
-        """See `JobOutput`."""
-        yield self._tokenizer_name
-        yield from (f"{out.format} {out.dtype.str} {out.url}" for out in self.outputs)
-        yield from (f"{out.sequence} {out.shard}" for out in self.outputs if out.sequence)
-        yield from (f"{file.url} {file.version} {file.rows}" for file in self.files)
-
-    def units(self, unit_bytes: int) -> list[tuple[Unit, ...]]:
-        """See `JobOutput`."""
-        return list(together(cut(self.files, unit_bytes), unit_bytes))
-
-    def manifests(self) -> Iterator[TokenManifest | None]:
-        """See `JobOutput`."""
-        for out in self.outputs:
-            manifest = read_manifest(out.store, out.path)
-            yield manifest if manifest is not None and manifest.sizes == out.sizes() else None
-
-    def existing(self) -> ConfigError | None:
-        """See `JobOutput`."""
-        url = next((out.url for out in self.outputs if out.sizes()), None)
-        if url is None:
-            return None
-        fix = "Add --overwrite to replace it, or choose another output."
-        return ConfigError("the output already exists", file=url, kind="exists", fix=fix)
-
-    @contextmanager
-    def opened(self, job: EncodeJob) -> Iterator[Callable[[EncodedUnit, int], None]]:
-        """See `JobOutput`."""
-        loss = job.spec.how.loss
-        with ExitStack() as stack:
-            written = [out.hashed() for out in self.outputs]
-            writers = [(out, stack.enter_context(out.open(self._tokenizer_name, loss))) for out, _ in written]
-
-            def add(done: EncodedUnit, line: int) -> None:
-                for documents in read_piece(done.task.path):
-                    for out, writer in writers:
-                        _add(writer, out, documents, done, line)
-
-            yield add
-            self.report.left_over = sum(getattr(writer, "left_over", 0) for _, writer in writers)
-            for out in self.outputs:
-                write_manifest(out.store, out.path, self._manifest(job, out))
-        for out, hashes in written:
-            manifest = with_files(self._manifest(job, out), out.sizes(), hashes)
-            write_manifest(out.store, out.path, manifest)
-
-    def _manifest(self, job: EncodeJob, out: Output) -> TokenManifest:
-        given, report = self.options, self.report
-        options: dict[str, Any] = {
-            "text": given.text,
-            "rule": given.rule,
-            "template": report.template,
-            "template_adds": report.template_adds,
-            "specials_as_text": given.specials_as_text,
-            "on_error": given.on_error,
-            "blank_lines": report.blank,
-        }
-        if report.skipped_files:
-            options["skipped_files"] = {"count": report.skipped_files, "examples": report.skipped_files_examples}
-        if report.switched_off:
-            options["switched_off"] = report.switched_off
-        if out.sequence:
-            options |= {"sequence": out.sequence, "shard_sequences": out.shard, "left_over": report.left_over}
-        if given.loss:
-            options["loss"] = given.loss_rule
-        return job.manifest(out.format, report.documents, report.tokens, options)
-
-
-def _add(writer: TokenWriter, out: Output, documents: Documents, done: EncodedUnit, line: int) -> None:
-    if out.format != "dolma":
-        writer.add(documents.tokens, documents.lengths, documents.loss if out.format == "ds" else None)
-        return
-    origins = []
-    for key, row in documents.origins or ():
-        file, number = done.task.place(done.facts, row)
-        path, number = file.url, line + number + 1
-        origins.append((str(key) if key is not None else f"{path}-{number}", path, number))
-    cast("DolmaWriter", writer).add(documents.tokens, documents.lengths, None, origins=origins)

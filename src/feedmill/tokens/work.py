@@ -22,6 +22,7 @@ from feedmill.documents.textpath import TextReader
 from feedmill.documents.typed import Typed, TypedReader
 from feedmill.errors import FeedmillError
 from feedmill.jobs.cores import available_cores
+from feedmill.jobs.engine import is_shared
 from feedmill.jobs.threads import ahead, ordered_map
 from feedmill.jobs.work import Work
 from feedmill.tokens.encode import Encoding, Encodings, encode_batch
@@ -128,7 +129,7 @@ def encode_unit(task: EncodeTask) -> EncodedUnit:
         return EncodedUnit(task, found, reused=True)
     spec = task.spec
     tokenizer, how = tokenizer_of(spec), spec.how
-    facts = PieceFacts(bytes=task.bytes, dtype=how.dtype, loss=how.loss, origins=spec.origins)
+    facts = PieceFacts(bytes=task.bytes, dtype=how.dtype, loss=how.loss, origins=spec.origins, synced=is_shared())
     batches = _batches(task.units, spec.reader(), facts)
     try:
         with (
@@ -189,12 +190,17 @@ def _encoded(
         facts.empty += batch.empty
 
 
-def tasks_of(job: Work, units: Sequence[tuple[Unit, ...]], spec: EncodeSpec, workers: int | None) -> list[EncodeTask]:
-    """Return the tasks for units, on `workers` processes (None for one per core). Pieces of other tasks are removed."""
+def tasks_of(
+    job: Work, units: Sequence[tuple[Unit, ...]], spec: EncodeSpec, workers: int | None, keep: str = ""
+) -> list[EncodeTask]:
+    """Return the tasks for units, on `workers` processes (None for one per core).
+
+    Other files in the work folder are removed, except `keep`.
+    """
     key, cores = spec.key(), available_cores()
     spare = min(cores if workers is None else workers, len(units)) < cores
     names = [piece_name(number, group, key) for number, group in enumerate(units)]
-    job.sweep(set(names))
+    job.sweep({keep, *names})
     # Uncompressed files are divided instead, because processes help more than threads.
     return [
         EncodeTask(group, spec, os.path.join(job.folder, name), spare and group[0].file.packed)

@@ -168,6 +168,13 @@ class TokenFormat:
         """Return the type of a token of this many bytes."""
         return np.dtype(f"<u{token_size}")
 
+    def largest(self, form: Form, tokens: int | Int64s, documents: int | Int64s) -> Any:  # noqa: ARG002
+        """Return the bytes of the largest file with these numbers of tokens and documents, or a little more.
+
+        It does not decrease with either number. Both are numbers, or int64[n] for an array of results.
+        """
+        return tokens * form.token_size
+
     def open(self, store: Store, path: str, form: Form) -> AbstractContextManager[TokenWriter]:
         """Open the writer of one file, which is published if the block ends without an error."""
         raise NotImplementedError

@@ -391,6 +391,10 @@ class Ds(TokenFormat):
         """See `TokenFormat`."""
         return np.dtype(f"<u{ds_token_size(sizes.size)}")
 
+    def largest(self, form: Form, tokens: int | Int64s, documents: int | Int64s) -> Any:
+        """See `TokenFormat`; the index has 8 bytes per document."""
+        return np.maximum(tokens * form.token_size, 8 * documents)
+
     def open(self, store: Store, path: str, form: Form) -> AbstractContextManager[TokenWriter]:
         """See `TokenFormat`."""
         return write_ds(store, path, form.token_size, tokenizer_name=form.tokenizer, loss=form.loss)

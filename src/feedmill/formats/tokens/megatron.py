@@ -302,11 +302,16 @@ def _damaged(store: Store, path: str, what: str, *, kind: str = "bad-index", rec
 
 
 def open_found(wanted: Wanted) -> TokenDataset:
-    """See `open_megatron`; files of a list, or all of a folder, are opened together."""
-    if not (wanted.name or wanted.names):
-        paths = tuple(entry.path for entry in wanted.store.files(suffixes=(IDX,)))
-        wanted = wanted._replace(names=paths)
+    """See `open_megatron`; files of a list, or of a folder in the order of their paths, are opened together."""
+    if not wanted.name and not wanted.names:
+        wanted = wanted._replace(names=tuple(entry.path for entry in wanted.store.files(suffixes=(BIN,))))
     return open_files(wanted, FORMAT, lambda one: open_megatron(one.store, one.name, one.url))
+
+
+def mark(store: Store) -> str | None:
+    """Return "" if a folder has an index of this format, else None: other tools have ``.bin`` files too."""
+    paths = (entry.path for entry in store.files(suffixes=(IDX,)))
+    return "" if any(is_megatron(store, path) for path in paths) else None
 
 
 def need_megatron(store: Store, name: str) -> bool:
@@ -331,6 +336,10 @@ class Megatron(TokenFormat):
     def sized(self, token_size: int) -> np.dtype[Any]:
         """See `TokenFormat`."""
         return np.dtype("<i4" if token_size == 4 else f"<u{token_size}")
+
+    def largest(self, form: Form, tokens: int | Int64s, documents: int | Int64s) -> Any:
+        """See `TokenFormat`; the index has 20 bytes per document."""
+        return np.maximum(tokens * form.token_size, HEADER.size + 8 + 20 * documents)
 
     def open(self, store: Store, path: str, form: Form) -> AbstractContextManager[TokenWriter]:
         """See `TokenFormat`."""

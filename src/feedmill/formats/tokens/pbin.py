@@ -64,6 +64,8 @@ from feedmill.storage.writeback import WriteBehind
 
 PICKLE = 0x80
 MERGE_SHIFT = 12
+_EMPTY_LIST = 64
+"""More bytes than the opcodes around the pairs of a list have."""
 _MAKE_AGAIN = "Write the file again from its source, or copy it again if it was copied."
 _FORMAT = "Modalities .pbin"
 
@@ -419,6 +421,10 @@ class Pbin(TokenFormat):
     def dtype(self, sizes: VocabularySizes) -> np.dtype[Any]:
         """See `TokenFormat`; Modalities' rule excludes added tokens."""
         return np.dtype(f"<u{max(token_size(max(sizes.base, 1)), token_size(sizes.largest + 1))}")
+
+    def largest(self, form: Form, tokens: int | Int64s, documents: int | Int64s) -> Any:
+        """See `TokenFormat`; a pair of the list of documents has at most 16 bytes, with its share of frames."""
+        return 12 + tokens * form.token_size + _EMPTY_LIST + 16 * documents
 
     def open(self, store: Store, path: str, form: Form) -> AbstractContextManager[TokenWriter]:
         """See `TokenFormat`."""

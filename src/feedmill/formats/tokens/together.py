@@ -9,6 +9,9 @@ from feedmill.errors import ConfigError
 from feedmill.formats.format import Wanted
 from feedmill.formats.tokens.base import TokenDataset, refuse_missing
 
+COUNTS = ("sequences",)
+"""Facts of a dataset that are numbers of something in its files, and add up."""
+
 
 def open_files(wanted: Wanted, format: str, open_one: Callable[[Wanted], TokenDataset]) -> TokenDataset:
     """Return the dataset of a file or folder, or of a list of files in the given order."""
@@ -25,6 +28,9 @@ def open_files(wanted: Wanted, format: str, open_one: Callable[[Wanted], TokenDa
     about: dict[str, Any] = {}
     for name in dict.fromkeys(name for dataset in opened for name in dataset.about):
         values = [dataset.about[name] for dataset in opened if name in dataset.about]
+        if name in COUNTS:
+            about[name] = sum(values)
+            continue
         alike = all(value == values[0] for value in values)
         about[name] = values[0] if alike else list(dict.fromkeys(map(str, values)))
     shards = [shard for dataset in opened for shard in dataset.shards]

@@ -1,0 +1,153 @@
+"""Token files as the output of `tokenize`: one file per format, with documents in the order of the inputs."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from feedmill.documents.file import DocumentFile, Unit
+from feedmill.documents.units import cut, together
+from feedmill.errors import ConfigError
+from feedmill.formats.tokens.base import TokenWriter
+from feedmill.formats.tokens.manifest import TokenManifest, read_manifest, with_files, write_manifest
+from feedmill.jobs.work import Work
+from feedmill.tokens.job import EncodeJob
+from feedmill.tokens.outputs import Output
+from feedmill.tokens.spill import Documents, read_piece
+from feedmill.tokens.tokenizer import Tokenizer
+from feedmill.tokens.work import EncodedUnit
+
+if TYPE_CHECKING:
+    from feedmill.formats.tokens.dolma import DolmaWriter
+    from feedmill.tokens.tokenize import TokenizeOptions, TokenizeReport
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece to be read, and where its documents come from.
+
+    Attributes:
+        path: path of the piece; `documents`, `tokens`: their numbers in it.
+        line: line of the first input file (from 0) at which the piece begins.
+        files: URLs of its input files; `ends`: the row at which each but the last ends.
+    """
+
+    path: str
+    documents: int
+    tokens: int
+    line: int
+    files: tuple[str, ...]
+    ends: tuple[int, ...]
+
+    @classmethod
+    def of(cls, done: EncodedUnit, line: int) -> Piece:
+        """Return the piece of a finished unit."""
+        facts, files = done.facts, tuple(unit.file.url for unit in done.task.units)
+        return cls(done.task.path, facts.documents, facts.tokens, line, files, tuple(facts.ends))
+
+    def origin(self, row: int) -> tuple[str, int]:
+        """Return the input file of a row, and its line there (from 1)."""
+        number = bisect_right(self.ends, row)
+        return self.files[number], self.line + row - (self.ends[number - 1] if number else 0) + 1
+
+
+class TokenFiles:
+    """Output of `tokenize`: token files of one or more formats, with documents in the order of the inputs."""
+
+    in_units = False
+
+    def __init__(
+        self,
+        outputs: Sequence[Output],
+        files: Sequence[DocumentFile],
+        tokenizer: Tokenizer,
+        options: TokenizeOptions,
+        report: TokenizeReport,
+    ) -> None:
+        self.outputs, self.files, self.options, self.report = outputs, files, options, report
+        self.store, self.name, self.url = outputs[0].store, outputs[0].stem, outputs[0].url
+        self._tokenizer_name = options.tokenizer_name or tokenizer.name
+
+    def identity(self) -> Iterator[str]:
+        """See `JobOutput`."""
+        yield self._tokenizer_name
+        yield from (f"{out.format} {out.dtype.str} {out.url}" for out in self.outputs)
+        yield from (f"{out.sequence} {out.shard}" for out in self.outputs if out.sequence)
+        yield from (f"{file.url} {file.version} {file.rows}" for file in self.files)
+
+    def units(self, unit_bytes: int) -> list[tuple[Unit, ...]]:
+        """See `JobOutput`."""
+        return list(together(cut(self.files, unit_bytes), unit_bytes))
+
+    def manifests(self) -> Iterator[TokenManifest | None]:
+        """See `JobOutput`."""
+        for out in self.outputs:
+            manifest = read_manifest(out.store, out.path)
+            yield manifest if manifest is not None and manifest.sizes == out.sizes() else None
+
+    def existing(self) -> ConfigError | None:
+        """See `JobOutput`."""
+        url = next((out.url for out in self.outputs if out.sizes()), None)
+        if url is None:
+            return None
+        fix = "Add --overwrite to replace it, or choose another output."
+        return ConfigError("the output already exists", file=url, kind="exists", fix=fix)
+
+    @contextmanager
+    def opened(self, job: EncodeJob, work: Work) -> Iterator[Callable[[EncodedUnit, int], None]]:
+        """See `JobOutput`."""
+        del work
+        loss = job.spec.how.loss
+        with ExitStack() as stack:
+            written = [out.hashed() for out in self.outputs]
+            writers = [(out, stack.enter_context(out.open(self._tokenizer_name, loss))) for out, _ in written]
+
+            def add(done: EncodedUnit, line: int) -> None:
+                piece = Piece.of(done, line)
+                for documents in read_piece(piece.path):
+                    for out, writer in writers:
+                        add_documents(writer, out.format, documents, piece)
+
+            yield add
+            self.report.left_over = sum(getattr(writer, "left_over", 0) for _, writer in writers)
+            for out in self.outputs:
+                write_manifest(out.store, out.path, self._manifest(job, out))
+        for out, hashes in written:
+            manifest = with_files(self._manifest(job, out), out.sizes(), hashes)
+            write_manifest(out.store, out.path, manifest)
+
+    def _manifest(self, job: EncodeJob, out: Output) -> TokenManifest:
+        given, report = self.options, self.report
+        options: dict[str, Any] = {
+            "text": given.text,
+            "rule": given.rule,
+            "template": report.template,
+            "template_adds": report.template_adds,
+            "specials_as_text": given.specials_as_text,
+            "on_error": given.on_error,
+            "blank_lines": report.blank,
+        }
+        if report.skipped_files:
+            options["skipped_files"] = {"count": report.skipped_files, "examples": report.skipped_files_examples}
+        if report.switched_off:
+            options["switched_off"] = report.switched_off
+        if out.sequence:
+            options |= {"sequence": out.sequence, "shard_sequences": out.shard, "left_over": report.left_over}
+        if given.loss:
+            options["loss"] = given.loss_rule
+        return job.manifest(out.format, report.documents, report.tokens, options)
+
+
+def add_documents(writer: TokenWriter, format: str, documents: Documents, piece: Piece) -> None:
+    """Append documents of a piece, with their origins or loss mask if the format keeps them."""
+    if format != "dolma":
+        writer.add(documents.tokens, documents.lengths, documents.loss if format == "ds" else None)
+        return
+    origins = []
+    for key, row in documents.origins or ():
+        path, number = piece.origin(row)
+        origins.append((str(key) if key is not None else f"{path}-{number}", path, number))
+    cast("DolmaWriter", writer).add(documents.tokens, documents.lengths, None, origins=origins)
