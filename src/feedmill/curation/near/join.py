@@ -51,10 +51,13 @@ class JoinTask:
 
 
 class Joined(NamedTuple):
-    """Number of pairs that shared a key and were compared, and of pairs that were skipped in very large buckets."""
+    """Number of pairs that shared a key and were compared, of pairs that were skipped in very large buckets, and of
+    similar pairs in the result.
+    """
 
     candidates: int
     left_out: int
+    edges: int
 
 
 def index_name(folder: str, band: int, part: int) -> str:
@@ -73,7 +76,9 @@ def join(task: JoinTask) -> Joined:
     """Write the index and the similar pairs of a range, unless an earlier run did."""
     view = open_view(task.folder, task.dumps, task.last)
     if view.store.exists(task.path):
-        return Joined(*read_arrays(view.store, task.path)["counts"].tolist())
+        done = read_arrays(view.store, task.path)
+        candidates, left_out = done["counts"].tolist()
+        return Joined(candidates, left_out, len(done["edges"]))
     first = view.plan["first"]
     keys, numbers = _column(view, task, first)
     old_keys, old_numbers, left_out = _matches(view, task, keys)
@@ -87,17 +92,18 @@ def join(task: JoinTask) -> Joined:
         del columns
         edges.append(members[_similar(view, members, pairs, task.threshold)])
         candidates, left_out = candidates + len(pairs), left_out + more
+    similar = np.concatenate(edges)
     write_arrays(
         view.store,
         task.path,
         {
             "keys": keys,
             "documents": (numbers - first).astype(np.uint32),
-            "edges": np.concatenate(edges),
+            "edges": similar,
             "counts": np.array([candidates, left_out], np.int64),
         },
     )
-    return Joined(candidates, left_out)
+    return Joined(candidates, left_out, len(similar))
 
 
 def _column(view: View, task: JoinTask, first: int) -> tuple[Words, Ints]:
