@@ -28,7 +28,7 @@ def test_parts_in_any_order(verb: str, inputs: Path, alone: Any, tmp_path: Path)
     """Each part once, and one twice; as often as the verb has stages. The last part that is missing is made up for."""
     folder, numbers = copied(inputs, tmp_path), random.Random(verb)
     order = [1, 2, 3, numbers.randint(1, 3)]
-    for _ in range(3 if verb.startswith(("dedupe", "near")) else 1):
+    for _ in range(3 + (verb == "dedupe-bloom") if verb.startswith(("dedupe", "near")) else 1):
         numbers.shuffle(order)
         for part in order:
             out = finish([*VERBS[verb], "--engine", "part", "--part", f"{part}/3"], folder)
@@ -145,9 +145,10 @@ def test_what_one_process_does_is_refused(inputs: Path, tmp_path: Path, monkeypa
     import feedmill as fm
 
     monkeypatch.chdir(copied(inputs, tmp_path))
+    write_lines(Path("line.jsonl"), [json.dumps({"text": "a"})])
     with PartEngine(1, 2):
-        with pytest.raises(ConfigError, match="Bloom") as caught:
-            fm.dedupe(["documents"], bloom="x.bloom", items=1000, progress=False)
+        with pytest.raises(ConfigError, match="JSONL") as caught:
+            fm.prepare("line.jsonl", progress=False)
         assert caught.value.kind == "one-machine"
         with pytest.raises(ConfigError, match="one engine"), PartEngine(1, 2):
             pass

@@ -2,7 +2,7 @@
 
 For file n of a run, the work folder has
 
-    n.keys       what is known of each key, in the order of the segments
+    n.keys       the hash of each key, or its bits in a filter, in the order of the segments
     n.parts      int64[segments + 1, parts + 1]: the first key of each part in each segment, and of the next segment;
                  then the number of keys of all parts before each part
     n-s.units    ids, spans and keys of the units of segment s, and ``order``: the key of each entry of n.keys
