@@ -137,7 +137,11 @@ def test_shapes_both_ways(tmp_path: Path, keep: str) -> None:
     stages = {}
     for name, edges in shapes.items():
         stages[name] = both_ways(tmp_path / name, [60], [edges], keep, 5)
-    assert not stages["nothing"] and "decide" in stages["chain"] and "decide" in stages["pairs"]
+    assert (
+        not stages["nothing"]
+        and "connecting decisions" in stages["chain"]
+        and "connecting decisions" in stages["pairs"]
+    )
 
 
 def test_files_of_one_forest_need_no_stars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +151,7 @@ def test_files_of_one_forest_need_no_stars(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(stars, "EDGES", 30)
     case = Case(tmp_path / "parts", 20)
     assert case.find(edges, files=20) == wanted
-    assert case.stages[0] == "forest 0" and all(name.startswith("forest") for name in case.stages)
+    assert case.stages[0] == "connecting forest 0" and all(name.startswith("connecting forest") for name in case.stages)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +180,7 @@ def test_a_hundred_thousand_documents(tmp_path: Path, monkeypatch: pytest.Monkey
     assert roots == near_pairs.components(count, pairs.tolist()) == kept
     assert all(members) and found["sizes"] == {str(count): 1} and found["largest"][0]["duplicates"] == ["1", "2", "3"]
     assert max(held) <= 1 << 15
-    assert sum(name.startswith("star") for name in case.stages) <= 3 * 17
+    assert sum(name.startswith("connecting star") for name in case.stages) <= 3 * 17
 
 
 def test_ranges() -> None:

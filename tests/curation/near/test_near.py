@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from feedmill.curation.near import cluster, dumps, graph, join, sketch, stars
+from feedmill.curation.near import cluster, dumps, graph, join, keys, sketch, stars
 from feedmill.curation.near.job import NearReport, find_near
 from feedmill.curation.near.options import NearOptions, chosen_bands, found_share
 from feedmill.jobs.engine import StageUnfinished
@@ -81,6 +82,7 @@ def test_any_number_of_processes_and_any_memory_give_the_same(
     os.rename("attributes", "again")
     for module, name, value in (
         (sketch, "SEGMENT", 1000), (join, "RANGE", 50), (join, "ROOM", 10), (join, "HELD", 300), (join, "BATCH", 3),
+        (keys, "KEYS", 700),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr("feedmill.formats.documents.BLOCK", 700)
@@ -206,7 +208,7 @@ def test_clusters_in_several_files(folder: Path, keep: str, monkeypatch: pytest.
             versions.append(json.loads((folder / "s/near.json").read_bytes())["version"])
         results.append(outputs(folder))
         files = sorted(path.name for path in (folder / "s/dumps").rglob("clusters*"))
-        assert not list((folder / "s").rglob("graph")), "unfinished work is left"
+        assert not list((folder / "s").rglob("work")), "unfinished work is left"
         for name in ("s", "attributes"):
             os.rename(name, f"{name}-{way}")
     assert results[:5] == results[5:] and versions == [1, 1, 1, 1, 2, 2, 2, 2]
@@ -215,18 +217,41 @@ def test_clusters_in_several_files(folder: Path, keep: str, monkeypatch: pytest.
     )
 
 
+def test_a_task_reads_only_the_keys_of_its_range(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With several ranges, the keys of all documents are read once to order them, and once by all tasks together."""
+    write_documents(folder, split(make_texts(90, 7), 3))
+    monkeypatch.setattr(join, "RANGE", 20)
+    monkeypatch.setattr(keys, "KEYS", 500)
+    monkeypatch.setattr(join.View, "segments", None)
+    monkeypatch.setattr("feedmill.curation.near.finish._segments", lambda view, task: iter(()))
+    read = list[int]()
+    of = join.read_ordered
+
+    def counted(*arguments: Any) -> Any:
+        columns, documents = of(*arguments)
+        assert len(columns) == 1 + arguments[1] > 2
+        read.extend(map(len, columns))
+        return columns, documents
+
+    monkeypatch.setattr(join, "read_ordered", counted)
+    report = find()
+    assert sum(read) == (report.documents - report.empty) * chosen_bands(0.8)[0] and max(read) < 20
+
+
 def test_parts_connect_by_range(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_documents(folder, split(make_texts(120, 6), 3))
     find()
     wanted = outputs(folder)
     os.rename("attributes", "before")
     connect_by_range(monkeypatch)
+    monkeypatch.setattr(join, "RANGE", 50)
+    monkeypatch.setattr(keys, "KEYS", 700)
     stages = set()
-    for part in (1, 2) * 9:
+    for part in (1, 2) * 10:
         with pytest.raises(StageUnfinished) as caught, PartEngine(part, 2):
             find()
         stages.add(caught.value.stage)
-    assert stages >= {"reading", "comparing", "connecting"}
+    assert stages >= {"reading", "ordering", "comparing", "connecting"}
     with PartEngine(finish=True):
         find()
     assert outputs(folder) == wanted

@@ -85,16 +85,20 @@ def _by_range(view: View, graph: Graph, forest: Sequence[str], keep: str, stage:
     ranges = graph.ranges
     new = range(ranges.earlier, ranges.count)
     number, runs = stars.stars(graph, forest, stage)
-    for _ in stage(labels.label, [labels.LabelTask(graph, part, number, runs, keep) for part in new], "label"):
+    for _ in stage(
+        labels.label, [labels.LabelTask(graph, part, number, runs, keep) for part in new], "connecting labels"
+    ):
         pass
     sizes, top = dict[int, int](), list[labels.Cluster]()
     units = [labels.CombineTask(graph, part, keep) for part in range(ranges.count)]
-    for one in stage(labels.combine, units, "combine"):
+    for one in stage(labels.combine, units, "connecting sizes"):
         for size, times in one.sizes.items():
             sizes[size] = sizes.get(size, 0) + times
         top = sorted([*top, *one.largest], key=lambda cluster: (-cluster.size, cluster.head))[: labels.LARGEST]
     shown, marked = tuple(top), [list[int]() for _ in top]
-    for found in stage(labels.decide_range, [labels.DecideTask(graph, part, shown) for part in new], "decide"):
+    for found in stage(
+        labels.decide_range, [labels.DecideTask(graph, part, shown) for part in new], "connecting decisions"
+    ):
         for documents, more in zip(marked, found, strict=True):
             documents += more[: labels.EXAMPLES - len(documents)]
     return labels.report(view, sizes, shown, marked)

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from feedmill.curation.attribute_set import fingerprint
-from feedmill.curation.near import join, sketch
+from feedmill.curation.near import join, keys, sketch
 from feedmill.curation.near.cluster import find_clusters
 from feedmill.curation.near.options import NearOptions
 from feedmill.curation.near.parallel import spread
-from feedmill.curation.near.stars import GRAPH
-from feedmill.curation.near.view import open_view
+from feedmill.curation.near.view import WORK, open_view
 from feedmill.documents.file import DocumentFile
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.formats.signatures import (
@@ -115,7 +114,7 @@ class Dumps:
         for folder in ("", *(f"dumps/{name}/" for name in folders)):
             done = folder != "" and os.path.basename(folder[:-1]) not in keep
             for name in _names(self.store.root, folder):
-                if name.endswith(TEMPORARY_SUFFIX) or (done and name == GRAPH):
+                if name.endswith(TEMPORARY_SUFFIX) or (done and name == WORK):
                     self._remove(f"{folder}{name}")
         if not keep:
             self._remove("done")
@@ -324,10 +323,16 @@ def _compare(
     progress: bool | None,
 ) -> dict[str, int]:
     """Compare the new documents. Return the path of each result, and its number of similar pairs."""
-    parts = join.ranges(record["rows"])
+    parts, bands = join.ranges(record["rows"]), options.shape[0]
+    place, files = (dumps.folder, len(dumps.records), record["folder"]), 0
+    if len(parts) > 1:
+        bounds = tuple(high for _, high in parts)
+        segments = keys.groups(open_view(*place), bands)
+        ordering = [keys.KeysTask(*place, n, low, high, bands, bounds) for n, (low, high) in enumerate(segments)]
+        files = len(list(_stage(dumps, record, workers, progress, keys.order_keys, ordering, "ordering")))
     tasks = [
-        join.JoinTask(dumps.folder, len(dumps.records), record["folder"], options.threshold, band, part, low, high)
-        for band in range(options.shape[0])
+        join.JoinTask(*place, options.threshold, band, part, low, high, files)
+        for band in range(bands)
         for part, (low, high) in enumerate(parts)
     ]
     pairs = {}
@@ -354,9 +359,10 @@ def _stage(
     tasks: Sequence[Any],
     name: str,
 ) -> Iterator[Any]:
-    """Yield the results of a stage that connects pairs."""
-    with Progress("connecting", len(tasks), "files", progress) as bar:
-        where = Where("connecting", fingerprint(record["print"], name), dumps.store, last=False)
+    """Yield the results of a stage whose files are needed only until the dump is recorded. `name`: word and number."""
+    word = name.partition(" ")[0]
+    with Progress(word, len(tasks), "files", progress) as bar:
+        where = Where(word, fingerprint(record["print"], name), dumps.store, last=False)
         yield from spread(function, tasks, workers, bar, where)
 
 

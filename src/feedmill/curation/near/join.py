@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from feedmill.curation.near.keys import read_ordered
 from feedmill.curation.near.parallel import go_on
 from feedmill.curation.near.view import Ints, View, Words, open_view
 from feedmill.formats.signatures import read_arrays, write_arrays
@@ -33,7 +34,10 @@ BATCH = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class JoinTask:
-    """Range of the keys of a band, including `high`. `last` is the folder of the dump that is being added."""
+    """Range of the keys of a band, including `high`. `last` is the folder of the dump that is being added.
+
+    `files` is the number of files with ordered keys (see `curation.near.keys`); 0 if there is one range.
+    """
 
     folder: str
     dumps: int
@@ -43,6 +47,7 @@ class JoinTask:
     part: int
     low: int
     high: int
+    files: int
 
     @property
     def path(self) -> str:
@@ -108,13 +113,16 @@ def join(task: JoinTask) -> Joined:
 
 def _column(view: View, task: JoinTask, first: int) -> tuple[Words, Ints]:
     """Return the sorted keys of the new documents in this range, and the documents, ordered by key and number."""
-    low, high = np.uint64(task.low), np.uint64(task.high)
-    keys, numbers = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
-    for begin, arrays in view.segments(first):
-        column = arrays["keys"][task.band]
-        chosen = np.flatnonzero((column != 0) & (column >= low) & (column <= high))
-        keys.append(column[chosen])
-        numbers.append(chosen + begin)
+    if task.files:
+        slot = task.band * len(ranges(view.plan["rows"])) + task.part
+        keys, numbers = read_ordered(view, task.files, slot)
+    else:
+        keys, numbers = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
+        for begin, arrays in view.segments(first):
+            column = arrays["keys"][task.band]
+            chosen = np.flatnonzero(column)
+            keys.append(column[chosen])
+            numbers.append(chosen + begin)
     all_keys, all_numbers = np.concatenate(keys), np.concatenate(numbers)
     order = np.argsort(all_keys, kind="stable")
     return all_keys[order], all_numbers[order]

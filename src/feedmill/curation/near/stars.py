@@ -20,15 +20,12 @@ import numpy as np
 
 from feedmill.curation.near.graph import Pairs, Ranges, Runs, read_pairs
 from feedmill.curation.near.parallel import go_on
-from feedmill.curation.near.view import View, open_view
+from feedmill.curation.near.view import WORK, View, open_view
 from feedmill.formats.signatures import read_arrays, write_arrays
 from feedmill.kernels.hashing import near_pairs_compiled as compiled
 
 EDGES = 8 << 20
 """Number of pairs in memory of a task that connects them."""
-GRAPH = "graph"
-"""Folder in a dump's folder."""
-
 Stage = Callable[[Callable[..., Any], Sequence[Any], str], Iterator[Any]]
 """Runs a function over units; the last argument identifies the stage."""
 
@@ -50,7 +47,7 @@ class Graph:
     @property
     def place(self) -> str:
         """Folder of the graph's files, which are removed with other unfinished work."""
-        return f"{self.last}/{GRAPH}"
+        return f"{self.last}/{WORK}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +110,7 @@ def forests(graph: Graph, sources: Sequence[str], sizes: Sequence[int], stage: S
         if level and (len(paths) == 1 or 4 * len(groups) > 3 * len(paths)):
             return paths
         tasks = [ForestTask(graph, level, number, tuple(paths[low:high])) for number, (low, high) in enumerate(groups)]
-        sizes = list(stage(forest, tasks, f"forest {level}"))
+        sizes = list(stage(forest, tasks, f"connecting forest {level}"))
         paths, level = [task.path for task in tasks], level + 1
 
 
@@ -224,13 +221,13 @@ def stars(graph: Graph, paths: Sequence[str], stage: Stage) -> tuple[int, tuple[
     """
     tasks = [SplitTask(graph, number, path) for number, path in enumerate(paths)]
     number, changed = 0, 1
-    runs = tuple(one.runs for one in stage(split, tasks, "split"))
+    runs = tuple(one.runs for one in stage(split, tasks, "connecting split"))
     while changed:
         changed = 0
         for _ in ("large", "small"):
             number += 1
             units = [StarTask(graph, number, part, runs) for part in range(graph.ranges.count)]
-            results = list(stage(star, units, f"star {number}"))
+            results = list(stage(star, units, f"connecting star {number}"))
             runs = tuple(one.runs for one in results)
             changed += sum(one.changed for one in results)
     return number, runs

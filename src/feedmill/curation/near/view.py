@@ -18,6 +18,8 @@ Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 MAPPED = 8192
 """Maximum number of segments that are mapped at once."""
+WORK = "work"
+"""Folder in a dump's folder for what is needed only until the dump is recorded."""
 
 
 @dataclass(slots=True)
