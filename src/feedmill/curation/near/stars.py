@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from feedmill.curation.near import graph as graphs
 from feedmill.curation.near.graph import Pairs, Ranges, Runs, read_pairs
 from feedmill.curation.near.parallel import go_on
 from feedmill.curation.near.view import WORK, View, open_view
@@ -148,7 +149,8 @@ def split(task: SplitTask) -> Star:
     if not view.store.exists(marker):
         runs = Runs(view.store, task.graph.place, 0, task.number, task.graph.ranges.bounds)
         edges = read_arrays(view.store, task.source)["edges"]
-        _add_both(runs, edges[:, 0], edges[:, 1])
+        for at in range(0, len(edges), step := max(1, graphs.CHUNK // 2)):
+            _add_both(runs, edges[at : at + step, 0], edges[at : at + step, 1])
         _mark(view, marker, runs, 0)
     return _marked(view, marker)
 
