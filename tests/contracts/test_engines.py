@@ -34,7 +34,7 @@ from helpers.engine_verbs import (
 )
 from helpers.kills import command, finish
 
-STAGES = {"dedupe": 3, "dedupe-documents": 3, "neardedupe": 3, "tokenize-numbered": 2}
+STAGES = {"dedupe": 3, "dedupe-documents": 3, "dedupe-bloom": 4, "neardedupe": 3, "tokenize-numbered": 2}
 
 
 @pytest.mark.parametrize("verb", SOME)
@@ -155,16 +155,9 @@ def test_the_number_of_a_part(text: str, environment: dict[str, str], wanted: tu
     assert (engine.part, engine.parts) == wanted
 
 
-def test_what_one_process_does_is_refused(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import feedmill as fm
-
-    monkeypatch.chdir(copied(inputs, tmp_path))
-    with PartEngine(1, 2):
-        with pytest.raises(ConfigError, match="Bloom") as caught:
-            fm.dedupe(["documents"], bloom="x.bloom", items=1000, progress=False)
-        assert caught.value.kind == "one-machine"
-        with pytest.raises(ConfigError, match="one engine"), PartEngine(1, 2):
-            pass
+def test_one_engine_at_a_time() -> None:
+    with PartEngine(1, 2), pytest.raises(ConfigError, match="one engine"), PartEngine(1, 2):
+        pass
     assert current() is None
 
 

@@ -19,6 +19,7 @@ import math
 import secrets
 import struct
 from dataclasses import dataclass
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -59,25 +60,33 @@ def read_bloom(store: Store, path: str) -> BloomFilter:
         DataError: the file is not a Bloom filter, or it is corrupt.
     """
     with store.local_copy(path) as local, open(local, "rb", buffering=0) as raw:
-        size = local.stat().st_size
-        magic, version, k = _HEAD.unpack(raw.read(_HEAD.size).ljust(_HEAD.size, b"\0"))
-        where = store.locate(path)
-        if magic != MAGIC or version != VERSION or not k:
-            raise DataError(
-                f"not a Bloom filter of version 1: the header is {magic:#x}, {version}, {k}",
-                file=where,
-                kind="bad-bloom-filter",
-                fix="Give a file that an earlier run wrote, or the name of a new file.",
-            )
-        head = _HEAD.size + 32 * k + 8
-        if size < head:
-            raise _wrong_size(where, head, size)
-        seeds = np.frombuffer(raw.read(32 * k), "<u8").reshape(k, 4).astype(np.uint64)
-        count = int.from_bytes(raw.read(8), "little")
-        if not count or size != head + 4 * count:
-            raise _wrong_size(where, head + 4 * count, size)
-        words = np.fromfile(raw, "<u4", count).astype(np.uint32, copy=False)
-        return BloomFilter(seeds, words)
+        seeds, count = _read_head(raw, local.stat().st_size, store.locate(path))
+        return BloomFilter(seeds, np.fromfile(raw, "<u4", count).astype(np.uint32, copy=False))
+
+
+def read_bloom_head(store: Store, path: str) -> tuple[npt.NDArray[np.uint64], int]:
+    """Return the seeds of a filter, uint64[k, 4], and its number of words. Raises as `read_bloom`."""
+    with store.local_copy(path) as local, open(local, "rb", buffering=0) as raw:
+        return _read_head(raw, local.stat().st_size, store.locate(path))
+
+
+def _read_head(raw: BinaryIO, size: int, where: str) -> tuple[npt.NDArray[np.uint64], int]:
+    magic, version, k = _HEAD.unpack(raw.read(_HEAD.size).ljust(_HEAD.size, b"\0"))
+    if magic != MAGIC or version != VERSION or not k:
+        raise DataError(
+            f"not a Bloom filter of version 1: the header is {magic:#x}, {version}, {k}",
+            file=where,
+            kind="bad-bloom-filter",
+            fix="Give a file that an earlier run wrote, or the name of a new file.",
+        )
+    head = _HEAD.size + 32 * k + 8
+    if size < head:
+        raise _wrong_size(where, head, size)
+    seeds = np.frombuffer(raw.read(32 * k), "<u8").reshape(k, 4).astype(np.uint64)
+    count = int.from_bytes(raw.read(8), "little")
+    if not count or size != head + 4 * count:
+        raise _wrong_size(where, head + 4 * count, size)
+    return seeds, count
 
 
 def write_bloom(store: Store, path: str, bloom: BloomFilter) -> None:

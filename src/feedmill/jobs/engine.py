@@ -179,17 +179,6 @@ def is_alone() -> bool:
     return engine is None or engine.alone
 
 
-def need_one_machine(what: str) -> None:
-    """Raise `ConfigError`, where an engine is in use, for work that one process of one machine does."""
-    engine = current()
-    if engine is not None:
-        raise ConfigError(
-            f"{what}: this does not run on --engine {engine.name}",
-            kind="one-machine",
-            fix="Use --engine local.",
-        )
-
-
 def shared_work() -> str | None:
     """Return the folder for unfinished work on outputs in object stores; None without an engine."""
     engine = current()

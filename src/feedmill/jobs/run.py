@@ -103,7 +103,7 @@ def run(
 
 
 def run_largest_first(
-    function: Callable[[Item], Result], items: Sequence[Item], sizes: Sequence[int], **options: Any
+    function: Callable[..., Result], items: Sequence[Item], sizes: Sequence[int], **options: Any
 ) -> list[Result]:
     """Return the results of `run` (with its options) in the order of the items. Items are processed by decreasing size,
     so that the run does not end with one process working on a large item.

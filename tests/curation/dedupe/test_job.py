@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feedmill.curation.dedupe import exact
+from feedmill.curation.dedupe import exact, segments
 from feedmill.curation.dedupe.job import BloomOptions, find_duplicates
 from feedmill.curation.dedupe.options import DOCUMENTS, PARAGRAPHS, DedupeOptions
 from feedmill.errors import ConfigError, DataError, FeedmillError, StorageError
@@ -93,7 +93,7 @@ def test_as_the_model(tmp_path, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_as_the_model_in_pieces(tmp_path, kind, monkeypatch):
     """Many segments and ranges give what one gives."""
-    monkeypatch.setattr(exact, "SEGMENT", 1)
+    monkeypatch.setattr(segments, "SEGMENT", 1)
     monkeypatch.setattr(exact, "RANGE", 5)
     monkeypatch.setattr("feedmill.formats.documents.BLOCK", 100)
     write_documents(tmp_path, *FILES)

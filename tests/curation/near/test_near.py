@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from feedmill.curation.near import dumps, join, sketch
+from feedmill.curation.near import cluster, dumps, graph, join, keys, sketch, stars
 from feedmill.curation.near.job import NearReport, find_near
 from feedmill.curation.near.options import NearOptions, chosen_bands, found_share
+from feedmill.jobs.engine import StageUnfinished
+from feedmill.jobs.parts import PartEngine
 from helpers.near_copies import brute_force, clusters, make_texts, marked, read_attributes, write_documents
 
 SURE = {"bands": 150, "rows": 1}
@@ -35,6 +38,11 @@ def outputs(root: Path) -> dict[str, bytes]:
 def split(texts: list[str], parts: int) -> dict[str, list[str]]:
     size = -(-len(texts) // parts)
     return {f"{n}.jsonl": texts[n * size : (n + 1) * size] for n in range(parts)}
+
+
+def connect_by_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name, value in ((stars, "EDGES", 3), (graph, "CHUNK", 10), (cluster, "NODES", 40)):
+        monkeypatch.setattr(module, name, value)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -74,11 +82,14 @@ def test_any_number_of_processes_and_any_memory_give_the_same(
     os.rename("attributes", "again")
     for module, name, value in (
         (sketch, "SEGMENT", 1000), (join, "RANGE", 50), (join, "ROOM", 10), (join, "HELD", 300), (join, "BATCH", 3),
+        (keys, "KEYS", 700),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr("feedmill.formats.documents.BLOCK", 700)
+    connect_by_range(monkeypatch)
     small = find(workers=1)
-    assert outputs(folder) == before and small.duplicates == one.duplicates and small.candidates == one.candidates
+    assert outputs(folder) == before
+    assert {**small.as_dict(), "left_out": one.left_out} == one.as_dict()
 
 
 def test_the_order_of_the_input_says_only_which_is_kept(folder: Path) -> None:
@@ -179,6 +190,72 @@ def test_dumps_one_after_another(folder: Path, seed: int, keep: str) -> None:
         assert len(kept) <= 1 and len({heads[key] for key in members}) == 1
         assert all(rows[key]["duplicate_of"] in rows for key in members if key not in kept)
     assert len(marked(folder)) <= whole.duplicates
+
+
+@pytest.mark.parametrize("keep", ["first", "longest"])
+def test_clusters_in_several_files(folder: Path, keep: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dumps with one file of clusters and with several, one after another in a folder."""
+    parts = split(make_texts(400, 5), 4)
+    versions, results = [], []
+    for way in (0, 1):
+        write_documents(folder, parts)
+        for number, name in enumerate(parts):
+            with pytest.MonkeyPatch.context() as patch:
+                if way and number != 1:
+                    connect_by_range(patch)
+                report = find(f"documents/{name}", signatures="s", keep=keep)
+            results.append({**report.as_dict(), "signatures": None})
+            versions.append(json.loads((folder / "s/near.json").read_bytes())["version"])
+        results.append(outputs(folder))
+        files = sorted(path.name for path in (folder / "s/dumps").rglob("clusters*"))
+        assert not list((folder / "s").rglob("work")), "unfinished work is left"
+        for name in ("s", "attributes"):
+            os.rename(name, f"{name}-{way}")
+    assert results[:5] == results[5:] and versions == [1, 1, 1, 1, 2, 2, 2, 2]
+    assert files == sorted(
+        ["clusters", *(f"clusters-{n:05d}" for n in range(3))] + [f"clusters-{n:05d}" for n in range(3)] * 2
+    )
+
+
+def test_a_task_reads_only_the_keys_of_its_range(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With several ranges, the keys of all documents are read once to order them, and once by all tasks together."""
+    write_documents(folder, split(make_texts(90, 7), 3))
+    monkeypatch.setattr(join, "RANGE", 20)
+    monkeypatch.setattr(keys, "KEYS", 500)
+    monkeypatch.setattr(join.View, "segments", None)
+    monkeypatch.setattr("feedmill.curation.near.finish._segments", lambda view, task: iter(()))
+    read = list[int]()
+    of = join.read_ordered
+
+    def counted(*arguments: Any) -> Any:
+        columns, documents = of(*arguments)
+        assert len(columns) == 1 + arguments[1] > 2
+        read.extend(map(len, columns))
+        return columns, documents
+
+    monkeypatch.setattr(join, "read_ordered", counted)
+    report = find()
+    assert sum(read) == (report.documents - report.empty) * chosen_bands(0.8)[0] and max(read) < 20
+
+
+def test_parts_connect_by_range(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_documents(folder, split(make_texts(120, 6), 3))
+    find()
+    wanted = outputs(folder)
+    os.rename("attributes", "before")
+    connect_by_range(monkeypatch)
+    monkeypatch.setattr(join, "RANGE", 50)
+    monkeypatch.setattr(keys, "KEYS", 700)
+    stages = set()
+    for part in (1, 2) * 10:
+        with pytest.raises(StageUnfinished) as caught, PartEngine(part, 2):
+            find()
+        stages.add(caught.value.stage)
+    assert stages >= {"reading", "ordering", "comparing", "connecting"}
+    with PartEngine(finish=True):
+        find()
+    assert outputs(folder) == wanted
+    assert sorted(os.listdir("attributes/dup_near/.feedmill")) == ["manifest.json"], "work is left"
 
 
 def test_a_dump_that_joins_two_earlier_clusters_changes_neither(folder: Path) -> None:

@@ -2,48 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from feedmill.curation.attribute_set import fingerprint, set_store
+from feedmill.curation.dedupe.filters import BloomOptions, complete, filter_in_place, next_name, open_filter
 from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.dedupe.task import DedupeTask, Finished
 from feedmill.curation.manifest_entries import entry, record, recorded
 from feedmill.curation.records import digest as digest_of
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.find import find_in_datasets
-from feedmill.errors import ConfigError, FeedmillError, NotFound, refuse_empty
-from feedmill.formats.bloom import MOST_HASHES, BloomFilter, new_bloom, read_bloom, write_bloom
+from feedmill.errors import ConfigError, refuse_empty
+from feedmill.formats.bloom import write_bloom
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.engine import need_one_machine
+from feedmill.jobs.engine import current
+from feedmill.jobs.unfinished import unfinished
 from feedmill.jobs.work import Work, tidy
 from feedmill.storage import LocalStore, Store, open_store, split_url
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BloomOptions:
-    """Options of the Bloom filter.
-
-    Args:
-        file: Path of the filter.
-        read_only: Do not add keys to the filter.
-        size, items, false_positives, most_hashes: Size of a new filter; see `feedmill.formats.bloom.new_bloom`.
-        file_partition: Partition the files as well as the keys.
-        always_redo: Repeat the run even if manifests record it, as Dolma does; documents that the filter has seen then
-            count as duplicates.
-    """
-
-    file: str
-    read_only: bool = False
-    size: int = 0
-    items: int = 0
-    false_positives: float = 0.0
-    most_hashes: int | None = MOST_HASHES
-    file_partition: bool = False
-    always_redo: bool = False
+__all__ = ["BloomOptions", "DedupeReport", "find_duplicates"]
 
 
 @dataclass(slots=True)
@@ -189,78 +170,65 @@ def _bloomed(
     progress: bool | None,
     report: DedupeReport,
 ) -> None:
-    need_one_machine("a Bloom filter is filled in memory, in the order of the documents")
-    from feedmill.curation.dedupe.bloomed import find_bloomed  # loads compiled code that exact runs do not need
-
     folder, name = split_url(settings.file)
     store = open_store(folder)
     if not isinstance(store, LocalStore):
         raise ConfigError("a Bloom filter must be on a local disk", file=store.locate(name), fix="Use a local path.")
-    with _filter_in_place(store, name, settings):
+    target = set_store(files[0].store(), options.name)
+    identity = {"verb": "dedupe", "run": run_print}
+    with filter_in_place(store, name, settings):
         if not settings.always_redo and _done(files, options, run_print, report, (store, name)):
+            tidy(target, identity=identity)
             return
-        bloom = _open(store, name, settings)
-        tasks = [DedupeTask(n, file, options, "", *compression) for n, file in enumerate(files)]
-        results = find_bloomed(tasks, bloom, read_only=settings.read_only, threads=threads, progress=progress)
-        report.hashes, report.fill = len(bloom.seeds), bloom.fill
-        if settings.read_only and store.exists(name):
-            _record(files, results, options, run_print, report, (store, name))
+        publish = partial(_publish, files, options, run_print, report, store, name, settings)
+        if current() is None and unfinished(target) is None:  # else finish, or clear, what an engine began
+            from feedmill.curation.dedupe.bloomed import find_bloomed  # loads compiled code
+
+            bloom = open_filter(store, name, settings)
+            tasks = [DedupeTask(n, file, options, "", *compression) for n, file in enumerate(files)]
+            results = find_bloomed(tasks, bloom, read_only=settings.read_only, threads=threads, progress=progress)
+            report.hashes, report.fill = len(bloom.seeds), bloom.fill
+            publish(results, partial(write_bloom, bloom=bloom))
             return
-        # The filled filter keeps another name until the manifest records the attributes. If the run is killed before
-        # that, the filter is unchanged; if it is killed after that, only the rename is left to do.
-        write_bloom(store, _next(name), bloom)
-        _record(files, results, options, run_print, report, (store, _next(name)))
-        _complete(store, name, committed=True)
+        from feedmill.curation.dedupe.filling import find_by_stages
+
+        with Work(target) as work:
+            work.begin(identity, durable=False, keep_staged=True)
+            tasks = [DedupeTask(n, file, options, work.folder, *compression) for n, file in enumerate(files)]
+            digest = digest_of(store, name) if store.exists(name) else None
+            filled = find_by_stages(
+                tasks, work.scratch, store, name, settings, digest, workers=threads, progress=progress
+            )
+            report.hashes, report.fill = filled.hashes, filled.fill
+            publish(filled.files, partial(_copy, filled.path))
+            work.finish()
 
 
-@contextlib.contextmanager
-def _filter_in_place(store: LocalStore, name: str, settings: BloomOptions) -> Iterator[None]:
-    """Hold the filter's lock, after publishing the filter that a killed run had filled."""
-    with contextlib.ExitStack() as stack:
-        if not settings.read_only or store.exists(_next(name)):
-            try:
-                busy = "another process is writing this filter"
-                stack.enter_context(store.exclusive(f"{name}.feedmill-lock", what=busy, file=settings.file))
-                _complete(store, name)
-            except FeedmillError:
-                if not settings.read_only:  # a read-only run can use the filter as it is
-                    raise
-        yield
-
-
-def _open(store: Store, name: str, settings: BloomOptions) -> BloomFilter:
-    if store.exists(name):
-        return read_bloom(store, name)
-    if settings.read_only and not settings.items:
-        raise NotFound("Bloom filter not found", file=store.locate(name), fix="Check the path.")
-    return new_bloom(
-        size=settings.size,
-        items=settings.items,
-        false_positives=settings.false_positives,
-        most=settings.most_hashes,
-        seed=0,
-    )
-
-
-def _next(name: str) -> str:
-    return f"{name}.feedmill-next"
-
-
-def _complete(store: LocalStore, name: str, committed: bool = False) -> None:
-    """Publish a filled filter if the manifest of its attributes was written, else delete it."""
-    filled = _next(name)
-    if not store.exists(filled):
-        if store.exists(f"{filled}.of"):
-            store.delete(f"{filled}.of")  # left by a run that was killed, or could not delete it
+def _publish(
+    files: list[DocumentFile],
+    options: DedupeOptions,
+    run_print: str,
+    report: DedupeReport,
+    store: LocalStore,
+    name: str,
+    settings: BloomOptions,
+    results: list[Finished],
+    write: Callable[[Store, str], None],
+) -> None:
+    """Record the attributes, and publish the filter that `write` writes under a name of a store."""
+    if settings.read_only and store.exists(name):
+        _record(files, results, options, run_print, report, (store, name))
         return
-    digest = digest_of(store, filled)
-    if not committed and not (store.exists(f"{filled}.of") and store.read(f"{filled}.of").decode() == digest):
-        store.delete(filled)
-        return
-    if committed:
-        store.write_bytes(f"{filled}.of", digest.encode())
-    store.rename(store, filled, name)
-    store.delete(f"{filled}.of")
+    # The filled filter keeps another name until the manifest records the attributes. If the run is killed before
+    # that, the filter is unchanged; if it is killed after that, only the rename is left to do.
+    write(store, next_name(name))
+    _record(files, results, options, run_print, report, (store, next_name(name)))
+    complete(store, name, committed=True)
+
+
+def _copy(path: str, store: Store, name: str) -> None:
+    with open(path, "rb") as source, store.write(name) as out:
+        shutil.copyfileobj(source, out, 16 << 20)
 
 
 def _done(

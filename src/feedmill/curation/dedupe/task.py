@@ -8,8 +8,9 @@ from feedmill.curation.attribute_set import fingerprint
 from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.documents.file import DocumentFile
 
-_HASHES = "xxh3"
-"""Hash of files. It is part of the fingerprint, so that unfinished work of versions without hashes is not reused."""
+_HASHES = "xxh3-parts"
+"""Hash of files and layout of the work folder. It is part of the fingerprint, so that unfinished work of versions with
+others is not reused."""
 
 
 @dataclass(frozen=True, slots=True)

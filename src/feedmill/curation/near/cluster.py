@@ -2,28 +2,59 @@
 
 The decisions of earlier dumps never change. Their documents do not become duplicates later, and their clusters are not
 merged. A new document that is similar to two clusters of earlier dumps joins the one that begins first.
+
+Pairs that other pairs connect are not among the edges, and which pairs those are depends on the ranges. So the result
+depends only on which documents are connected, also through documents of earlier dumps. Up to `EDGES` edges, after
+reduction to a spanning forest, are connected here; more are by ranges of documents (`curation.near.stars`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.curation.near.join import index_name, ranges
+from feedmill.curation.near import labels, stars
+from feedmill.curation.near.graph import NODES, Ranges
 from feedmill.curation.near.options import LONGEST
-from feedmill.curation.near.view import Ints, View
+from feedmill.curation.near.stars import Graph, Stage, connected, contracted, read_edges
+from feedmill.curation.near.view import Ints, View, clusters_name
 from feedmill.formats.signatures import read_arrays, write_arrays
-from feedmill.kernels.hashing import near_pairs_compiled as compiled
 
 
-def decide(view: View, bands: int, keep: str) -> None:
-    """Write the clusters of the last dump, unless an earlier run did."""
-    path = f"{view.plan['folder']}/clusters"
-    if view.store.exists(path):
-        return
-    members, roots, attached = _connect(view, _edges(view, bands))
+def find_clusters(
+    folder: str, view: View, sources: Sequence[str], sizes: Sequence[int], keep: str, stage: Stage
+) -> tuple[dict[str, Any], int]:
+    """Write the clusters of the last dump, unless an earlier run did.
+
+    Args:
+        folder: Folder of the signatures.
+        view: All its documents.
+        sources, sizes: Array files with the similar pairs, and the number of pairs of each.
+        keep: Document of a cluster that is kept.
+        stage: Runs a function over units.
+
+    Returns:
+        Number and sizes of the clusters, and the largest clusters with example documents; and the number of documents
+        in the range of a file of clusters, 0 if there is one file.
+    """
+    plan, path = view.plan, clusters_name(view.plan["folder"])
+    if not view.store.exists(path):
+        ranges = Ranges(plan["first"], plan["first"] + plan["rows"], NODES)
+        graph = Graph(folder, len(view.plans) - 1, plan["folder"], ranges)
+        forest = list(sources)
+        if sum(sizes) > stars.EDGES:
+            forest = stars.forests(graph, sources, sizes, stage)
+            if len(forest) > 1:
+                return _by_range(view, graph, forest, keep, stage), NODES
+        _decide(view, forest, keep, path)
+    return _summary(view, path), 0
+
+
+def _decide(view: View, sources: Sequence[str], keep: str, path: str) -> None:
+    members, roots, attached = _connect(view, contracted(view, read_edges(view, sources)))
     kept = roots.copy()
     if attached.any():
         kept[attached] = view.decisions(roots[attached])[1]
@@ -35,62 +66,39 @@ def decide(view: View, bands: int, keep: str) -> None:
     write_arrays(view.store, path, {"members": members, "roots": roots, "kept": kept})
 
 
-def _edges(view: View, bands: int) -> npt.NDArray[np.int64]:
-    """Return the similar pairs of all bands, (earlier, later), as int64[m, 2]."""
-    pieces = [np.empty((0, 2), np.int64)]
-    for band in range(bands):
-        for part in range(len(ranges(view.plan["rows"]))):
-            pieces.append(read_arrays(view.store, index_name(view.plan["folder"], band, part))["edges"])
-    return np.concatenate(pieces)
-
-
 def _connect(view: View, edges: npt.NDArray[np.int64]) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
     """Return the new documents with edges, the first document of each one's cluster, and whether that is not new."""
-    # Pairs that other pairs connect are not among the edges, and which pairs those are depends on the ranges. So the
-    # result must depend only on which documents are connected, also through documents of earlier dumps.
-    first = view.plan["first"]
-    members = np.unique(edges[edges >= first])
-    ends, places = np.unique(edges, return_inverse=True)
-    earlier = int(np.searchsorted(ends, first))
-    ends[:earlier] = view.decisions(ends[:earlier])[0]
-    nodes, which = np.unique(ends, return_inverse=True)
-    heads = nodes[compiled.components(len(nodes), which[places].reshape(-1, 2))]
-    roots = heads[np.searchsorted(nodes, members)]
-    return members, roots, roots < first
+    nodes, heads = connected(edges)
+    at = int(np.searchsorted(nodes, view.plan["first"]))
+    return nodes[at:], heads[at:], heads[at:] < view.plan["first"]
 
 
-def summary(view: View, largest: int = 10, examples: int = 3) -> dict[str, Any]:
-    """Return the number and sizes of the last dump's clusters, and the largest clusters with example documents.
-
-    A cluster that began in an earlier dump counts its first document and the new ones.
-    """
-    arrays = view.clusters(len(view.plans) - 1)
-    members, roots, kept = arrays["members"], arrays["roots"], arrays["kept"]
-    heads, where, counts = np.unique(roots, return_inverse=True, return_counts=True)
+def _summary(view: View, path: str) -> dict[str, Any]:
+    arrays = read_arrays(view.store, path)
+    heads, firsts, counts = np.unique(arrays["roots"], return_index=True, return_counts=True)
     sizes = counts + (heads < view.plan["first"])
-    values, times = np.unique(sizes, return_counts=True)
-    shown = []
-    for cluster in np.lexsort((heads, -sizes))[:largest].tolist():
-        own = np.flatnonzero(where == cluster)
-        marked = members[own][members[own] != kept[own]][:examples]
-        stays = int(kept[own[0]])
-        name, line = view.origin(stays)
-        shown.append(
-            {
-                "cluster": int(heads[cluster]),
-                "documents": int(sizes[cluster]),
-                "kept": {"id": _text(view.ids(np.array([stays]))[0]), "file": name, "line": line},
-                "duplicates": [_text(one) for one in view.ids(marked)],
-            }
-        )
-    return {
-        "clusters": len(heads),
-        "sizes": {str(size): int(n) for size, n in zip(values.tolist(), times.tolist(), strict=True)},
-        "largest": shown,
-    }
+    shown = tuple(labels.largest(heads, sizes, arrays["kept"][firsts]))
+    return labels.report(view, labels.count_sizes(sizes), shown, labels.examples(arrays, shown))
 
 
-def _text(raw: bytes) -> Any:
-    import orjson
-
-    return orjson.loads(raw)
+def _by_range(view: View, graph: Graph, forest: Sequence[str], keep: str, stage: Stage) -> dict[str, Any]:
+    ranges = graph.ranges
+    new = range(ranges.earlier, ranges.count)
+    number, runs = stars.stars(graph, forest, stage)
+    for _ in stage(
+        labels.label, [labels.LabelTask(graph, part, number, runs, keep) for part in new], "connecting labels"
+    ):
+        pass
+    sizes, top = dict[int, int](), list[labels.Cluster]()
+    units = [labels.CombineTask(graph, part, keep) for part in range(ranges.count)]
+    for one in stage(labels.combine, units, "connecting sizes"):
+        for size, times in one.sizes.items():
+            sizes[size] = sizes.get(size, 0) + times
+        top = sorted([*top, *one.largest], key=lambda cluster: (-cluster.size, cluster.head))[: labels.LARGEST]
+    shown, marked = tuple(top), [list[int]() for _ in top]
+    for found in stage(
+        labels.decide_range, [labels.DecideTask(graph, part, shown) for part in new], "connecting decisions"
+    ):
+        for documents, more in zip(marked, found, strict=True):
+            documents += more[: labels.EXAMPLES - len(documents)]
+    return labels.report(view, sizes, shown, marked)

@@ -7,21 +7,23 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from feedmill.curation.attribute_set import fingerprint
-from feedmill.curation.near import join, sketch
-from feedmill.curation.near.cluster import decide, summary
+from feedmill.curation.near import join, keys, sketch
+from feedmill.curation.near.cluster import find_clusters
 from feedmill.curation.near.options import NearOptions
 from feedmill.curation.near.parallel import spread
-from feedmill.curation.near.view import open_view
+from feedmill.curation.near.view import WORK, open_view
 from feedmill.documents.file import DocumentFile
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.formats.signatures import (
+    FIRST_VERSION,
     LOCK,
     RECORD,
     VERSION,
@@ -110,8 +112,9 @@ class Dumps:
             if name not in folders:
                 self._remove(f"dumps/{name}")
         for folder in ("", *(f"dumps/{name}/" for name in folders)):
+            done = folder != "" and os.path.basename(folder[:-1]) not in keep
             for name in _names(self.store.root, folder):
-                if name.endswith(TEMPORARY_SUFFIX):
+                if name.endswith(TEMPORARY_SUFFIX) or (done and name == WORK):
                     self._remove(f"{folder}{name}")
         if not keep:
             self._remove("done")
@@ -175,10 +178,10 @@ def _agree(store: LocalStore, options: NearOptions) -> None:
     wanted = options.signature()
     found = read_record(store, RECORD)
     if found is None:
-        write_record(store, RECORD, {"version": VERSION, "options": wanted})
+        write_record(store, RECORD, {"version": FIRST_VERSION, "options": wanted})
         return
-    if found.get("version") != VERSION or not isinstance(found.get("options"), dict):
-        raise damaged(store, RECORD, f"expected version {VERSION}")
+    if found.get("version") not in (FIRST_VERSION, VERSION) or not isinstance(found.get("options"), dict):
+        raise damaged(store, RECORD, f"expected version {FIRST_VERSION} or {VERSION}")
     different = [name for name in wanted if found["options"].get(name) != wanted[name]]
     if different:
         differences = ", ".join(f"{name} {found['options'].get(name)} instead of {wanted[name]}" for name in different)
@@ -224,14 +227,18 @@ def add_dump(
         record = _plan(dumps, tasks, sketched, plan)
         _warn_of_copies(dumps, record, report)
         write_record(dumps.store, f"{record['folder']}/plan.json", record)
-        _compare(dumps, record, options, report, workers, progress)
+        pairs = _compare(dumps, record, options, report, workers, progress)
         view = open_view(dumps.folder, len(dumps.records), record["folder"])
-        decide(view, options.shape[0], options.keep)
-        for name, value in summary(view).items():
+        stage = partial(_stage, dumps, record, workers, progress)
+        found, size = find_clusters(dumps.folder, view, list(pairs), list(pairs.values()), options.keep, stage)
+        for name, value in found.items():
             setattr(report, name, value)
+        if size:
+            record["clusters"] = size
+            write_record(dumps.store, RECORD, {"version": VERSION, "options": options.signature()})
         report.added, report.empty = record["rows"], sum(one.empty for one in sketched)
-        found = {name: getattr(report, name) for name in _Found.__struct_fields__}
-        record |= {"run": run, "found": {**found, "warnings": report.warnings[before:]}}
+        results = {name: getattr(report, name) for name in _Found.__struct_fields__}
+        record |= {"run": run, "found": {**results, "warnings": report.warnings[before:]}}
         write_record(dumps.store, dump_name(len(dumps.records)), record)
         dumps.records.append(record)
     elif not recorded and dumps.records and dumps.records[-1].get("run") == run:  # killed after it added the dump
@@ -314,16 +321,25 @@ def _compare(
     report: NearReport,
     workers: int | None,
     progress: bool | None,
-) -> None:
-    parts = join.ranges(record["rows"])
+) -> dict[str, int]:
+    """Compare the new documents. Return the path of each result, and its number of similar pairs."""
+    parts, bands = join.ranges(record["rows"]), options.shape[0]
+    place, files = (dumps.folder, len(dumps.records), record["folder"]), 0
+    if len(parts) > 1:
+        bounds = tuple(high for _, high in parts)
+        segments = keys.groups(open_view(*place), bands)
+        ordering = [keys.KeysTask(*place, n, low, high, bands, bounds) for n, (low, high) in enumerate(segments)]
+        files = len(list(_stage(dumps, record, workers, progress, keys.order_keys, ordering, "ordering")))
     tasks = [
-        join.JoinTask(dumps.folder, len(dumps.records), record["folder"], options.threshold, band, part, low, high)
-        for band in range(options.shape[0])
+        join.JoinTask(*place, options.threshold, band, part, low, high, files)
+        for band in range(bands)
         for part, (low, high) in enumerate(parts)
     ]
+    pairs = {}
     with Progress("comparing", len(tasks), "bands", progress) as bar:
         where = Where("comparing", record["print"], dumps.store, last=False)
-        for one in spread(join.join, tasks, workers, bar, where):
+        for task, one in zip(tasks, spread(join.join, tasks, workers, bar, where), strict=True):
+            pairs[task.path] = one.edges
             report.candidates += one.candidates
             report.left_out += one.left_out
     if report.left_out:
@@ -331,6 +347,23 @@ def _compare(
             f"up to {report.left_out:,} pairs of documents were not compared: their keys are shared by thousands of"
             " documents. Use more rows or longer shingles to get smaller groups"
         )
+    return pairs
+
+
+def _stage(
+    dumps: Dumps,
+    record: dict[str, Any],
+    workers: int | None,
+    progress: bool | None,
+    function: Callable[[Any], Any],
+    tasks: Sequence[Any],
+    name: str,
+) -> Iterator[Any]:
+    """Yield the results of a stage whose files are needed only until the dump is recorded. `name`: word and number."""
+    word = name.partition(" ")[0]
+    with Progress(word, len(tasks), "files", progress) as bar:
+        where = Where(word, fingerprint(record["print"], name), dumps.store, last=False)
+        yield from spread(function, tasks, workers, bar, where)
 
 
 def _names(*parts: str) -> list[str]:

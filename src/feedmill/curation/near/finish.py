@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 
 from feedmill.curation.attribute_set import fingerprint
-from feedmill.curation.near.view import Ints, View, open_view
+from feedmill.curation.near.view import View, open_view
 from feedmill.documents.file import DocumentFile
 from feedmill.formats.documents import write_lines
 from feedmill.formats.signatures import Arrays, read_marker, write_marker
@@ -96,8 +95,8 @@ def _rows(view: View, task: FinishTask, first: int, arrays: Arrays) -> tuple[lis
     empty = b'{"attributes":{' + name + b':[]},"id":'
     rows = [empty + one + b"}" for one in ids]
     numbers = np.arange(first, first + count)
-    roots, kept = view.decisions(numbers)
-    clusters = np.flatnonzero((roots != numbers) | _is_member(view, task.dump, numbers))
+    roots, kept, members = view.decisions(numbers)
+    clusters = np.flatnonzero(members)
     marked = kept[clusters] != numbers[clusters]
     originals = iter(view.ids(kept[clusters[marked]]))
     cluster_name = orjson.dumps(f"{task.name}_cluster")
@@ -111,12 +110,3 @@ def _rows(view: View, task: FinishTask, first: int, arrays: Arrays) -> tuple[lis
             name, spans, cluster_name, length, root, of, ids[at],
         )  # fmt: skip
     return rows, int(marked.sum())
-
-
-def _is_member(view: View, dump: int, numbers: Ints) -> npt.NDArray[np.bool_]:
-    """Return whether each document is in a cluster that its own dump found, as bool[n]."""
-    members = view.clusters(dump)["members"]
-    at = np.searchsorted(members, numbers)
-    hit = at < len(members)
-    hit[hit] = members[at[hit]] == numbers[hit]
-    return hit

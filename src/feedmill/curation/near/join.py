@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from feedmill.curation.near.keys import read_ordered
 from feedmill.curation.near.parallel import go_on
 from feedmill.curation.near.view import Ints, View, Words, open_view
 from feedmill.formats.signatures import read_arrays, write_arrays
@@ -33,7 +34,10 @@ BATCH = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class JoinTask:
-    """Range of the keys of a band, including `high`. `last` is the folder of the dump that is being added."""
+    """Range of the keys of a band, including `high`. `last` is the folder of the dump that is being added.
+
+    `files` is the number of files with ordered keys (see `curation.near.keys`); 0 if there is one range.
+    """
 
     folder: str
     dumps: int
@@ -43,6 +47,7 @@ class JoinTask:
     part: int
     low: int
     high: int
+    files: int
 
     @property
     def path(self) -> str:
@@ -51,10 +56,13 @@ class JoinTask:
 
 
 class Joined(NamedTuple):
-    """Number of pairs that shared a key and were compared, and of pairs that were skipped in very large buckets."""
+    """Number of pairs that shared a key and were compared, of pairs that were skipped in very large buckets, and of
+    similar pairs in the result.
+    """
 
     candidates: int
     left_out: int
+    edges: int
 
 
 def index_name(folder: str, band: int, part: int) -> str:
@@ -73,7 +81,9 @@ def join(task: JoinTask) -> Joined:
     """Write the index and the similar pairs of a range, unless an earlier run did."""
     view = open_view(task.folder, task.dumps, task.last)
     if view.store.exists(task.path):
-        return Joined(*read_arrays(view.store, task.path)["counts"].tolist())
+        done = read_arrays(view.store, task.path)
+        candidates, left_out = done["counts"].tolist()
+        return Joined(candidates, left_out, len(done["edges"]))
     first = view.plan["first"]
     keys, numbers = _column(view, task, first)
     old_keys, old_numbers, left_out = _matches(view, task, keys)
@@ -87,28 +97,32 @@ def join(task: JoinTask) -> Joined:
         del columns
         edges.append(members[_similar(view, members, pairs, task.threshold)])
         candidates, left_out = candidates + len(pairs), left_out + more
+    similar = np.concatenate(edges)
     write_arrays(
         view.store,
         task.path,
         {
             "keys": keys,
             "documents": (numbers - first).astype(np.uint32),
-            "edges": np.concatenate(edges),
+            "edges": similar,
             "counts": np.array([candidates, left_out], np.int64),
         },
     )
-    return Joined(candidates, left_out)
+    return Joined(candidates, left_out, len(similar))
 
 
 def _column(view: View, task: JoinTask, first: int) -> tuple[Words, Ints]:
     """Return the sorted keys of the new documents in this range, and the documents, ordered by key and number."""
-    low, high = np.uint64(task.low), np.uint64(task.high)
-    keys, numbers = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
-    for begin, arrays in view.segments(first):
-        column = arrays["keys"][task.band]
-        chosen = np.flatnonzero((column != 0) & (column >= low) & (column <= high))
-        keys.append(column[chosen])
-        numbers.append(chosen + begin)
+    if task.files:
+        slot = task.band * len(ranges(view.plan["rows"])) + task.part
+        keys, numbers = read_ordered(view, task.files, slot)
+    else:
+        keys, numbers = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
+        for begin, arrays in view.segments(first):
+            column = arrays["keys"][task.band]
+            chosen = np.flatnonzero(column)
+            keys.append(column[chosen])
+            numbers.append(chosen + begin)
     all_keys, all_numbers = np.concatenate(keys), np.concatenate(numbers)
     order = np.argsort(all_keys, kind="stable")
     return all_keys[order], all_numbers[order]

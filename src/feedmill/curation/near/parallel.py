@@ -26,6 +26,7 @@ THREADS = 4
 KERNELS = (
     "feedmill.curation.near.sketch",
     "feedmill.curation.near.join",
+    "feedmill.curation.near.labels",
     "feedmill.kernels.hashing.shingles_compiled",
     "feedmill.kernels.hashing.near_pairs_compiled",
 )

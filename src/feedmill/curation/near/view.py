@@ -18,6 +18,8 @@ Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 MAPPED = 8192
 """Maximum number of segments that are mapped at once."""
+WORK = "work"
+"""Folder in a dump's folder for what is needed only until the dump is recorded."""
 
 
 @dataclass(slots=True)
@@ -119,27 +121,28 @@ class View:
                 number -= file["rows"]
         raise IndexError(number)
 
-    def clusters(self, dump: int) -> Arrays:
-        """Return the clusters that a dump found (see `feedmill.formats.signatures`)."""
-        return read_arrays(self.store, f"{self.plans[dump]['folder']}/clusters")
-
-    def decisions(self, numbers: Ints) -> tuple[Ints, Ints]:
+    def decisions(self, numbers: Ints) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
         """Return the first and the kept document of each document's cluster, int64[n] each.
 
-        Both are the document itself if it has no cluster. All documents must be in dumps whose clusters were written.
+        Both are the document itself if it has no cluster. The third result is whether the document's own dump found a
+        cluster that it is in, bool[n]. All documents must be in dumps whose clusters were written.
         """
-        roots, kept = numbers.copy(), numbers.copy()
+        roots, kept, members = numbers.copy(), numbers.copy(), np.zeros(len(numbers), np.bool_)
         firsts = np.array([plan["first"] for plan in self.plans], np.int64)
         owners = np.searchsorted(firsts, numbers, side="right") - 1
         for owner in np.unique(owners).tolist():
-            arrays = self.clusters(owner)
-            members = arrays["members"]
-            where = np.flatnonzero(owners == owner)
-            at = np.searchsorted(members, numbers[where])
-            hit = at < len(members)
-            hit[hit] = members[at[hit]] == numbers[where[hit]]
-            roots[where[hit]], kept[where[hit]] = arrays["roots"][at[hit]], arrays["kept"][at[hit]]
-        return roots, kept
+            plan, where = self.plans[owner], np.flatnonzero(owners == owner)
+            size = plan.get("clusters", 0)
+            files = (numbers[where] - plan["first"]) // size if size else np.zeros(len(where), np.int64)
+            for file in np.unique(files).tolist():
+                arrays = read_arrays(self.store, clusters_name(plan["folder"], file if size else None))
+                own, found = where[files == file], arrays["members"]
+                at = np.searchsorted(found, numbers[own])
+                hit = at < len(found)
+                hit[hit] = found[at[hit]] == numbers[own[hit]]
+                members[own] = hit
+                roots[own[hit]], kept[own[hit]] = arrays["roots"][at[hit]], arrays["kept"][at[hit]]
+        return roots, kept, members
 
     def _parts(self, numbers: Ints) -> Iterator[tuple[Ints, Arrays, Ints]]:
         """Yield, per segment, the indices of its documents in `numbers`, its arrays, and the rows of the documents."""
@@ -150,6 +153,11 @@ class View:
         for where in np.split(order, cuts) if len(order) else []:
             owner = int(owners[where[0]])
             yield where, self.segment(owner), numbers[where] - self.firsts[owner]
+
+
+def clusters_name(folder: str, number: int | None = None) -> str:
+    """Return the path of a dump's clusters, or of those of one range of its documents."""
+    return f"{folder}/clusters" if number is None else f"{folder}/clusters-{number:05d}"
 
 
 def _sizes(ends: Ints, which: Ints) -> Ints:

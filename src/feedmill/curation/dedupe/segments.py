@@ -1,0 +1,253 @@
+"""Files of documents as segments in the work folder: read once, and rendered when it is known which keys were seen.
+
+For file n of a run, the work folder has
+
+    n.keys       the hash of each key, or its bits in a filter, in the order of the segments
+    n.parts      int64[segments + 1, parts + 1]: the first key of each part in each segment, and of the next segment;
+                 then the number of keys of all parts before each part
+    n-s.units    ids, spans and keys of the units of segment s, and ``order``: the key of each entry of n.keys
+    n.json       marker of a complete file
+
+and for each range of parts one file with ``starts`` int64[files + 1], then one byte for each key: whether it was seen.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from typing import Any, BinaryIO, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.curation.attribute_set import digest_ids
+from feedmill.curation.dedupe.render import Rendered, render
+from feedmill.curation.dedupe.task import DedupeTask, Finished
+from feedmill.curation.dedupe.units import Units, read_units
+from feedmill.curation.dedupe.work import get_arrays, get_marker, put, put_arrays, put_marker
+from feedmill.documents.lines import read_blocks
+from feedmill.formats.documents import write_lines
+from feedmill.jobs.threads import ahead
+from feedmill.storage.codec import compression
+from feedmill.storage.local import storage_error
+
+SEGMENT, MOST_KEYS = 64 << 20, 2 << 20
+"""Number of bytes of text, and of keys, at which a segment is complete."""
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+class Keys(Protocol):
+    """What is stored of keys."""
+
+    def add(self, units: Units, out: BinaryIO) -> None:
+        """Take the keys of a block of rows."""
+
+    def close(self, out: BinaryIO) -> tuple[Ints, npt.NDArray[np.uint32]]:
+        """End a segment. Return the start of each part, int64[parts + 1], and the key of each entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """Result of scanning a file: rows, digest of the ids, number of segments, and hash of the stored bytes."""
+
+    rows: int
+    ids: str
+    segments: int
+    xxh3: str
+
+
+def scan_file(task: DedupeTask, fingerprint: str, keys: Keys) -> Scanned:
+    """Read a file into segments, unless an earlier run did. `fingerprint` identifies the content of the segments."""
+    name = _name(task.work, task.number)
+    found = get_marker(f"{name}.json")
+    if found is not None and found.pop("fingerprint", None) == fingerprint:
+        return Scanned(**found)
+    rows, segments, digest, read = 0, 0, digest_ids([]), list[str]()
+    segment, written, totals = _Segment(), 0, np.zeros(0, np.int64)
+    with put(f"{name}.keys") as out, put(f"{name}.parts") as parts:
+
+        def end() -> None:
+            nonlocal written, segments, totals, segment
+            starts, order = keys.close(out)
+            segment.write(f"{name}-{segments:05d}.units", order)
+            parts.write((starts + written).tobytes())
+            totals = totals + starts if segments else starts
+            written, segments, segment = written + int(starts[-1]), segments + 1, _Segment()
+
+        with ExitStack() as stack:
+            blocks = read_blocks(task.file, fields=task.options.fields, packed=task.input, hashed=read.append)
+            for block in stack.enter_context(closing(ahead(blocks))) if task.spare else blocks:
+                units = read_units(block, task.options, task.file.name, rows + 1)
+                digest_ids(units.ids, digest)
+                keys.add(units, out)
+                segment.add(units)
+                rows += len(units.ids)
+                if segment.size >= SEGMENT or segment.keys >= MOST_KEYS:
+                    end()
+        if segment.ids:
+            end()
+        elif not segments:
+            totals = keys.close(out)[0]
+        parts.write(totals.tobytes())
+    done = Scanned(rows, digest.hexdigest(), segments, read[0])
+    put_marker(f"{name}.json", {"fingerprint": fingerprint, **asdict(done)})
+    return done
+
+
+@dataclass(slots=True)
+class _Segment:
+    """Blocks of a file, collected until they are written as a segment."""
+
+    size: int = 0
+    ids: list[bytes] = field(default_factory=list)
+    arrays: dict[str, list[npt.NDArray[Any]]] = field(default_factory=dict)
+    keys: int = 0
+
+    def add(self, units: Units) -> None:
+        """Append a block."""
+        parts: dict[str, npt.NDArray[Any]] = {
+            "states": units.states,
+            "rows": (units.rows + len(self.ids)).astype(np.int32),
+            "starts": units.starts.astype(np.int32),
+            "ends": units.ends.astype(np.int32),
+            "bounds": units.bounds + self.keys,
+        }
+        for name, values in parts.items():
+            self.arrays.setdefault(name, []).append(values)
+        self.ids += units.ids
+        self.keys += len(units.firsts)
+        self.size += len(units.data)
+
+    def write(self, path: str, order: npt.NDArray[np.uint32]) -> None:
+        """Write the segment without what is stored of its keys."""
+        arrays = {key: np.concatenate(values, axis=-1 if key == "bounds" else 0) for key, values in self.arrays.items()}
+        ids = np.frombuffer(b"\n".join(self.ids) + b"\n", np.uint8)
+        put_arrays(path, {"ids": ids, "order": order, "keys": np.array([self.keys]), **arrays})
+
+
+def _name(work: str, number: int) -> str:
+    return f"{work}/{number:05d}"
+
+
+def totals(work: str, number: int, parts: int) -> Ints:
+    """Return the number of keys of a file before each of its parts, int64[parts + 1]."""
+    path = f"{_name(work, number)}.parts"
+    try:
+        return np.fromfile(path, np.int64, offset=os.path.getsize(path) - 8 * (parts + 1))
+    except OSError as error:
+        raise storage_error(error, path) from None
+
+
+def cuts(work: str, number: int, parts: int, bounds: Sequence[int]) -> Ints:
+    """Return the first key of some parts in each segment of a file, int64[segments, bounds]."""
+    path = f"{_name(work, number)}.parts"
+    try:
+        table = np.memmap(path, np.int64, "r").reshape(-1, parts + 1)
+        return np.array(table[:-1, list(bounds)])
+    except OSError as error:
+        raise storage_error(error, path) from None
+
+
+def read_keys(work: str, number: int, spans: Ints, out: npt.NDArray[Any]) -> None:
+    """Read the keys of a file in spans int64[n, 2], one span after another, into `out`."""
+    path, at = f"{_name(work, number)}.keys", 0
+    try:
+        with open(path, "rb", buffering=0) as f:
+            for low, high in spans.tolist():
+                if high > low:
+                    f.seek(low * out[:1].nbytes)
+                    piece = out[at : at + high - low]
+                    whole = piece.reshape(-1).view(np.uint8).data
+                    while whole:  # one call reads up to 2 GiB
+                        if not (count := f.readinto(whole)):
+                            raise EOFError
+                        whole = whole[count:]
+                    at += high - low
+    except OSError as error:
+        raise storage_error(error, path) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Where it is written which keys were seen: in a file for each range of parts.
+
+    Attributes:
+        work: Path of the work folder.
+        whole: Fingerprint of the run.
+        parts: Number of parts.
+        bounds: Bounds of the ranges of parts.
+    """
+
+    work: str
+    whole: str
+    parts: int
+    bounds: tuple[int, ...]
+
+    def paths(self) -> list[str]:
+        """Return the path of each range."""
+        return [found_name(self.work, self.whole, low, high) for low, high in pairwise(self.bounds)]
+
+
+def found_name(work: str, whole: str, low: int, high: int) -> str:
+    """Return the path of the file that says which keys of a range of parts were seen."""
+    return f"{work}/found-{whole}-{low:04d}-{high:04d}"
+
+
+def write_answers(path: str, sizes: Sequence[int], found: Iterator[Bools]) -> None:
+    """Write which keys of a range were seen; `sizes` are the numbers of keys of each file."""
+    starts = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=starts[1:])
+    with put(path) as f:
+        f.write((starts + starts.nbytes).tobytes())
+        for one in found:
+            f.write(one.data)
+
+
+def finish(answers: Answers, item: tuple[DedupeTask, Scanned]) -> Finished | None:
+    """Write the attributes of a file, unless an earlier run did or the file is a reference."""
+    task, scanned = item
+    if task.reference:
+        return None
+    store = task.file.store()
+    out = task.file.attributes(task.options.name, task.options.documents_folder)
+    marker = f"{_name(task.work, task.number)}.done"
+    found = get_marker(marker)
+    mine = found is not None and found.pop("whole") == answers.whole
+    if found is not None and mine and store.exists(out) and store.stat(out).size == found["size"]:
+        return Finished(**found)
+    documents = units = 0
+    kind = compression(out) if task.output is None and task.input is None else task.output
+    written: list[str] = []
+    with write_lines(store, out, kind=task.input if kind is None else kind, hashed=written.append) as append:
+        for segment, seen in enumerate(_seen(answers, task)):
+            rendered = _rows(task, segment, seen)
+            append(rendered.rows)
+            documents, units = documents + rendered.documents, units + rendered.units
+    done = Finished(scanned.rows, scanned.ids, documents, units, store.stat(out).size, written[0], scanned.xxh3)
+    put_marker(marker, {"whole": answers.whole, **asdict(done)})
+    return done
+
+
+def _seen(answers: Answers, task: DedupeTask) -> Iterator[Bools]:
+    """Yield which keys of each segment were seen, in the order in which they were stored."""
+    sizes = np.diff(cuts(answers.work, task.number, answers.parts, answers.bounds), axis=1)
+    paths = answers.paths()
+    at = [int(np.fromfile(path, np.int64, 1, offset=8 * task.number)[0]) for path in paths]
+    for own in sizes.tolist():
+        yield np.concatenate(
+            [np.fromfile(path, np.bool_, size, offset=low) for path, size, low in zip(paths, own, at, strict=True)]
+        )
+        at = [low + size for low, size in zip(at, own, strict=True)]
+
+
+def _rows(task: DedupeTask, segment: int, seen: Bools) -> Rendered:
+    a = get_arrays(f"{_name(task.work, task.number)}-{segment:05d}.units")
+    found = np.zeros(int(a["keys"][0]), np.bool_)
+    found[a["order"]] = seen
+    ids = a["ids"].tobytes().split(b"\n")[:-1]
+    return render(ids, a["states"], a["rows"], a["starts"], a["ends"], a["bounds"], found, task.options)
