@@ -13,7 +13,6 @@ The first occurrence in input order is kept, for any number of processes.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
@@ -29,13 +28,13 @@ from feedmill.curation.dedupe.options import DOCUMENTS
 from feedmill.curation.dedupe.render import Rendered, render
 from feedmill.curation.dedupe.task import DedupeTask, Finished
 from feedmill.curation.dedupe.units import Units, read_units
-from feedmill.curation.dedupe.work import get_arrays, get_marker, put, put_arrays, put_marker
+from feedmill.curation.dedupe.work import get_arrays, get_marker, get_slices, is_there, put, put_arrays, put_marker
 from feedmill.documents.lines import read_blocks
 from feedmill.formats.documents import write_lines
 from feedmill.jobs.engine import Where
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run, run_largest_first
-from feedmill.jobs.threads import ahead
+from feedmill.jobs.threads import ahead, ordered_map
 from feedmill.storage import Store
 from feedmill.storage.codec import compression
 
@@ -45,6 +44,8 @@ SEGMENT, MOST_KEYS = 64 << 20, 2 << 20
 """Number of bytes of text, and of keys, at which a segment is complete."""
 RANGE = 4 << 20
 """Maximum number of keys in a range, unless a single part has more."""
+_AT_ONCE = 16
+"""Number of files read concurrently from an object store."""
 _PRELOAD = ("feedmill.curation.dedupe.keys",)
 KERNELS = (*_PRELOAD, "feedmill.kernels.hashing.murmur_compiled", "feedmill.kernels.text.paragraphs_compiled")
 
@@ -69,14 +70,19 @@ def find_exact(
     with Progress("reading", len(tasks), "files", progress) as bar:
         scanned = run_largest_first(scan, tasks, files, workers=workers, progress=bar, preload=preload, where=where)
     work = tasks[0].work
-    numbers = [(task.number, s) for task, one in zip(tasks, scanned, strict=True) for s in range(one.segments)]
-    starts = np.array([_parts(work, *number) for number in numbers], np.int64).reshape(-1, PARTS + 1)
+    segments = [
+        (task.number, _segment(task, s)) for task, one in zip(tasks, scanned, strict=True) for s in range(one.segments)
+    ]
+    workers_of_store = _AT_ONCE if "://" in work else 0
+    paths = [f"{work}/{name}" for _, name in segments]
+    parts = ordered_map(_parts, paths, workers=workers_of_store, in_flight=2 * _AT_ONCE)
+    starts = np.array(list(parts), np.int64).reshape(-1, PARTS + 1)
     bounds = _ranges(starts)
     cuts = starts[:, bounds]
     whole = fingerprint([task.fingerprint for task in tasks], [task.reference for task in tasks])
     kept = frozenset(task.number for task in tasks if task.reference) or frozenset(task.number for task in tasks)
     ranges = (
-        _Range(work, whole, low, high, numbers, cuts[:, n : n + 2], kept)
+        _Range(work, whole, low, high, segments, cuts[:, n : n + 2], kept)
         for n, (low, high) in enumerate(pairwise(bounds))
     )
     with Progress("comparing", len(bounds) - 1, "ranges", progress) as bar:
@@ -96,8 +102,8 @@ def find_exact(
 
 def scan(task: DedupeTask) -> Scanned:
     """Read a file into segments, unless an earlier run did."""
-    name = f"{task.work}/{task.number:05d}"
-    found = get_marker(f"{name}.json")
+    marker = f"{task.work}/{task.fingerprint}.json"
+    found = get_marker(marker)
     if found is not None and found.get("fingerprint") == task.fingerprint:
         return Scanned(found["rows"], found["ids"], found["segments"], found["xxh3"])
     where = task.file.name
@@ -112,14 +118,19 @@ def scan(task: DedupeTask) -> Scanned:
             segment.add(units, hash_units(units))
             rows += len(units.ids)
             if segment.size >= SEGMENT or segment.keys >= MOST_KEYS:
-                segment.write(f"{name}-{segments:05d}")
+                segment.write(f"{task.work}/{_segment(task, segments)}")
                 segments, segment = segments + 1, _Segment()
     if segment.ids:
-        segment.write(f"{name}-{segments:05d}")
+        segment.write(f"{task.work}/{_segment(task, segments)}")
         segments += 1
     done = Scanned(rows, digest.hexdigest(), segments, read[0])
-    put_marker(f"{name}.json", {"fingerprint": task.fingerprint, **asdict(done)})
+    put_marker(marker, {"fingerprint": task.fingerprint, **asdict(done)})
     return done
+
+
+def _segment(task: DedupeTask, number: int) -> str:
+    """Return the name of a segment, which decides its content: a killed run on other documents may still write."""
+    return f"{task.fingerprint}-{number:05d}"
 
 
 @dataclass(slots=True)
@@ -158,9 +169,9 @@ class _Segment:
         put_arrays(f"{name}.units", {"ids": ids, "order": order, "parts": starts, **arrays})
 
 
-def _parts(work: str, number: int, segment: int) -> npt.NDArray[np.int64]:
+def _parts(segment: str) -> npt.NDArray[np.int64]:
     """Return the start of each part of a segment, int64[PARTS + 1]."""
-    return get_arrays(f"{work}/{number:05d}-{segment:05d}.units", "parts")["parts"]
+    return get_arrays(f"{segment}.units", "parts")["parts"]
 
 
 def _ranges(starts: npt.NDArray[np.int64]) -> list[int]:
@@ -177,13 +188,16 @@ def _ranges(starts: npt.NDArray[np.int64]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """Range of keys: the parts from `low` to `high`, or the keys ``cuts[n, 0]`` to ``cuts[n, 1]`` of segment n."""
+    """Range of keys: the parts from `low` to `high`, or the keys ``cuts[n, 0]`` to ``cuts[n, 1]`` of segment n.
+
+    `segments` has the number of its file and the name of each.
+    """
 
     work: str
     whole: str
     low: int
     high: int
-    segments: list[tuple[int, int]]
+    segments: list[tuple[int, str]]
     cuts: npt.NDArray[np.int64]
     inserted: frozenset[int]
 
@@ -198,14 +212,13 @@ def _found(work: str, whole: str, low: int, high: int) -> str:
 
 def decide(task: _Range) -> None:
     """Write which keys of a range were seen before in input order: one byte per key, segment by segment."""
-    if os.path.exists(task.path):
+    if is_there(task.path):
         return
-    slices = []
-    for (number, segment), (low, high) in zip(task.segments, task.cuts.tolist(), strict=True):
-        slices.append(np.zeros((0, 2), np.uint64))
-        if high > low:
-            path = f"{task.work}/{number:05d}-{segment:05d}.keys"
-            slices[-1] = np.fromfile(path, np.uint64, 2 * (high - low), offset=16 * low).reshape(-1, 2)
+    places = [
+        (f"{task.work}/{name}.keys", 2 * low, 2 * (high - low))
+        for (_, name), (low, high) in zip(task.segments, task.cuts.tolist(), strict=True)
+    ]
+    slices = [keys.reshape(-1, 2) for keys in get_slices(places, np.uint64)]
     found = first_seen(slices, [number in task.inserted for number, _ in task.segments])
     with put(task.path) as f:
         f.write(b"".join([one.tobytes() for one in found]))
@@ -254,11 +267,14 @@ def finish(item: tuple[DedupeTask, _Ending]) -> Finished | None:
 
 
 def _rows(task: DedupeTask, ending: _Ending, segment: int) -> Rendered:
-    a = get_arrays(f"{task.work}/{task.number:05d}-{segment:05d}.units")
-    ordered = []
-    for (low, high), (begin, end) in zip(pairwise(ending.bounds), ending.offsets[segment].tolist(), strict=True):
-        path = _found(task.work, ending.whole, low, high)
-        ordered.append(np.fromfile(path, np.bool_, end - begin, offset=begin))
+    a = get_arrays(f"{task.work}/{_segment(task, segment)}.units")
+    ordered = get_slices(
+        [
+            (_found(task.work, ending.whole, low, high), begin, end - begin)
+            for (low, high), (begin, end) in zip(pairwise(ending.bounds), ending.offsets[segment].tolist(), strict=True)
+        ],
+        np.bool_,
+    )
     found = np.empty(len(a["order"]), np.bool_)
     found[a["order"]] = np.concatenate(ordered)
     ids = a["ids"].tobytes().split(b"\n")[:-1]
