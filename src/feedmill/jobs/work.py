@@ -245,6 +245,8 @@ class Work:
     def finish(self) -> None:
         """Remove the work folder of a finished job: first the units, then `job.json`. Raises as `note`."""
         self._held.check()
+        if current() is not None:
+            _abort_uploads(self.place, self.scratch)
         self.clear()
         self.close()
 
@@ -362,6 +364,15 @@ class _Held:
 def _remote(*stores: Store) -> list[Store]:
     """Return the stores that are not local, each once."""
     return list({store.url: store for store in stores if not store.is_local}.values())
+
+
+def _abort_uploads(*stores: Store) -> None:
+    from feedmill.storage.remote.files import RemoteFiles
+    from feedmill.storage.remote.upload import abort_below
+
+    for store in _remote(*stores):
+        if isinstance(store, RemoteFiles):
+            abort_below(store)
 
 
 def _delete_all(store: Store, keep: Collection[str], *, kept: bool) -> None:

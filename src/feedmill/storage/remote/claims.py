@@ -325,7 +325,7 @@ def _owner() -> str:
 def _busy(store: RangeStore, path: str, name: str, what: str, content: dict[str, Any]) -> StorageError:
     holder = f"process {content.get('process', '?')} on {content.get('host', '?')}, since {content.get('since', '?')}"
     killed = (
-        f"If it was killed, wait {EXPIRY:.0f} seconds,"
+        f"If it was killed, wait {EXPIRY:.0f} seconds"
         if content.get("lease")
         else f"If it was killed, run its command again on that machine, or delete the object {store.locate(path)}"
     )

@@ -28,6 +28,7 @@ from feedmill.storage.fetching.fetch import Failed, fetcher, replaced
 from feedmill.storage.fetching.lanes import MAX_AT_ONCE
 from feedmill.storage.fetching.ranges import OFFSET_BITS, merged
 from feedmill.storage.fetching.segments import HeldSegments, Segment
+from feedmill.storage.folders import private_folder
 from feedmill.storage.local import is_disk_error, storage_error
 from feedmill.storage.remote.errors import AGAIN, CHECK, Reaction
 from feedmill.storage.remote.leases import Seen
@@ -386,9 +387,12 @@ class RangeStore(Store):
 
 @contextlib.contextmanager
 def spool_folder() -> Iterator[Path]:
-    """Create a folder in this machine's temporary folder for a block; it is removed at the end."""
+    """Create a folder in this machine's temporary folder for a block; it is removed at the end.
+
+    That of a killed process is removed by a later one (see `private_folder`).
+    """
     try:
-        folder = tempfile.mkdtemp(prefix="feedmill-")
+        folder = tempfile.mkdtemp(dir=private_folder("spool"))
     except OSError as error:
         raise spool_error(error) from None
     try:
