@@ -256,10 +256,26 @@ def test_a_lease_ends_after_a_while_on_another_machine(part, s3_bucket, machines
     machines("two")
     monkeypatch.setattr(leases, "_machine", lambda: "another")
     with pytest.raises(StorageError) as caught:
-        Claim(open_store(f"{s3_bucket}/d"), part=part or None, lease=True)
+        Claim(open_store(f"{s3_bucket}/d"))  # a run without an engine does not wait
     assert caught.value.kind == "busy" and "wait 90 seconds" in caught.value.fix
-    monkeypatch.setattr(leases, "EXPIRY", -2.0)  # the server counts whole seconds
-    Claim(open_store(f"{s3_bucket}/d"), part=part or None, lease=True).close()
+    monkeypatch.setattr(leases, "EXPIRY", 1.5)
+    monkeypatch.setattr(leases, "_LOOK", 0.1)
+    for wanted in (part or None, 9, None):
+        Claim(open_store(f"{s3_bucket}/d"), part=wanted, lease=True).close()
+    assert not objects(s3_bucket)
+
+
+def test_who_waits_for_a_lease_gives_up_when_it_is_renewed(s3_bucket, machines, monkeypatch):
+    monkeypatch.setattr(leases, "_BEAT", 0.3)
+    monkeypatch.setattr(leases, "_LOOK", 0.1)
+    monkeypatch.setattr(leases, "_machine", lambda: "one")
+    with Claim(open_store(f"{s3_bucket}/d"), part=1):
+        monkeypatch.setattr(leases, "_machine", lambda: "two")
+        machines("two")
+        for part in (1, None):
+            with pytest.raises(StorageError, match=r"already running|part 1 of a job array is running"):
+                Claim(open_store(f"{s3_bucket}/d"), part=part, lease=True)
+        machines("one")
     assert not objects(s3_bucket)
 
 

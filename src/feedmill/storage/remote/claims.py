@@ -42,7 +42,7 @@ import orjson
 from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.storage.base import Store
 from feedmill.storage.locks import FileLock
-from feedmill.storage.remote.leases import EXPIRY, Beat, Seen, identity, is_dead
+from feedmill.storage.remote.leases import EXPIRY, Beat, Seen, has_ended, identity
 
 if TYPE_CHECKING:
     from feedmill.storage.local import LocalStore
@@ -53,7 +53,7 @@ logger = logging.getLogger("feedmill")
 LOCK, _PARTS, _BEGIN = ".feedmill/lock", ".feedmill/parts", ".feedmill/begin"
 _PATIENCE = 120.0
 """Seconds to wait for another part that is beginning; longer than a lease lasts."""
-_LOOK = 0.2
+_LOOK, _TRIES = 0.2, 4
 
 
 @dataclass
@@ -113,7 +113,7 @@ class Claim:
             if url not in _held:
                 _held[url] = _hold(remote, self._path, name, what, lease or part is not None)
                 try:
-                    _refuse_parts(remote, name) if part is None else _refuse_other(remote, name)
+                    _refuse_parts(remote, name, lease) if part is None else _refuse_other(remote, name)
                 except BaseException:
                     _release(remote, self._path, _held.pop(url))
                     raise
@@ -216,7 +216,7 @@ def _release(store: RangeStore, path: str, held: _Held) -> None:
         held.local.close()
 
 
-def _refuse_parts(store: RangeStore, name: str) -> None:
+def _refuse_parts(store: RangeStore, name: str, wait: bool) -> None:
     """Raise `StorageError` if a part of a job array is at work; delete the locks of those that were killed."""
     folder = _named(_PARTS, name)
     try:
@@ -225,7 +225,7 @@ def _refuse_parts(store: RangeStore, name: str) -> None:
         return
     for path in paths:
         found = _examine(store, path)
-        if found is not None and found[0].get("lease") and not is_dead(store, *found, folder):
+        if found is not None and found[0].get("lease") and not has_ended(store, path, *found, folder, wait=wait):
             raise _busy(store, path, name, f"part {path.rpartition('/')[2]} of a job array is running", found[0])
         store.delete(path)
 
@@ -234,7 +234,7 @@ def _refuse_other(store: RangeStore, name: str) -> None:
     """Raise `StorageError` if another process works here that is no part of a job array."""
     path, what = claim_path(name), "another process is writing here"
     found = _examine(store, path)
-    if found is None or is_dead(store, *found, _named(_PARTS, name)):
+    if found is None or has_ended(store, path, *found, _named(_PARTS, name), wait=True):
         return
     if found[0].get("owner") == _owner():
         with contextlib.suppress(StorageError):
@@ -251,28 +251,30 @@ def _take(
     since = datetime.now(UTC).isoformat(timespec="seconds")
     content = {"owner": owner, "run": run, "host": os.uname().nodename, "process": os.getpid(), "since": since}
     data = orjson.dumps({**content, **(identity() | {"lease": True} if lease else {})})
-    current = _examine(store, path)
-    if current is None:
-        try:
-            if store.put_new(path, data):
-                return run
-        except StorageError as error:
-            if error.kind != "not-supported":
-                raise
-            logger.warning("%s: this server does not support conditional writes: two writers may overlap", store.url)
-            store.write_bytes(path, data)
-            return run
+    for _ in range(_TRIES):
         current = _examine(store, path)
-    if current is None:
-        raise _busy(store, path, name, what, {})  # it was just released
-    found, seen = current
-    if found.get("run") == run:
-        return run  # our own: the answer to the first try was lost, and the retry found the lock
-    if found.get("owner") != owner and not is_dead(store, found, seen, _named(_PARTS, name)):
-        raise _busy(store, path, name, what, found)
-    if store.put_over(path, data, seen) is None and (_read(store, path) or {}).get("run") != run:
-        raise _busy(store, path, name, what, _read(store, path) or {})
-    return run
+        if current is None:
+            try:
+                if store.put_new(path, data):
+                    return run
+            except StorageError as error:
+                if error.kind != "not-supported":
+                    raise
+                logger.warning(
+                    "%s: this server does not support conditional writes: two writers may overlap", store.url
+                )
+                store.write_bytes(path, data)
+                return run
+            continue
+        found, seen = current
+        if found.get("run") == run:
+            return run  # our own: the answer to the first try was lost, and the retry found the lock
+        ours = found.get("owner") == owner
+        if not ours and not has_ended(store, path, found, seen, _named(_PARTS, name), wait=lease):
+            raise _busy(store, path, name, what, found)
+        if store.put_over(path, data, seen) is not None:
+            return run
+    raise _busy(store, path, name, what, _read(store, path) or {})
 
 
 def _examine(store: RangeStore, path: str) -> tuple[dict[str, Any], Seen] | None:

@@ -31,6 +31,7 @@ logger = logging.getLogger("feedmill")
 
 EXPIRY = 90.0
 _BEAT = 15.0
+_LOOK = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +73,15 @@ def _birth(process: int) -> str:
     return ""
 
 
-def is_dead(store: RangeStore, content: Mapping[str, Any], seen: Seen, folder: str) -> bool:
+def has_ended(
+    store: RangeStore, path: str, content: Mapping[str, Any], seen: Seen, folder: str, *, wait: bool = False
+) -> bool:
     """Return whether the process of a lock has ended. A lock that is no lease never ends by itself.
 
     Args:
+        content, seen: the lock at `path`, as it was read.
         folder: where an object may be put to read the server's clock.
+        wait: if it is unknown, wait until the lock is renewed or expires.
 
     Raises:
         StorageError: a request failed.
@@ -86,10 +91,24 @@ def is_dead(store: RangeStore, content: Mapping[str, Any], seen: Seen, folder: s
     process, machine = content.get("process"), content.get("machine")
     if machine and machine == _machine() and isinstance(process, int):
         return _birth(process) != content.get("birth")
-    if seen.modified is None:
-        return False
-    now = _now(store, folder)
-    return now is not None and now - seen.modified > EXPIRY
+    told = False
+    while seen.modified is not None:
+        now = _now(store, folder)
+        if now is None or now - seen.modified > EXPIRY:
+            return now is not None
+        if not wait:
+            break
+        if not told:
+            logger.warning("%s: waiting to see whether the process that locked this is alive", store.locate(path))
+            told = True
+        time.sleep(_LOOK)
+        try:
+            after = store.examine(path)
+        except NotFound:
+            return True
+        if (after.data, after.modified) != (seen.data, seen.modified):
+            break
+    return False
 
 
 def _now(store: RangeStore, folder: str) -> float | None:
