@@ -33,9 +33,10 @@ from typing import Any, Self
 
 import orjson
 
-from feedmill.errors import ConfigError, FeedmillError, NotFound, StorageError
+from feedmill.errors import ConfigError, FeedmillError, StorageError
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.engine import PARTS, current, is_alone, is_shared, part_name
+from feedmill.jobs.held import KEPT, LOCK, Held, delete_all, entries, names, remote
 from feedmill.jobs.threads import ordered_map
 from feedmill.jobs.unfinished import (
     JOB,
@@ -52,16 +53,10 @@ from feedmill.jobs.unfinished import (
     unfinished_job,
 )
 from feedmill.jobs.units import Units
-from feedmill.storage import Entry, LocalStore, Store
-from feedmill.storage.cache.copies import forget_copies
-from feedmill.storage.locks import FileLock
-from feedmill.storage.remote.claims import Claim, beginning
+from feedmill.storage import LocalStore, Store
+from feedmill.storage.remote.claims import beginning
 
-LOCK, BEGIN, UNITS = "lock", "begin", "units"
-KEPT = ".scanned"
-"""Suffix of files that any job on the output can use, such as data read from it."""
-_AT_ONCE = 16
-"""Number of objects deleted concurrently."""
+BEGIN, UNITS = "begin", "units"
 _PATIENCE = 3.0
 """Seconds to wait for a process that is publishing outputs."""
 _mine: set[tuple[int, str]] = set()
@@ -91,7 +86,7 @@ class Work:
         self.target, self.name = target, name
         self.place, self.scratch = place_of(target, name), scratch_of(target, name)
         self.resumed = self._begun = self._beginning = False
-        self._held = _Held(target, name)
+        self._held = Held(target, name)
         try:
             refuse_old(target, name)
             self.job = read_job(self.place)
@@ -223,7 +218,7 @@ class Work:
             parts = f"{UNITS}-"  # of a job array
             stale = [
                 name
-                for name in _names(self.folder)
+                for name in names(self.folder)
                 if name not in keep and not name.endswith(KEPT) and not (UNITS in keep and name.startswith(parts))
             ]
             # The system takes a tenth of a second to free a gigabyte of page cache.
@@ -231,8 +226,8 @@ class Work:
                 partial(_remove, self.scratch), stale, workers=available_cores(), in_flight=2 * available_cores()
             ):
                 pass
-        for store in _remote(self.place, self.scratch):
-            _delete_all(store, keep, kept=store.url == self.folder)
+        for store in remote(self.place, self.scratch):
+            delete_all(store, keep, kept=store.url == self.folder)
 
     def clear(self) -> None:
         """Delete the job and all its unfinished work."""
@@ -286,111 +281,6 @@ class Work:
         self.close()
 
 
-class _Held:
-    """Lock of an output, for this machine and others."""
-
-    def __init__(self, target: Store, name: str, patience: float = 0.0) -> None:
-        self._place, self._scratch = place_of(target, name), scratch_of(target, name)
-        self._left = None if target.is_local else local_scratch_of(target, name)
-        self._shared = not is_alone()
-        self._fresh, self._open = "", True
-        self._claim: Claim | None = None
-        self._locks: list[FileLock] = []
-        try:
-            if isinstance(self._scratch, LocalStore):
-                self._lock_folder(self._scratch, target.locate(name), patience)
-            part = int(part_name()[1:]) if self._shared else None
-            self._claim = Claim(target, name, part=part, lease=current() is not None)
-        except BaseException:
-            self.close()
-            raise
-
-    def _lock_folder(self, scratch: LocalStore, file: str, patience: float) -> None:
-        above = os.path.dirname(scratch.root)
-        self._fresh = "" if os.path.isdir(above) else above
-        _refuse_file(scratch)
-        what = "another process is writing here"
-        self._locks.append(scratch.lock(LOCK, what=what, file=file, patience=patience, shared=self._shared))
-        if self._shared:
-            self._locks.append(scratch.lock(LOCK + part_name(), what="this part is already running", file=file))
-
-    def check(self) -> None:
-        """Raise `StorageError` if another process has taken over the lock of this one."""
-        if self._claim is not None:
-            self._claim.check()
-
-    def close(self) -> None:
-        """Release the lock, and remove the folder if it has no unfinished work."""
-        if not self._open:
-            return
-        self._open = False
-        try:
-            unfinished = self._claim is None or self._shared or self._is_unfinished()
-        except FeedmillError:
-            unfinished = True  # the object store does not answer
-        if self._claim is not None:
-            self._claim.close()
-        if isinstance(self._scratch, LocalStore):
-            nothing = self._claim is None and set(_names(self._scratch.root)) <= {LOCK}
-            if self._locks and not self._shared and (nothing or not unfinished):
-                self._remove_folder(self._scratch)
-        else:
-            forget_copies()
-        for lock in reversed(self._locks):
-            lock.close()
-
-    def _remove_folder(self, scratch: LocalStore) -> None:
-        if not any(name.endswith(KEPT) for name in _names(scratch.root)):
-            scratch.remove_folder()
-            if self._fresh:
-                with contextlib.suppress(OSError):
-                    os.rmdir(self._fresh)  # nothing was written
-
-    def _is_unfinished(self) -> bool:
-        """Return whether there is an unfinished job.
-
-        If there is none, remains of a finished job, whose process was killed while removing them, are deleted from an
-        object store. On a disk they are in the folder that is removed.
-        """
-        unfinished = self._place.exists(JOB)
-        if not unfinished:
-            for store in _remote(self._place, self._scratch):
-                _delete_all(store, (), kept=store.url == self._scratch.url)
-            if self._left is not None and self._left.url != self._scratch.url:
-                self._left.remove_folder()  # a run without an engine was killed, and finished on one
-        return unfinished
-
-
-def _remote(*stores: Store) -> list[Store]:
-    """Return the stores that are not local, each once."""
-    return list({store.url: store for store in stores if not store.is_local}.values())
-
-
-def _abort_uploads(*stores: Store) -> None:
-    from feedmill.storage.remote.files import RemoteFiles
-    from feedmill.storage.remote.upload import abort_below
-
-    for store in _remote(*stores):
-        if isinstance(store, RemoteFiles):
-            abort_below(store)
-
-
-def _delete_all(store: Store, keep: Collection[str], *, kept: bool) -> None:
-    """Delete the objects of a work folder, except those below the names `keep`, and with `kept` those that any job can
-    use."""
-    firsts = ((entry.path, entry.path.split("/")[0]) for entry in _entries(store))
-    stale = [path for path, first in firsts if first not in keep and not (kept and first.endswith(KEPT))]
-    for _ in ordered_map(store.delete, stale, workers=_AT_ONCE, in_flight=2 * _AT_ONCE):
-        pass
-
-
-def _remove(place: LocalStore, name: str) -> None:
-    if os.path.isdir(place.writable(name)):
-        place.remove_folder(name)
-    else:
-        place.delete(name)
-
-
 @contextlib.contextmanager
 def alone(target: Store, name: str = "") -> Iterator[Store]:
     """Lock an output inside a block; yield its folder for the files of units (`Work.scratch`).
@@ -403,7 +293,7 @@ def alone(target: Store, name: str = "") -> Iterator[Store]:
     if mine in _mine or (isinstance(target, LocalStore) and not os.path.isdir(target.root)):
         yield place  # the output does not exist; the caller reports that
         return
-    held = _Held(target, name)
+    held = Held(target, name)
     _mine.add(mine)
     try:
         job = unfinished(target, name)
@@ -428,7 +318,7 @@ def settle(target: Store, name: str = "", *, indexed: bool = True) -> None:
     job = unfinished(target, name) if target.is_local else None
     if job is not None and job.get("half"):
         try:
-            with contextlib.closing(_Held(target, name, patience=_PATIENCE)):
+            with contextlib.closing(Held(target, name, patience=_PATIENCE)):
                 job = unfinished(target, name)
                 if job is not None and job.get("half"):
                     job = roll_forward(target, place_of(target, name), job)
@@ -442,31 +332,23 @@ def tidy(target: Store, name: str = "", identity: Mapping[str, Any] | None = Non
     """Remove the work folder of a finished job (with this identity) whose process was killed while removing it."""
     places = [place_of(target, name), scratch_of(target, name)]
     places += [] if target.is_local else [local_scratch_of(target, name)]
-    if any(os.path.isdir(p.root) if isinstance(p, LocalStore) else _entries(p) for p in places):
+    if any(os.path.isdir(p.root) if isinstance(p, LocalStore) else entries(p) for p in places):
         with contextlib.suppress(FeedmillError), Work(target, name) as work:  # another process may start now
             if work.job is None or (identity is not None and work.is_of(identity)):
                 work.clear()
 
 
-def _refuse_file(place: LocalStore) -> None:
-    if os.path.lexists(place.root) and not os.path.isdir(place.root):
-        raise StorageError(
-            "a file has the name of the folder for unfinished work",
-            file=place.root,
-            kind="enotdir",
-            fix="Move or remove the file.",
-        )
+def _remove(place: LocalStore, name: str) -> None:
+    if os.path.isdir(place.writable(name)):
+        place.remove_folder(name)
+    else:
+        place.delete(name)
 
 
-def _entries(place: Store) -> list[Entry]:
-    try:
-        return list(place.files())
-    except NotFound:
-        return []
+def _abort_uploads(*stores: Store) -> None:
+    from feedmill.storage.remote.files import RemoteFiles
+    from feedmill.storage.remote.upload import abort_below
 
-
-def _names(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+    for store in remote(*stores):
+        if isinstance(store, RemoteFiles):
+            abort_below(store)
