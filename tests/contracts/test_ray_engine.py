@@ -99,6 +99,27 @@ def test_a_bucket_without_a_shared_folder(
     assert not any(map(copies, caches))
 
 
+@pytest.mark.slow
+@on_ray
+@pytest.mark.parametrize("verb", ["tokenize", "dedupe", "neardedupe"])
+def test_a_driver_killed_on_a_bucket(
+    verb: str, cluster: Any, inputs: Path, alone: Any, s3_bucket: str, tmp_path: Path
+) -> None:
+    numbers, engine = random.Random(verb), ["--engine", "ray", "--address", cluster.address]
+    for number in range(4):
+        place = f"{s3_bucket}/{number}"
+        upload(inputs, place)
+        words = in_bucket(VERBS[verb], place)
+        driver = start([*words, *engine], tmp_path)
+        time.sleep(numbers.uniform(3, 15))
+        driver.kill()
+        driver.communicate()
+        finish([*words, *([*engine, "--max-tasks", "3"] if number % 2 else ["--engine", "part", "--finish"])], tmp_path)
+        there = download(place, tmp_path / f"there{number}")
+        assert not unfinished_work(there) and not locks(there)
+        assert outputs(there) == alone(verb)
+
+
 @on_ray
 @pytest.mark.parametrize("words", [["stat", "documents", "--json"], ["check", "tars", "--json"]])
 def test_reports_are_the_same_on_ray(
