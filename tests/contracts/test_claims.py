@@ -6,6 +6,7 @@ import logging
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import orjson
@@ -16,8 +17,8 @@ import feedmill as fm
 from feedmill.cli.app import app
 from feedmill.errors import FeedmillError, StorageError
 from feedmill.storage import open_store
-from feedmill.storage.remote import claims
-from feedmill.storage.remote.claims import Claim, claim_path
+from feedmill.storage.remote import claims, leases
+from feedmill.storage.remote.claims import Claim, beginning, claim_path
 from feedmill.storage.remote.object_store import RemoteStore
 
 
@@ -201,3 +202,122 @@ def test_the_verbs_that_write_several_objects_take_it_and_leave_nothing(s3_bucke
         with pytest.raises(FeedmillError, match="another process is writing here"):
             fm.prepare(f"{s3_bucket}/wds", progress=False)
         machines("two")
+
+
+def test_parts_share_a_place_and_exclude_all_others(s3_bucket, machines):
+    store = open_store(f"{s3_bucket}/d")
+    one = Claim(store, part=1)
+    machines("two")
+    two = Claim(open_store(store.url), part=2)
+    machines("three")
+    with pytest.raises(StorageError, match="this part is already running: process"):
+        Claim(open_store(store.url), part=2)
+    with pytest.raises(StorageError, match="part 1 of a job array is running") as caught:
+        Claim(open_store(store.url))
+    assert caught.value.kind == "busy" and not left(store)
+    machines("two")
+    two.close()
+    machines("one")
+    one.close()
+    machines("three")
+    with Claim(open_store(store.url)):
+        machines("one")
+        with pytest.raises(StorageError, match="another process is writing here"):
+            Claim(store, part=1)
+        machines("three")
+    assert not objects(s3_bucket)
+
+
+def objects(bucket: str) -> list[str]:
+    import boto3
+
+    answer = boto3.client("s3").list_objects_v2(Bucket=bucket.removeprefix("s3://"))
+    return [found["Key"] for found in answer.get("Contents", [])]
+
+
+KILLED = (
+    "import os, sys; from feedmill.storage import open_store; from feedmill.storage.remote.claims import Claim;"
+    "Claim(open_store(sys.argv[1]), part=int(sys.argv[2]) or None, lease=True); os._exit(9)"
+)
+
+
+@pytest.mark.parametrize("part", [0, 4])
+def test_a_lease_ends_with_its_process_on_the_same_machine(part, s3_bucket, machines):
+    subprocess.run([sys.executable, "-c", KILLED, f"{s3_bucket}/d", str(part)], check=False)
+    machines("two")  # another cache folder
+    for wanted in (part or None, 9, None):
+        Claim(open_store(f"{s3_bucket}/d"), part=wanted, lease=True).close()
+    assert not objects(s3_bucket)
+
+
+@pytest.mark.parametrize("part", [0, 4])
+def test_a_lease_ends_after_a_while_on_another_machine(part, s3_bucket, machines, monkeypatch):
+    subprocess.run([sys.executable, "-c", KILLED, f"{s3_bucket}/d", str(part)], check=False)
+    machines("two")
+    monkeypatch.setattr(leases, "_machine", lambda: "another")
+    with pytest.raises(StorageError) as caught:
+        Claim(open_store(f"{s3_bucket}/d"))  # a run without an engine does not wait
+    assert caught.value.kind == "busy" and "wait 90 seconds" in caught.value.fix
+    monkeypatch.setattr(leases, "EXPIRY", 1.5)
+    monkeypatch.setattr(leases, "_LOOK", 0.1)
+    for wanted in (part or None, 9, None):
+        Claim(open_store(f"{s3_bucket}/d"), part=wanted, lease=True).close()
+    assert not objects(s3_bucket)
+
+
+def test_who_waits_for_a_lease_gives_up_when_it_is_renewed(s3_bucket, machines, monkeypatch):
+    monkeypatch.setattr(leases, "_BEAT", 0.3)
+    monkeypatch.setattr(leases, "_LOOK", 0.1)
+    monkeypatch.setattr(leases, "_machine", lambda: "one")
+    with Claim(open_store(f"{s3_bucket}/d"), part=1):
+        monkeypatch.setattr(leases, "_machine", lambda: "two")
+        machines("two")
+        for part in (1, None):
+            with pytest.raises(StorageError, match=r"already running|part 1 of a job array is running"):
+                Claim(open_store(f"{s3_bucket}/d"), part=part, lease=True)
+        machines("one")
+    assert not objects(s3_bucket)
+
+
+def test_a_lease_is_renewed_and_its_loss_is_noticed(s3_bucket, machines, monkeypatch):
+    monkeypatch.setattr(leases, "_BEAT", 0.05)
+    store = open_store(f"{s3_bucket}/d")
+    with Claim(store, lease=True) as claim:
+        seen = store.examine(claim_path())
+        until = time.monotonic() + 20
+        while store.examine(claim_path()).modified == seen.modified:  # in whole seconds
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        claim.check()
+        store.write_bytes(claim_path(), b'{"run": "of another"}')
+        with pytest.raises(StorageError, match="has taken over this work"):
+            while time.monotonic() < until:
+                claim.check()
+                time.sleep(0.05)
+    assert left(store)  # that of the other
+
+
+def test_parts_begin_one_after_another(s3_bucket, machines):
+    """Also if one was killed while it began."""
+    store, inside, most = open_store(f"{s3_bucket}/d"), [0], []
+    code = (
+        "import os, sys; from feedmill.storage import open_store;"
+        "from feedmill.storage.remote.claims import beginning;"
+        "block = beginning(open_store(sys.argv[1])); block.__enter__(); os._exit(9)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, store.url], check=False).returncode == 9
+    assert objects(s3_bucket)
+
+    def begin() -> None:
+        with beginning(store):
+            inside[0] += 1
+            most.append(inside[0])
+            time.sleep(0.1)
+            inside[0] -= 1
+
+    threads = [threading.Thread(target=begin) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1, 1, 1] and not objects(s3_bucket)

@@ -202,10 +202,6 @@ def test_parts_of_an_output_in_a_bucket(
         upload(inputs, f"{s3_bucket}/{name}")
     finish(in_bucket(VERBS[verb], f"{s3_bucket}/alone"), tmp_path)
     words = in_bucket(VERBS[verb], f"{s3_bucket}/parts")
-    part = command(*words, "--engine", "part", "--part", "1/2")
-    done = subprocess.run(part, cwd=tmp_path, capture_output=True, text=True)
-    if verb != "tag":
-        assert done.returncode == 1 and "Add --work FOLDER" in done.stderr
     words += ["--work", str(tmp_path / "shared"), "--engine", "part"]
     for _ in range(STAGES.get(verb, 1)):
         for part in (2, 1):

@@ -24,7 +24,21 @@ from feedmill.jobs.engine import Where
 from feedmill.jobs.run import run
 from feedmill.storage import LocalStore
 from helpers import worker_functions as working
-from helpers.engine_verbs import SOME, VERBS, copied, in_bucket, make, objects, outputs, start, unfinished_work, upload
+from helpers.engine_verbs import (
+    SOME,
+    VERBS,
+    copied,
+    copies,
+    download,
+    filter_in_bucket,
+    in_bucket,
+    locks,
+    make,
+    outputs,
+    start,
+    unfinished_work,
+    upload,
+)
 from helpers.kills import command, finish
 
 RAY_MISSING = "Ray is not installed: pip install 'feedmill[ray]'"
@@ -66,16 +80,44 @@ def test_ray(verb: str, engine: Any, inputs: Path, alone: Any, tmp_path: Path, m
 
 
 @on_ray
-@pytest.mark.parametrize("verb", ["tokenize", pytest.param("convert", marks=pytest.mark.slow)])
-def test_an_output_in_a_bucket(verb: str, cluster: Any, inputs: Path, s3_bucket: str, tmp_path: Path) -> None:
-    for name in ("alone", "ray"):
-        upload(inputs, f"{s3_bucket}/{name}")
-    finish(in_bucket(VERBS[verb], f"{s3_bucket}/alone"), tmp_path)
-    words = in_bucket(VERBS[verb], f"{s3_bucket}/ray")
-    shared = ["--work", str(tmp_path / "shared")]
-    finish([*words, "--engine", "ray", "--address", cluster.address, *shared], tmp_path)
-    assert objects(f"{s3_bucket}/ray") == objects(f"{s3_bucket}/alone")
-    assert not any((tmp_path / "shared").rglob("*"))
+@pytest.mark.parametrize(
+    "verb", [v if v in ("tokenize", "neardedupe") else pytest.param(v, marks=pytest.mark.slow) for v in VERBS]
+)
+def test_a_bucket_without_a_shared_folder(
+    verb: str, cluster: Any, inputs: Path, alone: Any, s3_bucket: str, tmp_path: Path
+) -> None:
+    """The nodes have home folders of their own, and with them cache folders."""
+    place = f"{s3_bucket}/ray"
+    upload(inputs, place)
+    filter_in_bucket(tmp_path, place)
+    finish([*in_bucket(VERBS[verb], place), "--engine", "ray", "--address", cluster.address], tmp_path)
+    there = download(place, tmp_path / "there")
+    assert not unfinished_work(there) and not locks(there)
+    assert verb == "tokenize-dolma" or outputs(there) == alone(verb)  # whose files name the documents
+    caches = [home / ".cache/feedmill" for home in Path(os.environ["RAY_TMPDIR"]).glob("home*")]
+    assert verb != "neardedupe" or any(cache.is_dir() for cache in caches)
+    assert not any(map(copies, caches))
+
+
+@pytest.mark.slow
+@on_ray
+@pytest.mark.parametrize("verb", ["tokenize", "dedupe", "neardedupe"])
+def test_a_driver_killed_on_a_bucket(
+    verb: str, cluster: Any, inputs: Path, alone: Any, s3_bucket: str, tmp_path: Path
+) -> None:
+    numbers, engine = random.Random(verb), ["--engine", "ray", "--address", cluster.address]
+    for number in range(4):
+        place = f"{s3_bucket}/{number}"
+        upload(inputs, place)
+        words = in_bucket(VERBS[verb], place)
+        driver = start([*words, *engine], tmp_path)
+        time.sleep(numbers.uniform(3, 15))
+        driver.kill()
+        driver.communicate()
+        finish([*words, *([*engine, "--max-tasks", "3"] if number % 2 else ["--engine", "part", "--finish"])], tmp_path)
+        there = download(place, tmp_path / f"there{number}")
+        assert not unfinished_work(there) and not locks(there)
+        assert outputs(there) == alone(verb)
 
 
 @on_ray

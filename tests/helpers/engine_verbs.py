@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -170,10 +171,21 @@ def start(words: list[str], folder: Path) -> subprocess.Popen[str]:
     )
 
 
+PLACES = {
+    *("documents", "tokens", "mixed", "rows.jsonl", "rows.parquet", "shards", "tars", "resharded", "pictures"),
+    *("numbered/web", "ids", "merged/m.ds"),
+}
+
+
 def in_bucket(words: list[str], url: str) -> list[str]:
     """The command line with its folders in a bucket."""
-    places = {"documents", "tokens", "numbered/web", "rows.jsonl", "shards", "tars", "resharded", "ids", "merged/m.ds"}
-    return [f"{url}/{word}" if word in places else word for word in words]
+    return [f"{url}/{word}" if word in PLACES else word for word in words]
+
+
+def filter_in_bucket(folder: Path, url: str) -> None:
+    """Write the configuration of ``filter`` for documents and outputs in a bucket."""
+    stream = {**STREAM, "documents": [f"{url}/documents/*"], "output": {**STREAM["output"], "path": f"{url}/kept"}}
+    (folder / "filter.json").write_text(json.dumps({"streams": [stream]}))
 
 
 def upload(root: Path, url: str) -> None:
@@ -189,6 +201,32 @@ def objects(url: str) -> dict[str, bytes]:
     found = {entry.path: store.read(entry.path) for entry in [*store.files(), *hidden(store)]}
     mine = (".feedmill.json", "index.uuid", "feedmill.shards.json", ".csv.gz")
     return {name: data for name, data in found.items() if not name.endswith(mine)}
+
+
+def download(url: str, folder: Path) -> Path:
+    """Write every object below a URL, hidden ones too, to a folder."""
+    import boto3
+
+    bucket, _, prefix = url.removeprefix("s3://").partition("/")
+    client = boto3.client("s3")
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{prefix}/"):
+        for found in page.get("Contents", []):
+            path = folder / found["Key"].removeprefix(f"{prefix}/")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(client.get_object(Bucket=bucket, Key=found["Key"])["Body"].read())
+    return folder
+
+
+def locks(folder: Path) -> list[str]:
+    """Locks in a folder that was downloaded."""
+    names = (str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    return [name for name in names if re.search(r"\.feedmill/(lock|begin|parts)(-|/|$)", name)]
+
+
+def copies(cache: Path) -> list[str]:
+    """What a cache folder has, but for locks and records of this machine."""
+    files = (path for path in cache.rglob("*") if path.is_file())
+    return [str(p) for p in files if p.name not in ("owner", "owner.lock", "in-use") and p.parent.name != "claims"]
 
 
 def hidden(store: Store) -> list[Entry]:

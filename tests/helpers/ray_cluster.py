@@ -33,7 +33,7 @@ def two_nodes() -> Iterator[Any]:
     home = tempfile.mkdtemp(prefix="fmr", dir="/tmp")
     path = os.pathsep.join(path for path in sys.path if path)  # workers import the tests' helpers
     own = {"RAY_TMPDIR": home, "RAY_worker_niceness": "0", "RAY_enable_metrics_collection": "0", "PYTHONPATH": path}
-    cluster = None
+    cluster, own_home = None, os.environ.get("HOME", "/")
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {**_SETTINGS, **own}.items():
             patch.setenv(name, value)
@@ -44,8 +44,11 @@ def two_nodes() -> Iterator[Any]:
 
                 head = {**NODE, "num_cpus": 0, "include_dashboard": False, "_system_config": _FAST}
                 cluster = Cluster(initialize_head=True, head_node_args=head)
-                for _ in range(2):
+                for number in range(2):
+                    patch.setenv("HOME", os.path.join(home, f"home{number}"))  # each has a cache folder of its own
+                    os.mkdir(os.environ["HOME"])
                     cluster.add_node(**NODE)
+                patch.setenv("HOME", own_home)
             except Exception as error:
                 pytest.skip(f"a Ray cluster does not start on this machine: {error}")
             yield cluster

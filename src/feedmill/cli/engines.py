@@ -40,7 +40,7 @@ TaskMemory = Annotated[
 ]
 WorkFolder = Annotated[
     str | None,
-    typer.Option("--work", metavar="DIR", help="ray, part: shared folder for work on outputs in object stores."),
+    typer.Option("--work", metavar="DIR", help="ray, part: folder or URL for work on outputs in object stores."),
 ]
 PartNumber = Annotated[
     str | None,

@@ -41,7 +41,8 @@ def is_staged(work: ConvertWork, destination: str, *, overwrite: bool, is_file: 
 
 
 def stage(work: ConvertWork) -> LocalStore:
-    """Return the store in which the new result is staged until it replaces the old one."""
+    """Return the store in which the new result is staged until it replaces the old one, which is on a local disk."""
+    assert isinstance(work.scratch, LocalStore)
     return work.scratch.below(_NEW)
 
 

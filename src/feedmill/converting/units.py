@@ -7,9 +7,10 @@ hashes, skipped samples, aborting) is in this module.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
@@ -18,8 +19,9 @@ from feedmill.converting.job import PIECE, Bad, Done, Hashes, read_hashes, write
 from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset, Sample
 from feedmill.formats.sniff import open_raw
-from feedmill.storage import Store, open_store
-from feedmill.storage.local import LocalStore, is_disk_error, storage_error
+from feedmill.storage import Store, open_store, split_url
+from feedmill.storage.base import changed
+from feedmill.storage.local import is_disk_error, storage_error
 
 Hashed = Iterator[tuple[Sequence[bytes], Sequence[str]]]
 """Batches of hashes and keys of samples that are read back. Keys are empty if `Target.record` names the samples."""
@@ -154,7 +156,7 @@ class Shared:
 
     Attributes:
         source, target: the input and output of the conversion.
-        folder: local path of the work folder.
+        folder: path or URL of the folder of chunks.
         notes: URL of the folder of hashes.
     """
 
@@ -162,6 +164,17 @@ class Shared:
     target: Target
     folder: str
     notes: str
+
+
+@contextmanager
+def local_piece(done: Done) -> Iterator[Path]:
+    """Yield the path of a chunk of a single file on this machine. Raises `DataError` if it has changed."""
+    folder, name = split_url(done.path)
+    store = open_store(folder)
+    if store.stat(name).version != done.version:
+        raise changed(done.path)
+    with store.local_copy(name) as path:
+        yield path
 
 
 @lru_cache(8)
@@ -173,7 +186,7 @@ def opened(url: str, split: str | None) -> Dataset:
 def convert_unit(shared: Shared, unit: Unit) -> Done:
     """Write one output and the hashes of its samples."""
     target = shared.target
-    store: Store = LocalStore(shared.folder) if target.piece else open_store(target.destination)
+    store = open_store(shared.folder if target.piece else target.destination)
     path = f"{unit.number:06d}{PIECE}" if target.piece else target.path(unit)
     done = Done(unit.number, "", 0, "", 0, [], {})
     hashes: list[bytes] = []
@@ -187,7 +200,7 @@ def convert_unit(shared: Shared, unit: Unit) -> Done:
         raise
     if hashes or target.keeps_empty:
         entry = store.stat(path)
-        place = f"{shared.folder}/{path}" if target.piece else path
+        place = store.locate(path) if target.piece else path
         done = Done(unit.number, place, entry.size, entry.version, len(hashes), done.bad, done.extra)
     return msgspec.structs.replace(done, hashes=write_hashes(shared.notes, done.number, b"".join(hashes)))
 

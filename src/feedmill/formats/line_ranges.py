@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from feedmill.jobs.engine import Where, key_of
 from feedmill.jobs.run import Policy, run
-from feedmill.storage import LocalStore, Store
+from feedmill.storage import Store
 
 RANGE = 256 << 20
 """Bytes of a unit."""
@@ -31,11 +31,11 @@ class _Job:
     store: Store
     path: str
     size: int
-    folder: LocalStore
+    folder: Store
     key: str
 
 
-def on_engine(index: IndexRange, store: Store, path: str, folder: LocalStore) -> Iterator[tuple[int, Arrays]]:
+def on_engine(index: IndexRange, store: Store, path: str, folder: Store) -> Iterator[tuple[int, Arrays]]:
     """Yield the bytes of each range, and what is found in it, in order.
 
     Args:
@@ -48,7 +48,7 @@ def on_engine(index: IndexRange, store: Store, path: str, folder: LocalStore) ->
     policy = Policy(shared=_Job(index, store, path, entry.size, folder, key))
     names = run(_find, ranges, policy=policy, where=Where("indexing", key, folder))
     for (low, high), name in zip(ranges, names, strict=True):
-        with np.load(folder.locate(name)) as found:
+        with folder.local_copy(name) as copied, np.load(copied) as found:
             yield high - low, dict(found)
 
 

@@ -50,6 +50,7 @@ import xxhash
 
 from feedmill.errors import DataError
 from feedmill.storage import Store
+from feedmill.storage.cache.copies import WORK, held_copy
 
 FIRST_VERSION, VERSION = 1, 2
 """Version of folders that every release can read, and of those with clusters in several files."""
@@ -101,7 +102,7 @@ def read_arrays(store: Store, path: str) -> Arrays:
     """
     if not store.exists(path):
         raise damaged(store, path, "the file is missing")
-    with store.local_copy(path) as local, open(local, "rb") as f:
+    with held_copy(store, path, kind=WORK) as held, open(held.path, "rb") as f:
         size = os.fstat(f.fileno()).st_size
         if size < len(MAGIC) + 8:
             raise damaged(store, path, "the file is truncated")

@@ -107,7 +107,8 @@ class Engine(ABC):
     """Where stages run; a context manager. `name` is the value of ``--engine``.
 
     Args:
-        work: folder for unfinished work on outputs in object stores, which all machines reach under this path.
+        work: path or URL of a folder, which all machines reach, for the unfinished work on outputs in object stores; by
+            default it is beside the output.
     """
 
     name: ClassVar[str]
@@ -115,7 +116,7 @@ class Engine(ABC):
     """Whether one driver at a time works on an output. Parts of a job array work side by side."""
 
     def __init__(self, work: str | None = None) -> None:
-        self.work = None if work is None else _shared_folder(work)
+        self.work = None if work is None else work if "://" in work else os.path.abspath(work)
         self._token: Token[tuple[int, Engine] | None] | None = None
 
     @abstractmethod
@@ -134,17 +135,6 @@ class Engine(ABC):
             _current.reset(self._token)
             self._token = None
             os.environ.pop(_SHARED, None)
-
-
-def _shared_folder(path: str) -> str:
-    """Return the absolute path of a folder. Raises `ConfigError` for a URL."""
-    if "://" in path:
-        raise ConfigError(
-            f"--work {path} is not a folder: the unfinished work is read and locked as files",
-            kind="not-shared",
-            fix="Use a folder that all machines share.",
-        )
-    return os.path.abspath(path)
 
 
 _current: ContextVar[tuple[int, Engine] | None] = ContextVar("feedmill-engine", default=None)
@@ -180,18 +170,9 @@ def is_alone() -> bool:
 
 
 def shared_work() -> str | None:
-    """Return the folder for unfinished work on outputs in object stores; None without an engine."""
-    engine = current()
-    return None if engine is None else engine.work
+    """Return the path or URL of the folder for unfinished work on outputs in object stores.
 
-
-def refuse_unreachable(target: Store) -> None:
-    """Raise `ConfigError` for an output whose unfinished work other machines cannot reach."""
+    It is empty if the work is beside the output, and None without an engine: then it is on this machine's disk.
+    """
     engine = current()
-    if engine is not None and engine.work is None and not target.is_local:
-        raise ConfigError(
-            f"--engine {engine.name} needs a folder that all machines share, for the unfinished work on this output",
-            file=target.url,
-            kind="not-shared",
-            fix="Add --work FOLDER.",
-        )
+    return None if engine is None else engine.work or ""

@@ -30,6 +30,7 @@ from feedmill.jobs import processes
 from feedmill.jobs.engine import Engine, Stage, share
 from feedmill.jobs.processes import Outcome, name_of
 from feedmill.storage import LocalStore, Store, open_store
+from feedmill.storage.cache.copies import forget_copies
 from feedmill.storage.staging import staged
 
 logger = logging.getLogger("feedmill")
@@ -92,6 +93,7 @@ class RayEngine(Engine):
         self._ray: Any = None
         self._ours = False
         self._checked: set[tuple[str, str]] = set()
+        self._copied = False
 
     def __enter__(self) -> RayEngine:
         super().__enter__()
@@ -104,6 +106,9 @@ class RayEngine(Engine):
 
     def __exit__(self, *_: object) -> None:
         super().__exit__()
+        if self._copied:
+            self._copied = False
+            self._forget_copies()
         if self._ours:
             self._ours = False
             self._ray.shutdown()
@@ -155,6 +160,7 @@ class RayEngine(Engine):
     def run(self, stage: Stage) -> Iterator[Any]:
         """Yield the result of each unit, in order; see `Engine.run`."""
         place, content = stage.where.place, secrets.token_bytes(16)
+        self._copied = self._copied or not (place is None or place.is_local)
         with nullcontext("") if place is None else _written(place, content) as name:
             check = _Check(os.getcwd(), "" if place is None else place.url, name, content, versions())
             self._check_nodes(check)
@@ -182,18 +188,10 @@ class RayEngine(Engine):
     def _check_nodes(self, check: _Check) -> None:
         """Raise `ConfigError` if a node does not pass. Nodes that join later are checked by their first unit."""
         ray = self._ray
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        nodes = [n["NodeID"] for n in ray.nodes() if n["Alive"] and n["Resources"].get("CPU", 0) > 0]
         errors = ray.exceptions
         lost = (errors.NodeDiedError, errors.TaskUnschedulableError, errors.WorkerCrashedError)
-        look = ray.remote(_complaint)
-        looks = {}
-        for node in nodes:
-            if (node, check.folder) not in self._checked:
-                there = NodeAffinitySchedulingStrategy(node, soft=False)
-                looks[node] = look.options(num_cpus=0, max_retries=0, scheduling_strategy=there).remote(check)
-        for node, answer in looks.items():
+        nodes = [node for node in self._nodes() if (node, check.folder) not in self._checked]
+        for node, answer in self._on_nodes(nodes, _complaint, check).items():
             try:
                 complaint = ray.get(answer, timeout=120)
             except lost:
@@ -203,6 +201,26 @@ class RayEngine(Engine):
             if complaint is not None:
                 raise _unfit(node[:12], complaint)
             self._checked.add((node, check.folder))
+
+    def _nodes(self) -> list[str]:
+        return [n["NodeID"] for n in self._ray.nodes() if n["Alive"] and n["Resources"].get("CPU", 0) > 0]
+
+    def _on_nodes(self, nodes: Sequence[str], function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+        """Call a function on each of these nodes; return the references of the answers."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        task, answers = self._ray.remote(function), {}
+        for node in nodes:
+            there = NodeAffinitySchedulingStrategy(node, soft=False)
+            options = task.options(num_cpus=0, max_retries=0, scheduling_strategy=there)
+            answers[node] = options.remote(*arguments)
+        return answers
+
+    def _forget_copies(self) -> None:
+        """Remove the copies of unfinished work on all nodes. What a lost node has is evicted from its cache later."""
+        with contextlib.suppress(Exception):
+            answers = list(self._on_nodes(self._nodes(), forget_copies).values())
+            self._ray.wait(answers, num_returns=len(answers), timeout=_PATIENCE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import xxhash
 
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.jobs.engine import shared_work
-from feedmill.storage import LocalStore, Store
+from feedmill.storage import LocalStore, Store, open_store
 from feedmill.storage.folders import cache_folder
 from feedmill.storage.staging import sync
 
@@ -35,15 +35,25 @@ def place_of(target: Store, name: str = "") -> Store:
     return target.below(f".{name}{FOLDER}" if name else FOLDER)
 
 
-def scratch_of(target: Store, name: str = "") -> LocalStore:
-    """Return the work folder on a disk: `place_of` if the output is local, else in the cache folder or the folder that
-    the engine in use shares.
+def scratch_of(target: Store, name: str = "") -> Store:
+    """Return the folder for the files of units, which may be absent.
+
+    It is `place_of` if the output is local. For an output in an object store it is a folder on this machine's disk, or
+    on an engine what all its machines reach: `place_of`, or a folder in the one that ``--work`` names.
     """
-    place = place_of(target, name)
-    if isinstance(place, LocalStore):
+    place, shared = place_of(target, name), shared_work()
+    if place.is_local or shared == "":
         return place
-    digest = xxhash.xxh3_64_hexdigest(target.locate(name).encode())
-    return LocalStore(shared_work() or cache_folder()).below(f"work-{digest}")
+    return local_scratch_of(target, name) if shared is None else open_store(shared).below(_below(target, name))
+
+
+def local_scratch_of(target: Store, name: str = "") -> LocalStore:
+    """Return the folder in this machine's cache for unfinished work on an output in an object store."""
+    return LocalStore(cache_folder()).below(_below(target, name))
+
+
+def _below(target: Store, name: str) -> str:
+    return f"work-{xxhash.xxh3_64_hexdigest(target.locate(name).encode())}"
 
 
 def unfinished(target: Store, name: str = "") -> dict[str, Any] | None:

@@ -12,9 +12,14 @@ on a local disk and in an object store:
 Outputs that replace others are staged and published together (`Work.publish`). The renames and deletions are recorded
 first, so that any later process can finish them.
 
+On an engine, the work on an output in an object store is in the store as well (`Work.scratch`), so that its machines
+need no folder in common: units write whole objects and read them, or the ranges that they need, directly. A file that
+is mapped into memory is copied into the machine's cache under its URL and version (`feedmill.storage.cache.copies`), so
+no machine reads what another has replaced. Nothing else is kept on the machines.
+
 If a job is killed, the same job resumes from its finished units. A different job raises an error, or deletes the
-unfinished work first. The folder is removed when the job is done. A remote output is also locked by an object
-(`feedmill.storage.remote.claims`). Data that must be on a local disk meanwhile is in the cache folder (`Work.scratch`).
+unfinished work first. The folder is removed when the job is done. A remote output is locked by objects instead
+(`feedmill.storage.remote.claims`). Without an engine, files of units are in the cache folder meanwhile.
 """
 
 from __future__ import annotations
@@ -23,19 +28,22 @@ import contextlib
 import os
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Self
 
 import orjson
 
-from feedmill.errors import ConfigError, FeedmillError, NotFound, StorageError
+from feedmill.errors import ConfigError, FeedmillError, StorageError
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.engine import PARTS, is_alone, is_shared, part_name, refuse_unreachable
+from feedmill.jobs.engine import PARTS, current, is_alone, is_shared, part_name
+from feedmill.jobs.held import KEPT, LOCK, Held, delete_all, entries, names, remote
 from feedmill.jobs.threads import ordered_map
 from feedmill.jobs.unfinished import (
     JOB,
     VERSION,
     boot,
     interrupted,
+    local_scratch_of,
     place_of,
     read_job,
     refuse_old,
@@ -45,13 +53,10 @@ from feedmill.jobs.unfinished import (
     unfinished_job,
 )
 from feedmill.jobs.units import Units
-from feedmill.storage import Entry, LocalStore, Store
-from feedmill.storage.locks import FileLock
-from feedmill.storage.remote.claims import Claim
+from feedmill.storage import LocalStore, Store
+from feedmill.storage.remote.claims import beginning
 
-LOCK, BEGIN, UNITS = "lock", "begin", "units"
-KEPT = ".scanned"
-"""Suffix of files that any job on the output can use, such as data read from it."""
+BEGIN, UNITS = "begin", "units"
 _PATIENCE = 3.0
 """Seconds to wait for a process that is publishing outputs."""
 _mine: set[tuple[int, str]] = set()
@@ -66,7 +71,7 @@ class Work:
 
     Attributes:
         place: the work folder. In an object store, other machines can read it.
-        scratch: work folder on this machine's disk, for files that are memory-mapped or read often.
+        scratch: folder for the files of units: on this machine's disk, or one that all machines of the engine reach.
         job: the recorded job, of this run or an unfinished one; None if there is none.
         resumed: whether an earlier run began this job.
         units: finished units of the job.
@@ -81,7 +86,7 @@ class Work:
         self.target, self.name = target, name
         self.place, self.scratch = place_of(target, name), scratch_of(target, name)
         self.resumed = self._begun = self._beginning = False
-        self._held = _Held(target, name)
+        self._held = Held(target, name)
         try:
             refuse_old(target, name)
             self.job = read_job(self.place)
@@ -97,8 +102,8 @@ class Work:
 
     @property
     def folder(self) -> str:
-        """Path of `scratch`."""
-        return self.scratch.root
+        """Path or URL of `scratch`."""
+        return self.scratch.url
 
     def is_of(self, identity: Mapping[str, Any]) -> bool:
         """Return whether there is an unfinished job with this identity."""
@@ -162,7 +167,7 @@ class Work:
         if is_alone() or self._beginning:
             yield
             return
-        with self.scratch.exclusive(BEGIN, what="another part is starting", file=self.target.locate(self.name)):
+        with self._one_part():
             self._beginning = True
             try:
                 self.job = read_job(self.place)
@@ -170,8 +175,14 @@ class Work:
             finally:
                 self._beginning = False
 
+    def _one_part(self) -> contextlib.AbstractContextManager[None]:
+        if not isinstance(self.place, LocalStore):
+            return beginning(self.target, self.name)
+        return self.place.exclusive(BEGIN, what="another part is starting", file=self.target.locate(self.name))
+
     def note(self, **facts: Any) -> None:
-        """Add facts to the job, durably."""
+        """Add facts to the job, durably. Raises `StorageError` if another process has taken over the job."""
+        self._held.check()
         job = {**(self.job or {"version": VERSION, "identity": None}), **facts}
         self.place.write_bytes(JOB, self._encoded(job))
         self.job = job
@@ -203,19 +214,20 @@ class Work:
             self._remove_all({*keep, LOCK, JOB, UNITS, PARTS})
 
     def _remove_all(self, keep: Collection[str]) -> None:
-        parts = f"{UNITS}-"  # of a job array
-        stale = [
-            name
-            for name in _names(self.folder)
-            if name not in keep and not name.endswith(KEPT) and not (UNITS in keep and name.startswith(parts))
-        ]
-        # The system takes a tenth of a second to free a gigabyte of page cache.
-        for _ in ordered_map(self._remove, stale, workers=available_cores(), in_flight=2 * available_cores()):
-            pass
-        if not self.place.is_local:
-            for entry in _entries(self.place):
-                if entry.path.split("/")[0] not in keep:
-                    self.place.delete(entry.path)
+        if isinstance(self.scratch, LocalStore):
+            parts = f"{UNITS}-"  # of a job array
+            stale = [
+                name
+                for name in names(self.folder)
+                if name not in keep and not name.endswith(KEPT) and not (UNITS in keep and name.startswith(parts))
+            ]
+            # The system takes a tenth of a second to free a gigabyte of page cache.
+            for _ in ordered_map(
+                partial(_remove, self.scratch), stale, workers=available_cores(), in_flight=2 * available_cores()
+            ):
+                pass
+        for store in remote(self.place, self.scratch):
+            delete_all(store, keep, kept=store.url == self.folder)
 
     def clear(self) -> None:
         """Delete the job and all its unfinished work."""
@@ -226,7 +238,10 @@ class Work:
         self.job = None
 
     def finish(self) -> None:
-        """Remove the work folder of a finished job: first the units, then `job.json`."""
+        """Remove the work folder of a finished job: first the units, then `job.json`. Raises as `note`."""
+        self._held.check()
+        if current() is not None:
+            _abort_uploads(self.place, self.scratch)
         self.clear()
         self.close()
 
@@ -244,12 +259,6 @@ class Work:
         """Release the lock. Unfinished work is kept for the next run; otherwise the folder is removed."""
         self.units.close()
         self._held.close()
-
-    def _remove(self, name: str) -> None:
-        if os.path.isdir(self.scratch.writable(name)):
-            self.scratch.remove_folder(name)
-        else:
-            self.scratch.delete(name)
 
     def _plain(self, identity: Mapping[str, Any]) -> Any:
         return orjson.loads(self._encoded(identity))
@@ -272,84 +281,19 @@ class Work:
         self.close()
 
 
-class _Held:
-    """Lock of an output, for this machine and others."""
-
-    def __init__(self, target: Store, name: str, patience: float = 0.0) -> None:
-        self._place, self._scratch = place_of(target, name), scratch_of(target, name)
-        self._above = os.path.dirname(self._scratch.root)
-        self._fresh = not os.path.isdir(self._above)
-        self._claim: Claim | None = None
-        _refuse_file(self._scratch)
-        refuse_unreachable(target)
-        self._shared = not is_alone()
-        self._lock = self._scratch.lock(
-            LOCK,
-            what="another process is writing here",
-            file=target.locate(name),
-            patience=patience,
-            shared=self._shared,
-        )
-        self._part_lock: FileLock | None = None
-        try:
-            if self._shared:
-                what = "this part is already running"
-                self._part_lock = self._scratch.lock(LOCK + part_name(), what=what, file=target.locate(name))
-            if not self._shared:  # the lock in the shared folder is enough for parts
-                self._claim = Claim(target, name)
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """Release the lock, and remove the folder if it has no unfinished work."""
-        if not self._lock.held:
-            return
-        try:
-            unfinished = self._claim is not None and self._is_unfinished()
-        except FeedmillError:
-            unfinished = True  # the object store does not answer
-        if self._claim is not None:
-            self._claim.close()
-        names = _names(self._scratch.root)
-        if not (unfinished or self._shared) and not any(name.endswith(KEPT) for name in names):
-            self._scratch.remove_folder()
-            if self._fresh:
-                with contextlib.suppress(OSError):
-                    os.rmdir(self._above)  # nothing was written
-        if self._part_lock is not None:
-            self._part_lock.close()
-        self._lock.close()
-
-    def _is_unfinished(self) -> bool:
-        """Return whether there is an unfinished job.
-
-        If there is none, remains of a finished job, whose process was killed while removing them, are deleted from an
-        object store. On a disk they are in the folder that is removed.
-        """
-        if self._place.is_local:
-            return self._place.exists(JOB)
-        paths = [entry.path for entry in _entries(self._place)]
-        if JOB not in paths:
-            for path in paths:
-                if not path.endswith(KEPT):
-                    self._place.delete(path)
-        return JOB in paths
-
-
 @contextlib.contextmanager
-def alone(target: Store, name: str = "") -> Iterator[LocalStore]:
-    """Lock an output inside a block; yield its work folder on this machine's disk.
+def alone(target: Store, name: str = "") -> Iterator[Store]:
+    """Lock an output inside a block; yield its folder for the files of units (`Work.scratch`).
 
     Raises:
         StorageError: another process is writing it (kind ``busy``).
     """
     place = scratch_of(target, name)
-    mine = threading.get_ident(), place.root
+    mine = threading.get_ident(), place.url
     if mine in _mine or (isinstance(target, LocalStore) and not os.path.isdir(target.root)):
         yield place  # the output does not exist; the caller reports that
         return
-    held = _Held(target, name)
+    held = Held(target, name)
     _mine.add(mine)
     try:
         job = unfinished(target, name)
@@ -374,7 +318,7 @@ def settle(target: Store, name: str = "", *, indexed: bool = True) -> None:
     job = unfinished(target, name) if target.is_local else None
     if job is not None and job.get("half"):
         try:
-            with contextlib.closing(_Held(target, name, patience=_PATIENCE)):
+            with contextlib.closing(Held(target, name, patience=_PATIENCE)):
                 job = unfinished(target, name)
                 if job is not None and job.get("half"):
                     job = roll_forward(target, place_of(target, name), job)
@@ -386,31 +330,25 @@ def settle(target: Store, name: str = "", *, indexed: bool = True) -> None:
 
 def tidy(target: Store, name: str = "", identity: Mapping[str, Any] | None = None) -> None:
     """Remove the work folder of a finished job (with this identity) whose process was killed while removing it."""
-    if os.path.isdir(scratch_of(target, name).root) or (not target.is_local and _entries(place_of(target, name))):
+    places = [place_of(target, name), scratch_of(target, name)]
+    places += [] if target.is_local else [local_scratch_of(target, name)]
+    if any(os.path.isdir(p.root) if isinstance(p, LocalStore) else entries(p) for p in places):
         with contextlib.suppress(FeedmillError), Work(target, name) as work:  # another process may start now
             if work.job is None or (identity is not None and work.is_of(identity)):
                 work.clear()
 
 
-def _refuse_file(place: LocalStore) -> None:
-    if os.path.lexists(place.root) and not os.path.isdir(place.root):
-        raise StorageError(
-            "a file has the name of the folder for unfinished work",
-            file=place.root,
-            kind="enotdir",
-            fix="Move or remove the file.",
-        )
+def _remove(place: LocalStore, name: str) -> None:
+    if os.path.isdir(place.writable(name)):
+        place.remove_folder(name)
+    else:
+        place.delete(name)
 
 
-def _entries(place: Store) -> list[Entry]:
-    try:
-        return list(place.files())
-    except NotFound:
-        return []
+def _abort_uploads(*stores: Store) -> None:
+    from feedmill.storage.remote.files import RemoteFiles
+    from feedmill.storage.remote.upload import abort_below
 
-
-def _names(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+    for store in remote(*stores):
+        if isinstance(store, RemoteFiles):
+            abort_below(store)

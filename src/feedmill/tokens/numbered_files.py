@@ -25,7 +25,7 @@ from feedmill.jobs.engine import Where
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.jobs.work import Work
-from feedmill.storage import LocalStore, Store, open_store
+from feedmill.storage import Store, open_store
 from feedmill.storage.hashed import hashed_store
 from feedmill.tokens.job import EncodeJob
 from feedmill.tokens.outputs import FORMATS, Output, sizes_of, token_format, write_documents
@@ -182,7 +182,7 @@ def write_file(shared: Shared, task: FileTask) -> int:
         ConfigError: the file exists, and is not of this job.
     """
     target, file = shared.targets[task.format], task.file
-    store, stem, marks = open_store(target.folder), part_path(target.stem, task.number), LocalStore(shared.marks)
+    store, stem, marks = open_store(target.folder), part_path(target.stem, task.number), open_store(shared.marks)
     main, mark, size = stem + FORMATS[task.format][0], f"{task.format}-{task.number:06d}", target.form.token_size
     if _marked(marks, mark) == (sizes := sizes_of(task.format, store, stem)):
         return file.tokens * size
@@ -207,7 +207,7 @@ def write_file(shared: Shared, task: FileTask) -> int:
     return file.tokens * size
 
 
-def _marked(marks: LocalStore, name: str) -> dict[str, int] | None:
+def _marked(marks: Store, name: str) -> dict[str, int] | None:
     """Return the sizes of a file that an earlier run has finished; None if there is none."""
     try:
         return msgspec.json.decode(marks.read(name), type=dict[str, int])

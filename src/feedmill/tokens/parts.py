@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from feedmill.errors import DataError, NotFound
 from feedmill.formats.tokens.dolma import CSV, NPY, DolmaWriter, write_dolma
-from feedmill.storage import LocalStore, Store, open_store
+from feedmill.storage import Store, open_store
 from feedmill.storage.hashed import hashed_store
 from feedmill.tokens.mixing_order import Ring, batches
 from feedmill.tokens.spill import read_piece
@@ -83,7 +83,7 @@ def write_group(group: Group) -> list[Part]:
     Raises:
         DataError: of kind ``document-too-long``, only with `Group.exact`.
     """
-    store, marks = open_store(group.folder), LocalStore(group.marks)
+    store, marks = open_store(group.folder), open_store(group.marks)
     written = _finished(store, marks, group.stem)
     if written is None:
         written = _written(group, store)
@@ -91,7 +91,7 @@ def write_group(group: Group) -> list[Part]:
     return written
 
 
-def _finished(store: Store, marks: LocalStore, stem: str) -> list[Part] | None:
+def _finished(store: Store, marks: Store, stem: str) -> list[Part] | None:
     """Return the files of a group that an earlier run has finished; None if one is missing or has another size."""
     try:
         written = msgspec.json.decode(marks.read(stem), type=list[Part])

@@ -8,7 +8,8 @@
     trailer   u64 bytes of facts, 16 bytes xxh3-128 of everything before it, "FMPIECE1"
 
 All numbers are little-endian. A piece is written under a temporary name and renamed. It is synced to the disk before
-only if other machines read it. Otherwise a later run that reuses it compares the hash.
+only if other machines read it. Otherwise a later run that reuses it compares the hash. In an object store it is one
+object, which is always whole.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import contextlib
 import os
 import struct
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
@@ -24,12 +26,15 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from feedmill.errors import NotFound
+from feedmill.storage import Store, open_store, split_url
 from feedmill.storage.local import storage_error
 from feedmill.storage.staging import staged
 from feedmill.tokens.encode import Encodings
 
 _TRAILER = struct.Struct("<Q16s8s")
 _MAGIC = b"FMPIECE1"
+_TAIL = 1 << 16  # facts are rarely longer
 _CHUNK = 1 << 20  # small enough to stay in the cache between reading and writing
 SUFFIX = ".piece"
 
@@ -110,7 +115,18 @@ class PieceWriter:
 
 @contextlib.contextmanager
 def write_piece(path: str, facts: PieceFacts) -> Iterator[PieceWriter]:
-    """Return a context that writes a piece and publishes it if the block ends without an error. Raises StorageError."""
+    """Return a context that writes a piece and publishes it if the block ends without an error. Raises StorageError.
+
+    Args:
+        path: path or URL.
+    """
+    if "://" in path:
+        store, name = _object(path)
+        with store.write(name) as out:
+            writer = PieceWriter(out, facts)
+            yield writer
+            writer.finish()
+        return
     temporary = None
     try:
         with staged(path) as temporary:
@@ -130,6 +146,8 @@ def write_piece(path: str, facts: PieceFacts) -> Iterator[PieceWriter]:
 
 def find_piece(path: str) -> PieceFacts | None:
     """Return the facts of a piece of an earlier run; None if there is none, or it is incomplete."""
+    if "://" in path:
+        return _find_object(*_object(path))
     try:
         with open(path, "rb", buffering=0) as raw:
             size = os.fstat(raw.fileno()).st_size
@@ -150,6 +168,43 @@ def find_piece(path: str) -> PieceFacts | None:
         return None
 
 
+@lru_cache(maxsize=8)
+def _store(url: str) -> Store:
+    return open_store(url)
+
+
+def _object(url: str) -> tuple[Store, str]:
+    """Return the store and the name of a piece in an object store."""
+    folder, name = split_url(url)
+    return _store(folder), name
+
+
+def _find_object(store: Store, name: str) -> PieceFacts | None:
+    try:
+        size = store.stat(name).size
+        begin = max(0, size - _TAIL)
+        tail = store.read(name, begin, size - begin)
+        length, _, magic = _TRAILER.unpack(tail[-_TRAILER.size :])
+        if magic != _MAGIC or length + _TRAILER.size > size:
+            return None
+        if length + _TRAILER.size > len(tail):
+            tail = store.read(name, size - _TRAILER.size - length, length + _TRAILER.size)
+        return msgspec.json.decode(tail[-_TRAILER.size - length : -_TRAILER.size], type=PieceFacts)
+    except (NotFound, struct.error, msgspec.MsgspecError):
+        return None
+
+
+@contextlib.contextmanager
+def _local(path: str) -> Iterator[str]:
+    """Yield the path of a piece on this machine: of a copy, if it is in an object store."""
+    if "://" not in path:
+        yield path
+        return
+    store, name = _object(path)
+    with store.local_copy(name) as copy:
+        yield str(copy)
+
+
 def _facts(raw: BinaryIO, size: int, length: int) -> PieceFacts:
     raw.seek(size - _TRAILER.size - length)
     return msgspec.json.decode(raw.read(length), type=PieceFacts)
@@ -158,7 +213,7 @@ def _facts(raw: BinaryIO, size: int, length: int) -> PieceFacts:
 def read_piece(path: str, first: int = 0, last: int | None = None) -> Iterator[Documents]:
     """Yield the documents of a piece in batches: those from `first` to `last` if given. Raises StorageError."""
     try:
-        with open(path, "rb") as raw:
+        with _local(path) as copy, open(copy, "rb") as raw:
             facts, end = _opened(raw)
             yield from _documents(raw, facts, end, first, facts.documents if last is None else last)
     except OSError as error:
@@ -168,7 +223,7 @@ def read_piece(path: str, first: int = 0, last: int | None = None) -> Iterator[D
 def read_lengths(path: str) -> npt.NDArray[np.int64]:
     """Return the tokens of each document of a piece, int64[n]. Raises StorageError."""
     try:
-        with open(path, "rb") as raw:
+        with _local(path) as copy, open(copy, "rb") as raw:
             return _lengths(raw, _opened(raw)[0])
     except OSError as error:
         raise storage_error(error, path) from None

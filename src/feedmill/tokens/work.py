@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -87,7 +86,7 @@ class EncodeSpec:
 
 @dataclass(frozen=True, slots=True)
 class EncodeTask:
-    """Units to encode (part of a file, or several whole files) and the path of their piece.
+    """Units to encode (part of a file, or several whole files) and the path or URL of their piece.
 
     With `spare`, threads may read and write on idle cores.
     """
@@ -203,7 +202,7 @@ def tasks_of(
     job.sweep({keep, *names})
     # Uncompressed files are divided instead, because processes help more than threads.
     return [
-        EncodeTask(group, spec, os.path.join(job.folder, name), spare and group[0].file.packed)
+        EncodeTask(group, spec, job.scratch.locate(name), spare and group[0].file.packed)
         for group, name in zip(units, names, strict=True)
     ]
 

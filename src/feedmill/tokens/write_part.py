@@ -24,6 +24,7 @@ from feedmill.formats.tokens.base import Form, Int64s, Tokens, TokenShard
 from feedmill.formats.tokens.manifest import TokenManifest, with_files, write_manifest
 from feedmill.jobs.engine import is_shared
 from feedmill.storage import LocalStore, Store, open_store, split_url
+from feedmill.storage.cache.copies import WORK, held_copy
 from feedmill.storage.hashed import hashed_store
 from feedmill.storage.remote.claims import Claim
 from feedmill.tokens.corpus import Corpus
@@ -82,7 +83,7 @@ class PartJob:
     options: dict[str, Any]
     inputs: list[dict[str, Any]]
     mask: Mask | None
-    folder: LocalStore
+    folder: Store
     key: str
     advance: Callable[[int], None] | None = None
     _sent: tuple[Any, ...] | None = field(default=None, init=False, repr=False)
@@ -111,15 +112,20 @@ def _received(
 
 @dataclass(frozen=True, slots=True)
 class StoredNumbers:
-    """Entries [first, stop) of a file of int64; called to map them."""
+    """Entries [first, stop) of a file of int64 in the work folder; called to map them, or a copy on this machine."""
 
-    path: str
+    folder: Store
+    name: str
     first: int
     stop: int
 
     def __call__(self) -> Int64s:
-        file = os.stat(self.path)  # of a later run, it is another file
-        return _mapped(self.path, file.st_ino, file.st_mtime_ns)[self.first : self.stop]
+        if not isinstance(self.folder, LocalStore):
+            copied = held_copy(self.folder, self.name, kind=WORK).keep()
+            return np.memmap(copied, np.int64, "r")[self.first : self.stop]
+        path = self.folder.locate(self.name)
+        file = os.stat(path)  # of a later run, it is another file
+        return _mapped(path, file.st_ino, file.st_mtime_ns)[self.first : self.stop]
 
 
 @lru_cache(8)
@@ -127,22 +133,22 @@ def _mapped(path: str, *_: int) -> Int64s:
     return np.memmap(path, np.int64, "r")
 
 
-def _stored(numbers: Int64s, folder: LocalStore) -> StoredNumbers:
+def _stored(numbers: Int64s, folder: Store) -> StoredNumbers:
     """Write numbers to a file that is named by their hash, unless it exists."""
     numbers = np.ascontiguousarray(numbers, np.int64)
     name = f"numbers-{xxhash.xxh3_128_hexdigest(numbers.data)}"
     if not folder.exists(name):
         with folder.write(name) as file:
             file.write(numbers.data)
-    return StoredNumbers(folder.locate(name), 0, len(numbers))
+    return StoredNumbers(folder, name, 0, len(numbers))
 
 
-def _sendable(value: Any, folder: LocalStore) -> Any:
+def _sendable(value: Any, folder: Store) -> Any:
     large = isinstance(value, np.ndarray) and value.nbytes > _INLINE
     return _stored(value, folder) if large else value
 
 
-def _sendable_rows(rows: Sequence[Numbers], folder: LocalStore) -> list[range | StoredNumbers]:
+def _sendable_rows(rows: Sequence[Numbers], folder: Store) -> list[range | StoredNumbers]:
     """Return rows whose arrays are in one file."""
     arrays = [row for row in rows if not isinstance(row, range)]
     if not any(map(len, arrays)):
@@ -159,7 +165,7 @@ def _sendable_rows(rows: Sequence[Numbers], folder: LocalStore) -> list[range | 
     return out
 
 
-def _with_mapped_bounds(corpus: Corpus, folder: LocalStore) -> Corpus:
+def _with_mapped_bounds(corpus: Corpus, folder: Store) -> Corpus:
     """Return the corpus with the bounds of its files in one file: other processes would read or find them again."""
     indexed = [shard.bounds for _, shard in corpus.shards if shard.indexed]
     if not indexed:
@@ -207,7 +213,7 @@ def write_part(job: PartJob, task: PartTask) -> WrittenFile:
     return WrittenFile(task.path, documents, tokens)
 
 
-def remove_marks(folder: LocalStore) -> None:
+def remove_marks(folder: Store) -> None:
     """Remove marks of a finished job, whose process was killed while it removed its work folder."""
     for entry in list(folder.files()):
         if entry.path.startswith(_MARK):

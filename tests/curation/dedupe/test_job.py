@@ -282,7 +282,7 @@ def test_finished_files_are_kept_where_another_is_bad(tmp_path):
     with pytest.raises(FeedmillError, match="line 1"):
         find_duplicates([f"{tmp_path}/documents"], options("documents"), workers=1)
     work = tmp_path / "attributes/dup/.feedmill-work"
-    assert len(list(work.glob("0*.json"))) == len(larger) > 1
+    assert len(set(work.glob("*.json")) - {work / "job.json"}) == len(larger) > 1
     write_lines(tmp_path / "documents/part-9.jsonl.gz", [row()])
     find_duplicates([f"{tmp_path}/documents"], options("documents"), workers=1)
     assert found_in(tmp_path)[: len(FILES)] == model(FILES, options("documents"))

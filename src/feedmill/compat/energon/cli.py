@@ -136,6 +136,7 @@ def prepare(
     from feedmill.formats.energon.prepared import INFO, INFO_YAML
     from feedmill.formats.tar.finished import SHARDS
     from feedmill.jobs.unfinished import scratch_of
+    from feedmill.jobs.units import Units
     from feedmill.jobs.work import tidy
     from feedmill.storage import open_store
 
@@ -160,7 +161,7 @@ def prepare(
         if (
             not force_overwrite
             and (store.exists(INFO) or store.exists(INFO_YAML))
-            and not scratch_of(store).exists(SHARDS)
+            and not Units(scratch_of(store), SHARDS).exist
         ):
             tidy(store)
             raise ConfigError(

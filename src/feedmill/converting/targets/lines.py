@@ -14,7 +14,7 @@ from feedmill.converting.facts import Part
 from feedmill.converting.fields import Taken, digest, folded, parse_json, row_digest
 from feedmill.converting.job import Done
 from feedmill.converting.lines import Line, parse, rows_in
-from feedmill.converting.units import Add, Hashed, SampleTarget, Target, Unit, Written
+from feedmill.converting.units import Add, Hashed, SampleTarget, Target, Unit, Written, local_piece
 from feedmill.formats.base import Sample
 from feedmill.formats.documents import rows_of, whole_lines, write_rows
 from feedmill.formats.jsonl import dataset as jsonl
@@ -147,7 +147,7 @@ def _join(store: Store, destination: str, done: Sequence[Done]) -> str:
     with store.write(name) as out:
         for each in done:
             if each.samples:
-                with open(each.path, "rb") as file:
+                with local_piece(each) as piece, open(piece, "rb") as file:
                     shutil.copyfileobj(file, out, 1 << 20)
     return name
 

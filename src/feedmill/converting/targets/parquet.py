@@ -26,7 +26,7 @@ from feedmill.converting.survey import (
     text_of,
     value_of,
 )
-from feedmill.converting.units import Add, SampleTarget, Unit, Written, opened
+from feedmill.converting.units import Add, SampleTarget, Unit, Written, local_piece, opened
 from feedmill.errors import DataError
 from feedmill.formats.base import Dataset, Sample
 from feedmill.formats.tables.dataset import TableDataset
@@ -91,7 +91,7 @@ class Parquet(SampleTarget):
         if not self.piece:
             return paths
         _, name = split_url(self.destination)
-        _join(store, name, paths)
+        _join(store, name, [each for each in done if each.samples])
         return [name]
 
     def reader(self, written: Written) -> tuple[Dataset, int]:
@@ -279,14 +279,14 @@ def _table(rows: list[dict[str, Any]], schema: Any, where: str) -> Any:
         ) from None
 
 
-def _join(store: Store, name: str, pieces: Sequence[str]) -> None:
+def _join(store: Store, name: str, pieces: Sequence[Done]) -> None:
     """Write one Parquet file from the row groups of chunks."""
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(pieces[0]) as first:
+    with local_piece(pieces[0]) as path, pq.ParquetFile(path) as first:
         schema = first.schema_arrow
     with _writer(store, name, schema) as writer:
         for piece in pieces:
-            with pq.ParquetFile(piece) as file:
+            with local_piece(piece) as path, pq.ParquetFile(path) as file:
                 for group in range(file.num_row_groups):
                     writer.write_table(file.read_row_group(group))

@@ -14,9 +14,8 @@ is read from these by the tasks that need it, so the process that starts them ho
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import BinaryIO
 
@@ -40,6 +39,7 @@ from feedmill.curation.dedupe.segments import (
 )
 from feedmill.curation.dedupe.task import DedupeTask, Finished
 from feedmill.curation.dedupe.units import Units
+from feedmill.curation.dedupe.work import is_there, of_each
 from feedmill.jobs.engine import Where
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run, run_largest_first
@@ -60,7 +60,9 @@ def find_exact(
 
     Reference files come first.
     """
-    where = Where("reading", fingerprint([task.fingerprint for task in tasks]), place, last=False)
+    prints = fingerprint([task.fingerprint for task in tasks])
+    tasks = [replace(task, work=f"{task.work}/{prints}") for task in tasks]
+    where = Where("reading", prints, place, last=False)
     preload = _PRELOAD if tasks[0].options.unit == DOCUMENTS else KERNELS
     files = [task.file.size for task in tasks]
     with Progress("reading", len(tasks), "files", progress) as bar:
@@ -99,6 +101,11 @@ def scan(task: DedupeTask) -> Scanned:
     return scan_file(task, task.fingerprint, _Hashes(task.options.unit == DOCUMENTS))
 
 
+def _segment(task: DedupeTask, number: int) -> str:
+    """Return the name of a segment, which decides its content: a killed run on other documents may still write."""
+    return f"{task.fingerprint}-{number:05d}"
+
+
 @dataclass(slots=True)
 class _Hashes:
     """Hashes of the keys of a segment, ordered by their first bits."""
@@ -120,8 +127,8 @@ class _Hashes:
 def _ranges(work: str, files: int) -> list[int]:
     """Return the bounds of ranges of parts with up to `RANGE` keys each. They depend only on the data."""
     starts = np.zeros(PARTS + 1, np.int64)
-    for number in range(files):
-        starts += totals(work, number, PARTS)
+    for own in of_each(lambda number: totals(work, number, PARTS), files, work):
+        starts += own
     bounds, held = [0], 0
     for part, size in enumerate(np.diff(starts).tolist()):
         if held and held + size > RANGE:
@@ -149,15 +156,15 @@ class _Range:
 
 def decide(task: _Range) -> None:
     """Write which keys of a range were seen before in input order: one byte per key, segment by segment."""
-    if os.path.exists(task.path):
+    if is_there(task.path):
         return
-    spans = [cuts(task.work, number, PARTS, (task.low, task.high)) for number in range(task.files)]
+    spans = list(of_each(lambda number: cuts(task.work, number, PARTS, (task.low, task.high)), task.files, task.work))
     sizes = [int((own[:, 1] - own[:, 0]).sum()) for own in spans]
     keys, slices, at = np.empty((sum(sizes), 2), np.uint64), [], 0
-    for number, (own, size) in enumerate(zip(spans, sizes, strict=True)):
+    for size in sizes:
         slices.append(keys[at : at + size])
-        if size:
-            read_keys(task.work, number, own, slices[-1])
         at += size
+    for _ in of_each(lambda number: read_keys(task.work, number, spans[number], slices[number]), task.files, task.work):
+        pass
     inserted = [number < task.references or not task.references for number in range(task.files)]
     write_answers(task.path, sizes, iter(first_seen(slices, inserted)))

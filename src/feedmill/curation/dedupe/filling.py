@@ -7,9 +7,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
@@ -32,7 +31,7 @@ from feedmill.curation.dedupe.segments import (
 )
 from feedmill.curation.dedupe.task import DedupeTask, Finished
 from feedmill.curation.dedupe.units import EMPTY_LIST, Units
-from feedmill.curation.dedupe.work import get_marker, put_marker
+from feedmill.curation.dedupe.work import get_marker, is_there, put_marker
 from feedmill.formats.bloom import BloomFilter, read_bloom_head, write_bloom
 from feedmill.jobs.engine import Where
 from feedmill.jobs.progress import Progress
@@ -91,10 +90,12 @@ def find_by_stages(
     """
     shape = _shape(store, name, settings)
     prints = [task.fingerprint for task in tasks]
+    inside = fingerprint(prints, shape.fingerprint)
+    tasks = [replace(task, work=f"{task.work}/{inside}") for task in tasks]
     files = [task.file.size for task in tasks]
     preload = (*KERNELS, "feedmill.curation.dedupe.filling")
     with Progress("reading", len(tasks), "files", progress) as bar:
-        where = Where("reading", fingerprint(prints, shape.fingerprint), place, last=False)
+        where = Where("reading", inside, place, last=False)
         scanned = run_largest_first(
             scan, tasks, files, workers=workers, progress=bar, preload=preload, where=where, policy=Policy(shared=shape)
         )
@@ -170,7 +171,7 @@ def fill_filter(task: FillTask) -> float:
     """Write which keys were in the filter before, and the filled filter, unless an earlier run did. Return its fill."""
     marker, answers = f"{task.path}.json", found_name(task.work, task.whole, 0, 1)
     found = get_marker(marker)
-    if found is not None and os.path.exists(answers) and os.path.exists(task.path):
+    if found is not None and is_there(answers) and is_there(task.path):
         return float(found["fill"])
     bloom = open_filter(open_store(task.folder), task.name, task.settings)
     shape = Shape(bloom.seeds, len(bloom.words))

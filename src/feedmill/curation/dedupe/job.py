@@ -227,7 +227,8 @@ def _publish(
 
 
 def _copy(path: str, store: Store, name: str) -> None:
-    with open(path, "rb") as source, store.write(name) as out:
+    folder, stored = split_url(path)
+    with open_store(folder).local_copy(stored) as copied, open(copied, "rb") as source, store.write(name) as out:
         shutil.copyfileobj(source, out, 16 << 20)
 
 

@@ -13,7 +13,6 @@ and for each range of parts one file with ``starts`` int64[files + 1], then one 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
@@ -27,12 +26,11 @@ from feedmill.curation.attribute_set import digest_ids
 from feedmill.curation.dedupe.render import Rendered, render
 from feedmill.curation.dedupe.task import DedupeTask, Finished
 from feedmill.curation.dedupe.units import Units, read_units
-from feedmill.curation.dedupe.work import get_arrays, get_marker, put, put_arrays, put_marker
+from feedmill.curation.dedupe.work import get_arrays, get_marker, get_slices, put, put_arrays, put_marker, size_of
 from feedmill.documents.lines import read_blocks
 from feedmill.formats.documents import write_lines
 from feedmill.jobs.threads import ahead
 from feedmill.storage.codec import compression
-from feedmill.storage.local import storage_error
 
 SEGMENT, MOST_KEYS = 64 << 20, 2 << 20
 """Number of bytes of text, and of keys, at which a segment is complete."""
@@ -136,40 +134,24 @@ def _name(work: str, number: int) -> str:
 
 def totals(work: str, number: int, parts: int) -> Ints:
     """Return the number of keys of a file before each of its parts, int64[parts + 1]."""
-    path = f"{_name(work, number)}.parts"
-    try:
-        return np.fromfile(path, np.int64, offset=os.path.getsize(path) - 8 * (parts + 1))
-    except OSError as error:
-        raise storage_error(error, path) from None
+    found = np.empty(parts + 1, np.int64)
+    get_slices(f"{_name(work, number)}.parts", [(-(parts + 1), 0)], found)
+    return found
 
 
 def cuts(work: str, number: int, parts: int, bounds: Sequence[int]) -> Ints:
-    """Return the first key of some parts in each segment of a file, int64[segments, bounds]."""
-    path = f"{_name(work, number)}.parts"
-    try:
-        table = np.memmap(path, np.int64, "r").reshape(-1, parts + 1)
-        return np.array(table[:-1, list(bounds)])
-    except OSError as error:
-        raise storage_error(error, path) from None
+    """Return the first key of some parts, in rising order, in each segment of a file, int64[segments, bounds]."""
+    low, high = bounds[0], bounds[-1] + 1
+    segments = size_of(f"{_name(work, number)}.parts") // (8 * (parts + 1)) - 1
+    found = np.empty((segments, high - low), np.int64)
+    spans = [(row * (parts + 1) + low, row * (parts + 1) + high) for row in range(segments)]
+    get_slices(f"{_name(work, number)}.parts", spans, found.reshape(-1))
+    return found[:, np.asarray(bounds) - low]
 
 
 def read_keys(work: str, number: int, spans: Ints, out: npt.NDArray[Any]) -> None:
     """Read the keys of a file in spans int64[n, 2], one span after another, into `out`."""
-    path, at = f"{_name(work, number)}.keys", 0
-    try:
-        with open(path, "rb", buffering=0) as f:
-            for low, high in spans.tolist():
-                if high > low:
-                    f.seek(low * out[:1].nbytes)
-                    piece = out[at : at + high - low]
-                    whole = piece.reshape(-1).view(np.uint8).data
-                    while whole:  # one call reads up to 2 GiB
-                        if not (count := f.readinto(whole)):
-                            raise EOFError
-                        whole = whole[count:]
-                    at += high - low
-    except OSError as error:
-        raise storage_error(error, path) from None
+    get_slices(f"{_name(work, number)}.keys", spans.tolist(), out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,13 +218,17 @@ def finish(answers: Answers, item: tuple[DedupeTask, Scanned]) -> Finished | Non
 def _seen(answers: Answers, task: DedupeTask) -> Iterator[Bools]:
     """Yield which keys of each segment were seen, in the order in which they were stored."""
     sizes = np.diff(cuts(answers.work, task.number, answers.parts, answers.bounds), axis=1)
-    paths = answers.paths()
-    at = [int(np.fromfile(path, np.int64, 1, offset=8 * task.number)[0]) for path in paths]
+    paths, at = answers.paths(), np.empty(1, np.int64)
+    starts = []
+    for path in paths:
+        get_slices(path, [(task.number, task.number + 1)], at)
+        starts.append(int(at[0]))
     for own in sizes.tolist():
-        yield np.concatenate(
-            [np.fromfile(path, np.bool_, size, offset=low) for path, size, low in zip(paths, own, at, strict=True)]
-        )
-        at = [low + size for low, size in zip(at, own, strict=True)]
+        seen, low = np.empty(sum(own), np.bool_), 0
+        for n, (path, size) in enumerate(zip(paths, own, strict=True)):
+            get_slices(path, [(starts[n], starts[n] + size)], seen[low : low + size])
+            starts[n], low = starts[n] + size, low + size
+        yield seen
 
 
 def _rows(task: DedupeTask, segment: int, seen: Bools) -> Rendered:

@@ -19,7 +19,7 @@ class DedupeTask:
 
     Args:
         number: Number of the file in the run.
-        work: Path of the work folder.
+        work: Path or URL of the work folder.
         input, output: Compression of the documents and of the attributes; None: By the names of the files.
         reference: Duplicates are searched in this file, but no attributes are written for it.
         spare: There are idle cores, so a thread can read ahead.

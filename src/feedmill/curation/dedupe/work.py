@@ -1,4 +1,4 @@
-"""Temporary files of an exact run: arrays and markers on a local disk, deleted at the end.
+"""Temporary files of an exact run: arrays and markers, on a disk or in an object store, deleted at the end.
 
 A file is published when it is complete, so a killed run finds its finished work again. Files are synced to disk only if
 other machines read them or the system has no boot id. Otherwise the job discards work from before the last boot
@@ -9,24 +9,107 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
-from typing import Any, BinaryIO
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import orjson
 
+from feedmill.errors import NotFound, StorageError
 from feedmill.jobs.engine import is_shared
+from feedmill.jobs.threads import ordered_map
 from feedmill.jobs.unfinished import boot
+from feedmill.storage import Store, open_store, split_url
 from feedmill.storage.local import storage_error
 from feedmill.storage.staging import make_folder, staged
 
-_ALIGN = 64
+_ALIGN, _HEAD = 64, 1 << 12
+"""Alignment of arrays; bytes that contain the line of JSON of a file."""
+_AT_ONCE = 16
+"""Number of files read concurrently from an object store."""
+Result = TypeVar("Result")
+
+
+@lru_cache(maxsize=8)
+def _store(url: str) -> Store:
+    return open_store(url)
+
+
+def _object(path: str) -> tuple[Store, str] | None:
+    """Return the store and the name of a file in an object store; None for a file on a disk."""
+    if "://" not in path:
+        return None
+    folder, name = split_url(path)
+    return _store(folder), name
+
+
+def is_there(path: str) -> bool:
+    """Return whether a file was published."""
+    found = _object(path)
+    return os.path.exists(path) if found is None else found[0].exists(found[1])
+
+
+def get_slices(path: str, spans: Sequence[tuple[int, int]], out: npt.NDArray[Any]) -> None:
+    """Read items of a file of one array into `out`, one span [first, last) after another.
+
+    Args:
+        path: the file. A negative first item counts from the end of the file, to which the span then extends.
+        spans: of items, each as large as an entry of `out`.
+        out: as many entries as the spans have.
+
+    Raises:
+        StorageError: the file cannot be read, or is too short.
+    """
+    size, remote = out[:1].nbytes, _object(path)
+    whole = out.reshape(-1).view(np.uint8).data
+    wanted = [(low, high) for low, high in spans if high > low]
+    if remote is not None:
+        end = remote[0].stat(remote[1]).size if any(low < 0 for low, _ in wanted) else 0
+        begins = [low * size if low >= 0 else end + low * size for low, _ in wanted]
+        at = 0
+        for block in remote[0].read_ranges(remote[1], begins, [(high - low) * size for low, high in wanted]):
+            whole[at : at + len(block)] = block
+            at += len(block)
+        return
+    try:
+        with open(path, "rb", buffering=0) as f:
+            at = 0
+            for low, high in wanted:
+                f.seek(low * size, os.SEEK_SET if low >= 0 else os.SEEK_END)
+                stop = at + (high - low) * size
+                while at < stop:  # one call reads up to 2 GiB
+                    if not (count := f.readinto(whole[at:stop])):
+                        raise StorageError("the file is too short", file=path, kind="truncated")
+                    at += count
+    except OSError as error:
+        raise storage_error(error, path) from None
+
+
+def size_of(path: str) -> int:
+    """Return the size of a file in bytes. Raises `StorageError`."""
+    remote = _object(path)
+    try:
+        return os.path.getsize(path) if remote is None else remote[0].stat(remote[1]).size
+    except OSError as error:
+        raise storage_error(error, path) from None
+
+
+def of_each(function: Callable[[int], Result], count: int, folder: str) -> Iterator[Result]:
+    """Yield ``function(n)`` for the numbers from 0 to `count`, in order; several at a time for an object store."""
+    workers = _AT_ONCE if "://" in folder else 0
+    return ordered_map(function, range(count), workers=workers, in_flight=2 * _AT_ONCE)
 
 
 @contextlib.contextmanager
 def put(path: str) -> Iterator[BinaryIO]:
     """Open a file that is published as `path` when the block ends without an error. Raises `StorageError`."""
+    found = _object(path)
+    if found is not None:
+        with found[0].write(found[1]) as f:
+            yield f
+        return
     try:
         make_folder(os.path.dirname(path))
         with staged(path) as beside:
@@ -48,10 +131,14 @@ def put_marker(path: str, value: Mapping[str, Any]) -> None:
 
 def get_marker(path: str) -> dict[str, Any] | None:
     """Return the value of a marker, or None if it is missing or invalid."""
+    remote = _object(path)
     try:
-        with open(path, "rb") as f:
-            found = orjson.loads(f.read())
-    except (FileNotFoundError, orjson.JSONDecodeError):
+        if remote is not None:
+            found = orjson.loads(remote[0].read(remote[1]))
+        else:
+            with open(path, "rb") as f:
+                found = orjson.loads(f.read())
+    except (FileNotFoundError, NotFound, orjson.JSONDecodeError):
         return None
     except OSError as error:
         raise storage_error(error, path) from None
@@ -74,6 +161,9 @@ def put_arrays(path: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
 
 def get_arrays(path: str, *names: str) -> dict[str, npt.NDArray[Any]]:
     """Return the named arrays of a file, or all if none are named."""
+    remote = _object(path)
+    if remote is not None:
+        return _remote_arrays(*remote, names)
     try:
         with open(path, "rb") as f:
             head = f.readline()
@@ -85,3 +175,16 @@ def get_arrays(path: str, *names: str) -> dict[str, npt.NDArray[Any]]:
             return found
     except OSError as error:
         raise storage_error(error, path) from None
+
+
+def _remote_arrays(store: Store, name: str, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
+    """Return arrays of a file in an object store: one request for its head, one for all of them."""
+    head = store.read(name, 0, min(_HEAD, store.stat(name).size))
+    line = head[: head.index(b"\n") + 1]
+    places = {n: place for n, place in orjson.loads(line).items() if not names or n in names}
+    sizes = [np.dtype(kind).itemsize * int(np.prod(shape)) for kind, shape, _ in places.values()]
+    parts = store.read_ranges(name, [len(line) + at for _, _, at in places.values()], sizes)
+    return {
+        name: np.frombuffer(bytearray(data), kind).reshape(shape)
+        for (name, (kind, shape, _)), data in zip(places.items(), parts, strict=True)
+    }

@@ -119,7 +119,7 @@ def mix(
         return report
     with contextlib.ExitStack() as stack:
         for stream in config.streams if is_alone() else ():
-            stack.enter_context(Claim(open_store(stream.output), stream.name))
+            stack.enter_context(Claim(open_store(stream.output), stream.name, lease=current() is not None))
         bar = stack.enter_context(Progress("mixing", len(shards), "files", progress))
         sizes = [sum(file.size for file in shard.files) for shard in shards]
         where = None

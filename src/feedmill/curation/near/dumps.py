@@ -21,7 +21,7 @@ from feedmill.curation.near.options import NearOptions
 from feedmill.curation.near.parallel import spread
 from feedmill.curation.near.view import WORK, open_view
 from feedmill.documents.file import DocumentFile
-from feedmill.errors import ConfigError, FeedmillError
+from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.signatures import (
     FIRST_VERSION,
     LOCK,
@@ -34,7 +34,7 @@ from feedmill.formats.signatures import (
 )
 from feedmill.jobs.engine import Where, is_alone
 from feedmill.jobs.progress import Progress
-from feedmill.storage import LocalStore
+from feedmill.storage import Entry, LocalStore, Store, open_store
 from feedmill.storage.staging import TEMPORARY_SUFFIX
 
 if TYPE_CHECKING:
@@ -69,13 +69,13 @@ class Place(NamedTuple):
 class Dumps:
     """Records of all dumps of a folder of signatures."""
 
-    store: LocalStore
+    store: Store
     records: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def folder(self) -> str:
-        """Path of the folder."""
-        return self.store.root
+        """Path or URL of the folder."""
+        return self.store.url
 
     @property
     def documents(self) -> int:
@@ -102,25 +102,29 @@ class Dumps:
         if not is_alone():
             return  # other parts may be writing
         prints = {file["print"] for record in self.records for file in record["files"]} | keep
-        folders = {os.path.basename(record["folder"]) for record in self.records} | keep
-        for name in _names(self.store.root, "segments"):
+        folders = {record["folder"].rpartition("/")[2] for record in self.records} | keep
+        for name in _names(self.store, "segments"):
             of = name.partition("-")[0].removesuffix(".json")
             done = name.endswith(".json") and of not in keep  # the dump's record says the same, and is synced
             if name.endswith(TEMPORARY_SUFFIX) or of not in prints or done:
                 self._remove(f"segments/{name}")
-        for name in _names(self.store.root, "dumps"):
+        for name in _names(self.store, "dumps"):
             if name not in folders:
                 self._remove(f"dumps/{name}")
         for folder in ("", *(f"dumps/{name}/" for name in folders)):
             done = folder != "" and os.path.basename(folder[:-1]) not in keep
-            for name in _names(self.store.root, folder):
+            for name in _names(self.store, folder):
                 if name.endswith(TEMPORARY_SUFFIX) or (done and name == WORK):
                     self._remove(f"{folder}{name}")
         if not keep:
             self._remove("done")
 
     def _remove(self, path: str) -> None:
-        if os.path.isdir(self.store.writable(path)):
+        if not isinstance(self.store, LocalStore):
+            below = [entry.path for entry in _entries(self.store, path)]
+            for one in below or [path]:
+                self.store.delete(one)
+        elif os.path.isdir(self.store.writable(path)):
             self.store.remove_folder(path)
         else:
             self.store.delete(path)
@@ -130,15 +134,16 @@ class Dumps:
 def open_dumps(folder: str, options: NearOptions) -> Iterator[Dumps]:
     """Open the folder of signatures for this run alone. It is created if it does not exist.
 
+    In an object store it belongs to a job, which has locked its output.
+
     Raises:
         ConfigError: Its signatures were made with other options, or it contains other files.
         StorageError: Another run is using it.
         DataError: A record is corrupt.
     """
-    store = LocalStore(folder)
+    store = open_store(folder)
     _refuse_others(store)
-    what = "another process is writing these signatures"
-    with store.lock(LOCK, what=what, file=store.root, shared=not is_alone()):
+    with _locked(store):
         _agree(store, options)
         dumps = Dumps(store)
         while (record := read_record(store, dump_name(len(dumps.records)))) is not None:
@@ -152,6 +157,13 @@ def open_dumps(folder: str, options: NearOptions) -> Iterator[Dumps]:
             open_view.cache_clear()
 
 
+def _locked(store: Store) -> contextlib.AbstractContextManager[object]:
+    if not isinstance(store, LocalStore):
+        return contextlib.nullcontext()
+    what = "another process is writing these signatures"
+    return store.lock(LOCK, what=what, file=store.root, shared=not is_alone())
+
+
 def tidy_signatures(folder: str, options: NearOptions) -> None:
     """Remove markers that a run could not remove at its end, or that reappeared after a power loss."""
     if os.path.isdir(os.path.join(folder, "done")):
@@ -159,22 +171,22 @@ def tidy_signatures(folder: str, options: NearOptions) -> None:
             dumps.forget_work()
 
 
-def _refuse_others(store: LocalStore) -> None:
+def _refuse_others(store: Store) -> None:
     """Raise `ConfigError` if the folder has files but no signatures.
 
     Unfinished work is found and removed by its path, so a user's own folder ``dumps/`` would be deleted.
     """
-    there = [name for name in _names(store.root) if name != LOCK and not name.endswith(TEMPORARY_SUFFIX)]
+    there = [name for name in _names(store) if name != LOCK and not name.endswith(TEMPORARY_SUFFIX)]
     if there and not store.exists(RECORD):  # checked after listing: it is the first file of a folder of signatures
         raise ConfigError(
             f"the folder contains files but no signatures: {', '.join(there[:3])}",
-            file=store.root,
+            file=store.url,
             kind="no-signatures",
             fix="Use a folder for signatures that is empty or does not exist yet.",
         )
 
 
-def _agree(store: LocalStore, options: NearOptions) -> None:
+def _agree(store: Store, options: NearOptions) -> None:
     wanted = options.signature()
     found = read_record(store, RECORD)
     if found is None:
@@ -366,8 +378,19 @@ def _stage(
         yield from spread(function, tasks, workers, bar, where)
 
 
-def _names(*parts: str) -> list[str]:
+def _names(store: Store, folder: str = "") -> list[str]:
+    """Return the names directly in a folder, sorted."""
+    if isinstance(store, LocalStore):
+        try:
+            return sorted(os.listdir(store.locate(folder)))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+    below = folder.rstrip("/") + "/" if folder else ""
+    return sorted({entry.path.removeprefix(below).split("/")[0] for entry in _entries(store, folder)})
+
+
+def _entries(store: Store, folder: str) -> list[Entry]:
     try:
-        return sorted(os.listdir(os.path.join(*parts)))
-    except (FileNotFoundError, NotADirectoryError):
+        return list(store.files(folder))
+    except NotFound:
         return []

@@ -28,7 +28,7 @@ from feedmill.formats.jsonl.splits import LineSplits, Pieces, read_splits, unfit
 from feedmill.formats.line_ranges import Arrays, begin_of, on_engine
 from feedmill.formats.offsets import Int64s, hash_words, load_offsets, read_records
 from feedmill.kernels.jsonl.lines import LineIndex, index_lines, joined, line_starts
-from feedmill.storage import LocalStore, Store
+from feedmill.storage import Store
 
 _LARGE = 64 << 20
 """Size in bytes from which results of reading a file are cached."""
@@ -39,7 +39,7 @@ def idx_name(path: str) -> str:
     return f"{path}.idx"
 
 
-def index_file(store: Store, path: str, folder: LocalStore | None = None) -> Int64s:
+def index_file(store: Store, path: str, folder: Store | None = None) -> Int64s:
     """Return the offset of each record of a JSONL file, and the file's size, int64[n + 1].
 
     Args:

@@ -30,7 +30,7 @@ from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.threads import ordered_map
 from feedmill.kernels.jsonl.jsonlines import plain_lines
-from feedmill.storage import LocalStore, Store
+from feedmill.storage import Store
 
 BLOCK = 1 << 18
 RANGE = 16 << 20
@@ -80,7 +80,7 @@ def index_lines(
     drop: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
-    folder: LocalStore | None = None,
+    folder: Store | None = None,
 ) -> RawIndex:
     """Find and check the lines of a JSONL file.
 
@@ -115,7 +115,7 @@ def _with_progress(parts: Iterable[_Part], ranges: list[tuple[int, int]], progre
         yield part
 
 
-def _of_engine(store: Store, path: str, folder: LocalStore, progress: Progress | None) -> Iterator[_Part]:
+def _of_engine(store: Store, path: str, folder: Store, progress: Progress | None) -> Iterator[_Part]:
     for size, found in on_engine(_as_arrays, store, path, folder):
         if progress is not None:
             progress.advance(size)

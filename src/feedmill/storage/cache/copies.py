@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("feedmill")
 
+WORK = "work"
+"""Kind of copies of unfinished work, which are of no use when the job has ended."""
 _HASHED = 16 << 20
 """Copies up to this number of bytes are hashed at each use, which takes a few milliseconds."""
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
@@ -54,7 +56,7 @@ def held_copy(store: Store, path: str, *, kind: str = "data") -> HeldFile:
     logged, and the copy lies in a private folder that is removed when this process ends.
 
     Args:
-        kind: ``index``, or ``data`` for data that is used as a whole; shown by ``feedmill cache list``.
+        kind: ``index``, ``data`` for data that is used as a whole, or `WORK`; shown by ``feedmill cache list``.
 
     Raises:
         NotFound: there is no such file.
@@ -83,6 +85,14 @@ def held_copy(store: Store, path: str, *, kind: str = "data") -> HeldFile:
         if error.errno not in (errno.EMFILE, errno.ENFILE):
             translated.fix = "Set FEEDMILL_CACHE_DIR or TMPDIR to a writable folder with enough free space."
         raise translated from None
+
+
+def forget_copies() -> None:
+    """Delete the copies of unfinished work, of this job and of killed ones, that no process uses."""
+    folder = cache_folder()
+    if folder.is_dir():
+        with contextlib.suppress(OSError):
+            file_cache(folder).clear(kind=WORK)
 
 
 @functools.cache

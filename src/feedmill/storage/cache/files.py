@@ -198,11 +198,12 @@ class FileCache:
         items = [item for item in scan(self.folder)[0] if item.kind != "none"]
         return sorted(self._described(item) for item in items)
 
-    def clear(self, prefix: str | None = None) -> int:
+    def clear(self, prefix: str | None = None, *, kind: str | None = None) -> int:
         """Delete the files whose URL (or path) begins with a prefix, except those that a process uses.
 
         Args:
             prefix: beginning of the URLs; None for all files.
+            kind: kind of the files; None for all.
 
         Returns:
             The number of bytes freed.
@@ -215,7 +216,8 @@ class FileCache:
             return 0
         with self._locked(_RESERVE):
             for item in scan(self.folder)[0]:
-                if (prefix is None or self._described(item).url.startswith(prefix)) and self._evict(item):
+                chosen = kind is None or item.kind == kind
+                if chosen and (prefix is None or self._described(item).url.startswith(prefix)) and self._evict(item):
                     freed += item.size
             self._set_total(count(self.folder))
         return freed

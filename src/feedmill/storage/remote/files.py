@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import shutil
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from feedmill.errors import NotFound
 from feedmill.storage.base import Entry, too_short
+from feedmill.storage.remote.leases import Seen
 from feedmill.storage.remote.range_store import RangeStore, spool_error
 from feedmill.storage.remote.upload import upload
 
@@ -73,6 +74,29 @@ class RemoteFiles(RangeStore):
                 return False
         return True
 
+    def examine(self, path: str) -> Seen:
+        import obstore
+
+        with self.requesting(path):
+            result = obstore.get(self.client, self.key(path))
+            return Seen(bytes(result.bytes()), _condition(result.meta), result.meta["last_modified"].timestamp())
+
+    def put_over(self, path: str, data: bytes, seen: Seen) -> Seen | None:
+        import obstore
+        from obstore.exceptions import NotFoundError, NotSupportedError, PreconditionError
+
+        if not seen.version:
+            return super().put_over(path, data, seen)
+        key = self.key(path)
+        with self.requesting(path):
+            try:
+                put = obstore.put(self.client, key, data, mode=cast(Any, dict(seen.version)), use_multipart=False)
+            except (PreconditionError, NotFoundError):
+                return None
+            except (NotSupportedError, NotImplementedError):
+                return super().put_over(path, data, seen)
+        return Seen(data, _condition(put))
+
     def delete(self, path: str) -> None:
         import obstore
 
@@ -97,6 +121,11 @@ class RemoteFiles(RangeStore):
         if written != entry.size:
             raise too_short(self.locate(path), 0, entry.size, written)
         return entry
+
+
+def _condition(meta: Mapping[str, Any]) -> dict[str, str]:
+    """Return what identifies the version of an object in a conditional request."""
+    return {name: str(meta[name]) for name in ("e_tag", "version") if meta.get(name) is not None}
 
 
 def entry_of(path: str, meta: ObjectMeta) -> Entry:

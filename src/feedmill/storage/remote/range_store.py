@@ -28,8 +28,10 @@ from feedmill.storage.fetching.fetch import Failed, fetcher, replaced
 from feedmill.storage.fetching.lanes import MAX_AT_ONCE
 from feedmill.storage.fetching.ranges import OFFSET_BITS, merged
 from feedmill.storage.fetching.segments import HeldSegments, Segment
+from feedmill.storage.folders import private_folder
 from feedmill.storage.local import is_disk_error, storage_error
 from feedmill.storage.remote.errors import AGAIN, CHECK, Reaction
+from feedmill.storage.remote.leases import Seen
 from feedmill.storage.remote.options import Patience
 
 if TYPE_CHECKING:
@@ -139,6 +141,21 @@ class RangeStore(Store):
             kind="not-supported",
             fix="Write with one process at a time.",
         )
+
+    def examine(self, path: str) -> Seen:
+        """Return a small file with what identifies its version. Raises `NotFound` and `StorageError`."""
+        return Seen(self.read(path))
+
+    def put_over(self, path: str, data: bytes, seen: Seen) -> Seen | None:
+        """Write one small file if it is still as `seen`, in one atomic request; return None otherwise.
+
+        A store without conditional writes compares first, and then writes. Raises `StorageError`.
+        """
+        with contextlib.suppress(NotFound):
+            if self.read(path) == seen.data:
+                self.write_bytes(path, data)
+                return self.examine(path)
+        return None
 
     def request_url(self, path: str) -> str:
         """Return the URL that requests for a file go to."""
@@ -370,9 +387,12 @@ class RangeStore(Store):
 
 @contextlib.contextmanager
 def spool_folder() -> Iterator[Path]:
-    """Create a folder in this machine's temporary folder for a block; it is removed at the end."""
+    """Create a folder in this machine's temporary folder for a block; it is removed at the end.
+
+    That of a killed process is removed by a later one (see `private_folder`).
+    """
     try:
-        folder = tempfile.mkdtemp(prefix="feedmill-")
+        folder = tempfile.mkdtemp(dir=private_folder("spool"))
     except OSError as error:
         raise spool_error(error) from None
     try:

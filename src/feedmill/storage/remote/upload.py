@@ -223,6 +223,27 @@ def _boto_client(store: RemoteFiles) -> Any:
     )
 
 
+def abort_below(store: RemoteFiles) -> None:
+    """Abort all uploads to a folder of S3 that is about to be removed: a lost machine cannot abort its own.
+
+    Nothing is aborted if `boto3` is not installed, or the user may not list uploads.
+    """
+    if store.target.startswith(("s3://", "s3a://")):
+        bucket, _, prefix = store.target.partition("://")[2].partition("/")
+        try:
+            _abort_all(_boto_client(store), bucket, f"{prefix}/")
+        except Exception as error:  # from boto3 or a credential provider, or because boto3 is not installed
+            logger.debug("%s: interrupted uploads were not looked for: %s", store.url, error)
+
+
+def _abort_all(client: Any, bucket: str, prefix: str, key: str | None = None) -> None:
+    """Abort the uploads of the objects with a prefix, or of one object."""
+    for page in client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=prefix):
+        for unfinished in page.get("Uploads", []):
+            if key is None or unfinished["Key"] == key:
+                client.abort_multipart_upload(Bucket=bucket, Key=unfinished["Key"], UploadId=unfinished["UploadId"])
+
+
 def _abort(store: RemoteFiles, url: str) -> bool:
     """Abort the unfinished uploads of an object; return False if one may be left."""
     if not url.startswith(("s3://", "s3a://")):
@@ -231,12 +252,7 @@ def _abort(store: RemoteFiles, url: str) -> bool:
         return True
     bucket, _, key = url.partition("://")[2].partition("/")
     try:
-        client = _boto_client(store)
-        pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=key)
-        for page in pages:
-            for unfinished in page.get("Uploads", []):
-                if unfinished["Key"] == key:
-                    client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=unfinished["UploadId"])
+        _abort_all(_boto_client(store), bucket, key, key)
     except Exception as error:  # from boto3 or a credential provider, or because boto3 is not installed
         logger.warning(
             "%s: the parts of an interrupted upload are still in the store: %s. Abort the upload (aws s3api"
