@@ -118,7 +118,7 @@ class RayEngine(Engine):
         self._ray = ray
         if ray.is_initialized():
             return
-        self._reach()
+        reached = self._reach()
         variables = {name: value for name, value in os.environ.items() if name.startswith(_PASSED)}
         before = _handlers()
         try:
@@ -130,26 +130,36 @@ class RayEngine(Engine):
                 runtime_env={"env_vars": variables} if variables else None,
             )
         except ray.exceptions.AuthenticationError as error:
-            raise ConfigError(
-                f"the Ray cluster at {self.address!r} did not accept this machine ({_first_line(error)})",
-                kind="no-token",
-                fix="Set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to a file with the token of the cluster.",
-            ) from None
+            raise self._not_accepted(error) from None
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            raise self._no_cluster(error) from None
+            raise (self._not_accepted(error) if reached else self._no_cluster(error)) from None
         finally:
             for number, handler in before.items():  # Ray's own prints a trace of C++ and skips all cleaning up
                 signal.signal(number, handler)
         self._ours = True
 
-    def _reach(self) -> None:
-        """Raise `ConfigError` if nothing listens at the address: Ray itself would try for minutes."""
+    def _reach(self) -> bool:
+        """Return whether something listens at the address; False if it names no port.
+
+        Raises:
+            ConfigError: nothing does. Ray itself would try for minutes.
+        """
         host, _, port = self.address.removeprefix("ray://").rpartition(":")
         if host and port.isdigit():
             try:
                 socket.create_connection((host.strip("[]"), int(port)), _PATIENCE).close()
             except OSError as error:
                 raise self._no_cluster(error) from None
+            return True
+        return False
+
+    def _not_accepted(self, error: BaseException) -> ConfigError:
+        return ConfigError(
+            f"the Ray cluster at {self.address!r} did not accept this machine ({_first_line(error)})",
+            kind="no-cluster",
+            fix="Use the versions of Ray and Python of the cluster. If it requires a token, set RAY_AUTH_MODE=token,"
+            " and RAY_AUTH_TOKEN_PATH to a file with the token.",
+        )
 
     def _no_cluster(self, error: BaseException) -> ConfigError:
         return ConfigError(
