@@ -147,12 +147,25 @@ def test_a_file_of_settings(text: str, options: list[str], message: str, inputs:
         ("", {"SLURM_ARRAY_TASK_ID": "5", "SLURM_ARRAY_TASK_MIN": "3", "SLURM_ARRAY_TASK_COUNT": "4"}, (3, 4)),
         ("/8", {"JOB_COMPLETION_INDEX": "7"}, (8, 8)),
         ("", {"PMI_RANK": "0", "PMI_SIZE": "2"}, (1, 2)),
+        ("", {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2"}, (2, 2)),
         ("2/9", {"SLURM_ARRAY_TASK_ID": "5", "SLURM_ARRAY_TASK_COUNT": "4"}, (2, 9)),
     ],
 )
 def test_the_number_of_a_part(text: str, environment: dict[str, str], wanted: tuple[int, int]) -> None:
     engine = PartEngine.parse(text, environment=environment)
     assert (engine.part, engine.parts) == wanted
+
+
+def test_a_batch_script_is_no_task() -> None:
+    with pytest.raises(ConfigError, match="number of this part is unknown"):
+        PartEngine.parse("/4", environment={"SLURM_PROCID": "0", "SLURM_NTASKS": "4"})
+
+
+def test_the_task_that_finishes_is_no_part() -> None:
+    """It may be of an array of one task, or have the variables of the part that submitted it."""
+    array = {"SLURM_ARRAY_TASK_ID": "0", "SLURM_ARRAY_TASK_COUNT": "1"}
+    assert PartEngine.parse("", finish=True, environment=array).parts is None
+    assert PartEngine.parse("/7", finish=True, environment=array).parts == 7
 
 
 def test_one_engine_at_a_time() -> None:

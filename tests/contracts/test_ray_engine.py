@@ -9,6 +9,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,12 +19,15 @@ from typing import Any
 
 import pytest
 
+import feedmill as fm
 from feedmill.cli.app import app
-from feedmill.errors import ConfigError, FeedmillError
+from feedmill.errors import ConfigError, FeedmillError, StorageError
 from feedmill.jobs.engine import Where
 from feedmill.jobs.run import run
 from feedmill.storage import LocalStore
+from helpers import pipeline
 from helpers import worker_functions as working
+from helpers.document_folders import texts, write_documents
 from helpers.engine_verbs import (
     SOME,
     VERBS,
@@ -121,6 +125,33 @@ def test_a_driver_killed_on_a_bucket(
 
 
 @on_ray
+def test_a_pipeline(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of one machine; after a change of one input, only what depends on it runs."""
+    others = {"name": "others", "verb": "tag", "inputs": ["others/documents"], "outputs": ["others/attributes/lengths"]}
+    steps = [{**others, "options": {"taggers": ["char_length_v1"], "name": "lengths"}}, *pipeline.STEPS]
+    folders = [tmp_path / "alone", tmp_path / "ray"]
+    for folder in folders:
+        pipeline.make(folder)
+        shutil.copytree(folder / "documents", folder / "others/documents")
+        pipeline.write(steps, folder)
+
+    def ran() -> list[str]:
+        finish(["run", "p.json"], folders[0])
+        monkeypatch.chdir(folders[1])
+        return [step.name for step in fm.run("p.json", progress=False).steps if step.ran]
+
+    assert ran() == ["others", "lengths", "copies", "kept", "tokens", "merge"]
+    first = pipeline.without_manifests(folders[1])
+    assert first == pipeline.without_manifests(folders[0]) and "tokens/web.pbin" in first
+    for folder in folders:
+        write_documents(folder, texts(30, seed=9))  # part-0
+    assert ran() == ["lengths", "copies", "kept", "tokens", "merge"]
+    second = pipeline.without_manifests(folders[1])
+    assert second == pipeline.without_manifests(folders[0]) and second["tokens/web.pbin"] != first["tokens/web.pbin"]
+    assert not unfinished_work(folders[1])
+
+
+@on_ray
 @pytest.mark.parametrize("words", [["stat", "documents", "--json"], ["check", "tars", "--json"]])
 def test_reports_are_the_same_on_ray(
     words: list[str],
@@ -161,6 +192,138 @@ def test_a_unit_that_always_ends_its_worker_is_named(
         list(run(working.exit_on_seven, [f"shard-{i}" for i in range(9)], where=where))
     assert "raylet" not in capsys.readouterr().out  # where a verb prints JSON
     assert caught.value.kind == "worker-died"
+
+
+@on_ray
+def test_a_unit_out_of_memory_asks_for_more(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It never asks for more than a node has, for which it would wait for ever."""
+    import ray
+
+    engine.memory = int(max(node["Resources"]["memory"] for node in ray.nodes() if "CPU" in node["Resources"]))
+    lose(1, monkeypatch)
+    where = Where("trying", "key", LocalStore(tmp_path))
+    assert list(run(working.square, range(3), where=where)) == [0, 1, 4]
+    assert "its unit runs again (1 of 2)" in caplog.text
+    lose(9, monkeypatch)
+    with pytest.raises(FeedmillError, match=r"ended its worker 3 times \(low memory\): 0. Declare more --task-memory"):
+        list(run(working.square, range(1), where=where))
+
+
+def lose(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let units run out of memory."""
+    import ray
+
+    original, left = ray.get, [times]
+
+    def get(reference: Any, **options: Any) -> Any:
+        if not options and left[0]:
+            left[0] -= 1
+            raise ray.exceptions.OutOfMemoryError("low memory")
+        return original(reference, **options)
+
+    monkeypatch.setattr(ray, "get", get)
+
+
+@pytest.mark.slow
+@on_ray
+def test_out_of_memory(tmp_path: Path) -> None:
+    """Ray ends the unit that takes memory when a few percent more of the machine's are in use than before."""
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip(RAY_MISSING)
+    from ray._private.utils import psutil  # type: ignore[attr-defined]
+
+    from feedmill.jobs.ray_engine import RayEngine
+    from helpers.ray_cluster import two_nodes
+
+    memory = psutil.virtual_memory()
+    most = 1 - (memory.available - (2 << 30)) / memory.total
+    limits = {"RAY_memory_usage_threshold": f"{most:.3f}", "RAY_memory_monitor_refresh_ms": "100"}
+    where = Where("trying", "key", LocalStore(tmp_path))
+    with (
+        two_nodes(limits) as own,
+        RayEngine(own.address),
+        pytest.raises(FeedmillError, match=r"ended its worker 3 times .*low on memory.*: 6\. Declare more") as caught,
+    ):
+        list(run(working.take_memory, [0, 6], where=where))
+    assert caught.value.kind == "worker-died"
+
+
+@on_ray
+def test_a_full_disk_is_that_of_a_node(engine: Any, tmp_path: Path) -> None:
+    where = Where("trying", "key", LocalStore(tmp_path))
+    with pytest.raises(StorageError, match=rf"the disk is full \(on the node {socket.gethostname()}\)") as caught:
+        list(run(working.fill_the_disk, range(3), where=where))
+    assert caught.value.kind == "enospc"
+
+
+@pytest.mark.slow
+@on_ray
+def test_a_node_with_another_version_is_named(cluster: Any, tmp_path: Path) -> None:
+    from feedmill.jobs.ray_engine import RayEngine
+    from helpers.ray_cluster import NODE
+
+    (tmp_path / "sitecustomize.py").write_text("import feedmill; feedmill.__version__ = '9.9'")
+    variables = {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])}
+    node = cluster.add_node(**NODE, env_vars=variables)
+    try:
+        with (
+            RayEngine(cluster.address),
+            pytest.raises(ConfigError, match=r"has feedmill 9.9, and this machine") as caught,
+        ):
+            list(run(working.square, range(3), where=Where("trying", "key", LocalStore(tmp_path))))
+    finally:
+        cluster.remove_node(node)
+    assert socket.gethostname() in caught.value.what
+
+
+@pytest.mark.slow
+@on_ray
+def test_a_node_that_joins_during_a_stage_is_used(cluster: Any, engine: Any, tmp_path: Path) -> None:
+    from helpers.ray_cluster import NODE
+
+    results = run(working.name_of_node, range(150), where=Where("trying", "key", LocalStore(tmp_path)))
+    found = {next(results)}
+    node = cluster.add_node(**NODE)
+    try:
+        found |= set(results)
+    finally:
+        cluster.remove_node(node)
+    assert len(found) == 3
+
+
+@pytest.mark.slow
+@on_ray
+def test_through_a_client(tmp_path: Path) -> None:
+    for module in ("ray", "grpc"):
+        if importlib.util.find_spec(module) is None:
+            pytest.skip("Ray's client is not installed: pip install 'ray[client]'")
+    from feedmill.jobs.ray_engine import RayEngine
+    from helpers.ray_cluster import two_nodes
+
+    where = Where("trying", "key", LocalStore(tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with two_nodes(ray_client_server_port=port), RayEngine(f"ray://127.0.0.1:{port}"):
+        assert list(run(working.square, range(50), chunk=7, where=where)) == [n * n for n in range(50)]
+        with pytest.raises(FeedmillError, match="seven is not accepted") as caught:
+            list(run(working.refuse_seven, range(20), where=where))
+        assert caught.value.kind == "bad-seven"
+
+
+@on_ray
+def test_a_missing_token_is_one_line(cluster: Any, tmp_path: Path) -> None:
+    variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(tmp_path / "absent")}
+    done = subprocess.run(
+        command("tag", "documents", "-t", "char_length_v1", "--engine", "ray", "--address", cluster.address),
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 1 and "did not accept this machine" in done.stderr
+    assert "RAY_AUTH_TOKEN_PATH to a file" in done.stderr and "Traceback" not in done.stderr
 
 
 @on_ray

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,25 +24,32 @@ _FAST = {  # a node that is gone is noticed within seconds
 
 
 @contextmanager
-def two_nodes() -> Iterator[Any]:
+def two_nodes(variables: Mapping[str, str] | None = None, **head_options: Any) -> Iterator[Any]:
     """Start a head without processors and two nodes with one each; yield the `ray.cluster_utils.Cluster`.
 
-    The test is skipped, with the reason, where Ray itself does not start.
+    `variables` are those of the nodes and of this process. The test is skipped, with the reason, where Ray itself does
+    not start.
     """
     # Names of sockets have at most 107 bytes, and the session's own folders need 65: tmp_path is too long.
     home = tempfile.mkdtemp(prefix="fmr", dir="/tmp")
     path = os.pathsep.join(path for path in sys.path if path)  # workers import the tests' helpers
-    own = {"RAY_TMPDIR": home, "RAY_worker_niceness": "0", "RAY_enable_metrics_collection": "0", "PYTHONPATH": path}
+    own = {
+        "RAY_TMPDIR": home,
+        "RAY_worker_niceness": "0",
+        "RAY_enable_metrics_collection": "0",
+        "RAY_AUTH_MODE": "disabled",  # whatever the home folder has
+        "PYTHONPATH": path,
+    }
     cluster, own_home = None, os.environ.get("HOME", "/")
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**_SETTINGS, **own}.items():
+        for name, value in {**_SETTINGS, **own, **(variables or {})}.items():
             patch.setenv(name, value)
         patch.delenv("RAY_ADDRESS", raising=False)
         try:
             try:
                 from ray.cluster_utils import Cluster
 
-                head = {**NODE, "num_cpus": 0, "include_dashboard": False, "_system_config": _FAST}
+                head = {**NODE, "num_cpus": 0, "include_dashboard": False, "_system_config": _FAST, **head_options}
                 cluster = Cluster(initialize_head=True, head_node_args=head)
                 for number in range(2):
                     patch.setenv("HOME", os.path.join(home, f"home{number}"))  # each has a cache folder of its own

@@ -15,6 +15,7 @@ from typing import Any
 
 from feedmill.errors import DataError
 from feedmill.jobs.run import run
+from feedmill.storage.local import storage_error
 
 
 class Picky(Exception):
@@ -102,6 +103,30 @@ def refuse_seven(number: int) -> int:
     if number == 7:
         raise DataError("seven is not accepted", file="x.tar", kind="bad-seven")
     return number
+
+
+def fill_the_disk(_: int) -> None:
+    try:
+        with open("/dev/full", "wb", buffering=0) as f:
+            f.write(b"x")
+    except OSError as error:
+        raise storage_error(error, "/dev/full") from None
+
+
+def name_of_node(_: int) -> str:
+    import ray
+
+    time.sleep(0.2)
+    return str(ray.get_runtime_context().get_node_id())
+
+
+def take_memory(gigabytes: int) -> int:
+    """Take a gigabyte of memory after another."""
+    taken = []
+    for _ in range(10 * gigabytes):
+        taken.append(b"x" * (100 << 20))
+        time.sleep(0.05)
+    return len(taken)
 
 
 def ignore_and_sleep(folder: str) -> int:

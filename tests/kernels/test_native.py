@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import os
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import numba
 import numpy as np
@@ -130,6 +132,20 @@ def test_another_release_has_other_kernels(monkeypatch):
     assert native._sources.__wrapped__() == here
     monkeypatch.setattr(native, "__version__", "another")
     assert native._sources.__wrapped__() != here
+
+
+def test_kernels_survive_the_layers_of_an_image(monkeypatch):
+    """Times of files in a layer are whole seconds."""
+    stat = os.stat
+    here = native._sources.__wrapped__()
+
+    def whole(path, **options):
+        found = stat(path, **options)
+        seconds = int(found.st_mtime)
+        return SimpleNamespace(st_size=found.st_size, st_mtime=float(seconds), st_mtime_ns=seconds * 10**9)
+
+    monkeypatch.setattr(native.os, "stat", whole)
+    assert native._sources.__wrapped__() == here
 
 
 def test_a_folder_that_cannot_be_written(cache):

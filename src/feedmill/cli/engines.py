@@ -57,18 +57,26 @@ OPTIONS: dict[str, tuple[Any, Any]] = {
     "finish": (Finish, False),
 }
 """Parameter -> option and default."""
-_OF = {"address": RAY, "max_tasks": RAY, "task_memory": RAY, "part": PART, "finish": PART}
+_OF = {
+    "address": [RAY],
+    "max_tasks": [RAY],
+    "task_memory": [RAY],
+    "work": [RAY, PART],
+    "part": [PART],
+    "finish": [PART],
+}
+"""Parameter -> engines that have it."""
 
 
 def on_engine(verb: Callable[..., None], *, parts: bool = True) -> Callable[..., None]:
     """Return a verb with the options of engines; without `parts`, without those of a job array."""
-    taken = {name: option for name, option in OPTIONS.items() if parts or _OF.get(name) != PART}
-    none = {name: default for name, (_, default) in OPTIONS.items()}
+    taken = {name: option for name, option in OPTIONS.items() if parts or _OF.get(name) != [PART]}
 
     @wraps(verb)
     def run(*arguments: Any, **options: Any) -> None:
         chosen = {name: options.pop(name, default) for name, (_, default) in taken.items()}
-        with chosen_engine(**{**none, **chosen}, parts=parts, workers=options.get("workers")) as engine:
+        name, workers = chosen.pop("engine"), options.get("workers")
+        with chosen_engine(name, chosen, parts=parts, workers=workers) as engine:
             if engine is None or engine.name != PART or engine.finish:
                 verb(*arguments, **options)
                 return
@@ -90,33 +98,26 @@ def on_engine(verb: Callable[..., None], *, parts: bool = True) -> Callable[...,
 
 
 def chosen_engine(
-    engine: str | None,
-    address: str | None,
-    max_tasks: int | None,
-    task_memory: str | int | None,
-    work: str | None,
-    part: str | None,
-    finish: bool,
-    parts: bool = True,
-    workers: int | None = None,
+    engine: str | None, given: dict[str, Any], *, parts: bool = True, workers: int | None = None
 ) -> AbstractContextManager[Any]:
     """Return the engine for options, to be entered; it gives None for processes of this machine.
 
     The default is ``FEEDMILL_ENGINE``, else ``local``. Both may be a file of settings, which options override.
 
+    Args:
+        engine: the value of ``--engine``.
+        given: values of the other options.
+        parts: whether the verb has parts.
+        workers: the value of ``--workers``.
+
     Raises:
         NotFound: there is no such file.
         ConfigError: an option does not fit the engine, or the file is invalid.
     """
-    name = engine or os.environ.get("FEEDMILL_ENGINE") or LOCAL
+    name, settings = engine or os.environ.get("FEEDMILL_ENGINE") or LOCAL, {}
     if name.endswith((".yaml", ".yml", ".json")):
         settings = _read(name)
         name = settings.pop("engine", LOCAL)
-        address = settings.get("address") if address is None else address
-        max_tasks = settings.get("max_tasks") if max_tasks is None else max_tasks
-        task_memory = settings.get("task_memory") if task_memory is None else task_memory
-        work = settings.get("work") if work is None else work
-        part = settings.get("part") if part is None else part
     if name == PART and not parts:
         raise ConfigError("this verb has no parts", kind="one-machine", fix="Use --engine local or --engine ray.")
     if name not in ENGINES:
@@ -125,18 +126,15 @@ def chosen_engine(
             kind="unknown-engine",
             fix=f"Use one of {', '.join(ENGINES)}, or a file of settings (.yaml, .json).",
         )
-    given = {"address": address, "max_tasks": max_tasks, "task_memory": task_memory, "part": part, "finish": finish}
-    for option, of in _OF.items():
-        if given[option] not in (None, False) and of != name:
+    chosen = {**settings, **{option: value for option, value in given.items() if value not in (None, False)}}
+    for option in chosen:
+        if name not in _OF[option]:
             raise ConfigError(
-                f"--{option.replace('_', '-')} is an option of --engine {of}, and the engine is {name}",
+                f"--{option.replace('_', '-')} is an option of --engine {' and '.join(_OF[option])}, and the engine is"
+                f" {name}",
                 kind="unused-option",
-                fix=f"Add --engine {of}, or omit the option.",
+                fix=f"Add --engine {_OF[option][0]}, or omit the option.",
             )
-    if work is not None and name == LOCAL:
-        raise ConfigError(
-            "--work is an option of --engine ray and part", kind="unused-option", fix="Omit it, or add --engine."
-        )
     if name == RAY:
         from feedmill.jobs.ray_engine import RayEngine
 
@@ -146,11 +144,11 @@ def chosen_engine(
                 kind="unused-option",
                 fix="Use --max-tasks to limit the units at a time.",
             )
-        return RayEngine(address or "auto", max_tasks=max_tasks, memory=_bytes(task_memory), work=work)
+        return RayEngine(memory=_bytes(chosen.pop("task_memory", None)), **chosen)
     if name == PART:
         from feedmill.jobs.parts import PartEngine
 
-        return PartEngine.parse(part or "", finish=finish, work=work)
+        return PartEngine.parse(chosen.pop("part", ""), **chosen)
     return nullcontext()
 
 

@@ -26,6 +26,7 @@ _INDICES = (  # variables with the number of this task, of the first task, and o
     ("SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_MIN", "SLURM_ARRAY_TASK_COUNT"),
     ("JOB_COMPLETION_INDEX", "", ""),
     ("PMI_RANK", "", "PMI_SIZE"),
+    ("SLURM_PROCID", "", "SLURM_STEP_NUM_TASKS"),  # srun without PMI; a batch script has the first one only
 )
 
 
@@ -79,7 +80,8 @@ class PartEngine(Engine):
             raise ConfigError(
                 f"--part {text!r} is not a part", kind="bad-part-number", fix="Use K/N, such as 3/64, or /N."
             )
-        number, count = _of_this_task(environment)
+        # The task that finishes may be of another array than the parts, and may have the variables of one of them.
+        number, count = (None, None) if finish else _of_this_task(environment)
         part = int(found[1]) if found[1] else number
         parts = int(found[2]) if found[2] else count
         if not finish and (parts is None or part is None):
@@ -148,10 +150,10 @@ def _finished(marks: Store, stage: Stage) -> dict[str, tuple[int, int]]:
 def _of_this_task(environment: Mapping[str, str]) -> tuple[int | None, int | None]:
     """Return the number of this task of a job array, from 1, and the number of tasks; None for what is unknown."""
     for index, first, count in _INDICES:
-        if index in environment:
+        if index in environment and (not count or count in environment):
             try:
                 number = int(environment[index]) - int(environment.get(first) or 0) + 1
-                return number, int(environment[count]) if count in environment else None
+                return number, int(environment[count]) if count else None
             except ValueError:
                 continue
     return None, None

@@ -17,7 +17,7 @@ import signal
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib import metadata
@@ -25,7 +25,7 @@ from itertools import islice
 from typing import Any
 
 from feedmill import __version__
-from feedmill.errors import ConfigError, FeedmillError, MissingExtra
+from feedmill.errors import ConfigError, FeedmillError, MissingExtra, StorageError
 from feedmill.jobs import processes
 from feedmill.jobs.engine import Engine, Stage, share
 from feedmill.jobs.processes import Outcome, name_of
@@ -123,7 +123,7 @@ class RayEngine(Engine):
         self._ray = ray
         if ray.is_initialized():
             return
-        self._reach()
+        reached = self._reach()
         variables = {name: value for name, value in os.environ.items() if name.startswith(_PASSED)}
         before = _handlers()
         try:
@@ -134,21 +134,37 @@ class RayEngine(Engine):
                 configure_logging=False,
                 runtime_env={"env_vars": variables} if variables else None,
             )
+        except ray.exceptions.AuthenticationError as error:
+            raise self._not_accepted(error) from None
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            raise self._no_cluster(error) from None
+            raise (self._not_accepted(error) if reached else self._no_cluster(error)) from None
         finally:
             for number, handler in before.items():  # Ray's own prints a trace of C++ and skips all cleaning up
                 signal.signal(number, handler)
         self._ours = True
 
-    def _reach(self) -> None:
-        """Raise `ConfigError` if nothing listens at the address: Ray itself would try for minutes."""
+    def _reach(self) -> bool:
+        """Return whether something listens at the address; False if it names no port.
+
+        Raises:
+            ConfigError: nothing does. Ray itself would try for minutes.
+        """
         host, _, port = self.address.removeprefix("ray://").rpartition(":")
         if host and port.isdigit():
             try:
                 socket.create_connection((host.strip("[]"), int(port)), _PATIENCE).close()
             except OSError as error:
                 raise self._no_cluster(error) from None
+            return True
+        return False
+
+    def _not_accepted(self, error: BaseException) -> ConfigError:
+        return ConfigError(
+            f"the Ray cluster at {self.address!r} did not accept this machine ({_first_line(error)})",
+            kind="no-cluster",
+            fix="Use the versions of Ray and Python of the cluster. If it requires a token, set RAY_AUTH_MODE=token,"
+            " and RAY_AUTH_TOKEN_PATH to a file with the token.",
+        )
 
     def _no_cluster(self, error: BaseException) -> ConfigError:
         return ConfigError(
@@ -188,9 +204,10 @@ class RayEngine(Engine):
     def _check_nodes(self, check: _Check) -> None:
         """Raise `ConfigError` if a node does not pass. Nodes that join later are checked by their first unit."""
         ray = self._ray
+        names = self._nodes()
         errors = ray.exceptions
         lost = (errors.NodeDiedError, errors.TaskUnschedulableError, errors.WorkerCrashedError)
-        nodes = [node for node in self._nodes() if (node, check.folder) not in self._checked]
+        nodes = [node for node in names if (node, check.folder) not in self._checked]
         for node, answer in self._on_nodes(nodes, _complaint, check).items():
             try:
                 complaint = ray.get(answer, timeout=120)
@@ -199,13 +216,15 @@ class RayEngine(Engine):
             except Exception as error:  # the package is absent, or does not fit
                 complaint = f"it cannot run Feedmill ({_first_line(error)})"
             if complaint is not None:
-                raise _unfit(node[:12], complaint)
+                raise _unfit(names[node], complaint)
             self._checked.add((node, check.folder))
 
-    def _nodes(self) -> list[str]:
-        return [n["NodeID"] for n in self._ray.nodes() if n["Alive"] and n["Resources"].get("CPU", 0) > 0]
+    def _nodes(self) -> dict[str, str]:
+        """Return the names of the nodes that run units, by their ids."""
+        nodes = [n for n in self._ray.nodes() if n["Alive"] and n["Resources"].get("CPU", 0) > 0]
+        return {n["NodeID"]: n["NodeManagerHostname"] for n in nodes}
 
-    def _on_nodes(self, nodes: Sequence[str], function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+    def _on_nodes(self, nodes: Iterable[str], function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
         """Call a function on each of these nodes; return the references of the answers."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -267,8 +286,7 @@ class _Run:
         self, ray: Any, stage: Stage, options: dict[str, Any], at_once: Callable[[], int], check: _Check
     ) -> None:
         self._ray, self._stage, self._at_once, self._check = ray, stage, at_once, check
-        self._task = ray.remote(_call).options(**options)
-        self._memory = options.get("memory")
+        self._remote, self._options = ray.remote(_call), options
         self._shared = None if stage.shared is None else ray.put(stage.shared)
         self._chunks = _chunks(stage)
         self._waiting: dict[Any, int] = {}
@@ -310,7 +328,8 @@ class _Run:
 
     def _submit(self, number: int) -> None:
         chunk = self._open[number]
-        task = self._task if chunk.memory is None else self._task.options(memory=chunk.memory)
+        options = self._options if chunk.memory is None else {**self._options, "memory": chunk.memory}
+        task = self._remote.options(**options)
         self._waiting[task.remote(self._stage.function, self._shared, chunk.items, self._check)] = number
 
     def _ended(self) -> Iterator[tuple[int, Outcome | None]]:
@@ -334,24 +353,34 @@ class _Run:
         exceptions = self._ray.exceptions
         chunk.tries += 1
         memory = isinstance(error, exceptions.OutOfMemoryError)
-        if isinstance(error, exceptions.RayTaskError) or chunk.tries >= (_MEMORY_TRIES if memory else _TRIES):
+        most = _MEMORY_TRIES if memory else _TRIES
+        if isinstance(error, exceptions.RayTaskError) or chunk.tries >= most:
             return Outcome([], self._poisoned(chunk, error, memory))
-        if memory:
-            chunk.memory = 2 * (chunk.memory or self._memory or 1 << 30)
+        if memory:  # no more than a node has: a task that fits nowhere would wait for ever
+            chunk.memory = min(2 * (chunk.memory or self._options.get("memory") or 1 << 30), self._largest()) or None
         chunk.begin = time.monotonic() + 0.5 * 2 ** (chunk.tries - 1) * random.uniform(0.5, 1.5)
         logger.warning(
             "%s: a worker was lost (%s); its unit runs again (%d of %d)",
             self._stage.name,
             type(error).__name__,
             chunk.tries,
-            _TRIES - 1,
+            most - 1,
         )
         return None
+
+    def _largest(self) -> int:
+        """Return the memory in bytes of the largest node that has processors for a unit."""
+        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        return max((int(r.get("memory", 0)) for r in nodes if r.get("CPU", 0) >= self._options["num_cpus"]), default=0)
 
     def _poisoned(self, chunk: _Chunk, error: Exception, memory: bool) -> FeedmillError:
         names = [name_of(item) for item in chunk.items]
         shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-        fix = "Declare more --task-memory." if memory else "Run it with --engine local --workers 1 to see what happens."
+        fix = (
+            "Declare more --task-memory, or use machines with more memory."
+            if memory
+            else "Run it with --engine local --workers 1 to see what happens."
+        )
         return FeedmillError(
             f"a unit of {self._stage.name} ended its worker {chunk.tries} times ({_first_line(error)}): {shown}",
             kind="worker-died",
@@ -391,7 +420,10 @@ def _call(function: Callable[..., Any], shared: Any, items: Sequence[Any], check
     processes.enter_unit()
     share()
     try:
-        return processes.outcome(function, shared, items)
+        outcome = processes.outcome(function, shared, items)
+        if isinstance(outcome.error, StorageError):  # of this node alone, perhaps: its disk is full
+            outcome.error.what += f" (on the node {socket.gethostname()})"
+        return outcome
     except SystemExit as error:
         return Outcome([], FeedmillError(f"a unit ended its process ({error})", kind="worker-error"))
 

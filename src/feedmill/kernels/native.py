@@ -291,14 +291,15 @@ def _processor() -> str:
 def _sources() -> str:
     """Return a hash of the state of all kernel sources, since kernels call one another.
 
-    It includes the release, for reproducible builds, where all files have the same time.
+    It includes the release, for reproducible builds, where all files have the same time. Times are whole seconds, as
+    in the layers of container images, so that kernels that were compiled in an image remain usable.
     """
     found = []
     for folder, below, names in os.walk(Path(__file__).parent):
         below[:] = [name for name in below if name != "__pycache__"]
         for name in names:
             about = os.stat(os.path.join(folder, name))
-            found.append((os.path.basename(folder), name, about.st_size, about.st_mtime_ns))
+            found.append((os.path.basename(folder), name, about.st_size, int(about.st_mtime)))
     return _hash((__version__, sorted(found)))
 
 
