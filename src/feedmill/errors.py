@@ -6,6 +6,7 @@ traceback; `check` collects the same objects as findings. `kind` is a short stab
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,7 +36,7 @@ class FeedmillError(Exception):
         kind: str | None = None,
     ) -> None:
         self.what = what
-        self.file = file
+        self.file = None if file is None else os.fspath(file)
         self.offset = offset
         self.record = record
         self.fix = fix

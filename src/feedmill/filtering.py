@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
 from feedmill.errors import ConfigError
+from feedmill.storage import paths_of
 
 if TYPE_CHECKING:
     from feedmill.curation.mix.config import FilterConfig
@@ -19,8 +21,8 @@ _DATA = (".pbin", ".ds", ".idx", ".bin", ".npy", ".jsonl")
 
 @overload
 def filter(
-    inputs: Sequence[str] | str,
-    output: str,
+    inputs: Sequence[str | os.PathLike[str]] | str | os.PathLike[str],
+    output: str | os.PathLike[str],
     *,
     min_length: int | None = None,
     max_length: int | None = None,
@@ -36,7 +38,7 @@ def filter(
 ) -> Report: ...
 @overload
 def filter(
-    inputs: str | Mapping[str, Any] | FilterConfig,
+    inputs: str | os.PathLike[str] | Mapping[str, Any] | FilterConfig,
     output: None = None,
     *,
     dry_run: bool = False,
@@ -47,8 +49,8 @@ def filter(
     progress: bool | None = None,
 ) -> MixReport: ...
 def filter(
-    inputs: Sequence[str] | str | Mapping[str, Any] | FilterConfig,
-    output: str | None = None,
+    inputs: Sequence[str | os.PathLike[str]] | str | os.PathLike[str] | Mapping[str, Any] | FilterConfig,
+    output: str | os.PathLike[str] | None = None,
     *,
     min_length: int | None = None,
     max_length: int | None = None,
@@ -81,6 +83,7 @@ def filter(
         ConfigError: an option does not apply to this kind of input; other errors are those of the two functions.
         EmptyResult: nothing passes.
     """
+    inputs = os.fspath(inputs) if isinstance(inputs, os.PathLike) else inputs
     of_tokens = {
         "min_length": min_length,
         "max_length": max_length,
@@ -99,8 +102,8 @@ def filter(
 
         if not isinstance(inputs, Sequence):
             raise ConfigError("a configuration sets its own outputs", fix="Omit the output.")
-        names = [inputs] if isinstance(inputs, str) else inputs
-        return filter_tokens(names, output, **of_tokens, allow_empty=allow_empty, progress=progress)  # type: ignore[arg-type]
+        names, target = paths_of(inputs), os.fspath(output)
+        return filter_tokens(names, target, **of_tokens, allow_empty=allow_empty, progress=progress)  # type: ignore[arg-type]
     if isinstance(inputs, str) and inputs.endswith(_DATA):
         fix = "Pass the file to write: feedmill filter INPUT... OUTPUT. Documents are filtered by a configuration."
         raise ConfigError("no output was given", file=inputs, kind="bad-usage", fix=f"{fix} See docs/filter.md.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,7 +31,7 @@ class InfoReport:
 
 
 def info(
-    path: str,
+    path: str | os.PathLike[str],
     *,
     split: str | None = None,
     dataset_config: str | None = None,
@@ -46,6 +47,7 @@ def info(
     Raises:
         FeedmillError: as for `feedmill.open`. A dataset that contains code is described without running it.
     """
+    path = os.fspath(path)
     from feedmill.samples.open import open as open_dataset
 
     opened = partial(open_dataset, path, split=split, dataset_config=dataset_config, split_config=split_config)

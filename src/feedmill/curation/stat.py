@@ -7,6 +7,7 @@ kind of number.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -31,6 +32,7 @@ from feedmill.jobs.engine import Where, current
 from feedmill.jobs.policy import RAISE, OnError, on_error_policy, renamed_parameters, skips
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
+from feedmill.storage import paths_of
 
 MOST_SOURCES = 1000
 _PRELOAD = ("feedmill.curation.stat", "feedmill.kernels.text.lengths_compiled")
@@ -188,7 +190,7 @@ class StatTask(NamedTuple):
 
 @renamed_parameters(processes="workers")
 def stat(
-    patterns: Sequence[str],
+    patterns: Sequence[str | os.PathLike[str]],
     *,
     attributes: str | None = None,
     workers: int | None = None,
@@ -216,6 +218,7 @@ def stat(
         DataError: a row is neither a document nor attributes (kind ``bad-row``), a file is corrupt, or attributes were
             computed from other documents (``stale-attributes``).
     """
+    patterns = paths_of(patterns)
     begin = time.perf_counter()
     policy = on_error_policy(on_error)
     compiled(attributes)

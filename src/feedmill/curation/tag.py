@@ -8,6 +8,7 @@ finishes the run; results that are up to date are kept. The output does not depe
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -34,7 +35,7 @@ from feedmill.jobs.engine import Where, current, key_of
 from feedmill.jobs.policy import RAISE, OnError, on_error_policy, renamed_parameters, skips
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
-from feedmill.storage import LocalStore, open_store
+from feedmill.storage import LocalStore, open_store, paths_of
 from feedmill.storage.codec import compression, packed
 from feedmill.storage.hashed import HashedWriter, hash_file
 
@@ -95,7 +96,7 @@ class TagReport:
 
 @renamed_parameters(processes="workers", experiment="name", destination="out", modules="tagger_modules")
 def tag(
-    documents: Sequence[str],
+    documents: Sequence[str | os.PathLike[str]],
     taggers: Sequence[str],
     *,
     name: str | None = None,
@@ -130,6 +131,7 @@ def tag(
         EmptyResult: there are no documents.
         DataError: of kind ``bad-document``, with file and line; the attributes of that file are not written.
     """
+    documents = paths_of(documents)
     begin = time.perf_counter()
     policy = on_error_policy(on_error)
     load_modules(tagger_modules)

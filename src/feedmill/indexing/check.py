@@ -7,6 +7,7 @@ after each finding.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import suppress
@@ -67,7 +68,7 @@ class CheckReport:
 
 
 def check(
-    url: str,
+    url: str | os.PathLike[str],
     *,
     samples: bool = False,
     dataset_config: str | None = None,
@@ -85,6 +86,7 @@ def check(
     Raises:
         NotFound: there is no dataset at `url`.
     """
+    url = os.fspath(url)
     found = sniff(url)
     report = CheckReport(url)
     how = found.format.check

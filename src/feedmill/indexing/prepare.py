@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -17,7 +18,7 @@ from feedmill.storage import is_local_file, is_local_folder
 
 @renamed_parameters(skip_bad_shards="on_error")
 def prepare(
-    url: str,
+    url: str | os.PathLike[str],
     *,
     split_ratio: Sequence[float | Fraction] | str | None = None,
     split_parts: Sequence[str] = (),
@@ -63,6 +64,7 @@ def prepare(
         ConfigError: splits or description are invalid for this data.
         NotFound, StorageError: the folder is missing, empty, or cannot be written.
     """
+    url = os.fspath(url)
     began = time.perf_counter()
     folder = is_local_folder(url)
     if url.endswith(".jsonl") and not folder:

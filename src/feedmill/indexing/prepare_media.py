@@ -8,6 +8,7 @@ run resumes its work.
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import time
@@ -72,7 +73,9 @@ class MediaReport:
         return {**plain, "seconds": round(self.seconds, 3), "broken": [error.as_dict() for error in self.broken]}
 
 
-def prepare_media(url: str, media: MediaFilter, *, workers: int | None = None, progress: bool = True) -> MediaReport:
+def prepare_media(
+    url: str | os.PathLike[str], media: MediaFilter, *, workers: int | None = None, progress: bool = True
+) -> MediaReport:
     """Collect media metadata of a prepared dataset or a plain folder into its index.
 
     Each run examines all files again. Metadata collected with other filters is kept; in a plain folder, it is updated
@@ -90,6 +93,7 @@ def prepare_media(url: str, media: MediaFilter, *, workers: int | None = None, p
         MissingExtra: a library for a kind of media is not installed.
         StorageError: reading or writing failed.
     """
+    url = os.fspath(url)
     began = time.perf_counter()
     if url.endswith((".jsonl", ".yaml", ".yml", ".tar")) and not is_local_folder(url):
         raise ConfigError("expected a folder for media metadata, found a file", file=url, fix="Give its folder.")

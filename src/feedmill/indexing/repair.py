@@ -7,6 +7,7 @@ first recorded in ``journal.json`` in that folder: the next repair finishes a ki
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -81,7 +82,7 @@ class RepairReport:
         }
 
 
-def repair(url: str, *, workers: int | None = None, progress: bool = True) -> RepairReport:
+def repair(url: str | os.PathLike[str], *, workers: int | None = None, progress: bool = True) -> RepairReport:
     """Truncate incomplete tails of tar shards (or remove invalid lines of a JSONL file) and index the rest.
 
     Raises:
@@ -90,6 +91,7 @@ def repair(url: str, *, workers: int | None = None, progress: bool = True) -> Re
         DataError: no complete sample is left.
         StorageError: the files cannot be written.
     """
+    url = os.fspath(url)
     found = sniff(url)
     how = found.format.repair
     if found.names and isinstance(how, str):

@@ -30,8 +30,8 @@ _ENDED = 8
 
 
 def mount(
-    url: str,
-    mountpoint: str,
+    url: str | os.PathLike[str],
+    mountpoint: str | os.PathLike[str],
     *,
     sample_folders: bool = False,
     detach: bool = False,
@@ -53,6 +53,8 @@ def mount(
         StorageError: FUSE is not available on this machine.
         NotFound, DataError: As in `feedmill.open`.
     """
+    url = os.fspath(url)
+    mountpoint = os.fspath(mountpoint)
     _check_mountpoint(mountpoint)
     try:
         import mfusepy

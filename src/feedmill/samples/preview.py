@@ -33,7 +33,7 @@ class PreviewReport:
 
 
 def preview(
-    path: str,
+    path: str | os.PathLike[str],
     *,
     count: int = 3,
     start: int = 0,
@@ -56,6 +56,7 @@ def preview(
         NotFound: The dataset has no sample `start`.
         ConfigError: `sheet` is given, but the samples have no image.
     """
+    path = os.fspath(path)
     from feedmill.samples.open import open as open_dataset
 
     dataset = open_dataset(path, split=split, dataset_config=dataset_config, split_config=split_config, trust=trust)

@@ -8,6 +8,7 @@ the cache of remote data on disk.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from urllib.parse import unquote
 
 from feedmill.errors import ConfigError
@@ -23,6 +24,7 @@ __all__ = [
     "is_local_folder",
     "join_url",
     "open_store",
+    "paths_of",
     "split_url",
 ]
 
@@ -65,6 +67,11 @@ def open_store(url: str | os.PathLike[str]) -> Store:
     from feedmill.storage.remote.filesystem import FilesystemStore
 
     return FilesystemStore(text, **options_for(text))
+
+
+def paths_of(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
+    """Return paths or URLs as strings; one alone counts as a list of it."""
+    return [os.fspath(given)] if isinstance(given, str | os.PathLike) else [os.fspath(one) for one in given]
 
 
 def is_local_folder(url: str) -> bool:
@@ -133,8 +140,9 @@ def _root(url: str) -> tuple[str, str]:
     return f"{scheme}://{host}/", rest
 
 
-def _plain(url: str) -> str:
+def _plain(url: str | os.PathLike[str]) -> str:
     """Return the path of a ``file://`` URL or of WebDataset's ``file:PATH``; anything else is unchanged."""
+    url = os.fspath(url)
     if not url.startswith("file://"):
         return url.removeprefix("file:")
     return "/" + unquote(url.removeprefix("file://")).removeprefix("localhost").lstrip("/")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +32,7 @@ class Decoded:
 
 
 def decode(
-    path: str,
+    path: str | os.PathLike[str],
     *,
     document: Sequence[int] | None = None,
     first: int = 3,
@@ -55,6 +56,7 @@ def decode(
     Raises:
         FeedmillError: there is no such document; or as `open_tokens` and `tokenizer_for`.
     """
+    path = os.fspath(path)
     dataset, manifest = open_tokens(path)
     model = tokenizer_for(manifest, tokenizer, path, tokenizer_backend)
     numbers = list(range(min(first, len(dataset)))) if document is None else list(document)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -41,8 +42,8 @@ class IndexReport:
 
 
 def index(
-    path: str,
-    output: str | None = None,
+    path: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
     *,
     on_error: str = RAISE,
     workers: int | None = None,
@@ -62,6 +63,8 @@ def index(
         ConfigError: the index exists, or the file has another format.
         DataError: a line is not JSON, or the file is corrupt.
     """
+    path = os.fspath(path)
+    output = None if output is None else os.fspath(output)
     skip_bad = skips(on_error_policy(on_error))
     folder, name = split_url(path)
     store = open_store(folder)

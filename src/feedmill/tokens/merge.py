@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,7 +13,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Form, Int64s, Tokens
-from feedmill.storage import open_store, split_url
+from feedmill.storage import open_store, paths_of, split_url
 from feedmill.storage.limits import parse_size
 from feedmill.tokens.corpus import Corpus, open_corpus
 from feedmill.tokens.orders import Numbers, interleaved
@@ -32,8 +33,8 @@ from feedmill.tokens.units import Chunks, Documents, Units, in_blocks, lengths_o
 
 
 def merge(
-    inputs: Sequence[str],
-    output: str,
+    inputs: Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
     *,
     order: Literal["stored", "datatrove"] = "stored",
     seed: int | None = None,
@@ -79,6 +80,8 @@ def merge(
         ConfigError: the inputs are incompatible, or the output exists.
         EmptyResult: the inputs have no documents.
     """
+    inputs = paths_of(inputs)
+    output = os.fspath(output)
     if chunk is not None and order != "datatrove":
         raise ConfigError("chunks can only be merged in datatrove's order", fix="Add --order datatrove.")
     if order not in ("stored", "datatrove"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Int64s
+from feedmill.storage import paths_of
 from feedmill.tokens.corpus import Corpus, open_corpus
 from feedmill.tokens.merge import count_left_out, divided, divided_by_size, limited
 from feedmill.tokens.orders import chunk_range, chunk_shuffled, generator, shuffled
@@ -20,8 +22,8 @@ Order = Literal["feedmill", "modalities", "datatrove"]
 
 
 def shuffle(
-    inputs: Sequence[str],
-    output: str,
+    inputs: Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
     *,
     seed: int | None = None,
     order: Order = "feedmill",
@@ -59,6 +61,8 @@ def shuffle(
         EmptyResult: the inputs hold no documents.
         ConfigError: the inputs are incompatible, the output exists, or the order does not support the other options.
     """
+    inputs = paths_of(inputs)
+    output = os.fspath(output)
     if chunk is not None and order == "modalities":
         raise ConfigError(
             "Modalities has no order of chunks", fix="Use --order feedmill or datatrove.", kind="bad-order"

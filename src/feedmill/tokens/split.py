@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Int64s
+from feedmill.storage import paths_of
 from feedmill.tokens.corpus import open_corpus
 from feedmill.tokens.orders import Numbers, chunk_range, parts_by_ratio
 from feedmill.tokens.rewrite import Report, start
@@ -23,8 +25,8 @@ SplitPlan = Mapping[str, Sequence[int | Sequence[int]]]
 
 
 def split(
-    inputs: Sequence[str],
-    output: str,
+    inputs: Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
     *,
     chunks: int | None = None,
     ratio: Mapping[str, float] | None = None,
@@ -54,6 +56,8 @@ def split(
         EmptyResult: no part has a document.
         ConfigError: not exactly one of chunks, ratio and plan is given, a part is invalid, or an output exists.
     """
+    inputs = paths_of(inputs)
+    output = os.fspath(output)
     if sum(way is not None for way in (chunks, ratio, plan)) != 1:
         raise ConfigError(
             "expected exactly one of: a number of chunks, a ratio, a plan",

@@ -89,7 +89,7 @@ class TokenizeReport(Counts):
 
 
 def tokenize(
-    inputs: Sequence[str | os.PathLike[str] | DocumentFile],
+    inputs: Sequence[str | os.PathLike[str] | DocumentFile] | str | os.PathLike[str],
     output: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]],
     *,
     tokenizer: str | os.PathLike[str] | Tokenizer,
@@ -181,7 +181,8 @@ def tokenize(
         unit_bytes=unit_bytes,
         progress=progress,
     )
-    return _tokenize(inputs, output, tokenizer, options)
+    several = [inputs] if isinstance(inputs, str | os.PathLike) else inputs
+    return _tokenize(several, output, tokenizer, options)
 
 
 def _tokenize(

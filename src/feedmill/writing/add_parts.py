@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -94,7 +95,7 @@ class _Column:
 
 
 def add_parts(
-    url: str,
+    url: str | os.PathLike[str],
     source: str | Make,
     *,
     parts: Sequence[str] | None = None,
@@ -131,6 +132,7 @@ def add_parts(
         ConfigError: options are invalid, or shards in an object store would change.
         StorageError: the dataset cannot be written.
     """
+    url = os.fspath(url)
     began = time.perf_counter()
     if missing not in _ON_MISSING:
         raise ConfigError(f"invalid value missing={missing!r}", fix=f"Use {' or '.join(_ON_MISSING)}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -9,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.energon import prepared as energon
-from feedmill.storage import open_store
+from feedmill.storage import open_store, paths_of
 from feedmill.storage.limits import parse_size
 from feedmill.writing.copying import Copy, Group, Piece, facts, groups_of, open_source, pieces_of
 from feedmill.writing.destination import Destination
@@ -31,8 +32,8 @@ class _Copies:
 
 
 def append(
-    url: str,
-    sources: Sequence[str],
+    url: str | os.PathLike[str],
+    sources: Sequence[str | os.PathLike[str]],
     *,
     split: str | None = None,
     samples: int | None = 10_000,
@@ -59,6 +60,8 @@ def append(
         ConfigError: no sources are given, or an option is invalid.
         StorageError: the dataset cannot be written.
     """
+    url = os.fspath(url)
+    sources = paths_of(sources)
     began = time.perf_counter()
     if not sources:
         raise ConfigError("nothing to append: no sources were given", file=url, fix="Give at least one dataset.")

@@ -6,6 +6,7 @@ removed. Excluding samples in ``split.yaml`` is cheaper; delete data that must b
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from typing import BinaryIO
@@ -29,7 +30,7 @@ _STEP = 8 << 20
 
 
 def delete(
-    url: str,
+    url: str | os.PathLike[str],
     keys: Sequence[str],
     *,
     ignore_missing: bool = False,
@@ -55,6 +56,7 @@ def delete(
         ConfigError: no samples would be left, or the dataset is in an object store.
         StorageError: the dataset cannot be written.
     """
+    url = os.fspath(url)
     began = time.perf_counter()
     store = open_store(url)
     need_prepared(store, url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -28,8 +29,8 @@ _DESCRIPTION = ("dataset.yaml", "sample_loader.py")
 
 
 def reshard(
-    source: str,
-    url: str,
+    source: str | os.PathLike[str],
+    url: str | os.PathLike[str],
     *,
     samples: int | None = None,
     size: int | str | None = None,
@@ -61,6 +62,8 @@ def reshard(
         DataError: the source is corrupt, or a key occurs twice.
         StorageError: the dataset cannot be written.
     """
+    source = os.fspath(source)
+    url = os.fspath(url)
     began = time.perf_counter()
     if samples is None and size is None:
         raise ConfigError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -32,7 +33,7 @@ Produce = Callable[[Any], Iterable[Any]]
 
 
 def write(
-    url: str,
+    url: str | os.PathLike[str],
     samples: Iterable[Any],
     *,
     produce: Produce | None = None,
@@ -74,6 +75,7 @@ def write(
         ConfigError: a dataset exists already, or options are invalid.
         StorageError: the dataset cannot be written.
     """
+    url = os.fspath(url)
     began = time.perf_counter()
     if produce is not None:
         items = list(samples)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 
 from feedmill.curation.dedupe.job import BloomOptions, DedupeReport, find_duplicates
 from feedmill.curation.dedupe.options import DOCUMENTS, PARAGRAPHS, DedupeOptions
 from feedmill.errors import ConfigError
 from feedmill.jobs.policy import renamed_parameters
+from feedmill.storage import paths_of
 
 NGRAMS = "ngrams"
 
 
 @renamed_parameters(processes="workers")
 def dedupe(
-    documents: Sequence[str],
+    documents: Sequence[str | os.PathLike[str]],
     by: str | DedupeOptions = DOCUMENTS,
     *,
     name: str | None = None,
@@ -62,6 +64,7 @@ def dedupe(
         ConfigError: Options exclude each other, or have no effect for this unit.
         FeedmillError: See `feedmill.curation.dedupe.job.find_duplicates`.
     """
+    documents = paths_of(documents)
     plain = {
         "key": key, "separator": separator, "ngram": ngram, "stride": stride, "threshold": threshold, "name": name,
         "min_length": min_length or None, "min_words": min_words or None, "keep_empty": keep_empty or None,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from feedmill.curation.near.job import NearReport, find_near
 from feedmill.curation.near.options import NearOptions
+from feedmill.storage import paths_of
 
 
 def neardedupe(
-    documents: Sequence[str],
+    documents: Sequence[str | os.PathLike[str]],
     *,
     name: str = "dup_near",
     threshold: float = 0.8,
@@ -42,6 +44,7 @@ def neardedupe(
     Raises:
         FeedmillError: See `feedmill.curation.near.job.find_near`.
     """
+    documents = paths_of(documents)
     options = NearOptions(
         name=name,
         threshold=threshold,
