@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+import feedmill as fm
 from feedmill.errors import ConfigError
-from feedmill.jobs.engine import current
+from feedmill.jobs.engine import StageUnfinished, current
 from feedmill.jobs.parts import PartEngine
 from feedmill.storage import LocalStore
 from helpers.document_folders import write_lines
@@ -166,6 +167,41 @@ def test_the_task_that_finishes_is_no_part() -> None:
     array = {"SLURM_ARRAY_TASK_ID": "0", "SLURM_ARRAY_TASK_COUNT": "1"}
     assert PartEngine.parse("", finish=True, environment=array).parts is None
     assert PartEngine.parse("/7", finish=True, environment=array).parts == 7
+
+
+@pytest.mark.parametrize("words", [["stat", "documents", "--json"], ["check", "tars", "--json"]])
+def test_reports_as_parts(words: list[str], inputs: Path, tmp_path: Path) -> None:
+    """Parts in any order leave results, one of them twice, one never; nothing is left after the report."""
+    folder = copied(inputs, tmp_path)
+
+    def reported(text: str) -> dict[str, Any]:
+        return {name: value for name, value in json.loads(text).items() if name != "seconds"}
+
+    alone = reported(finish(words, folder))
+    engine = ["--engine", "part", "--work", "shared", "--part"]
+    for part in ("3/3", "1/3", "3/3"):
+        assert json.loads(finish([*words, *engine, part], folder))["part"]["part"] == int(part[0])
+    assert list((folder / "shared").iterdir())
+    assert reported(finish([*words, *engine, "/3", "--finish"], folder)) == alone
+    assert not any((folder / "shared").rglob("*"))
+    refused = subprocess.run(command(*words, "--engine", "part", "--part", "1/2"), cwd=folder, capture_output=True)
+    assert refused.returncode == 1 and b"Add --work" in refused.stdout + refused.stderr
+
+
+def test_what_parts_counted_is_not_counted_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("documents").mkdir()
+    for number in range(3):
+        lines = [json.dumps({"id": str(n), "text": f"word {n} " * (n + 1)}) for n in range(10 + number)]
+        write_lines(Path(f"documents/{number}.jsonl"), lines)
+    alone = fm.stat("documents", progress=False).as_dict(bins=5)
+    for part in (1, 2):
+        with PartEngine(part, 2, work="shared"), pytest.raises(StageUnfinished):
+            fm.stat("documents", progress=False)
+    monkeypatch.setattr("feedmill.curation.stat.stat_file", None)
+    with PartEngine(finish=True, work="shared"):
+        found = fm.stat("documents", progress=False).as_dict(bins=5)
+    assert {**found, "seconds": 0} == {**alone, "seconds": 0}
 
 
 def test_one_engine_at_a_time() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from feedmill.indexing.check import CheckReport
 
 
-@partial(on_engine, parts=False)
+@on_engine
 def check(
     path: DatasetPath,
     samples: Annotated[bool, typer.Option("--samples", help="Also read and decode every sample.")] = False,

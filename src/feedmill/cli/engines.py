@@ -68,15 +68,14 @@ _OF = {
 """Parameter -> engines that have it."""
 
 
-def on_engine(verb: Callable[..., None], *, parts: bool = True) -> Callable[..., None]:
-    """Return a verb with the options of engines; without `parts`, without those of a job array."""
-    taken = {name: option for name, option in OPTIONS.items() if parts or _OF.get(name) != [PART]}
+def on_engine(verb: Callable[..., None]) -> Callable[..., None]:
+    """Return a verb with the options of engines."""
 
     @wraps(verb)
     def run(*arguments: Any, **options: Any) -> None:
-        chosen = {name: options.pop(name, default) for name, (_, default) in taken.items()}
+        chosen = {name: options.pop(name, default) for name, (_, default) in OPTIONS.items()}
         name, workers = chosen.pop("engine"), options.get("workers")
-        with chosen_engine(name, chosen, parts=parts, workers=workers) as engine:
+        with chosen_engine(name, chosen, workers=workers) as engine:
             if engine is None or engine.name != PART or engine.finish:
                 verb(*arguments, **options)
                 return
@@ -91,14 +90,16 @@ def on_engine(verb: Callable[..., None], *, parts: bool = True) -> Callable[...,
     hints = get_type_hints(verb, include_extras=True)
     known = [parameter.replace(annotation=hints[name]) for name, parameter in signature.parameters.items()]
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    added = [inspect.Parameter(name, kind, default=default, annotation=hint) for name, (hint, default) in taken.items()]
+    added = [
+        inspect.Parameter(name, kind, default=default, annotation=hint) for name, (hint, default) in OPTIONS.items()
+    ]
     run.__signature__ = signature.replace(parameters=[*known, *added])  # type: ignore[attr-defined]
-    run.__annotations__ = {**hints, **{name: hint for name, (hint, _) in taken.items()}}
+    run.__annotations__ = {**hints, **{name: hint for name, (hint, _) in OPTIONS.items()}}
     return run
 
 
 def chosen_engine(
-    engine: str | None, given: dict[str, Any], *, parts: bool = True, workers: int | None = None
+    engine: str | None, given: dict[str, Any], *, workers: int | None = None
 ) -> AbstractContextManager[Any]:
     """Return the engine for options, to be entered; it gives None for processes of this machine.
 
@@ -107,7 +108,6 @@ def chosen_engine(
     Args:
         engine: the value of ``--engine``.
         given: values of the other options.
-        parts: whether the verb has parts.
         workers: the value of ``--workers``.
 
     Raises:
@@ -118,8 +118,6 @@ def chosen_engine(
     if name.endswith((".yaml", ".yml", ".json")):
         settings = _read(name)
         name = settings.pop("engine", LOCAL)
-    if name == PART and not parts:
-        raise ConfigError("this verb has no parts", kind="one-machine", fix="Use --engine local or --engine ray.")
     if name not in ENGINES:
         raise ConfigError(
             f"unknown engine {name!r}",

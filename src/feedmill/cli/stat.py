@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,7 +23,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 _SOURCES = 10
 
 
-@partial(on_engine, parts=False)
+@on_engine
 def stat(
     inputs: Annotated[
         list[str],

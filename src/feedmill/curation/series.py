@@ -66,6 +66,20 @@ class Series:
         self._keys, self._values = keys[firsts], values[order][firsts]
         self._counts = np.add.reduceat(np.concatenate((self._counts, other._counts))[order], firsts)
 
+    def as_state(self) -> dict[str, Any]:
+        """Return the whole distribution as numbers and bytes."""
+        arrays = {"keys": self._keys.tobytes(), "counts": self._counts.tobytes(), "values": self._values.tobytes()}
+        return {"count": self.count, "total": self.total, "low": self.low, "high": self.high, **arrays}
+
+    @classmethod
+    def of_state(cls, state: dict[str, Any]) -> Series:
+        """Return the distribution of `as_state`."""
+        made = cls()
+        made.count, made.total, made.low, made.high = (state[name] for name in ("count", "total", "low", "high"))
+        made._keys, made._counts = (np.frombuffer(state[name], np.int64) for name in ("keys", "counts"))
+        made._values = np.frombuffer(state["values"], np.float64)
+        return made
+
     @property
     def mean(self) -> float:
         return self.total / self.count if self.count else 0.0

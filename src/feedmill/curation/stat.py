@@ -14,6 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from feedmill.curation.blocks import Block, blocks, first_to_cut
@@ -28,9 +29,10 @@ from feedmill.documents.rows import uncollected
 from feedmill.errors import DataError, FeedmillError, refuse_empty
 from feedmill.formats.documents import rows_of
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.engine import Where, current
+from feedmill.jobs.engine import Where, current, key_of
 from feedmill.jobs.policy import RAISE, OnError, on_error_policy, renamed_parameters, skips
 from feedmill.jobs.progress import Progress
+from feedmill.jobs.results import kept_results
 from feedmill.jobs.run import Policy, run
 from feedmill.storage import paths_of
 
@@ -79,6 +81,15 @@ class AttributeStats:
         """Return plain data."""
         counts = {"rows": self.rows, "empty": self.empty, "numbers": self.numbers, "spans": self.spans}
         return {**counts, "score": self.score.as_dict(), "length": self.length.as_dict()}
+
+
+_State = tuple[
+    int,
+    list[dict[str, Any]],
+    dict[str, int],
+    dict[str, tuple[int, int, int, dict[str, Any], dict[str, Any]]],
+]
+"""`Stats` as plain data."""
 
 
 @dataclass
@@ -138,6 +149,27 @@ class Stats:
         for name, attribute in self.attributes.items():
             found[f"{name} score"], found[f"{name} length"] = attribute.score, attribute.length
         return {name: series for name, series in found.items() if series.count}
+
+
+def encoded(stats: Stats) -> bytes:
+    """Return all statistics, for another process."""
+    attributes = {
+        name: [one.rows, one.empty, one.numbers, one.score.as_state(), one.length.as_state()]
+        for name, one in stats.attributes.items()
+    }
+    series = [stats.characters.as_state(), stats.bytes.as_state(), stats.words.as_state()]
+    return msgspec.msgpack.encode([stats.rows, series, stats.sources, attributes])
+
+
+def decoded(data: bytes) -> Stats:
+    """Return the statistics of `encoded`. Raises `msgspec.MsgspecError`."""
+    rows, series, sources, attributes = msgspec.msgpack.decode(data, type=_State)
+    characters, sizes, words = map(Series.of_state, series)
+    found = {
+        name: AttributeStats(own, empty, numbers, Series.of_state(score), Series.of_state(length))
+        for name, (own, empty, numbers, score, length) in attributes.items()
+    }
+    return Stats(rows, characters, sizes, words, sources, found)
 
 
 @dataclass
@@ -267,13 +299,37 @@ def _current(files: list[DocumentFile], report: StatReport, on_error: OnError, a
 def _results(tasks: Sequence[StatTask], workers: int | None) -> Iterator[Stats | FeedmillError]:
     """Yield the statistics of each file. A file that would keep one process busy alone is split over all."""
     if current() is not None:
-        yield from run(stat_file, tasks, preload=_PRELOAD, where=Where("counting", "", None, lasting=False))
+        yield from _on_engine(tasks, workers)
         return
     count = available_cores() if workers is None else workers
     cut = first_to_cut((task.file.size for task in tasks), count)
     for task in tasks[:cut]:
         yield stat_file(task, count)
     yield from run(stat_file, tasks[cut:], workers=workers, preload=_PRELOAD)
+
+
+def _on_engine(tasks: Sequence[StatTask], workers: int | None) -> Iterator[Stats | FeedmillError]:
+    """Yield the statistics of each file. Parts of a job array leave theirs, but not errors, for the run that ends."""
+    key = key_of(*(f"{task.file.identity} {task.pattern} {task.on_error}" for task in tasks))
+    with kept_results("stat", key) as work:
+        units = None if work is None else work.units
+        known = {name: decoded(data) for name, data in ({} if units is None else units.read()).items()}
+
+        def record(found: tuple[int, Stats | FeedmillError]) -> None:
+            if units is not None and isinstance(found[1], Stats):
+                units.add(str(found[0]), encoded(found[1]))
+
+        todo = [number for number in range(len(tasks)) if str(number) not in known]
+        place = None if work is None else work.scratch
+        where = Where("counting", key, place, numbers=todo, record=record, lasting=work is not None)
+        items = [(number, tasks[number]) for number in todo]
+        with closing(run(_stat_unit, items, workers=workers, preload=_PRELOAD, where=where)) as results:
+            for number in range(len(tasks)):
+                yield known[str(number)] if str(number) in known else next(results)[1]
+
+
+def _stat_unit(item: tuple[int, StatTask]) -> tuple[int, Stats | FeedmillError]:
+    return item[0], stat_file(item[1])
 
 
 def stat_file(task: StatTask, workers: int = 1) -> Stats | FeedmillError:

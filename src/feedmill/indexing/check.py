@@ -30,7 +30,7 @@ from feedmill.formats.tokens.bounds import SUFFIX as BOUNDS
 from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
 from feedmill.formats.tokens.manifest import manifest_path, read_manifest, wrong_files
 from feedmill.indexing.prepare_tars import find_shards
-from feedmill.indexing.scanning import Scanned, repeated_parts, scan_all
+from feedmill.indexing.scanning import Scanned, checked, repeated_parts
 from feedmill.jobs.progress import Progress
 from feedmill.samples.avdecoder import AVDecoder
 from feedmill.samples.description import declared_map, unreadable
@@ -198,7 +198,7 @@ def _check_shards(
     seen: dict[str, str] = {}
     field_map, out = _declared(store) if index is not None else ({}, set())
     with Progress("checking", sum(entry.size for entry in entries), "B", enabled=progress) as bar:
-        for found in scan_all(store, entries, workers=workers, rescan=True, advance=bar.advance):
+        for found in checked(store, entries, workers, bar.advance):
             if index is not None and index.counts and found.shard not in index.counts:
                 report.notes.append(f"{store.locate(found.shard)}: not in the index. Run 'feedmill prepare' to add it.")
                 continue

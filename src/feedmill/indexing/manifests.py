@@ -20,7 +20,7 @@ from feedmill.formats.vla.manifest import (
     shard_path,
     wrong_count,
 )
-from feedmill.indexing.scanning import Scanned, repeated_parts, scan_all
+from feedmill.indexing.scanning import Scanned, checked, repeated_parts, scan_all
 from feedmill.jobs.progress import Progress
 from feedmill.samples.images import IMAGE_SUFFIXES
 from feedmill.storage import Entry, Store, open_store
@@ -114,7 +114,7 @@ def check_manifest(
     seen: set[int] = set()
     entries = [entry for _, _, entry in rows]
     with Progress("checking", sum(entry.size for entry in entries), "B", enabled=progress) as bar:
-        scans = scan_all(store, entries, workers=workers, rescan=True, advance=bar.advance)
+        scans = checked(store, entries, workers, bar.advance)
         for (number, row, _), found in zip(rows, scans, strict=True):
             report.shards += 1
             report.bytes += found.record.size

@@ -25,6 +25,7 @@ from feedmill.formats.tar.finished import add_shard, finished_shards
 from feedmill.formats.tar.scan import in_file, scan_shard
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.engine import Where, current, key_of
+from feedmill.jobs.results import kept_results
 from feedmill.jobs.run import Policy, run
 from feedmill.jobs.threads import ordered_map
 from feedmill.jobs.units import Units
@@ -125,6 +126,7 @@ def scan_all(
     workers: int | None = None,
     digest: bool = True,
     rescan: bool = False,
+    index: bool = True,
     units: Units | None = None,
     place: Store | None = None,
     advance: Callable[[int], None] = lambda _: None,
@@ -134,12 +136,13 @@ def scan_all(
     Args:
         workers: number of threads; by default four per core.
         digest: hash each shard.
-        rescan: read every tar again instead of reusing the present index.
+        rescan: read every tar again, instead of reusing the present index and finished scans of an earlier run.
+        index: reuse the present index.
         units: journal of finished scans; a retry after a kill reuses them.
         place: folder of the work, which all nodes of an engine reach.
         advance: called with the size in bytes of each finished shard.
     """
-    known = {} if rescan else _Known.load(store, digest)
+    known = {} if rescan or not index else _Known.load(store, digest)
     noted = {} if units is None or rescan else finished_shards(units.read())
     compiled = sum(entry.size for entry in entries) >= COMPILED_FROM
     threads = workers or 4 * available_cores()  # storage is the bottleneck
@@ -166,6 +169,16 @@ def scan_all(
         Thread(target=load_kernel, name="feedmill-load", daemon=True).start()
     for found in ordered_map(work, entries, workers=threads, in_flight=2 * threads):
         yield _noted(found, units, advance)
+
+
+def checked(
+    store: Store, entries: Sequence[Entry], workers: int | None, advance: Callable[[int], None]
+) -> Iterator[Scanned]:
+    """Yield the scan of every shard as it is now, for a report; see `scan_all`."""
+    key = key_of(store.url, *(f"{entry.path} {entry.size} {entry.version}" for entry in entries))
+    with kept_results("check", key) as work:
+        units, place = (None, None) if work is None else (work.units, work.scratch)
+        yield from scan_all(store, entries, workers=workers, index=False, units=units, place=place, advance=advance)
 
 
 class _Shared(NamedTuple):
