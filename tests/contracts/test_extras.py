@@ -42,6 +42,8 @@ CASES: list[tuple[str, str]] = [
     ("info hf://datasets/org/set", "fsspec"),
     ("preview coco", ""),
     ("preview coco --sheet sheet.png", "media"),
+    ("serve coco", "web"),
+    ("report coco -o coco.html", "web"),
     ("check coco", ""),
     ("repair coco", ""),
     ("prepare plain --split-ratio 1,0,0", ""),

@@ -31,6 +31,7 @@ ONLY_HERE: dict[str, tuple[set[str], set[str]]] = {
     "delete": ({"list_file"}, set()),
     "add-parts": ({"part"}, {"parts", "encode"}),  # files, or functions
     "mount": (set(), {"ready"}),
+    "serve": (set(), {"on_start"}),
     "tag": (set(), {"exact"}),  # of Dolma's face
     "filter": (set(), {"output", "predicate"}),  # a function
     "tokenize": (

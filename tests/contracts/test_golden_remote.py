@@ -22,7 +22,7 @@ LEAST = {
     "dolma/data_zst": {"jsonl": 3},
     "energon": {"webdataset": 42, "jsonl": 6},
     "modalities": {"pbin": 11, "jsonl": 7},
-    "nanosets": {"ds": 31, "jsonl": 4, "megatron": 4},
+    "nanosets": {"ds": 31, "jsonl": 4, "megatron": 5},
     "sources": {"huggingface": 6, "arrow": 8, "mds": 4},
     "vla": {"webdataset": 4, "vla": 16},
 }

@@ -15,7 +15,6 @@ from typing import Any
 
 from feedmill.errors import DataError
 from feedmill.jobs.run import run
-from feedmill.storage.local import storage_error
 
 
 class Picky(Exception):
@@ -106,6 +105,8 @@ def refuse_seven(number: int) -> int:
 
 
 def fill_the_disk(_: int) -> None:
+    from feedmill.storage.local import storage_error  # imports numpy, whose threads keep workers from being forked
+
     try:
         with open("/dev/full", "wb", buffering=0) as f:
             f.write(b"x")

@@ -16,7 +16,7 @@ def serve(
         typer.Option("--port", metavar="N", min=0, max=65535, help="Port; default 7788 or the next free one."),
     ] = None,
     host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
-    name: Annotated[
+    names: Annotated[
         list[str] | None,
         typer.Option("--name", metavar="HOST", help="Another name of this machine in addresses; repeatable."),
     ] = None,
@@ -46,6 +46,6 @@ def serve(
         loss=loss,
         tokenizer=tokenizer,
         trust=trust,
-        names=name or (),
+        names=names or (),
         on_start=started,
     )

@@ -45,7 +45,7 @@ def _decoded(data: bytes, part: str) -> Any:
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError:
-        raise MissingExtra("images need Pillow", fix="pip install 'feedmill[media]'") from None
+        raise MissingExtra("images need Pillow", extra="media") from None
     try:
         image = Image.open(BytesIO(data))
         if image.width * image.height > MOST_PIXELS:

@@ -71,7 +71,7 @@ def report(
     try:
         from feedmill.web.templating import environment
     except ModuleNotFoundError as error:
-        raise MissingExtra(f"report needs {error.name}", fix="pip install 'feedmill[web]'") from None
+        raise MissingExtra(f"report needs {error.name}", extra="web") from None
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     folder, name = split_url(os.fspath(output))
     store = open_store(folder)

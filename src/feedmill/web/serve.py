@@ -53,7 +53,7 @@ def serve(
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("uvicorn", "starlette", "jinja2", "markupsafe"):
             raise
-        raise MissingExtra(f"serve needs {error.name}", fix="pip install 'feedmill[web]'") from None
+        raise MissingExtra(f"serve needs {error.name}", extra="web") from None
     if not token and host not in ("127.0.0.1", "::1", "localhost"):
         raise ConfigError(f"without a token, {host} would let everybody on the network read", fix="Keep the token.")
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)

@@ -25,11 +25,11 @@ KEYS = 30_000
 """Keys of a segment."""
 
 
-def tables(work: Path, segments: int) -> None:
+def tables(work: Path, segments: int, names: list[str]) -> None:
     """The tables of files of that many segments; all but the totals are holes in the files."""
     parts = np.linspace(0, segments * KEYS, exact.PARTS + 1).astype(np.int64)
-    for number in range(FILES):
-        with open(work / f"{number:05d}.parts", "wb") as f:
+    for name in names:
+        with open(work / f"{name}.parts", "wb") as f:
             f.seek(segments * parts.nbytes)
             f.write(parts.tobytes())
 
@@ -40,7 +40,6 @@ def driven(root: Path, segments: int, patch: pytest.MonkeyPatch) -> tuple[int, i
     write_documents(root, *[texts(3)] * FILES)
     work = root / "work"
     work.mkdir()
-    tables(work, segments)
     sent = {"reading": [0], "comparing": [0], "writing": [0]}
 
     def run(function: Any, items: Iterable[Any], *, where: Any, policy: Any = None, **_: Any) -> list[Any]:
@@ -56,11 +55,13 @@ def driven(root: Path, segments: int, patch: pytest.MonkeyPatch) -> tuple[int, i
     options = DedupeOptions(name="d", attribute="d", unit=DOCUMENTS)
     files = find_in_datasets([f"{root}/documents"], [], "documents")
     tasks = [DedupeTask(n, file, options, str(work)) for n, file in enumerate(files)]
+    names = [task.fingerprint for task in tasks]
+    tables(work, segments, names)
     tracemalloc.start()
     exact.find_exact(tasks, LocalStore(work), progress=False)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    bounds = exact._ranges(str(work), FILES)
+    bounds = exact._ranges([f"{work}/{name}" for name in names])
     return peak, len(bounds), max(max(sizes) for sizes in sent.values())
 
 
@@ -79,9 +80,10 @@ def test_the_tables_say_where_keys_are(tmp_path: Path, monkeypatch: pytest.Monke
     write_documents(tmp_path, texts(40), [])
     options = DedupeOptions(name="d", attribute="d", unit=DOCUMENTS)
     for number, file in enumerate(find_in_datasets([f"{tmp_path}/documents"], [], "documents")):
-        scanned = exact.scan(DedupeTask(number, file, options, str(tmp_path)))
+        task = DedupeTask(number, file, options, str(tmp_path))
+        scanned, name = exact.scan(task), f"{tmp_path}/{task.fingerprint}"
         bounds = range(exact.PARTS + 1)
-        table, keys = cuts(str(tmp_path), number, exact.PARTS, bounds), tmp_path / f"{number:05d}.keys"
+        table, keys = cuts(name, exact.PARTS, bounds), f"{name}.keys"
         hashes = np.fromfile(keys, np.uint64).reshape(-1, 2)
         assert table.shape == (scanned.segments, exact.PARTS + 1) and bool(scanned.rows) == bool(len(hashes))
         rows = [row.tolist() for row in table]
@@ -90,5 +92,5 @@ def test_the_tables_say_where_keys_are(tmp_path: Path, monkeypatch: pytest.Monke
             for part, (low, high) in enumerate(pairwise(row)):
                 assert (hashes[low:high, 0] >> np.uint64(52) == part).all()
         wanted = (table - table[:, :1]).sum(axis=0)
-        assert totals(str(tmp_path), number, exact.PARTS).tolist() == wanted.tolist()
+        assert totals(name, exact.PARTS).tolist() == wanted.tolist()
     assert number == 1 and scanned.segments == 0

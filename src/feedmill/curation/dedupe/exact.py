@@ -15,7 +15,7 @@ is read from these by the tasks that need it, so the process that starts them ho
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import BinaryIO
 
@@ -33,9 +33,11 @@ from feedmill.curation.dedupe.segments import (
     finish,
     found_name,
     read_keys,
+    read_names,
     scan_file,
     totals,
     write_answers,
+    write_names,
 )
 from feedmill.curation.dedupe.task import DedupeTask, Finished
 from feedmill.curation.dedupe.units import Units
@@ -60,17 +62,17 @@ def find_exact(
 
     Reference files come first.
     """
-    prints = fingerprint([task.fingerprint for task in tasks])
-    tasks = [replace(task, work=f"{task.work}/{prints}") for task in tasks]
-    where = Where("reading", prints, place, last=False)
+    names = [task.fingerprint for task in tasks]
+    where = Where("reading", fingerprint(names), place, last=False)
     preload = _PRELOAD if tasks[0].options.unit == DOCUMENTS else KERNELS
     files = [task.file.size for task in tasks]
     with Progress("reading", len(tasks), "files", progress) as bar:
         scanned = run_largest_first(scan, tasks, files, workers=workers, progress=bar, preload=preload, where=where)
     work = tasks[0].work
-    bounds = _ranges(work, len(tasks))
     references = sum(task.reference for task in tasks)
-    whole = fingerprint([task.fingerprint for task in tasks], [task.reference for task in tasks])
+    whole = fingerprint(names, [task.reference for task in tasks])
+    write_names(work, whole, names)
+    bounds = _ranges(read_names(work, whole))
     ranges = (_Range(work, whole, low, high, len(tasks), references) for low, high in pairwise(bounds))
     with Progress("comparing", len(bounds) - 1, "ranges", progress) as bar:
         where = Where("comparing", whole, place, last=False)
@@ -124,10 +126,10 @@ class _Hashes:
         return starts, order
 
 
-def _ranges(work: str, files: int) -> list[int]:
+def _ranges(names: Sequence[str]) -> list[int]:
     """Return the bounds of ranges of parts with up to `RANGE` keys each. They depend only on the data."""
     starts = np.zeros(PARTS + 1, np.int64)
-    for own in of_each(lambda number: totals(work, number, PARTS), files, work):
+    for own in of_each(lambda number: totals(names[number], PARTS), len(names), names[0]):
         starts += own
     bounds, held = [0], 0
     for part, size in enumerate(np.diff(starts).tolist()):
@@ -158,13 +160,14 @@ def decide(task: _Range) -> None:
     """Write which keys of a range were seen before in input order: one byte per key, segment by segment."""
     if is_there(task.path):
         return
-    spans = list(of_each(lambda number: cuts(task.work, number, PARTS, (task.low, task.high)), task.files, task.work))
+    names = read_names(task.work, task.whole)
+    spans = list(of_each(lambda number: cuts(names[number], PARTS, (task.low, task.high)), task.files, task.work))
     sizes = [int((own[:, 1] - own[:, 0]).sum()) for own in spans]
     keys, slices, at = np.empty((sum(sizes), 2), np.uint64), [], 0
     for size in sizes:
         slices.append(keys[at : at + size])
         at += size
-    for _ in of_each(lambda number: read_keys(task.work, number, spans[number], slices[number]), task.files, task.work):
+    for _ in of_each(lambda number: read_keys(names[number], spans[number], slices[number]), task.files, task.work):
         pass
     inserted = [number < task.references or not task.references for number in range(task.files)]
     write_answers(task.path, sizes, iter(first_seen(slices, inserted)))

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
@@ -25,9 +25,11 @@ from feedmill.curation.dedupe.segments import (
     Scanned,
     found_name,
     read_keys,
+    read_names,
     scan_file,
     totals,
     write_answers,
+    write_names,
 )
 from feedmill.curation.dedupe.task import DedupeTask, Finished
 from feedmill.curation.dedupe.units import EMPTY_LIST, Units
@@ -89,17 +91,16 @@ def find_by_stages(
         digest: Hash of the filter; None if it does not exist.
     """
     shape = _shape(store, name, settings)
-    prints = [task.fingerprint for task in tasks]
-    inside = fingerprint(prints, shape.fingerprint)
-    tasks = [replace(task, work=f"{task.work}/{inside}") for task in tasks]
+    prints = [_name(task, shape) for task in tasks]
     files = [task.file.size for task in tasks]
     preload = (*KERNELS, "feedmill.curation.dedupe.filling")
     with Progress("reading", len(tasks), "files", progress) as bar:
-        where = Where("reading", inside, place, last=False)
+        where = Where("reading", fingerprint(prints), place, last=False)
         scanned = run_largest_first(
             scan, tasks, files, workers=workers, progress=bar, preload=preload, where=where, policy=Policy(shared=shape)
         )
-    whole = fingerprint(prints, shape.fingerprint, digest, settings.read_only)
+    whole = fingerprint(prints, digest, settings.read_only)
+    write_names(tasks[0].work, whole, prints)
     task = FillTask(tasks[0].work, whole, len(tasks), store.root, name, settings)
     with Progress("filling", 1, "filters", progress) as bar:
         where = Where("filling", whole, place, last=False)
@@ -118,7 +119,11 @@ def _shape(store: Store, name: str, settings: BloomOptions) -> Shape:
 
 def scan(shape: Shape, task: DedupeTask) -> Scanned:
     """Read a file into segments, unless an earlier run did."""
-    return scan_file(task, fingerprint(task.fingerprint, shape.fingerprint), _Bits(shape, task.options))
+    return scan_file(task, _name(task, shape), _Bits(shape, task.options))
+
+
+def _name(task: DedupeTask, shape: Shape) -> str:
+    return fingerprint(task.fingerprint, shape.fingerprint)
 
 
 @dataclass(slots=True)
@@ -175,7 +180,7 @@ def fill_filter(task: FillTask) -> float:
         return float(found["fill"])
     bloom = open_filter(open_store(task.folder), task.name, task.settings)
     shape = Shape(bloom.seeds, len(bloom.words))
-    sizes = [int(totals(task.work, number, 1)[1]) for number in range(task.files)]
+    sizes = [int(totals(name, 1)[1]) for name in read_names(task.work, task.whole)]
     write_answers(answers, sizes, _asked(task, bloom, shape, sizes))
     work, _, name = task.path.rpartition("/")
     write_bloom(open_store(work), name, bloom)
@@ -186,10 +191,10 @@ def fill_filter(task: FillTask) -> float:
 def _asked(task: FillTask, bloom: BloomFilter, shape: Shape, sizes: Sequence[int]) -> Iterator[Bools]:
     hashes = len(shape.seeds)
     step = max(1, AT_ONCE // hashes)
-    for number, size in enumerate(sizes):
+    for name, size in zip(read_names(task.work, task.whole), sizes, strict=True):
         for low in range(0, size, step):
             stored = np.empty((min(step, size - low), hashes), shape.bits)
-            read_keys(task.work, number, np.array([[low, low + len(stored)]]), stored)
+            read_keys(name, np.array([[low, low + len(stored)]]), stored)
             bits, seen = stored.astype(np.uint64, copy=False), np.empty(len(stored), np.bool_)
             wanted = np.ones(len(stored), np.bool_)
             ahash_compiled.look_up(bloom.words, bits, wanted, task.settings.read_only, seen)

@@ -1,14 +1,16 @@
 """Files of documents as segments in the work folder: read once, and rendered when it is known which keys were seen.
 
-For file n of a run, the work folder has
+For each file, the work folder has files named by the fingerprint F of what is stored of it, so that a killed run on
+other documents leaves nothing that could be taken for it:
 
-    n.keys       the hash of each key, or its bits in a filter, in the order of the segments
-    n.parts      int64[segments + 1, parts + 1]: the first key of each part in each segment, and of the next segment;
+    F.keys       the hash of each key, or its bits in a filter, in the order of the segments
+    F.parts      int64[segments + 1, parts + 1]: the first key of each part in each segment, and of the next segment;
                  then the number of keys of all parts before each part
-    n-s.units    ids, spans and keys of the units of segment s, and ``order``: the key of each entry of n.keys
-    n.json       marker of a complete file
+    F-s.units    ids, spans and keys of the units of segment s, and ``order``: the key of each entry of F.keys
+    F.json       marker of a complete file
 
-and for each range of parts one file with ``starts`` int64[files + 1], then one byte for each key: whether it was seen.
+and for a run the fingerprints of its files in order, ``files-RUN``, and for each range of parts one file with
+``starts`` int64[files + 1], then one byte for each key: whether it was seen.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, BinaryIO, Protocol
 
@@ -30,6 +33,7 @@ from feedmill.curation.dedupe.work import get_arrays, get_marker, get_slices, pu
 from feedmill.documents.lines import read_blocks
 from feedmill.formats.documents import write_lines
 from feedmill.jobs.threads import ahead
+from feedmill.storage import open_store, split_url
 from feedmill.storage.codec import compression
 
 SEGMENT, MOST_KEYS = 64 << 20, 2 << 20
@@ -61,7 +65,7 @@ class Scanned:
 
 def scan_file(task: DedupeTask, fingerprint: str, keys: Keys) -> Scanned:
     """Read a file into segments, unless an earlier run did. `fingerprint` identifies the content of the segments."""
-    name = _name(task.work, task.number)
+    name = f"{task.work}/{fingerprint}"
     found = get_marker(f"{name}.json")
     if found is not None and found.pop("fingerprint", None) == fingerprint:
         return Scanned(**found)
@@ -128,30 +132,39 @@ class _Segment:
         put_arrays(path, {"ids": ids, "order": order, "keys": np.array([self.keys]), **arrays})
 
 
-def _name(work: str, number: int) -> str:
-    return f"{work}/{number:05d}"
+def write_names(work: str, whole: str, names: Sequence[str]) -> None:
+    """Write the fingerprints of the files of a run, in order."""
+    with put(f"{work}/files-{whole}") as out:
+        out.write("\n".join(names).encode())
 
 
-def totals(work: str, number: int, parts: int) -> Ints:
+@lru_cache(maxsize=2)
+def read_names(work: str, whole: str) -> tuple[str, ...]:
+    """Return the paths of the files of a run in the work folder, without suffixes, in order."""
+    folder, name = split_url(f"{work}/files-{whole}")
+    return tuple(f"{work}/{one}" for one in open_store(folder).read(name).decode().split("\n"))
+
+
+def totals(name: str, parts: int) -> Ints:
     """Return the number of keys of a file before each of its parts, int64[parts + 1]."""
     found = np.empty(parts + 1, np.int64)
-    get_slices(f"{_name(work, number)}.parts", [(-(parts + 1), 0)], found)
+    get_slices(f"{name}.parts", [(-(parts + 1), 0)], found)
     return found
 
 
-def cuts(work: str, number: int, parts: int, bounds: Sequence[int]) -> Ints:
+def cuts(name: str, parts: int, bounds: Sequence[int]) -> Ints:
     """Return the first key of some parts, in rising order, in each segment of a file, int64[segments, bounds]."""
     low, high = bounds[0], bounds[-1] + 1
-    segments = size_of(f"{_name(work, number)}.parts") // (8 * (parts + 1)) - 1
+    segments = size_of(f"{name}.parts") // (8 * (parts + 1)) - 1
     found = np.empty((segments, high - low), np.int64)
     spans = [(row * (parts + 1) + low, row * (parts + 1) + high) for row in range(segments)]
-    get_slices(f"{_name(work, number)}.parts", spans, found.reshape(-1))
+    get_slices(f"{name}.parts", spans, found.reshape(-1))
     return found[:, np.asarray(bounds) - low]
 
 
-def read_keys(work: str, number: int, spans: Ints, out: npt.NDArray[Any]) -> None:
+def read_keys(name: str, spans: Ints, out: npt.NDArray[Any]) -> None:
     """Read the keys of a file in spans int64[n, 2], one span after another, into `out`."""
-    get_slices(f"{_name(work, number)}.keys", spans.tolist(), out)
+    get_slices(f"{name}.keys", spans.tolist(), out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +210,8 @@ def finish(answers: Answers, item: tuple[DedupeTask, Scanned]) -> Finished | Non
         return None
     store = task.file.store()
     out = task.file.attributes(task.options.name, task.options.documents_folder)
-    marker = f"{_name(task.work, task.number)}.done"
+    name = read_names(answers.work, answers.whole)[task.number]
+    marker = f"{name}.done"
     found = get_marker(marker)
     mine = found is not None and found.pop("whole") == answers.whole
     if found is not None and mine and store.exists(out) and store.stat(out).size == found["size"]:
@@ -206,8 +220,8 @@ def finish(answers: Answers, item: tuple[DedupeTask, Scanned]) -> Finished | Non
     kind = compression(out) if task.output is None and task.input is None else task.output
     written: list[str] = []
     with write_lines(store, out, kind=task.input if kind is None else kind, hashed=written.append) as append:
-        for segment, seen in enumerate(_seen(answers, task)):
-            rendered = _rows(task, segment, seen)
+        for segment, seen in enumerate(_seen(answers, name, task.number)):
+            rendered = _rows(task, f"{name}-{segment:05d}.units", seen)
             append(rendered.rows)
             documents, units = documents + rendered.documents, units + rendered.units
     done = Finished(scanned.rows, scanned.ids, documents, units, store.stat(out).size, written[0], scanned.xxh3)
@@ -215,13 +229,13 @@ def finish(answers: Answers, item: tuple[DedupeTask, Scanned]) -> Finished | Non
     return done
 
 
-def _seen(answers: Answers, task: DedupeTask) -> Iterator[Bools]:
+def _seen(answers: Answers, name: str, number: int) -> Iterator[Bools]:
     """Yield which keys of each segment were seen, in the order in which they were stored."""
-    sizes = np.diff(cuts(answers.work, task.number, answers.parts, answers.bounds), axis=1)
+    sizes = np.diff(cuts(name, answers.parts, answers.bounds), axis=1)
     paths, at = answers.paths(), np.empty(1, np.int64)
     starts = []
     for path in paths:
-        get_slices(path, [(task.number, task.number + 1)], at)
+        get_slices(path, [(number, number + 1)], at)
         starts.append(int(at[0]))
     for own in sizes.tolist():
         seen, low = np.empty(sum(own), np.bool_), 0
@@ -231,8 +245,8 @@ def _seen(answers: Answers, task: DedupeTask) -> Iterator[Bools]:
         yield seen
 
 
-def _rows(task: DedupeTask, segment: int, seen: Bools) -> Rendered:
-    a = get_arrays(f"{_name(task.work, task.number)}-{segment:05d}.units")
+def _rows(task: DedupeTask, path: str, seen: Bools) -> Rendered:
+    a = get_arrays(path)
     found = np.zeros(int(a["keys"][0]), np.bool_)
     found[a["order"]] = seen
     ids = a["ids"].tobytes().split(b"\n")[:-1]

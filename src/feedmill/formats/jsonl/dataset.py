@@ -50,6 +50,8 @@ def index_file(store: Store, path: str, folder: Store | None = None) -> Int64s:
     """
     where = store.locate(path)
     if not store.stat(path).size:
+        with store.local_copy(path):  # raises for what is no regular file
+            pass
         raise DataError("the file is empty", file=where, kind="empty-file", fix="Write one JSON object per line.")
     if folder is not None:
         parts = [LineIndex(part["starts"], part["bad"]) for _, part in on_engine(_lines_of, store, path, folder)]

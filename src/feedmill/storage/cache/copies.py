@@ -24,7 +24,7 @@ from feedmill.storage.cache.files import FileCache, HeldFile, file_cache
 from feedmill.storage.cache.items import NOTE, Note, read_note
 from feedmill.storage.folders import cache_folder, private_folder
 from feedmill.storage.hashed import hash_file
-from feedmill.storage.local import publish, replace, storage_error
+from feedmill.storage.local import LocalStore, publish, replace, storage_error
 from feedmill.storage.staging import staged
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def held_copy(store: Store, path: str, *, kind: str = "data") -> HeldFile:
         NotFound: there is no such file.
         StorageError: a request failed, or this machine has no folder to write to.
     """
-    if store.is_local:
+    if store.is_local or isinstance(store, LocalStore):
         with store.local_copy(path) as file:
             return HeldFile(file)
     from feedmill.storage.remote.range_store import RangeStore
