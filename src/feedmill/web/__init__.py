@@ -12,6 +12,7 @@
     health.py      view 7: what `check` finds, and the shards
     home.py        what is open
     columns.py     columns of the index: histograms, filters, orders
+    documents.py   documents without an index, with their attributes
     content.py     a sample's parts as plain data
     pictures.py    images, decoded and written again
     marks.py       text whose invisible characters are made visible

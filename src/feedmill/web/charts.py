@@ -26,7 +26,7 @@ def histogram(values: Numbers, chosen: tuple[float | None, float | None] = (None
     """
     low, high = float(values.min()), float(values.max())
     if low == high:
-        return {"low": _plain(values.min()), "high": _plain(values.max()), "log": False, "bars": []}
+        return {"low": _plain(low), "high": _plain(high), "log": False, "bars": [], "samples": len(values)}
     log = low >= 0 and high > _LONG_TAIL * max(float(np.median(values)), 1e-9) and high > 1
     edges = _edges(low, high, log, np.issubdtype(values.dtype, np.integer))
     counts = np.histogram(values, edges)[0]
@@ -49,7 +49,7 @@ def histogram(values: Numbers, chosen: tuple[float | None, float | None] = (None
                 "chosen": inside and chosen != (None, None),
             }
         )
-    return {"low": _plain(values.min()), "high": _plain(values.max()), "log": log, "bars": bars}
+    return {"low": _plain(low), "high": _plain(high), "log": log, "bars": bars, "samples": len(values)}
 
 
 def _edges(low: float, high: float, log: bool, whole: bool) -> npt.NDArray[np.float64]:

@@ -14,9 +14,11 @@ from feedmill.errors import ConfigError, FeedmillError
 from feedmill.formats.base import Dataset
 from feedmill.samples.types import did_you_mean
 from feedmill.web.charts import histogram
+from feedmill.web.documents import Documents
 from feedmill.web.state import State
 
 Int64s = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
 _MEASURES = ("tokens", "pixels", "frames", "bytes")
 _KEPT = 16
@@ -32,7 +34,7 @@ class Columns:
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
-        self._values: dict[str, Int64s] = {}
+        self._values: dict[str, Numbers] = dict(dataset.columns) if isinstance(dataset, Documents) else {}
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
         self._lock = threading.Lock()
         self.problems: dict[str, str] = {}
@@ -46,7 +48,8 @@ class Columns:
                 self._values[name] = values
         self.names = list(self._values)
 
-    def __getitem__(self, name: str) -> Int64s:
+    def __getitem__(self, name: str) -> Numbers:
+        """Return the numbers of a column, int64[len], or float64[len] with NaN where a sample has none."""
         if name not in self._values:
             hint = did_you_mean(name, self.names)
             raise ConfigError(
@@ -57,10 +60,17 @@ class Columns:
             )
         return self._values[name]
 
+    def at(self, number: int) -> dict[str, int | float | None]:
+        """Return the numbers of a sample by column; None where it has none."""
+        found = {name: values[number].item() for name, values in self._values.items()}
+        return {name: None if value != value else _whole(value) for name, value in found.items()}
+
     def histogram(self, name: str, state: State) -> dict[str, Any]:
         """Return the histogram of a column over all samples; see `feedmill.web.charts.histogram`."""
         chosen = state.ranges().get(name, (None, None))
-        return cast("dict[str, Any]", self._once(("histogram", name, chosen), lambda: histogram(self[name], chosen)))
+        return cast(
+            "dict[str, Any]", self._once(("histogram", name, chosen), lambda: histogram(_finite(self[name]), chosen))
+        )
 
     def selected(self, state: State) -> Int64s | None:
         """Return the numbers of the samples that the state selects, in its order; None for all in stored order.
@@ -100,3 +110,11 @@ class Columns:
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
         return made
+
+
+def _finite(values: Numbers) -> Numbers:
+    return values[np.isfinite(values)] if values.dtype.kind == "f" else values
+
+
+def _whole(value: int | float) -> int | float:
+    return int(value) if float(value).is_integer() else value

@@ -159,7 +159,8 @@ def cells(sample: Sample) -> dict[str, Any]:
             found[name] = f"not decoded: {error.what}"
             continue
         if isinstance(value, Mapping) and not any(isinstance(item, np.ndarray) for item in value.values()):
-            for inner, item in list(value.items())[:8]:
+            own = {inner: item for inner, item in value.items() if inner != "id" or item != sample.key}
+            for inner, item in list(own.items())[:8]:
                 found[str(inner) if len(value) and name == "json" else f"{name}.{inner}"] = _cell(item)
         else:
             found[name] = _cell(value)

@@ -154,17 +154,18 @@ def _outliers(thing: Thing, state: State) -> list[dict[str, Any]]:  # noqa: ARG0
     found = []
     for name in columns.names:
         values = columns[name]
-        if len(values) < 2 or values.min() == values.max():
+        known = values[np.isfinite(values)]
+        if len(known) < 2 or known.min() == known.max():
             continue
-        for what, number in (("largest", int(np.argmax(values))), ("smallest", int(np.argmin(values)))):
+        for what, number in (("largest", int(np.nanargmax(values))), ("smallest", int(np.nanargmin(values)))):
             found.append(
                 {
                     "column": name,
                     "what": what,
                     "index": number,
                     "key": _key(dataset, number),
-                    "value": int(values[number]),
-                    "median": float(np.median(values)),
+                    "value": columns.at(number)[name],
+                    "median": float(np.median(known)),
                 }
             )
     return found

@@ -15,6 +15,7 @@ from feedmill.formats.base import Dataset
 from feedmill.planning.plan import Plan, unique_names
 from feedmill.samples.open import open as open_dataset
 from feedmill.web.columns import Columns
+from feedmill.web.documents import open_documents
 
 Kind = Literal["dataset", "recipe"]
 
@@ -46,7 +47,7 @@ class Thing:
         """Return the dataset, or one of its splits. Raises as `feedmill.open`."""
         with _OPENED:
             if split not in self._splits:
-                self._splits[split] = open_dataset(self.path, split=split, trust=self.trust)
+                self._splits[split] = _open(self.path, split, self.trust)
             return self._splits[split]
 
     def columns(self, split: str | None = None) -> Columns:
@@ -101,6 +102,19 @@ class Library:
 def _short(path: str) -> str:
     last = path.rstrip("/").rpartition("/")[2]
     return re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip("-.") or "data"
+
+
+def _open(path: str, split: str | None, trust: bool) -> Dataset:
+    """Return a dataset; documents that are none, such as compressed lines, are read into memory."""
+    try:
+        return open_dataset(path, split=split, trust=trust)
+    except NotFound as error:
+        if split is not None or error.kind not in ("unknown-format", "not-found"):
+            raise
+        try:
+            return open_documents(path)
+        except NotFound:
+            raise error from None
 
 
 def _kind(path: str) -> Kind:

@@ -15,7 +15,8 @@ from feedmill.formats.base import Dataset, Sample
 from feedmill.samples.text import human_size
 from feedmill.tokens.tokenizer import Tokenizer
 from feedmill.web.columns import Columns
-from feedmill.web.content import TOO_LARGE, cells, read_one, shown_parts
+from feedmill.web.content import TOO_LARGE, cells, read_one, shown_parts, tree
+from feedmill.web.documents import Documents, marked_text, short
 from feedmill.web.library import Thing
 from feedmill.web.marks import one_line
 from feedmill.web.pictures import first_image
@@ -23,6 +24,7 @@ from feedmill.web.state import State
 from feedmill.web.words import has_tokens, pieces_of, tokenizer_of
 
 TILES, ROWS = 60, 100
+MOST_TEXT = 20_000
 _AT_ONCE, _MOST_COLUMNS, _BEGINNING = 256, 8, 60
 _SEARCH_SECONDS = 2.0
 
@@ -66,12 +68,14 @@ def samples(thing: Thing, state: State) -> dict[str, Any]:
         "page": page,
         "pages": max(1, -(-count // size)),
         "search": None if searched is None else {k: v for k, v in searched.items() if k != "found"},
-        "facets": [{"name": name, **columns.histogram(name, state)} for name in columns.names],
+        "facets": [{"name": name, "label": short(name), **columns.histogram(name, state)} for name in columns.names],
         "problems": columns.problems,
+        "unread": isinstance(dataset, Documents) and dataset.unread,
+        "sets": dataset.sets if isinstance(dataset, Documents) else [],
         "limits": _limits(state),
         "rows": _rows(thing, dataset, numbers, columns, layout),
         "opened": None if state.number("at") is None else _opened(thing, dataset, chosen, place, state),
-        "python": python(thing, state),
+        "python": python(thing, dataset, state),
     }
 
 
@@ -126,7 +130,7 @@ def _rows(thing: Thing, dataset: Dataset, numbers: list[int], columns: Columns, 
     read = dict(zip(small, read_each(dataset, small), strict=True))
     found = []
     for number in numbers:
-        row: dict[str, Any] = {"index": number, "columns": {name: int(columns[name][number]) for name in columns.names}}
+        row: dict[str, Any] = {"index": number, "columns": columns.at(number)}
         sample = read.get(number)
         if sample is None:
             row |= {"key": dataset.locate(number).key, "problem": f"above {human_size(TOO_LARGE)}: open it to decode"}
@@ -169,6 +173,8 @@ def _opened(
     source = sample.source
     large = source.length > TOO_LARGE and state.get("decode") != "1"
     parts = [] if large else shown_parts(sample)
+    if isinstance(dataset, Documents) and not large:
+        parts = [*_document(dataset, number), *parts]
     for part in parts:
         if part["kind"] == "tokens":
             part |= _decoded(thing, dataset, part["ids"])
@@ -181,6 +187,7 @@ def _opened(
         "index": number,
         "key": sample.key,
         "file": source.where,
+        "place": "line" if isinstance(dataset, Documents) else "offset",
         "offset": source.offset,
         "length": source.length,
         "large": large,
@@ -188,6 +195,24 @@ def _opened(
         "previous": before,
         "next": after,
     }
+
+
+def _document(dataset: Documents, number: int) -> list[dict[str, Any]]:
+    """Return the text of a document with the spans that attributes mark, and its attributes."""
+    text, scores = dataset.text(number), dataset.scores(number)
+    pieces, more = marked_text(text, dataset.spans(number), MOST_TEXT)
+    size = len(text.encode("utf-8", "replace"))
+    marked = {
+        "name": "text",
+        "bytes": size,
+        "kind": "document",
+        "pieces": pieces,
+        "more": more,
+        "characters": len(text),
+    }
+    if not scores:
+        return [marked]
+    return [marked, {"name": "attributes", "bytes": len(str(scores)), "kind": "json", "tree": tree(scores)}]
 
 
 def _decoded(thing: Thing, dataset: Dataset, ids: Sequence[int]) -> dict[str, Any]:
@@ -233,21 +258,24 @@ def jump(thing: Thing, text: str) -> int:
         ) from None
 
 
-def python(thing: Thing, state: State) -> str:
+def python(thing: Thing, dataset: Dataset, state: State) -> str:
     """Return a program that reads the samples that the page shows."""
+    column = "ds.columns[{!r}]" if isinstance(dataset, Documents) else "ds.costs({!r})"
     split = f", split={state['split']!r}" if "split" in state else ""
     lines = ["import numpy as np", "import feedmill as fm", "", f"ds = fm.open({thing.path!r}{split})"]
+    if isinstance(dataset, Documents):
+        lines[1:] = ["from feedmill.web.documents import open_documents", "", f"ds = open_documents({thing.path!r})"]
     conditions = []
     for name, (low, high) in state.ranges().items():
         limits = ((">=", low), ("<=", high))
-        conditions += [f'(ds.costs("{name}") {sign} {value!r})' for sign, value in limits if value is not None]
+        conditions += [f"({column.format(name)} {sign} {value!r})" for sign, value in limits if value is not None]
     numbers = f"np.flatnonzero({' & '.join(conditions)})" if conditions else "np.arange(len(ds))"
     if conditions or "sort" in state:
         lines.append(f"numbers = {numbers}")
     if "sort" in state:
         name = state["sort"].removeprefix("-")
         sign = "-" if state["sort"].startswith("-") else ""
-        lines.append(f'numbers = numbers[np.argsort({sign}ds.costs("{name}")[numbers], kind="stable")]')
+        lines.append(f'numbers = numbers[np.argsort({sign}{column.format(name)}[numbers], kind="stable")]')
     at = state.number("at")
     if at is not None:
         lines.append(f"sample = ds[{at}]")

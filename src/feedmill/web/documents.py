@@ -1,0 +1,232 @@
+"""Documents as a dataset for the browser: compressed lines, text files and the like, with the attributes beside them.
+
+Such files have no index, so their first documents are read into memory. The page says if there are more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice, pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+import xxhash
+
+from feedmill.documents.file import DocumentFile, in_datasets
+from feedmill.documents.find import find_documents
+from feedmill.documents.lines import made_id, read_blocks
+from feedmill.documents.rows import load
+from feedmill.errors import ConfigError, NotFound
+from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
+from feedmill.formats.documents import DOCUMENTS, read_lines, rows_of
+from feedmill.storage import paths_of
+
+MOST_BYTES, MOST_DOCUMENTS = 256 << 20, 200_000
+"""Bytes of lines, and documents, that are held in memory."""
+_ATTRIBUTES = "attributes"
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A range of characters of a text that an attribute marks: [start, end), the attribute's name, and the score."""
+
+    start: int
+    end: int
+    name: str
+    score: float
+
+
+class Documents(Dataset):
+    """The first documents of some files.
+
+    Attributes:
+        files: the files, in order.
+        unread: whether there are more documents than were read.
+        sets: names of the sets of attributes beside the files.
+        columns: numbers of each document by name, float64[len]; NaN where a document has none.
+    """
+
+    format = "documents"
+
+    def __init__(self, url: str, files: Sequence[DocumentFile]) -> None:
+        self.url, self.files = url, list(files)
+        self._lines: list[bytes] = []
+        self._places: list[tuple[int, int]] = []  # number of the file, and line from 1
+        self._attributes: list[dict[str, Any]] = []
+        self.sets: list[str] = []
+        self.unread = False
+        size = 0
+        for number, file in enumerate(self.files):
+            taken = 0
+            for row in self._rows(file):
+                if size + len(row) > MOST_BYTES or len(self._lines) >= MOST_DOCUMENTS:
+                    self.unread = True
+                    break
+                size, taken = size + len(row), taken + 1
+                self._lines.append(row)
+                self._places.append((number, taken))
+            self._read_attributes(file, taken)
+        self._ids: dict[str, int] | None = None
+        self.columns = self._columns()
+
+    @staticmethod
+    def _rows(file: DocumentFile) -> Iterator[bytes]:
+        for block in read_blocks(file):
+            yield from rows_of(block)
+
+    def _read_attributes(self, file: DocumentFile, count: int) -> None:
+        """Add the attributes of the documents of a file that were read; sets with other rows are left out."""
+        own: list[dict[str, Any]] = [{} for _ in range(count)]
+        try:
+            (inside,) = in_datasets([file])
+        except ConfigError:
+            self._attributes += own
+            return
+        store = inside.store()
+        try:
+            names = sorted({entry.path.split("/")[1] for entry in store.files(_ATTRIBUTES)})
+        except NotFound:
+            names = []
+        for name in names:
+            path = inside.attributes(name, DOCUMENTS)
+            if not store.exists(path):
+                continue
+            if name not in self.sets:
+                self.sets.append(name)
+            rows = (row for block in read_lines(store, path) for row in rows_of(block))
+            for attributes, row in zip(own, islice(rows, count), strict=False):
+                attributes.update(orjson.loads(row).get("attributes") or {})
+        self._attributes += own
+
+    def _columns(self) -> dict[str, Floats]:
+        """Return lengths, and the score of each attribute that covers whole documents, or its number of spans."""
+        texts = [self.text(n) for n in range(len(self))]
+        lengths = np.array([len(text) for text in texts], np.float64)
+        found: dict[str, Floats] = {"characters": lengths}
+        names = dict.fromkeys(name for attributes in self._attributes for name in attributes)
+        for name in names:
+            scores, counts, whole = np.full(len(self), np.nan), np.zeros(len(self)), True
+            for number, attributes in enumerate(self._attributes):
+                spans = attributes.get(name)
+                if not isinstance(spans, list):
+                    scores[number] = spans if isinstance(spans, int | float) else np.nan
+                    continue
+                counts[number] = len(spans)
+                if len(spans) == 1 and spans[0][0] == 0 and spans[0][1] >= lengths[number]:
+                    scores[number] = spans[0][2]
+                elif spans:
+                    whole = False
+            found[name if whole else f"spans of {name}"] = scores if whole else counts
+        return {name: values for name, values in found.items() if np.isfinite(values).any()}
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def text(self, index: int) -> str:
+        """Return the text of a document; empty if it has none."""
+        try:
+            value = load(self._lines[index])
+        except (orjson.JSONDecodeError, ValueError, RecursionError):
+            return ""
+        text = value.get("text") if isinstance(value, dict) else None
+        return text if isinstance(text, str) else ""
+
+    def spans(self, index: int) -> list[Span]:
+        """Return the spans of attributes that mark parts of a document, not all of it."""
+        size, found = len(self.text(index)), []
+        for name, spans in self._attributes[index].items():
+            for span in spans if isinstance(spans, list) else ():
+                if len(span) == 3 and 0 <= span[0] < span[1] <= size and (span[0] > 0 or span[1] < size):
+                    found.append(Span(int(span[0]), int(span[1]), name, float(span[2])))
+        return sorted(found, key=lambda span: (span.start, span.end, span.name))
+
+    def scores(self, index: int) -> dict[str, Any]:
+        """Return the attributes of a document as they are stored."""
+        return self._attributes[index]
+
+    def read_raw(self, indices: Indices) -> list[Sample]:
+        found = []
+        for index in indices:
+            number = self._checked(int(index))
+            line = self._lines[number]
+            key = self.locate(number).key
+            found.append(Sample(key, line, {"json": (0, len(line))}, partial(self.locate, number), _decoded))
+        return found
+
+    def locate(self, index: int) -> Source:
+        number, line = self._places[index]
+        file = self.files[number]
+        try:
+            value = load(self._lines[index])
+            own = value.get("id") if isinstance(value, dict) else None
+        except (orjson.JSONDecodeError, ValueError, RecursionError):
+            own = None
+        key = str(own) if isinstance(own, str | int) and own != "" else made_id(file, line)
+        return Source(file.folder or ".", file.path, line, len(self._lines[index]), index, key)
+
+    def find(self, key: str) -> int:
+        if self._ids is None:
+            self._ids = {self.locate(n).key: n for n in reversed(range(len(self)))}
+        if key not in self._ids:
+            raise no_such_key(self.url, key)
+        return self._ids[key]
+
+    def fingerprint(self) -> str:
+        digest = xxhash.xxh3_64()
+        for file in self.files:
+            digest.update(repr(file.identity).encode())
+        return digest.hexdigest()
+
+    @property
+    def splits(self) -> Mapping[str, int]:
+        return {}
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "format": self.format,
+            "path": self.url,
+            "samples": len(self),
+            "shards": len(self.files),
+            "bytes": sum(file.size for file in self.files),
+            "indexed": False,
+        }
+
+
+def _decoded(name: str, data: bytes) -> Any:  # noqa: ARG001 - there is one part
+    return load(data)
+
+
+def open_documents(path: str) -> Documents:
+    """Return the documents of a file, folder or pattern.
+
+    Raises:
+        NotFound: there are none.
+        FeedmillError: they cannot be read.
+    """
+    return Documents(path, find_documents(paths_of(path), unnamed=None).files)
+
+
+def marked_text(text: str, spans: Sequence[Span], most: int) -> tuple[list[dict[str, Any]], int]:
+    """Return the beginning of a text in pieces: ``text`` and the ``names`` of the spans that cover it.
+
+    The second result is the number of characters that were left out.
+    """
+    kept = text[:most]
+    edges = sorted({0, len(kept), *(at for span in spans for at in (span.start, span.end) if at < len(kept))})
+    pieces = []
+    for low, high in pairwise(edges):
+        names = list(dict.fromkeys(short(span.name) for span in spans if span.start < high and span.end > low))
+        pieces.append({"text": kept[low:high], "names": names})
+    return pieces, len(text) - len(kept)
+
+
+def short(name: str) -> str:
+    """Return the last word of an attribute's name: ``EMAIL_ADDRESS`` of ``pii__pii_regex_v2__EMAIL_ADDRESS``."""
+    return re.sub(r"^.*__", "", name)
