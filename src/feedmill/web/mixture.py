@@ -21,7 +21,7 @@ from feedmill.web.step import BATCH, slots
 
 WEIGHT = "w."
 """Beginning of the parameters that change a weight: ``w.0.2=0.3`` is the third source of the first one's blend."""
-_WINDOWS, _ENDLESS = 60, 1000
+_WINDOWS, _ENDLESS, _KEPT = 60, 1000, 32
 _WIDTH, _HEIGHT, _TOP, _LINE = 1000.0, 300.0, 8.0, 15.0
 _SHOWN = 10
 
@@ -32,6 +32,19 @@ def mixture(thing: Thing, state: State) -> dict[str, Any]:
     Raises:
         ConfigError: a weight is invalid, or no source has the number of the address.
     """
+    known: dict[str, dict[str, Any]] = thing.__dict__.setdefault("_mixtures", {})
+    wanted = {
+        name: value for name, value in sorted(state.items()) if name in ("batch", "steps") or name.startswith(WEIGHT)
+    }
+    key = repr((wanted, thing.plan.fingerprint))
+    if key not in known:
+        if len(known) >= _KEPT:
+            known.clear()
+        known[key] = _mixture(thing, state)
+    return known[key]
+
+
+def _mixture(thing: Thing, state: State) -> dict[str, Any]:
     recipe = Recipe.load(thing.path)
     asked = {name.removeprefix(WEIGHT): value for name, value in state.items() if name.startswith(WEIGHT)}
     changed = _changed(recipe, asked)
