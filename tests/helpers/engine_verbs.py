@@ -133,6 +133,17 @@ def outputs(folder: Path) -> dict[str, bytes]:
     return found
 
 
+def are_equal(verb: str, there: Path, folder: Path, wanted: dict[str, bytes]) -> bool:
+    """Whether outputs of a bucket, downloaded to `there`, are those of one machine; a Bloom filter is in `folder`."""
+    found = outputs(there)
+    if verb == "dedupe-bloom":
+        found["seen.bin"] = (folder / "seen.bin").read_bytes()
+    if verb == "tokenize-dolma":  # groups are mixed by the names of the documents
+        return found.keys() == wanted.keys()
+    named = ".csv.gz" if verb == "tokenize-numbered" else "\0"  # the rows have the paths of the documents
+    return found.keys() == wanted.keys() and all(found[name] == wanted[name] for name in found if named not in name)
+
+
 @pytest.fixture(scope="session")
 def alone(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """What each verb writes on this machine; run once for all tests."""
@@ -173,7 +184,8 @@ def start(words: list[str], folder: Path) -> subprocess.Popen[str]:
 
 PLACES = {
     *("documents", "tokens", "mixed", "rows.jsonl", "rows.parquet", "shards", "tars", "resharded", "pictures"),
-    *("numbered/web", "ids", "merged/m.ds"),
+    *("numbered/web", "ids", "merged/m.ds", "merged/m.bin", "merged/m.pbin", "shuffled/s.pbin", "shuffled/s.jsonl"),
+    *("shuffled/{part}_s.ds", "parts/{part}.pbin", "long.pbin", "ids/a.pbin"),
 }
 
 
