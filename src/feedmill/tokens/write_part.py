@@ -121,8 +121,8 @@ class StoredNumbers:
 
     def __call__(self) -> Int64s:
         if not isinstance(self.folder, LocalStore):
-            copied = held_copy(self.folder, self.name, kind=WORK).keep()
-            return np.memmap(copied, np.int64, "r")[self.first : self.stop]
+            with held_copy(self.folder, self.name, kind=WORK) as held:  # its bytes stay mapped when it is removed
+                return np.memmap(held.path, np.int64, "r")[self.first : self.stop]
         path = self.folder.locate(self.name)
         file = os.stat(path)  # of a later run, it is another file
         return _mapped(path, file.st_ino, file.st_mtime_ns)[self.first : self.stop]
