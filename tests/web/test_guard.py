@@ -130,6 +130,9 @@ def test_what_cannot_be_seen_is_shown() -> None:
 def test_wrong_arguments(root: Path, tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         serve([tmp_path / "nothing"])
+    (tmp_path / "p.yaml").write_text("steps: [{verb: tag, inputs: a, outputs: b}]\n")
+    with pytest.raises(ConfigError, match="this is a pipeline"):
+        serve([tmp_path / "p.yaml"])
     with pytest.raises(ConfigError, match="nothing to show"):
         serve([])
     with pytest.raises(ConfigError, match="everybody on the network"):
@@ -160,3 +163,18 @@ def test_players_get_ranges(tmp_path: Path) -> None:
             answer.headers["content-range"] == f"bytes 100-199/{len(data)}"
             and answer.headers["content-type"] == "video/mp4"
         )
+
+
+def test_a_file_that_is_replaced_while_it_is_shown(tmp_path: Path) -> None:
+    """Cut short, gone, or with other rows: a message on the page, and no defect."""
+    path = tmp_path / "x.jsonl"
+    rows = "".join(json.dumps({"n": n, "text": "x" * 50}) + "\n" for n in range(300))
+    path.write_text(rows)
+    with serving(path) as site:
+        assert site.get("/x.jsonl/samples?at=250").status == 200
+        for change in (lambda: path.write_text(rows[:900]), lambda: path.write_text(rows.upper()), path.unlink):
+            change()
+            for page in ("samples?at=250", "samples?page=2", "samples?q=zzz", "health", "part?at=250&part=json"):
+                answer = site.get(f"/x.jsonl/{page}")
+                assert "defect" not in answer.text, (page, answer.words[-300:])
+            assert site.get("/").status == 200

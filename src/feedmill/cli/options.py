@@ -76,3 +76,10 @@ MaxFileSize = Annotated[
         "--max-file-size", metavar="SIZE", help="Write numbered files of at most this size, such as 2GB or 500MiB."
     ),
 ]
+ShownPaths = Annotated[list[str], typer.Argument(metavar="PATH...", help="Datasets of any format, and recipes.")]
+LossLog = Annotated[
+    str | None, typer.Option("--loss", metavar="FILE", help="Loss log of the run: CSV, JSON lines or TensorBoard.")
+]
+ShownTokenizer = Annotated[
+    str | None, typer.Option("--tokenizer", "-t", metavar="PATH", help="Tokenizer that decodes token files.")
+]

@@ -6,22 +6,18 @@ from typing import Annotated
 
 import typer
 
-from feedmill.cli.options import Json, OverwriteFiles, Trust
+from feedmill.cli.options import Json, LossLog, OverwriteFiles, ShownPaths, ShownTokenizer, Trust
 from feedmill.cli.output import emit, human_size
 
 
 def report(
-    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Datasets of any format, and recipes.")],
+    paths: ShownPaths,
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")] = "report.html",
     check: Annotated[
         bool, typer.Option("--check/--no-check", help="Check the datasets, which reads all of their bytes.")
     ] = True,
-    loss: Annotated[
-        str | None, typer.Option("--loss", metavar="FILE", help="Loss log of the run: CSV, JSON lines or TensorBoard.")
-    ] = None,
-    tokenizer: Annotated[
-        str | None, typer.Option("--tokenizer", "-t", metavar="PATH", help="Tokenizer that decodes token files.")
-    ] = None,
+    loss: LossLog = None,
+    tokenizer: ShownTokenizer = None,
     trust: Trust = False,
     overwrite: OverwriteFiles = False,
     json: Json = False,

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from feedmill.cli.options import Trust
+from feedmill.cli.options import LossLog, ShownPaths, ShownTokenizer, Trust
 
 
 def serve(
-    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Datasets of any format, and recipes.")],
+    paths: ShownPaths,
     port: Annotated[
         int | None,
         typer.Option("--port", metavar="N", min=0, max=65535, help="Port; default 7788 or the next free one."),
@@ -23,12 +23,8 @@ def serve(
     token: Annotated[
         bool, typer.Option("--token/--no-token", help="Only those who have the printed address may read.")
     ] = True,
-    loss: Annotated[
-        str | None, typer.Option("--loss", metavar="FILE", help="Loss log of the run: CSV, JSON lines or TensorBoard.")
-    ] = None,
-    tokenizer: Annotated[
-        str | None, typer.Option("--tokenizer", "-t", metavar="PATH", help="Tokenizer that decodes token files.")
-    ] = None,
+    loss: LossLog = None,
+    tokenizer: ShownTokenizer = None,
     trust: Trust = False,
 ) -> None:
     """Look at samples, steps, mixtures and findings in a browser, until Ctrl-C. Nothing is written."""

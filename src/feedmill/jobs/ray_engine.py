@@ -356,7 +356,7 @@ class _Run:
         most = _MEMORY_TRIES if memory else _TRIES
         if isinstance(error, exceptions.RayTaskError) or chunk.tries >= most:
             return Outcome([], self._poisoned(chunk, error, memory))
-        if memory:  # no more than a node has: a task that fits nowhere would wait for ever
+        if memory:  # no more than a node has: a task that fits nowhere would never start
             chunk.memory = min(2 * (chunk.memory or self._options.get("memory") or 1 << 30), self._largest()) or None
         chunk.begin = time.monotonic() + 0.5 * 2 ** (chunk.tries - 1) * random.uniform(0.5, 1.5)
         logger.warning(

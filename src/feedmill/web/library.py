@@ -12,8 +12,10 @@ from typing import Any, Literal
 
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset
+from feedmill.formats.yamls import read_config
 from feedmill.planning.plan import Plan, unique_names
 from feedmill.samples.open import open as open_dataset
+from feedmill.storage import open_store, split_url
 from feedmill.web.columns import Columns
 from feedmill.web.documents import open_documents
 
@@ -125,5 +127,10 @@ def _kind(path: str) -> Kind:
     except NotFound:
         raise
     except FeedmillError:
+        folder, name = split_url(path)
+        tree = read_config(open_store(folder).read(name), path).value
+        if isinstance(tree, dict) and "steps" in tree:
+            fix = "Give the datasets that it writes."
+            raise ConfigError("this is a pipeline", file=path, kind="not-data", fix=fix) from None
         return "recipe"
     return "dataset"
