@@ -12,7 +12,7 @@ import typer
 
 from feedmill.cli.output import human_size
 from feedmill.errors import ConfigError
-from feedmill.storage.local import storage_error
+from feedmill.storage.os_errors import storage_error
 
 _MARK = ".feedmill-demo"
 _OURS = ("pages", "docs", "text", "runs")

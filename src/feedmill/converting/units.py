@@ -6,6 +6,7 @@ hashes, skipped samples, aborting) is in this module.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from feedmill.formats.base import Dataset, Sample
 from feedmill.formats.sniff import open_raw
 from feedmill.storage import Store, open_store, split_url
 from feedmill.storage.base import changed
-from feedmill.storage.local import is_disk_error, storage_error
+from feedmill.storage.os_errors import is_disk_error, storage_error
 
 Hashed = Iterator[tuple[Sequence[bytes], Sequence[str]]]
 """Batches of hashes and keys of samples that are read back. Keys are empty if `Target.record` names the samples."""
@@ -63,12 +64,12 @@ Raises `DataError` if the format cannot store it; then nothing of the item is ap
 """
 
 
-class Source:
+class Source(ABC):
     """The input of a conversion: plain data that is sent to each process once."""
 
+    @abstractmethod
     def read(self, unit: Unit, bad: list[Bad]) -> Iterator[Any]:
         """Yield the content of a unit's output, in order. A sample that cannot be read is added to `bad`, or raised."""
-        raise NotImplementedError
 
     def refuse(self, unit: Unit, item: Any, error: FeedmillError, bad: list[Bad]) -> None:  # noqa: ARG002
         """Add an item that the format cannot store to `bad`, or raise the error."""
@@ -76,7 +77,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class Target(ABC):
     """The output of a conversion: a format at a destination, as plain data that is sent to each process once.
 
     Attributes:
@@ -89,28 +90,28 @@ class Target:
     piece: bool
     keeps_empty: ClassVar[bool] = False
 
+    @abstractmethod
     def path(self, unit: Unit) -> str:
-        """Return the path of a unit's output in a destination that is a folder."""
-        raise NotImplementedError
+        """Return the path of a unit's output in the destination."""
 
+    @abstractmethod
     def output(self, store: Store, path: str, unit: Unit, extra: dict[str, Any]) -> AbstractContextManager[Add]:
         """Return a context in which an output is written; it is published if the block ends without an error.
 
         On exit, `extra` holds the data that `finish` needs.
         """
-        raise NotImplementedError
 
     def writes(self, units: Sequence[Unit]) -> tuple[Sequence[str], str]:
         """Return the paths, and a regular expression of paths (or ""), that a killed conversion may leave behind."""
         return ([] if self.piece else [self.path(unit) for unit in units]), ""
 
+    @abstractmethod
     def finish(self, store: Store, units: Sequence[Unit], done: Sequence[Done]) -> list[str]:
         """Complete the destination from all outputs: join them, write the index. Return all files, as store paths."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read_back(self, written: Written) -> Hashed:
         """Read an output through the destination's own reader."""
-        raise NotImplementedError
 
     def record(self, written: Written, number: int) -> str:  # noqa: ARG002
         """Return the name of a sample in messages, or "" to use its key."""
@@ -131,9 +132,9 @@ class SampleTarget(Target):
         """Return the dataset to read an output back from, and the number of the output's first sample in it."""
         return opened(self.destination, None), written.first
 
+    @abstractmethod
     def digest(self, sample: Sample) -> bytes:
         """Return the digest of a sample that was read back. 16 bytes."""
-        raise NotImplementedError
 
     def digests(self, dataset: Dataset, samples: Sequence[Sample]) -> list[bytes]:  # noqa: ARG002
         """Return the digests of samples that were read back. 16 bytes each."""

@@ -6,6 +6,7 @@ shard of rows at a time.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar
@@ -16,7 +17,7 @@ JSON = "json"
 """Form of columns that hold any JSON value, including missing ones. Every format supports it."""
 
 
-class ColumnWriter:
+class ColumnWriter(ABC):
     """Writer of samples as shards of columns.
 
     Attributes:
@@ -27,6 +28,7 @@ class ColumnWriter:
     exact: ClassVar[AbstractSet[str]]
     index: ClassVar[str] = ""
 
+    @abstractmethod
     def form(self, kinds: AbstractSet[str], missing: bool) -> str:
         """Choose the form of a column.
 
@@ -35,12 +37,12 @@ class ColumnWriter:
                 ``big`` (an integer beyond 64 bits), ``array:<dtype>:<axes>``.
             missing: whether some sample has no value.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def encode(self, form: str, value: Any) -> Any:
         """Return a value as `write` takes it. Raises `DataError` if the form cannot hold it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def write(self, store: Store, path: str, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> Any:
         """Write one shard.
 
@@ -54,7 +56,6 @@ class ColumnWriter:
         Raises:
             DataError: the shard cannot be stored.
         """
-        raise NotImplementedError
 
-    def finish(self, store: Store, shards: Sequence[Any]) -> None:
+    def finish(self, store: Store, shards: Sequence[Any]) -> None:  # noqa: B027 - most formats have nothing to complete
         """Complete the dataset, for example by writing its index. `shards` has the result of each `write`."""

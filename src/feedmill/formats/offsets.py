@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from feedmill.errors import DataError
 from feedmill.storage import Store
-from feedmill.storage.local import file_limit, raise_file_limit
+from feedmill.storage.descriptors import file_limit, raise_file_limit
 
 MAX_RUN = 4 << 20
 """Maximum bytes read at once from adjacent records."""

@@ -35,7 +35,7 @@ from feedmill.kernels.files.tar import ShardScan
 from feedmill.samples.media import MediaFilter
 from feedmill.storage import Store, is_local_folder, open_store
 from feedmill.storage.cache.copies import cached_copy
-from feedmill.storage.local import storage_error
+from feedmill.storage.os_errors import storage_error
 
 WEBDATASET, FOLDER = "webdataset", "folder"
 

@@ -23,7 +23,7 @@ import xxhash
 from feedmill.errors import NotFound
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import LocalStore, Store
-from feedmill.storage.local import storage_error
+from feedmill.storage.os_errors import storage_error
 from feedmill.storage.staging import sync
 
 _HEAD = struct.Struct("<QIQ")

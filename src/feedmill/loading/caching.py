@@ -28,7 +28,7 @@ from feedmill.storage.cache.pages import PageCache
 from feedmill.storage.cache.settings import DataCache
 from feedmill.storage.fetching.read_ahead import BUDGET, ReadAhead
 from feedmill.storage.folders import cache_folder
-from feedmill.storage.local import storage_error
+from feedmill.storage.os_errors import storage_error
 from feedmill.storage.remote.range_store import RangeStore
 
 ACTIONS = ("list", "warm", "clear")

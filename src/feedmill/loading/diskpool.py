@@ -25,7 +25,7 @@ from feedmill.errors import ConfigError
 from feedmill.loading.cachepool import CachePool, DirectLazy, HeldLazy, Lazy, add_location
 from feedmill.samples.stores import FileStore
 from feedmill.storage.folders import temporary_folder
-from feedmill.storage.local import storage_error
+from feedmill.storage.os_errors import storage_error
 
 METHODS = ("raw", "pickle")
 _PREFIX = "feedmill-pool-"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from feedmill.errors import DataError
 from feedmill.formats.base import Dataset
 from feedmill.formats.offsets import Int64s
-from feedmill.formats.tar.dataset import ShardTable
+from feedmill.formats.tar.tables import ShardTable
 from feedmill.kernels.files import tar
 from feedmill.kernels.files.tar_fields import BLOCK
 from feedmill.mounting.catalog import File

@@ -17,7 +17,8 @@ from feedmill.formats.energon.index import IndexRows, write_index
 from feedmill.formats.jsonl import JSONL
 from feedmill.formats.jsonl.dataset import JsonlDataset
 from feedmill.formats.sniff import open_found, sniff
-from feedmill.formats.tar.dataset import ScannedShards, TarDataset
+from feedmill.formats.tar.dataset import TarDataset
+from feedmill.formats.tar.tables import ScannedShards
 from feedmill.mounting.catalog import IndexCatalog, LinesCatalog
 from feedmill.mounting.contents import RecordContents, TarContents
 from feedmill.mounting.operations import Operations

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import resource
 import stat
@@ -98,8 +99,7 @@ def opened(full: str) -> OpenFile:
 
 def _limit() -> int:
     """Return the number of files that stay open; computed each time, because `raise_file_limit` changes the limit."""
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return MOST if soft == resource.RLIM_INFINITY else max(1, min(MOST, soft // 4))
+    return max(1, min(MOST, file_limit() // 4))
 
 
 def forget(full: str) -> None:
@@ -166,3 +166,35 @@ def refuse_special(path: str, what: str, status: os.stat_result | None = None) -
             kind="not-a-file",
             fix="Use a regular file.",
         )
+
+
+_MAX_FILES, _MANY_FILES = 65_536, 4_096
+"""Highest limit of open files that is set, and the lowest that is enough to keep small files mapped."""
+
+
+@functools.lru_cache(maxsize=1)
+def raise_file_limit() -> bool:
+    """Raise the limit on open files of this process as far as the system allows. Call it before mapping many files.
+
+    Each mapped file has a descriptor. Most systems allow a process 1,024 of them by default and many more on request,
+    and a dataset may have thousands of files.
+
+    Returns:
+        Whether thousands of files can be open; if not, small files should be read instead of mapped.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        target = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
+        if soft != resource.RLIM_INFINITY and soft < target:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+            soft = target
+        return soft == resource.RLIM_INFINITY or soft >= _MANY_FILES
+    return True
+
+
+def file_limit() -> int:
+    """Return how many files this process may have open, at most `_MAX_FILES`."""
+    with contextlib.suppress(OSError, ValueError):
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return _MAX_FILES if soft == resource.RLIM_INFINITY else min(soft, _MAX_FILES)
+    return _MAX_FILES

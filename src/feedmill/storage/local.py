@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import io
 import os
 import shutil
@@ -27,6 +26,7 @@ from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.storage.base import Entry, Store, bad_range, changed, refuse_nul, too_short
 from feedmill.storage.descriptors import OpenFile, State, forget, open_regular, opened, refuse_special
 from feedmill.storage.locks import FileLock
+from feedmill.storage.os_errors import is_about, is_disk_error, storage_error
 from feedmill.storage.staging import (
     TEMPORARY_SUFFIX,
     make_folder,
@@ -45,42 +45,6 @@ _PATIENCE = 3.0
 """Seconds to wait for a lock whose holder may be about to exit."""
 _TRIES = 100
 """How often to create a folder that other processes remove."""
-_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS, errno.ESTALE}
-
-
-def storage_error(error: OSError, file: str | None = None) -> FeedmillError:
-    """Convert an `OSError` to an error with a fix.
-
-    Args:
-        file: path for the message; None for the file name in the `OSError`.
-    """
-    if file is None and isinstance(error.filename, str | bytes | os.PathLike):
-        file = os.fsdecode(error.filename)
-    if error.errno in (errno.ENOENT, errno.ENOTDIR):
-        return NotFound("there is no such file or folder", file=file, fix="Check the path.")
-    reasons = {
-        errno.EACCES: ("permission denied", "Change its permissions or run as a user who has access."),
-        errno.EPERM: ("permission denied", "Change its permissions or run as a user who has access."),
-        errno.EROFS: ("the file system is read-only", "Write to another folder or mount it writable."),
-        errno.ENOSPC: ("the disk is full", "Free disk space and run the same command again; finished work is kept."),
-        errno.EDQUOT: ("the disk quota is used up", "Free disk space and run the same command again."),
-        errno.ELOOP: ("its symbolic links form a loop", "Remove the link that points back to itself."),
-        errno.EISDIR: ("this is a folder, a file was expected", "Check the path."),
-        errno.EMFILE: ("too many files are open", "Raise the limit with 'ulimit -n'."),
-        errno.ENFILE: ("too many files are open on this machine", "Stop other programs, or raise the system's limit."),
-    }
-    what, fix = reasons.get(error.errno or 0, (error.strerror or str(error), "Check the disk and the path."))
-    return StorageError(what, file=file, fix=fix, kind=errno.errorcode.get(error.errno or 0, "storage").lower())
-
-
-def is_disk_error(error: OSError) -> bool:
-    """Return whether an error comes from writing to an open file, as on a full disk."""
-    return error.filename is None and error.errno in _DISK_ERRORS  # errors of opening have a file name
-
-
-def _is_about(error: OSError, *paths: str) -> bool:
-    """Return whether the file name in an error is one of the paths."""
-    return isinstance(error.filename, str | os.PathLike) and os.fspath(error.filename) in paths
 
 
 class _Written(WriteBehind):
@@ -96,42 +60,6 @@ class _Written(WriteBehind):
             return super().write(data)
         except OSError as error:
             raise storage_error(error, self._final) from None
-
-
-_MAX_FILES, _MANY_FILES = 65_536, 4_096
-"""Highest limit of open files that is set, and the lowest that is enough to keep small files mapped."""
-
-
-@functools.lru_cache(maxsize=1)
-def raise_file_limit() -> bool:
-    """Raise the limit on open files of this process as far as the system allows. Call it before mapping many files.
-
-    Each mapped file has a descriptor. Most systems allow a process 1,024 of them by default and many more on request,
-    and a dataset may have thousands of files.
-
-    Returns:
-        Whether thousands of files can be open; if not, small files should be read instead of mapped.
-    """
-    with contextlib.suppress(ImportError, OSError, ValueError):
-        import resource
-
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        target = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
-        if soft != resource.RLIM_INFINITY and soft < target:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
-            soft = target
-        return soft == resource.RLIM_INFINITY or soft >= _MANY_FILES
-    return True
-
-
-def file_limit() -> int:
-    """Return how many files this process may have open, at most `_MAX_FILES`."""
-    with contextlib.suppress(ImportError, OSError, ValueError):
-        import resource
-
-        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        return _MAX_FILES if soft == resource.RLIM_INFINITY else min(soft, _MAX_FILES)
-    return _MAX_FILES
 
 
 class LocalStore(Store):
@@ -364,7 +292,7 @@ class LocalStore(Store):
                 self._unpin(path)
                 publish(temporary, full)
         except OSError as error:
-            if is_disk_error(error) or not temporary or _is_about(error, temporary, os.path.dirname(full)):
+            if is_disk_error(error) or not temporary or is_about(error, temporary, os.path.dirname(full)):
                 raise storage_error(error, full) from None
             raise  # from the code of the caller, in the block
 

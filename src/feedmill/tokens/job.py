@@ -115,9 +115,11 @@ class JobOutput(Protocol):
     """
 
     store: Store
-    name: str
     url: str
     in_units: bool
+
+    @property
+    def name(self) -> str: ...
 
     @property
     def files(self) -> Sequence[DocumentFile]: ...

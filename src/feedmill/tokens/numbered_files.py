@@ -11,12 +11,11 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
-from feedmill.documents.file import DocumentFile
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.registry import targets
 from feedmill.formats.tokens.base import Form
@@ -31,12 +30,8 @@ from feedmill.tokens.job import EncodeJob
 from feedmill.tokens.outputs import FORMATS, Output, sizes_of, token_format, write_documents
 from feedmill.tokens.spill import read_lengths, read_piece
 from feedmill.tokens.targets import has_parts, higher_parts, part_path, remove_part
-from feedmill.tokens.token_files import Piece, TokenFiles, add_documents
-from feedmill.tokens.tokenizer import Tokenizer
+from feedmill.tokens.token_files import Piece, TokenFiles, add_documents, already_exists
 from feedmill.tokens.work import EncodedUnit
-
-if TYPE_CHECKING:
-    from feedmill.tokens.tokenize import TokenizeOptions, TokenizeReport
 
 NUMBER = "_{part}"
 FEW = 1 << 25
@@ -218,12 +213,7 @@ def _marked(marks: Store, name: str) -> dict[str, int] | None:
 def _refuse_other(store: Store, main: str, manifest: TokenManifest) -> None:
     found = read_manifest(store, main)
     if found is None or found.options.get("job") != manifest.options["job"]:
-        raise _exists(store.locate(main))
-
-
-def _exists(url: str) -> ConfigError:
-    fix = "Add --overwrite to replace it, or choose another output."
-    return ConfigError("the output already exists", file=url, kind="exists", fix=fix)
+        raise already_exists(store.locate(main))
 
 
 class NumberedFiles(TokenFiles):
@@ -231,16 +221,10 @@ class NumberedFiles(TokenFiles):
 
     in_units = True
 
-    def __init__(
-        self,
-        outputs: Sequence[Output],
-        files: Sequence[DocumentFile],
-        tokenizer: Tokenizer,
-        options: TokenizeOptions,
-        report: TokenizeReport,
-    ) -> None:
-        super().__init__(outputs, files, tokenizer, options, report)
-        self.name = outputs[0].stem.replace(NUMBER, "") or outputs[0].stem  # the work folder of a single file
+    @property
+    def name(self) -> str:
+        """See `JobOutput`. The name of a single file."""
+        return self.outputs[0].stem.replace(NUMBER, "") or self.outputs[0].stem
 
     def identity(self) -> Iterator[str]:
         """See `JobOutput`."""
@@ -267,7 +251,7 @@ class NumberedFiles(TokenFiles):
         for out in self.outputs:
             found = higher_parts(out.url, 0)
             if found:
-                return _exists(found[0])
+                return already_exists(found[0])
         return None
 
     @contextmanager
@@ -312,7 +296,7 @@ class NumberedFiles(TokenFiles):
             )
         higher = [] if self.options.overwrite else higher_parts(out.url, count)
         if higher:
-            raise _exists(higher[0])
+            raise already_exists(higher[0])
 
     def _tell(self, out: Output, count: int) -> None:
         """Report the files of a format: a pattern that `feedmill.open` expands, and their number."""

@@ -28,7 +28,7 @@ import xxhash
 
 from feedmill.errors import NotFound
 from feedmill.storage import Store, open_store, split_url
-from feedmill.storage.local import storage_error
+from feedmill.storage.os_errors import storage_error
 from feedmill.storage.staging import staged
 from feedmill.tokens.encode import Encodings
 

@@ -54,6 +54,12 @@ class Piece:
         return self.files[number], self.line + row - (self.ends[number - 1] if number else 0) + 1
 
 
+def already_exists(url: str) -> ConfigError:
+    """Return the error for an output that must not be replaced."""
+    fix = "Add --overwrite to replace it, or choose another output."
+    return ConfigError("the output already exists", file=url, kind="exists", fix=fix)
+
+
 class TokenFiles:
     """Output of `tokenize`: token files of one or more formats, with documents in the order of the inputs."""
 
@@ -68,8 +74,13 @@ class TokenFiles:
         report: TokenizeReport,
     ) -> None:
         self.outputs, self.files, self.options, self.report = outputs, files, options, report
-        self.store, self.name, self.url = outputs[0].store, outputs[0].stem, outputs[0].url
+        self.store, self.url = outputs[0].store, outputs[0].url
         self._tokenizer_name = options.tokenizer_name or tokenizer.name
+
+    @property
+    def name(self) -> str:
+        """See `JobOutput`."""
+        return self.outputs[0].stem
 
     def identity(self) -> Iterator[str]:
         """See `JobOutput`."""
@@ -91,10 +102,7 @@ class TokenFiles:
     def existing(self) -> ConfigError | None:
         """See `JobOutput`."""
         url = next((out.url for out in self.outputs if out.sizes()), None)
-        if url is None:
-            return None
-        fix = "Add --overwrite to replace it, or choose another output."
-        return ConfigError("the output already exists", file=url, kind="exists", fix=fix)
+        return None if url is None else already_exists(url)
 
     @contextmanager
     def opened(self, job: EncodeJob, work: Work) -> Iterator[Callable[[EncodedUnit, int], None]]:

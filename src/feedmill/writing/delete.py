@@ -21,7 +21,7 @@ from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.formats.tar.scan import in_file, scan_shard
 from feedmill.formats.tar.write import END
 from feedmill.storage import open_store
-from feedmill.storage.local import is_disk_error, storage_error
+from feedmill.storage.os_errors import is_disk_error, storage_error
 from feedmill.writing.present import need_local, need_prepared
 from feedmill.writing.rewrite import Change, Rewrite, RewriteReport
 from feedmill.writing.shard import Shard

@@ -16,7 +16,7 @@ from feedmill.formats.offsets import Int64s
 from feedmill.formats.tar.write import END, Members
 from feedmill.kernels.files.tar import ShardScan
 from feedmill.storage import Store
-from feedmill.storage.local import is_disk_error, storage_error
+from feedmill.storage.os_errors import is_disk_error, storage_error
 from feedmill.writing.encoding import Encoded
 
 _JOINED = 1 << 20

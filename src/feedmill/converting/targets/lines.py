@@ -41,6 +41,10 @@ class Lines(SampleTarget):
     keyed: bool
     parts: Sequence[Part]
 
+    def path(self, unit: Unit) -> str:  # noqa: ARG002
+        """See `Target`."""
+        return split_url(self.destination)[1]
+
     @contextmanager
     def output(self, store: Store, path: str, unit: Unit, extra: dict[str, Any]) -> Iterator[Add]:  # noqa: ARG002
         """See `Target`."""

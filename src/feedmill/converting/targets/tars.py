@@ -23,8 +23,9 @@ from feedmill.formats.energon.write import BESIDE
 from feedmill.formats.format import named
 from feedmill.formats.registry import targets
 from feedmill.formats.sniff import sniff
-from feedmill.formats.tar.dataset import ScannedShards, TarDataset
+from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.tar.scan import in_file, scan_shard
+from feedmill.formats.tar.tables import ScannedShards
 from feedmill.formats.tar.wids import INDEX, write_wids
 from feedmill.formats.vla.manifest import MANIFEST, Row, manifest_text
 from feedmill.jobs.cores import available_cores

@@ -22,7 +22,7 @@ from feedmill.jobs.engine import is_shared
 from feedmill.jobs.threads import ordered_map
 from feedmill.jobs.unfinished import boot
 from feedmill.storage import Store, open_store, split_url
-from feedmill.storage.local import storage_error
+from feedmill.storage.os_errors import storage_error
 from feedmill.storage.staging import make_folder, staged
 
 _ALIGN, _HEAD = 64, 1 << 12

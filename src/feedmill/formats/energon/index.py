@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError, StorageError
-from feedmill.storage.local import storage_error
+from feedmill.storage.os_errors import storage_error
 
 if TYPE_CHECKING:
     from feedmill.kernels.files.btree import Columns, Tree

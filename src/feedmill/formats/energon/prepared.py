@@ -37,9 +37,10 @@ from feedmill.formats.energon.database import INDEX, MAX_SAMPLES, META, bad_inde
 from feedmill.formats.energon.members import Members
 from feedmill.formats.format import Wanted
 from feedmill.formats.offsets import Int64s, hash_words, load_offsets, maps_are_full
-from feedmill.formats.tar.dataset import ShardTable, TarDataset
+from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.tar.guard import ShardGuard
 from feedmill.formats.tar.scan import scan_shard
+from feedmill.formats.tar.tables import ShardTable
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
 from feedmill.storage.cache.copies import cached_copy, held_copy

@@ -34,8 +34,9 @@ from feedmill.formats.format import Wanted
 from feedmill.formats.img2dataset.mark import STATS
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.formats.tables.dataset import TableDataset, open_columns
-from feedmill.formats.tar.dataset import ShardTable, TarDataset
+from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.tar.index import plain_shards
+from feedmill.formats.tar.tables import ShardTable
 from feedmill.kernels.files.tar import sample_name
 from feedmill.storage import Entry, Store
 

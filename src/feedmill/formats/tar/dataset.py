@@ -5,29 +5,26 @@ after the last slash) and the part ``detail.json``. Members that are not regular
 ``__...__`` are skipped. Compressed tars are rejected, because they do not support random access.
 
 `TarDataset` reads samples by offset: one `pread` per sample, or one per run of adjacent samples. The offsets come from
-a `ShardTable`: this module scans them at opening; `feedmill.formats.energon.prepared` reads them from an index.
+a `ShardTable` (`tables.py`).
 """
 
 from __future__ import annotations
 
 import itertools
 import threading
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from feedmill.errors import ConfigError, DataError, NotFound
-from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
+from feedmill.formats.base import Dataset, Indices, Sample, Source
 from feedmill.formats.batches import Batch, Parts, Want
-from feedmill.formats.content import content_of_files
 from feedmill.formats.costs import bad_cost
 from feedmill.formats.extents import Extents
-from feedmill.formats.offsets import Int64s, fingerprint_of_starts, hash_words, read_scattered
+from feedmill.formats.offsets import Int64s, hash_words, read_scattered
 from feedmill.formats.tar.samples import (
-    REINDEX,
     Parsed,
     load_kernels,
     parse_alike,
@@ -36,108 +33,11 @@ from feedmill.formats.tar.samples import (
     read_piece,
     read_together,
 )
-from feedmill.formats.tar.scan import in_file, scan_shard
+from feedmill.formats.tar.scan import in_file
+from feedmill.formats.tar.tables import ScannedShards, ShardTable
 from feedmill.jobs.threads import ordered_map
 from feedmill.kernels.files import tar
 from feedmill.storage import Store
-
-
-class ShardTable(ABC):
-    """The shards of a dataset, and the location of each sample.
-
-    Attributes:
-        store: store of the shards.
-        shards: paths in the store, in the order of the dataset.
-        counts: int64[shards], samples per shard.
-        reindex: fix for errors about a shard that does not match the table.
-        prepared: whether there is an index that may have media metadata.
-    """
-
-    counts: Int64s
-    reindex: str = REINDEX
-    prepared: bool = False
-
-    def __init__(self, store: Store, shards: Sequence[str]) -> None:
-        self.store, self.shards = store, list(shards)
-        self._fingerprints: dict[int, str] = {}
-
-    @abstractmethod
-    def offsets(self, shard: int) -> Int64s:
-        """Return the offset of each sample's first header, and the end of the last sample, int64[count + 1]."""
-
-    def load(self, shards: Iterable[int]) -> None:  # noqa: B027 - most tables have them
-        """Load the offsets of several shards at once, because each is a request to a remote store."""
-
-    def copy_indices(self) -> None:  # noqa: B027 - most tables have none that are opened by path
-        """See `Dataset.copy_indices`."""
-
-    @abstractmethod
-    def find(self, key: str) -> tuple[int, int]:
-        """Return the shard number of a key, and the sample number in that shard. Raises `NotFound`."""
-
-    def find_member(self, name: str) -> tuple[int, int, int] | None:  # noqa: ARG002
-        """Return shard number, offset and size of the content that is probably the member's; None if unknown.
-
-        The caller must compare the header before the content with the name.
-        """
-        return None
-
-    def media_costs(self, by: str) -> Int64s | None:  # noqa: ARG002
-        """Return the costs of all samples by their media, int64[sum of counts]; -1 if a media file's cost is unknown.
-
-        None if the table has no media metadata. Raises `DataError`.
-        """
-        return None
-
-    @abstractmethod
-    def fingerprint(self, first: int | None = None) -> str | None:
-        """Return a short hash of shards, counts and data that changes with their content.
-
-        Args:
-            first: number of shards to cover, as if there were no others; the result is None if that cannot be
-                determined. By default, all shards are covered.
-        """
-
-    def _fingerprint_of(self, starts: Sequence[Int64s]) -> str:
-        """Return the same for the first shards, from the offsets of their samples and some blocks of their bytes."""
-        known = self._fingerprints.get(len(starts))
-        if known is None:
-            shards = self.shards[: len(starts)]
-            places = fingerprint_of_starts(zip(shards, starts, strict=True))
-            known = hash_words([places, content_of_files(self.store, shards)])
-            self._fingerprints[len(starts)] = known
-        return known
-
-
-class ScannedShards(ShardTable):
-    """The table of a folder without an index, created by scanning its tars at opening."""
-
-    def __init__(self, store: Store, shards: Sequence[str]) -> None:
-        super().__init__(store, shards)
-        self.scans = [scan_shard(store, shard) for shard in self.shards]
-        for shard, found in zip(self.shards, self.scans, strict=True):
-            if found.problem is not None:
-                raise in_file(found.problem, store.locate(shard))
-        self.counts = np.asarray([len(found.keys) for found in self.scans], np.int64)
-        self._keys: dict[str, tuple[int, int]] | None = None
-
-    def offsets(self, shard: int) -> Int64s:
-        return self.scans[shard].starts
-
-    def find(self, key: str) -> tuple[int, int]:
-        if self._keys is None:
-            found: dict[str, tuple[int, int]] = {}
-            for s, scan in enumerate(self.scans):
-                for i, name in enumerate(scan.keys):
-                    found.setdefault(name, (s, i))
-            self._keys = found
-        try:
-            return self._keys[key]
-        except KeyError:
-            raise no_such_key(self.store.url, key) from None
-
-    def fingerprint(self, first: int | None = None) -> str:
-        return self._fingerprint_of([scan.starts for scan in self.scans[:first]])
 
 
 class TarDataset(Dataset):

@@ -33,8 +33,8 @@ from feedmill.errors import FeedmillError
 from feedmill.formats.base import no_such_key
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.signatures import read_arrays, write_arrays
-from feedmill.formats.tar.dataset import ScannedShards, ShardTable
 from feedmill.formats.tar.scan import in_file, scan_shard
+from feedmill.formats.tar.tables import ScannedShards, ShardTable
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ordered_map
 from feedmill.kernels.files.tar import COMPILED_FROM

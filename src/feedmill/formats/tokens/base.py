@@ -7,6 +7,7 @@ A format's writer is a `TokenWriter`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -157,12 +158,12 @@ class VocabularySizes(NamedTuple):
     largest: int
 
 
-class TokenFormat:
+class TokenFormat(ABC):
     """A token format as a target of writing, named by its `feedmill.formats.format.TargetFormat`."""
 
+    @abstractmethod
     def dtype(self, sizes: VocabularySizes) -> np.dtype[Any]:
         """Return the type of a token by the format's own rule."""
-        raise NotImplementedError
 
     def sized(self, token_size: int) -> np.dtype[Any]:
         """Return the type of a token of this many bytes."""
@@ -175,9 +176,9 @@ class TokenFormat:
         """
         return tokens * form.token_size
 
+    @abstractmethod
     def open(self, store: Store, path: str, form: Form) -> AbstractContextManager[TokenWriter]:
         """Open the writer of one file, which is published if the block ends without an error."""
-        raise NotImplementedError
 
 
 class TokenWriter(Protocol):

@@ -26,7 +26,7 @@ import xxhash
 from feedmill.errors import DataError
 from feedmill.formats.offsets import Int64s
 from feedmill.storage import Store
-from feedmill.storage.local import raise_file_limit
+from feedmill.storage.descriptors import raise_file_limit
 
 SUFFIX = ".feedmill.bounds"
 HEADER = struct.Struct("<8sIIQQ16sQQ")

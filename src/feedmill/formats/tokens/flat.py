@@ -10,7 +10,7 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.tokens.base import Int64s, Tokens
 from feedmill.storage import Store
-from feedmill.storage.local import raise_file_limit
+from feedmill.storage.descriptors import raise_file_limit
 
 
 class FlatFile:

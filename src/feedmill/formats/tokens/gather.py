@@ -17,7 +17,7 @@ from feedmill.formats.offsets import Int64s
 from feedmill.formats.ranges import read_remote
 from feedmill.formats.tokens.base import TokenShard
 from feedmill.storage import Store
-from feedmill.storage.local import raise_file_limit
+from feedmill.storage.descriptors import raise_file_limit
 
 _PIECE = 1 << 20
 """Bytes copied before they are widened, so that they are still in the processor's cache."""

@@ -37,8 +37,9 @@ import xxhash
 
 from feedmill.errors import ConfigError, StorageError
 from feedmill.storage.cache.files import file_cache
-from feedmill.storage.local import publish, storage_error
+from feedmill.storage.local import publish
 from feedmill.storage.locks import FileLock
+from feedmill.storage.os_errors import storage_error
 from feedmill.storage.staging import make_folder, staged
 
 MAGIC = b"FMPACK01"

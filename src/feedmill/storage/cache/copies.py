@@ -24,7 +24,8 @@ from feedmill.storage.cache.files import FileCache, HeldFile, file_cache
 from feedmill.storage.cache.items import NOTE, Note, read_note
 from feedmill.storage.folders import cache_folder, private_folder
 from feedmill.storage.hashed import hash_file
-from feedmill.storage.local import LocalStore, publish, replace, storage_error
+from feedmill.storage.local import LocalStore, publish, replace
+from feedmill.storage.os_errors import storage_error
 from feedmill.storage.staging import staged
 
 if TYPE_CHECKING:

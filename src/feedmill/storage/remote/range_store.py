@@ -29,7 +29,7 @@ from feedmill.storage.fetching.lanes import MAX_AT_ONCE
 from feedmill.storage.fetching.ranges import OFFSET_BITS, merged
 from feedmill.storage.fetching.segments import HeldSegments, Segment
 from feedmill.storage.folders import private_folder
-from feedmill.storage.local import is_disk_error, storage_error
+from feedmill.storage.os_errors import is_disk_error, storage_error
 from feedmill.storage.remote.errors import AGAIN, CHECK, Reaction
 from feedmill.storage.remote.leases import Seen
 from feedmill.storage.remote.options import Patience
