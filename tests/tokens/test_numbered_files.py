@@ -267,3 +267,22 @@ def test_killed_before_each_file(tmp_path: Path) -> None:
         assert written(place / "out") == wanted, f"killed before file {moment}"
         assert not [path for path in place.rglob("*") if "feedmill-work" in path.name]
     assert moment > 14
+
+
+@pytest.mark.parametrize("format", ["pbin", "ds", "megatron"])
+def test_merge_cuts_files_where_tokenize_does(format: str, tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "a.jsonl", [*TEXTS, "long " * 2000, *TEXTS])
+    report = run(source, tmp_path / "many/web", formats=[format], max_file_size=2000)
+    assert report.notes == [
+        f"1 of {report.numbered_files[format]} files ({format}) are larger than 2,000 bytes:"
+        " documents and chunks stay whole"
+    ]
+    one = run(source, tmp_path / "one", formats=[format])
+    suffix = FORMATS[format][0]
+    merged = fm.merge([one.outputs[format]], f"{tmp_path}/merged/web{suffix}", max_file_size=2000)
+    assert merged.notes[:1] == report.notes
+    assert [done.documents for done in merged.outputs] == [
+        len(documents(tmp_path / f"many/web_{n:05d}{suffix}")) for n in range(report.numbered_files[format])
+    ]
+    again = run(source, tmp_path / "many/web", formats=[format], max_file_size=2000)
+    assert again.complete and again.notes == report.notes

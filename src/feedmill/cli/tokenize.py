@@ -182,6 +182,8 @@ def show(report: TokenizeReport) -> None:
     )
     if report.complete:
         typer.echo("The output is already complete: nothing was done. Add --overwrite to tokenize again.")
+    for note in report.notes:
+        typer.echo(f"note: {note}", err=True)
     for name, value in report.switched_off.items():
         typer.echo(f"note: {name} {value} of the tokenizer is disabled, so that token ids are deterministic", err=True)
     if report.fallback:

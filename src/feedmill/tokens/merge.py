@@ -21,13 +21,14 @@ from feedmill.tokens.outputs import LINES
 from feedmill.tokens.rewrite import Report, start
 from feedmill.tokens.targets import (
     cut_by_size,
+    ends_of,
     form_for,
     has_parts,
+    larger_files,
     need_parts,
     numbered_parts,
     numbered_target,
     part_path,
-    stored_bytes,
 )
 from feedmill.tokens.units import Chunks, Documents, Units, in_blocks, lengths_of
 
@@ -119,6 +120,7 @@ def merge(
             _write_total(output, form, sum(d.tokens for d in done))
         report = run.finish()
         count_left_out(report, units, sum(len(piece) for piece in pieces))
+        note_larger(report, form, limit)
         _note_unknown(report, corpus)
         return report
 
@@ -201,8 +203,16 @@ def divided_by_size(units: Units, numbers: Numbers, form: Form, limit: int) -> l
         documents = np.isin(np.asarray(numbers, np.int64), units.corpus.firsts[1:] - 1).astype(np.int64)
     else:
         documents = in_blocks(units.documents, numbers)
-    sizes = stored_bytes(form, lengths_of(units, numbers), documents)
-    return [numbers[piece] for piece in cut_by_size(form, sizes, limit)] or [numbers[:0]]
+    pieces = cut_by_size(form, ends_of(lengths_of(units, numbers), documents), limit)
+    return [numbers[piece] for piece in pieces] or [numbers[:0]]
+
+
+def note_larger(report: Report, form: Form, limit: int | None) -> None:
+    """Note in a report which files are larger than the limit."""
+    files = [(done.tokens, 0 if form.format == LINES else done.documents) for done in report.outputs]
+    note = None if limit is None else larger_files(form, files, limit)
+    if note:
+        report.notes.append(note)
 
 
 def _write_total(output: str, form: Form, tokens: int) -> None:

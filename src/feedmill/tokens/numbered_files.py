@@ -27,9 +27,18 @@ from feedmill.jobs.work import Work
 from feedmill.storage import Store, open_store
 from feedmill.storage.hashed import hashed_store
 from feedmill.tokens.job import EncodeJob
-from feedmill.tokens.outputs import FORMATS, Output, sizes_of, token_format, write_documents
+from feedmill.tokens.outputs import FORMATS, Output, sizes_of, write_documents
 from feedmill.tokens.spill import read_lengths, read_piece
-from feedmill.tokens.targets import has_parts, higher_parts, part_path, remove_part
+from feedmill.tokens.targets import (
+    ends_of,
+    file_bytes,
+    has_parts,
+    higher_parts,
+    larger_files,
+    part_path,
+    remove_part,
+    that_fit,
+)
 from feedmill.tokens.token_files import Piece, TokenFiles, add_documents, already_exists
 from feedmill.tokens.work import EncodedUnit
 
@@ -113,24 +122,21 @@ def divide(pieces: Iterable[Piece], form: Form, max_size: int) -> Iterator[File]
 
     The lengths of documents are read only of pieces in which a file ends.
     """
-    largest, file, count = token_format(form.format).largest, File(), 0
+    file, count = File(), 0
     for piece in pieces:
-        if largest(form, file.tokens + piece.tokens, file.documents + piece.documents) <= max_size:
+        if file_bytes(form, file.tokens + piece.tokens, file.documents + piece.documents) <= max_size:
             file.add(piece, 0, piece.documents, piece.tokens)
             continue
-        ends = np.cumsum(read_lengths(piece.path))
-        first = begin = 0
-        while first < len(ends):
-            stop = int(np.searchsorted(ends, begin + max_size, side="right")) + 1  # a token has at least one byte
-            added = ends[first:stop] - begin
-            sizes = largest(form, file.tokens + added, file.documents + np.arange(1, len(added) + 1))
-            fit = int(np.searchsorted(sizes, max_size, side="right"))
+        lengths = read_lengths(piece.path)
+        ends, first = ends_of(lengths, np.ones(len(lengths), np.int64)), 0
+        while first < len(lengths):
+            fit = that_fit(form, max_size, ends, first, (file.tokens, file.documents))
             if fit == 0 and file.documents == 0:
                 fit = 1  # a document that is longer than a file
             if fit:
-                file.add(piece, first, first + fit, int(added[fit - 1]))
-                first, begin = first + fit, int(ends[first + fit - 1])
-            if first < len(ends):
+                file.add(piece, first, first + fit, int(ends[0][first + fit] - ends[0][first]))
+                first += fit
+            if first < len(lengths):
                 yield file
                 file, count = File(), count + 1
     if file.documents or not count:
@@ -242,7 +248,7 @@ class NumberedFiles(TokenFiles):
             if not whole or len(whole) < len(files) or len(same) > 1 or higher_parts(out.url, len(files)):
                 yield None
                 continue
-            self._tell(out, len(files))
+            self._tell(out, [(found.tokens, found.documents) for found in whole])
             documents, tokens = sum(found.documents for found in whole), sum(found.tokens for found in whole)
             yield msgspec.structs.replace(whole[0], documents=documents, tokens=tokens)
 
@@ -274,7 +280,7 @@ class NumberedFiles(TokenFiles):
             files = list(divide(pieces, form, out.max_size))
             self._check(out, len(files))
             tasks += [_task(out.format, number, len(files), file, facts) for number, file in enumerate(files)]
-            self._tell(out, len(files))
+            self._tell(out, [(file.tokens, file.documents) for file in files])
         total = sum(out.dtype.itemsize for out in self.outputs) * self.report.tokens
         workers = 1 if self.report.tokens < FEW else self.options.workers
         where = Where("writing", job.key, work.scratch)
@@ -298,12 +304,16 @@ class NumberedFiles(TokenFiles):
         if higher:
             raise already_exists(higher[0])
 
-    def _tell(self, out: Output, count: int) -> None:
-        """Report the files of a format: a pattern that `feedmill.open` expands, and their number."""
+    def _tell(self, out: Output, files: Sequence[tuple[int, int]]) -> None:
+        """Report the files of a format, of which each has these tokens and documents."""
+        count = len(files)
         digits = len(part_path(out.stem, 0)) - len(part_path(out.stem, ""))
         numbers = f"{0:0{digits}d}..{count - 1:0{digits}d}"
         self.report.outputs[out.format] = part_path(out.url, 0) if count == 1 else part_path(out.url, f"{{{numbers}}}")
         self.report.numbered_files[out.format] = count
+        note = larger_files(out.form(self._tokenizer_name, loss=False), files, out.max_size)
+        if note:
+            self.report.notes.append(note)
 
     def _manifest(self, job: EncodeJob, out: Output) -> TokenManifest:
         found = super()._manifest(job, out)

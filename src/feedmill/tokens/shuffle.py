@@ -12,7 +12,7 @@ from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Int64s
 from feedmill.storage import paths_of
 from feedmill.tokens.corpus import Corpus, open_corpus
-from feedmill.tokens.merge import count_left_out, divided, divided_by_size, limited
+from feedmill.tokens.merge import count_left_out, divided, divided_by_size, limited, note_larger
 from feedmill.tokens.orders import chunk_range, chunk_shuffled, generator, shuffled
 from feedmill.tokens.rewrite import Report, start
 from feedmill.tokens.targets import Part, form_for, numbered_parts
@@ -89,6 +89,7 @@ def shuffle(
         run.write(units, numbered_parts(output, pieces), numbered=output, allow_empty=allow_empty)
         report = run.finish()
         count_left_out(report, units, len(numbers))
+        note_larger(report, form, limit)
         return report
 
 

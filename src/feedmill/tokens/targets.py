@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,14 +15,12 @@ from feedmill.formats.tokens.manifest import manifest_path
 from feedmill.storage import open_store, split_url
 from feedmill.tokens.corpus import Corpus, format_of
 from feedmill.tokens.orders import Numbers
-from feedmill.tokens.outputs import FORMATS, LINES, main_file
-
-_HEADERS = 64
-"""Bytes of a file, at most, that are neither tokens nor an entry of a document."""
-_ENTRIES = {"pbin": 20, "ds": 8, "megatron": 20}
-"""Bytes of the index per document, at most: in the same file for a ``.pbin``, else in a file of its own."""
+from feedmill.tokens.outputs import FORMATS, LINES, main_file, token_format
 
 _PART = re.compile(r"\{part(?::0?(\d+))?\}")
+
+Ends = tuple[Int64s, Int64s]
+"""Tokens and documents before each unit, and of all units, int64[n + 1] each; see `file_bytes`."""
 
 
 class Part(NamedTuple):
@@ -119,38 +118,63 @@ def numbered_target(target: str) -> str:
     return target if has_parts(target) else f"{stem}_{{part}}{dot}{suffix}"
 
 
-def stored_bytes(form: Form, tokens: Int64s, documents: Int64s) -> Int64s:
-    """Return the bytes that units take in the larger file of a form, at most, int64[n].
+def file_bytes(form: Form, tokens: int, documents: int) -> int:
+    """Return the bytes of the largest file of a form with these tokens and documents, or a little more.
 
     Args:
-        tokens: tokens of each unit, int64[n]; for lines, their bytes.
-        documents: documents of each unit, int64[n]; for lines, 1 for a line that may lack its newline, else 0.
+        tokens: number of tokens; for lines, their bytes.
+        documents: number of documents; for lines, of lines that may lack their newline.
     """
     if form.format == LINES:
         return tokens + documents
-    data, entries = tokens * form.token_size, documents * _ENTRIES[form.format]
-    return data + entries if form.format == "pbin" else np.maximum(data, entries)
+    return int(token_format(form.format).largest(form, tokens, documents))
 
 
-def cut_by_size(form: Form, sizes: Int64s, limit: int) -> list[slice]:
+def that_fit(form: Form, limit: int, ends: Ends, first: int, have: tuple[int, int] = (0, 0)) -> int:
+    """Return how many units, from number `first` on, fit in a file that has some tokens and documents already."""
+    tokens, documents = ends
+
+    def size(last: int) -> int:
+        more = int(tokens[last] - tokens[first]), int(documents[last] - documents[first])
+        return file_bytes(form, have[0] + more[0], have[1] + more[1])
+
+    return bisect_right(range(first + 1, len(tokens)), limit, key=size)
+
+
+def ends_of(tokens: Int64s, documents: Int64s) -> Ends:
+    """Return the `Ends` of units with these tokens and documents, int64[n] each."""
+    return np.concatenate(([0], np.cumsum(tokens))), np.concatenate(([0], np.cumsum(documents)))
+
+
+def cut_by_size(form: Form, ends: Ends, limit: int) -> list[slice]:
     """Return the units of each file, so that no file has more than `limit` bytes unless it is a single larger unit.
-
-    Args:
-        sizes: see `stored_bytes`.
 
     Raises:
         ConfigError: the limit is not positive.
     """
     if limit < 1:
         raise ConfigError(f"a limit of {limit} bytes per file", kind="bad-limit", fix="Give 1 or more.")
-    most = limit if form.format == LINES else limit - _HEADERS
-    ends, first, out = np.cumsum(sizes), 0, []
-    while first < len(ends):
-        base = int(ends[first - 1]) if first else 0
-        last = max(first + 1, int(np.searchsorted(ends, base + most, side="right")))
+    first, out = 0, []
+    while first < len(ends[0]) - 1:
+        last = first + max(1, that_fit(form, limit, ends, first))
         out.append(slice(first, last))
         first = last
     return out
+
+
+def larger_files(form: Form, files: Sequence[tuple[int, int]], limit: int) -> str | None:
+    """Return a note about the files that are larger than the limit; None if there are none.
+
+    Args:
+        files: tokens and documents of each; for lines, bytes and 0.
+    """
+    larger = sum(file_bytes(form, *counts) > limit for counts in files)
+    if not larger:
+        return None
+    what = "lines" if form.format == LINES else form.format
+    return (
+        f"{larger:,} of {len(files):,} files ({what}) are larger than {limit:,} bytes: documents and chunks stay whole"
+    )
 
 
 def need_parts(target: str, why: str) -> None:

@@ -66,6 +66,7 @@ class TokenizeReport(Counts):
         switched_off: disabled settings of the tokenizer that would make ids random, with their values.
         token_bytes: format -> bytes per token; not for ``vla-text``, which is JSON.
         skipped_files: files in the folders that were not read; `skipped_files_examples`: the first hundred.
+        notes: notes for the user.
         left_over: tokens at the end that do not fill a sequence of ``vla-text`` and are dropped.
     """
 
@@ -79,6 +80,7 @@ class TokenizeReport(Counts):
     token_bytes: dict[str, int] = field(default_factory=dict)
     left_over: int = 0
     numbered_files: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
     skipped_files: int = 0
     skipped_files_examples: list[str] = field(default_factory=list)
 
