@@ -13,6 +13,7 @@ from tests.helpers.range_server import RangeServer, range_server
 from feedmill.errors import ConfigError, DataError
 from feedmill.storage.fetching.ranges import LARGEST, requests_for
 from feedmill.storage.fetching.read_ahead import ReadAhead, budget_from_environment
+from feedmill.storage.fetching.segments import HeldSegments, Segment
 from feedmill.storage.remote.object_store import RemoteStore
 
 KB = 1 << 10
@@ -60,6 +61,41 @@ def test_each_range_lies_in_the_request_that_it_belongs_to(rows, gap):
     owner = np.searchsorted(requests.first, np.arange(len(low)), side="right") - 1
     assert (begins[owner] <= low).all() and (high <= ends[owner]).all()
     assert (begins >> 44 == (ends - 1) >> 44).all() and (ends - begins).max() <= LARGEST + (3 << 20)
+
+
+_RANGE = st.tuples(st.integers(0, 3), st.integers(0, 60), st.integers(0, 20))
+_HELD = st.lists(_RANGE, max_size=12, unique_by=lambda row: row[:2])
+
+
+@given(_HELD, st.lists(st.lists(_RANGE, max_size=12), min_size=1, max_size=3), st.data())
+def test_ranges_are_located_in_the_last_segment_that_begins_before_them(held, reads, data):
+    segments = HeldSegments()
+    there = [Segment(None, None, f"f{file}", begin, begin + size, 0) for file, begin, size in held]
+    for segment in there:
+        segments.add(segment)
+    paths = [f"f{number}" for number in range(4)]
+    for read in reads:
+        if there and data.draw(st.booleans()):
+            segments.remove(there.pop(data.draw(st.integers(0, len(there) - 1))))
+        columns = np.asarray(read, np.int64).reshape(-1, 3).T
+        found = segments.locate(paths, lambda path: path, *columns)
+        expected = [_last_before(there, paths[file], begin) for file, begin, _ in read]
+        whole = [one is not None and begin + n <= one for one, (_, begin, n) in zip(expected, read, strict=True)]
+        if found is None:
+            assert not there or not all(whole)
+            continue
+        located, rows = found
+        assert all(whole) and len(rows) == len(read)
+        assert len(set(map(id, located))) == len(located)
+        for row, (file, begin, size) in zip(rows.tolist(), read, strict=True):
+            assert located[row] in there and located[row].key == paths[file]
+            assert located[row].begin <= begin and begin + size <= located[row].end
+
+
+def _last_before(segments, key, offset):
+    """Return the end of the last segment of an object that begins at or before an offset, the longest if several do."""
+    before = [(one.begin, one.end) for one in segments if one.key == key and one.begin <= offset]
+    return max(before)[1] if before else None
 
 
 def test_what_was_asked_for_ahead_is_not_requested_again_when_it_is_read(server):

@@ -101,7 +101,8 @@ def bare(url: str, in_flight: str) -> dict[str, float]:
     async def lane(left: Iterator[tuple[str, int, int]]) -> None:
         nonlocal size
         for path, begin, end in left:
-            size += len(await obstore.get_range_async(store, path, start=begin, end=end))
+            body = await obstore.get_range_async(store, path, start=begin, end=end)
+            size += len(body)  # a sum with `await` in it would lose what other tasks add meanwhile
 
     async def lanes() -> None:
         left = iter(spans)

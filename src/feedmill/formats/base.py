@@ -313,6 +313,9 @@ class Dataset(ABC):
     def warm(self) -> None:  # noqa: B027 - most formats need nothing
         """Load what reading needs, such as compiled code, so that the first batch does not wait for it."""
 
+    def load_ahead(self) -> None:  # noqa: B027 - most formats have one index
+        """Load the indices of all remote files, unless they are very many, so that no later batch waits for its own."""
+
     def copy_indices(self) -> None:  # noqa: B027 - most formats have none that are opened by path
         """Copy the remote indices that look-ups open by path to this machine's cache; `find` then need not wait for
         them. Raises as `find` does."""

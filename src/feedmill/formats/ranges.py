@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,31 +14,52 @@ from feedmill.storage import Store
 from feedmill.storage.base import OnDisk, Ranges
 
 
+def copy_fetched(
+    store: Store, paths: Sequence[str], files: Int64s, offsets: Int64s, lengths: Int64s, addresses: Int64s
+) -> bool:
+    """Copy ranges that were read ahead to addresses in memory; return whether all of them were.
+
+    Args:
+        paths, files, offsets, lengths: the ranges, as for `Store.fetched`.
+        addresses: int64[n], where the bytes of each go.
+    """
+    # Loading compiled code takes longer than many a first batch: `Dataset.warm` does it meanwhile.
+    found = store.fetched(paths, files, offsets, lengths) if copy_all.loaded else None
+    if found is None:
+        return False
+    if isinstance(found, OnDisk):
+        count = read_all(found.descriptors, np.ascontiguousarray(offsets), lengths, addresses)
+        return bool(count == len(lengths)) and found.unchanged()
+    copy_all(found.addresses, lengths, addresses)
+    return True
+
+
 def read_remote(
-    store: Store, files: Sequence[Ranges], offsets: Int64s, lengths: Int64s, buffer: npt.NDArray[np.uint8]
+    store: Store,
+    paths: Sequence[str],
+    files: Int64s,
+    offsets: Int64s,
+    lengths: Int64s,
+    buffer: npt.NDArray[np.uint8],
 ) -> None:
     """Read ranges of several files into a buffer of their total size, without gaps.
 
     Args:
-        files: the ranges, by file.
-        offsets, lengths: int64[n], all of them, in the same order.
+        paths, files, offsets, lengths: the ranges, as for `Store.fetched`; those of a file are consecutive.
         buffer: uint8, contiguous.
 
     Raises:
         DataError: a range ends after the end of its file.
         StorageError: it cannot be read.
     """
-    # Loading compiled code takes longer than many a first batch: `Dataset.warm` does it meanwhile.
-    found = store.fetched(files) if copy_all.loaded else None
-    if found is not None:
-        addresses = np.cumsum(lengths) - lengths + int(buffer.__array_interface__["data"][0])
-        if not isinstance(found, OnDisk):
-            copy_all(found.addresses, lengths, addresses)
-            return
-        count = read_all(found.descriptors, np.ascontiguousarray(offsets), lengths, addresses)
-        if count == len(lengths) and found.unchanged():
-            return
-    store.fill(files, buffer.data)
+    addresses = np.cumsum(lengths) - lengths + int(buffer.__array_interface__["data"][0])
+    if not copy_fetched(store, paths, files, offsets, lengths, addresses):
+        store.fill(_by_file(paths, files, offsets, lengths), buffer.data)
+
+
+def _by_file(paths: Sequence[str], files: Int64s, offsets: Int64s, lengths: Int64s) -> list[Ranges]:
+    cuts = [0, *(np.flatnonzero(np.diff(files)) + 1).tolist(), len(files)] if len(files) else [0]
+    return [(paths[files[a]], offsets[a:b].tolist(), lengths[a:b].tolist()) for a, b in itertools.pairwise(cuts)]
 
 
 def load_copying() -> None:

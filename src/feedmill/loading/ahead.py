@@ -96,8 +96,10 @@ class Walk(Iterator[Step]):
         try:
             windows = self._windows()
             # At the start the loader waits for batches, so their requests do not wait for what comes after them.
-            for early in itertools.islice(windows, 2):
+            for number, early in enumerate(itertools.islice(windows, 2)):
                 self._request(early, None)
+                if not number:
+                    fetcher().run(0, _load_ahead, self._plan)
             window = next(windows, None)
             while window is not None and not (self._closed or ending()):
                 try:
@@ -350,6 +352,15 @@ def walk(steps: Iterator[Step], plan: Any, world_size: int, *, processes: bool =
 def _warm(plan: Any) -> None:
     for source in getattr(plan, "sources", ()):
         source.warm()
+
+
+def _load_ahead(plan: Any) -> None:
+    for source in getattr(plan, "sources", ()):
+        try:
+            if source.is_remote:
+                source.load_ahead()
+        except Exception as error:  # the step that needs them loads them again, and raises the error
+            logger.debug("indices are not loaded ahead: %s: %s", type(error).__name__, error)
 
 
 def step_reader(plan: Any) -> StepReader | None:

@@ -53,9 +53,7 @@ class Pipeline:
     def _made(self, steps: Iterator[Step], progress: Progress) -> Generator[Made, None, None]:
         """Yield the batches of steps in order, and read their remote data ahead."""
         walked = walk(steps, progress.plan, progress.grid.world_size, processes=self.workers.processes)
-        # Waiting for remote data is never faster in the loop, so there is nothing to measure.
-        pace = None if walked else self.pace
-        made_ahead = make_ahead(self.make, walked or steps, self.workers, self.prefetch, pace)
+        made_ahead = make_ahead(self.make, walked or steps, self.workers, self.prefetch, self.pace)
         with closing(walked) if walked else nullcontext(), closing(made_ahead) as ahead:
             for made in ahead:
                 if walked:

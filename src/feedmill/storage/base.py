@@ -155,10 +155,20 @@ class Store(ABC):
                 buffer[position : position + len(block)] = block
                 position += len(block)
 
-    def fetched(self, files: Sequence[Ranges]) -> OnDisk | InMemory | None:  # noqa: ARG002
+    def fetched(
+        self,
+        paths: Sequence[str],  # noqa: ARG002
+        files: Int64s,  # noqa: ARG002
+        offsets: Int64s,  # noqa: ARG002
+        lengths: Int64s,  # noqa: ARG002
+    ) -> OnDisk | InMemory | None:
         """Return where ranges lie that were read ahead: in the cache on disk or in memory. None if one of them is not.
 
         Waits for ranges that are being fetched.
+
+        Args:
+            paths: paths of files: the same object at each call, because what is known about them is kept.
+            files, offsets, lengths: int64[n], number of each range's file in `paths`, its offset and its length.
         """
         return None
 

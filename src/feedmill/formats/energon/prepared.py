@@ -44,10 +44,15 @@ from feedmill.formats.tar.tables import ShardTable
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
 from feedmill.storage.cache.copies import cached_copy, held_copy
+from feedmill.storage.fetching.fetch import ending
 
 INFO, INFO_YAML = f"{META}/.info.json", f"{META}/.info.yaml"
 MAX_MAPPED = 16_384
-_AT_ONCE = 16
+_AT_ONCE = 32
+"""Number of index files that are requested at once. If a dataset has no more, all are loaded with the first ones."""
+_LOCKS = 64
+_MOST_AHEAD = 1024
+"""A dataset with more index files does not load those ahead that no step needs yet."""
 UUID = sidecar.UUID
 
 _SAMPLE = "SELECT tar_file_id, sample_index FROM samples WHERE sample_key = ?"
@@ -188,6 +193,7 @@ class PreparedShards(ShardTable):
         self._all_counts = np.asarray(list(info.values()), np.int64)
         self.counts = np.asarray([info[shard] for shard in self.shards], np.int64)
         self._offsets: dict[int, Int64s] = {}
+        self._loading = [threading.Lock() for _ in range(_LOCKS)]
         self._guard = ShardGuard(store, sidecar.read(store))
         self._local = threading.local()
         self._keys: dict[str, tuple[int, int]] | None = None
@@ -196,23 +202,37 @@ class PreparedShards(ShardTable):
 
     def offsets(self, shard: int) -> Int64s:
         found = self._offsets.get(shard)
-        if found is None:
+        return self._kept_offsets(shard) if found is None else found
+
+    def _kept_offsets(self, shard: int) -> Int64s:
+        with self._loading[shard % _LOCKS]:  # another thread may be loading them ahead
+            if (known := self._offsets.get(shard)) is not None:
+                return known
             # The system limits how many files a process may map and open, and other datasets have some of them.
             if len(self._offsets) >= MAX_MAPPED or (self.store.is_local and maps_are_full()):
                 self._offsets = {}
             found = self._load_offsets(shard)
             if not (self.store.is_local and maps_are_full()):
                 self._offsets[shard] = found
-        return found
+            return found
 
     def load(self, shards: Iterable[int]) -> None:
         missing = [shard for shard in shards if shard not in self._offsets]
+        if missing and len(self.shards) <= _AT_ONCE:  # later steps need the others, and now they take no longer
+            missing = [shard for shard in range(len(self.shards)) if shard not in self._offsets]
         if len(missing) > 1:
             self.store.entries(
                 [self.shards[shard] for shard in missing]
             )  # one listing, because the guard requests each entry
             for _ in ordered_map(self.offsets, missing, workers=min(_AT_ONCE, len(missing)), in_flight=2 * _AT_ONCE):
                 pass
+
+    def load_ahead(self) -> None:
+        shards = range(len(self.shards))
+        for begin in shards[::_AT_ONCE] if len(shards) <= _MOST_AHEAD else ():
+            if ending():
+                return
+            self.load(shards[begin : begin + _AT_ONCE])
 
     def _load_offsets(self, shard: int) -> Int64s:
         path = idx_name(self.shards[shard])

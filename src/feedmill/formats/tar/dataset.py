@@ -195,6 +195,9 @@ class TarDataset(Dataset):
     def warm(self) -> None:
         load_kernels()
 
+    def load_ahead(self) -> None:
+        self.table.load_ahead()
+
     def copy_indices(self) -> None:
         self.table.copy_indices()
 

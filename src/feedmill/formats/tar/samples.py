@@ -7,7 +7,6 @@ the reference in `feedmill.kernels.files.tar`.
 from __future__ import annotations
 
 import ctypes
-import itertools
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ import numpy.typing as npt
 
 from feedmill.errors import DataError
 from feedmill.formats.offsets import Int64s
-from feedmill.formats.ranges import load_copying, read_remote
+from feedmill.formats.ranges import copy_fetched, load_copying, read_remote
 from feedmill.jobs.buffers import empty
 from feedmill.kernels.files import tar
 from feedmill.kernels.files.ranges_compiled import read_all
@@ -58,8 +57,6 @@ def read_together(
         return None
     total = sum(lengths.tolist())
     if total > SMALL * len(shards):
-        if not isinstance(files, _Files):
-            return None
         try:
             blocks = [_new_bytes(None, length) for length in lengths.tolist()]
         except (MemoryError, OverflowError):  # a corrupt index may request too much memory
@@ -140,17 +137,19 @@ class _Files(NamedTuple):
 
 
 class _Remote(NamedTuple):
-    """Files of a store that is not local: the path of the file of each range, and where another file begins."""
+    """Files of a store that is not local, and the number of each range's file in `paths`, int64[n]."""
 
     store: Store
     paths: Sequence[str]
-    cuts: Sequence[int]
+    numbers: Int64s
+
+    def read(self, offsets: Int64s, lengths: Int64s, addresses: Int64s) -> bool:
+        """Copy all ranges, int64[n], to their addresses. Return whether all of them were read ahead."""
+        return copy_fetched(self.store, self.paths, self.numbers, offsets, lengths, addresses)
 
     def fill(self, offsets: Int64s, lengths: Int64s, buffer: npt.NDArray[np.uint8]) -> bool:
         """Read all ranges consecutively into a buffer. Raises `DataError` and `StorageError`."""
-        rows = zip(self.paths, itertools.pairwise(self.cuts), strict=True)
-        files = [(path, offsets[a:b].tolist(), lengths[a:b].tolist()) for path, (a, b) in rows]
-        read_remote(self.store, files, offsets, lengths, buffer)
+        read_remote(self.store, self.paths, self.numbers, offsets, lengths, buffer)
         return True
 
 
@@ -159,8 +158,7 @@ def _open(store: Store, paths: Sequence[str], shards: Int64s, lengths: Int64s) -
     if len(shards) < FEW or (lengths < 512).any():
         return None
     if not store.is_local:
-        cuts = [0, *(np.flatnonzero(np.diff(shards)) + 1).tolist(), len(shards)]
-        return _Remote(store, [paths[shards[at]] for at in cuts[:-1]], cuts)
+        return _Remote(store, paths, shards)
     numbers, places = np.unique(shards, return_inverse=True)
     files = store.descriptors([paths[number] for number in numbers.tolist()])
     return None if files is None else _Files(files, np.asarray([file.fd for file in files], np.int64)[places])

@@ -44,6 +44,9 @@ class ShardTable(ABC):
     def load(self, shards: Iterable[int]) -> None:  # noqa: B027 - most tables have them
         """Load the offsets of several shards at once, because each is a request to a remote store."""
 
+    def load_ahead(self) -> None:  # noqa: B027 - most tables have them
+        """See `Dataset.load_ahead`."""
+
     def copy_indices(self) -> None:  # noqa: B027 - most tables have none that are opened by path
         """See `Dataset.copy_indices`."""
 

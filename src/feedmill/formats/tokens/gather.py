@@ -32,6 +32,7 @@ class Gather:
 
     def __init__(self, store: Store, shards: Sequence[TokenShard]) -> None:
         self._store, self._shards = store, shards
+        self._paths = [shard.path for shard in shards]
         self._maps: dict[int, npt.NDArray[Any]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -59,9 +60,9 @@ class Gather:
         table = self._shards[shard]
         size = table.dtype.itemsize
         offsets, lengths = table.offset + starts * size, np.full(len(starts), width * size, np.int64)
-        ranges = table.path, offsets.tolist(), lengths.tolist()
         tokens_read = np.empty((len(starts), width), table.dtype)
-        read_remote(self._store, [ranges], offsets, lengths, tokens_read.reshape(-1).view(np.uint8))
+        buffer = tokens_read.reshape(-1).view(np.uint8)
+        read_remote(self._store, self._paths, np.full(len(starts), shard), offsets, lengths, buffer)
         out[slice(len(starts)) if rows is None else rows] = tokens_read
 
     def _mapped(self, shard: int) -> npt.NDArray[Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -128,6 +128,8 @@ class PagedSegment(Segment):
     @property
     def on_disk(self) -> bool:
         """Wait for the request; return whether the bytes may now be read from the descriptor of the pages."""
+        if self.seen == self.pages.evictions:
+            return True
         if self.result() is not None:
             return False
         now = self.pages.evictions
@@ -138,10 +140,14 @@ class PagedSegment(Segment):
         return True
 
 
-def on_disk(segments: Sequence[Segment]) -> OnDisk | None:
-    """Wait for the segments of ranges, and return their descriptors; None unless all of them are in one page cache."""
-    several = dict.fromkeys(segments)
-    if not all(isinstance(segment, PagedSegment) and segment.on_disk for segment in several):
+def on_disk(segments: Sequence[Segment], rows: Int64s) -> OnDisk | None:
+    """Wait for segments, and return the descriptors of ranges; None unless all of them are in one page cache.
+
+    Args:
+        segments: the segments, each once.
+        rows: int64[n], number of the segment that contains each range.
+    """
+    if not all(isinstance(segment, PagedSegment) and segment.on_disk for segment in segments):
         return None
     paged = cast(Sequence[PagedSegment], segments)
     usage = paged[0].pages.usage if paged else None
@@ -150,9 +156,9 @@ def on_disk(segments: Sequence[Segment]) -> OnDisk | None:
     before = usage.evictions
     descriptors = np.asarray([segment.pages.fd for segment in paged], np.int64)
     # Those that were seen before another one was evicted may be gone.
-    if not all(segment.seen == before for segment in cast(Iterable[PagedSegment], several)):
+    if not all(segment.seen == before for segment in paged):
         return None
-    return OnDisk(descriptors, lambda: usage.evictions == before, segments)
+    return OnDisk(descriptors[rows], lambda: usage.evictions == before, segments)
 
 
 class Paging:

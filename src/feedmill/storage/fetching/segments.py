@@ -8,18 +8,25 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from feedmill.storage.fetching.fetch import fetcher
 from feedmill.storage.fetching.flights import Answer, Flight
+from feedmill.storage.fetching.ranges import OFFSET_BITS
 
 if TYPE_CHECKING:
     from feedmill.storage.fetching.read_ahead import ReadAhead
     from feedmill.storage.remote.range_store import RangeStore
+
+Int64s = npt.NDArray[np.int64]
+
+_MOST_KNOWN = 64
+"""Number of lists of paths whose objects are known by number."""
 
 
 class Segment:
@@ -54,6 +61,8 @@ class Segment:
 
     def start(self) -> bool:
         """Send the request unless it was sent; return whether this call sent it."""
+        if self._future is not None:  # every batch calls this for each of its segments
+            return False
         with self._lock:
             if self._future is not None:
                 return False
@@ -142,17 +151,35 @@ class _File:
         return None
 
 
+class _Table(NamedTuple):
+    """All segments of a store, sorted by object and offset.
+
+    Attributes:
+        begins, ends: int64[m], with the number of the object in the bits above `OFFSET_BITS`.
+        segments: the segments.
+    """
+
+    begins: Int64s
+    ends: Int64s
+    segments: list[Segment]
+
+
 class HeldSegments:
     """The segments of one store, by object and offset. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._files: dict[str, _File] = {}
+        self._numbers: dict[str, int] = {}
+        self._table: _Table | None = None
+        self._known: dict[int, tuple[Sequence[str], Int64s]] = {}
 
     def add(self, segment: Segment) -> None:
         """Add a segment."""
         with self._lock:
             file = self._files.setdefault(segment.key, _File())
+            self._numbers.setdefault(segment.key, len(self._numbers))
+            self._table = None
             at = bisect_right(file.begins, segment.begin)
             file.begins.insert(at, segment.begin)
             file.segments.insert(at, segment)
@@ -162,6 +189,7 @@ class HeldSegments:
         """Remove a segment, if it is there."""
         with self._lock:
             file = self._files.get(segment.key, _File())
+            self._table = None
             for at in range(bisect_left(file.begins, segment.begin), len(file.begins)):
                 if file.segments[at] is segment:
                     del file.begins[at], file.segments[at]
@@ -177,21 +205,54 @@ class HeldSegments:
                 return [None] * len(offsets)
             return [file.find(offset, offset + n) for offset, n in zip(offsets, lengths, strict=True)]
 
-    def locate(self, key: str, offsets: Sequence[int], lengths: Sequence[int]) -> list[Segment] | None:
-        """Return for each range of an object the last segment that begins before it; None unless it has all of it.
+    def locate(
+        self, paths: Sequence[str], key: Callable[[str], str], files: Int64s, offsets: Int64s, lengths: Int64s
+    ) -> tuple[list[Segment], Int64s] | None:
+        """Return the segments that contain ranges, and which of them contains each, int64[n]; None unless all are held.
 
-        Unlike `find`, this does not look for a longer segment that begins earlier, and takes a third of the time.
+        Unlike `find`, this takes the last segment that begins before a range, and looks up all ranges in one call.
+
+        Args:
+            paths: paths of files, the same object at each call.
+            key: returns the key of a path.
+            files, offsets, lengths: int64[n], number of each range's file in `paths`, its offset and its length.
         """
         with self._lock:
-            file = self._files.get(key)
-            if file is None:
+            numbers = self._numbers_of(paths, key, files)
+            table = self._table = self._table or self._tabulated()
+        if numbers is None or not len(table.segments):
+            return None
+        begins = (numbers << OFFSET_BITS) + offsets
+        at = np.searchsorted(table.begins, begins, side="right") - 1
+        # Of a range before the first segment, the last one is compared: it ends in another file, or begins later.
+        if not ((table.begins[at] <= begins) & (begins + lengths <= table.ends[at])).all():
+            return None
+        rows = np.unique(at)
+        return [table.segments[row] for row in rows.tolist()], np.searchsorted(rows, at)
+
+    def _tabulated(self) -> _Table:
+        files = sorted((self._numbers[key] << OFFSET_BITS, file) for key, file in self._files.items())
+        segments = [segment for _, file in files for segment in file.segments]
+        base = np.repeat([first for first, _ in files], [len(file.segments) for _, file in files])
+        begins, ends = ([getattr(segment, name) for segment in segments] for name in ("begin", "end"))
+        return _Table(base + np.asarray(begins, np.int64), base + np.asarray(ends, np.int64), segments)
+
+    def _numbers_of(self, paths: Sequence[str], key: Callable[[str], str], files: Int64s) -> Int64s | None:
+        """Return the number of each file's object, int64[n]; None if one was never read ahead."""
+        found = self._known.get(id(paths))
+        if found is None or found[0] is not paths:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            found = self._known[id(paths)] = paths, np.full(len(paths), -1, np.int64)
+        known = found[1]
+        numbers = known[files]
+        if len(numbers) and numbers.min() < 0:
+            for file in np.unique(files[numbers < 0]).tolist():
+                known[file] = self._numbers.get(key(paths[file]), -1)
+            numbers = known[files]
+            if numbers.min() < 0:
                 return None
-            begins, segments = file.begins, file.segments
-            located = [segments[bisect_right(begins, offset) - 1] for offset in offsets]
-        for segment, offset, length in zip(located, offsets, lengths, strict=True):
-            if not (segment.begin <= offset and offset + length <= segment.end):
-                return None
-        return located
+        return numbers
 
     def requested_by(self, owner: ReadAhead, key: str) -> list[Segment]:
         """Return the segments of an object that a reader requested, sorted by offset."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 import numpy as np
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
-from feedmill.storage.base import Entry, InMemory, OnDisk, Ranges, Store, refuse_nul, too_short
+from feedmill.storage.base import Entry, InMemory, Int64s, OnDisk, Ranges, Store, refuse_nul, too_short
 from feedmill.storage.cache.paged import on_disk
 from feedmill.storage.fetching.fetch import Failed, fetcher, replaced
 from feedmill.storage.fetching.lanes import MAX_AT_ONCE
@@ -246,25 +246,22 @@ class RangeStore(Store):
                 buffer[position : position + len(view)] = view
                 position += len(view)
 
-    def fetched(self, files: Sequence[Ranges]) -> OnDisk | InMemory | None:
-        segments: list[Segment] = []
-        offsets: list[int] = []
-        for path, begins, lengths in files:
-            found = self.held.locate(self.key(path), begins, lengths)
-            if found is None:
-                return None
-            segments += found
-            offsets += begins
-        several = dict.fromkeys(segments)
-        for segment in several:
+    def fetched(
+        self, paths: Sequence[str], files: Int64s, offsets: Int64s, lengths: Int64s
+    ) -> OnDisk | InMemory | None:
+        located = self.held.locate(paths, self.key, files, offsets, lengths)
+        if located is None or not len(files):
+            return None
+        segments, rows = located
+        for segment in segments:
             if segment.origin is None:
                 segment.start()
-        if segments and segments[0].paged:
-            return on_disk(segments)
-        if not segments or not all(segment.origin is not None or segment.locate() for segment in several):
+        if segments[0].paged:
+            return on_disk(segments, rows)
+        if not all(segment.origin is not None or segment.locate() for segment in segments):
             return None
-        addresses = np.asarray([segment.origin for segment in segments], np.int64)
-        return InMemory(addresses + np.asarray(offsets, np.int64), segments)
+        origins = np.asarray([segment.origin for segment in segments], np.int64)
+        return InMemory(origins[rows] + offsets, segments)
 
     def _views(self, files: Sequence[Ranges]) -> list[list[memoryview]]:
         """Return the bytes of ranges, from segments that were read ahead and from new requests."""
