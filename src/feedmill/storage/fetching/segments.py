@@ -59,12 +59,15 @@ class Segment:
         """Return the length of the range in bytes."""
         return self.end - self.begin
 
+    def _was_sent(self) -> bool:
+        return self._future is not None
+
     def start(self) -> bool:
         """Send the request unless it was sent; return whether this call sent it."""
-        if self._future is not None:  # every batch calls this for each of its segments
+        if self._was_sent():  # every batch calls this for each of its segments
             return False
         with self._lock:
-            if self._future is not None:
+            if self._was_sent():
                 return False
             try:
                 self._future = self._submit()
