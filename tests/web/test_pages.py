@@ -33,6 +33,9 @@ PAGES = [
     "/packed.yaml/step?batch=4&world=2",
     "/packed.yaml/mixture",
     "/pages/health",
+    "/documents/bench",
+    "/documents/bench?min.q__char_length_v1__length=200&max.dup=0",
+    "/pages/bench",
     "/nothing/here",
     "/pages/samples?page=x",
 ]

@@ -5,6 +5,7 @@ Such files have no index, so their first documents are read into memory. The pag
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -50,6 +51,8 @@ class Documents(Dataset):
         files: the files, in order.
         unread: whether there are more documents than were read.
         sets: names of the sets of attributes beside the files.
+        set_of: attribute -> the set that has it; the last one, as in a filter. `partial` are the sets that some of the
+            files lack.
         columns: numbers of each document by name, float64[len]; NaN where a document has none.
     """
 
@@ -61,49 +64,68 @@ class Documents(Dataset):
         self._places: list[tuple[int, int]] = []  # number of the file, and line from 1
         self._attributes: list[dict[str, Any]] = []
         self.sets: list[str] = []
+        self.set_of: dict[str, str] = {}
+        self.partial: set[str] = set()
         self.unread = False
-        size = 0
-        for number, file in enumerate(self.files):
-            taken = 0
+        self._read([1.0] * len(self.files))
+        if self.unread and len(self.files) > 1:  # not only the first files, which may be of one source
+            left = np.cumsum([file.size for file in reversed(self.files)])[::-1]
+            self._read([file.size / max(1, int(rest)) for file, rest in zip(self.files, left, strict=True)])
+        self._ids: dict[str, int] | None = None
+        self.columns = self._columns()
+
+    def _read(self, shares: Sequence[float]) -> None:
+        """Read the first rows of each file: at most this share of the memory that earlier files have left."""
+        for rows in (self._lines, self._places, self._attributes, self.sets):
+            rows.clear()
+        self.unread = False
+        size, having = 0, list[set[str]]()
+        for number, (file, share) in enumerate(zip(self.files, shares, strict=True)):
+            taken, end = 0, size + (MOST_BYTES - size) * share
+            most = len(self._lines) + math.ceil((MOST_DOCUMENTS - len(self._lines)) * share)
             for row in self._rows(file):
-                if size + len(row) > MOST_BYTES or len(self._lines) >= MOST_DOCUMENTS:
+                if size + len(row) > end or len(self._lines) >= most:
                     self.unread = True
                     break
                 size, taken = size + len(row), taken + 1
                 self._lines.append(row)
                 self._places.append((number, taken))
-            self._read_attributes(file, taken)
-        self._ids: dict[str, int] | None = None
-        self.columns = self._columns()
+            having.append(self._read_attributes(file, taken))
+        self.partial = {name for name in self.sets if any(name not in known for known in having)}
 
     @staticmethod
     def _rows(file: DocumentFile) -> Iterator[bytes]:
         for block in read_blocks(file):
             yield from rows_of(block)
 
-    def _read_attributes(self, file: DocumentFile, count: int) -> None:
-        """Add the attributes of the documents of a file that were read; sets with other rows are left out."""
+    def _read_attributes(self, file: DocumentFile, count: int) -> set[str]:
+        """Add the attributes of the documents of a file that were read. Return the sets that it has."""
         own: list[dict[str, Any]] = [{} for _ in range(count)]
         try:
             (inside,) = in_datasets([file])
         except ConfigError:
             self._attributes += own
-            return
+            return set()
         store = inside.store()
         try:
             names = sorted({entry.path.split("/")[1] for entry in store.files(_ATTRIBUTES)})
         except NotFound:
             names = []
+        known = set()
         for name in names:
             path = inside.attributes(name, DOCUMENTS)
             if not store.exists(path):
                 continue
+            known.add(name)
             if name not in self.sets:
                 self.sets.append(name)
             rows = (row for block in read_lines(store, path) for row in rows_of(block))
             for attributes, row in zip(own, islice(rows, count), strict=False):
-                attributes.update(orjson.loads(row).get("attributes") or {})
+                found = orjson.loads(row).get("attributes") or {}
+                attributes.update(found)
+                self.set_of.update(dict.fromkeys(found, name))
         self._attributes += own
+        return known
 
     def _columns(self) -> dict[str, Floats]:
         """Return lengths, and the score of each attribute that covers whole documents, or its number of spans."""
@@ -129,14 +151,22 @@ class Documents(Dataset):
     def __len__(self) -> int:
         return len(self._lines)
 
-    def text(self, index: int) -> str:
-        """Return the text of a document; empty if it has none."""
+    def row(self, index: int) -> dict[str, Any]:
+        """Return a document as it is stored; an empty object if the line is none."""
         try:
             value = load(self._lines[index])
         except (orjson.JSONDecodeError, ValueError, RecursionError):
-            return ""
-        text = value.get("text") if isinstance(value, dict) else None
+            return {}
+        return value if isinstance(value, dict) else {}
+
+    def text(self, index: int) -> str:
+        """Return the text of a document; empty if it has none."""
+        text = self.row(index).get("text")
         return text if isinstance(text, str) else ""
+
+    def file_of(self, index: int) -> str:
+        """Return the path of the file of a document."""
+        return self.files[self._places[index][0]].path
 
     def spans(self, index: int) -> list[Span]:
         """Return the spans of attributes that mark parts of a document, not all of it."""
@@ -163,11 +193,7 @@ class Documents(Dataset):
     def locate(self, index: int) -> Source:
         number, line = self._places[index]
         file = self.files[number]
-        try:
-            value = load(self._lines[index])
-            own = value.get("id") if isinstance(value, dict) else None
-        except (orjson.JSONDecodeError, ValueError, RecursionError):
-            own = None
+        own = self.row(index).get("id")
         key = str(own) if isinstance(own, str | int) and own != "" else made_id(file, line)
         return Source(file.folder or ".", file.path, line, len(self._lines[index]), index, key)
 
