@@ -26,6 +26,7 @@ PAGES = {
     "mixture": "/mix.yaml/mixture?w.0=0.2",
     "health": "/pages/health",
     "bench": "/documents/bench?min.q__char_length_v1__length=200&max.dup=0",
+    "duplicates": "/documents/duplicates?set=dup_near&cluster=1",
     "keys": "/pages/samples?keys=1",
     "problem": "/pages/samples?at=99999",
 }
@@ -162,6 +163,23 @@ def test_sliders_of_the_filter_bench(browser: Any, site: Site) -> None:
         page.wait_for_url(re.compile(r"max\."))
         page.reload()
         assert page.get_by_role("checkbox").first.is_checked() and not visit.said
+
+
+def test_keys_of_duplicates(browser: Any, site: Site) -> None:
+    with Visit(browser, site) as visit:
+        page = visit.go("/documents/duplicates?set=dup")
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        page.wait_for_url(re.compile(r"cluster=0\b"))
+        page.keyboard.press("]")
+        page.wait_for_url(re.compile(r"b=\d+"))
+        page.keyboard.press("[")
+        page.wait_for_function("document.querySelector('[data-key=\"]\"]')")
+        page.keyboard.press("j")
+        page.wait_for_url(re.compile(r"cluster=1\b"))
+        page.keyboard.press("Escape")
+        page.wait_for_url(re.compile(r"duplicates\?set=dup$"))
+        assert not visit.said
 
 
 def test_without_scripts(browser: Any, site: Site) -> None:

@@ -36,6 +36,9 @@ PAGES = [
     "/documents/bench",
     "/documents/bench?min.q__char_length_v1__length=200&max.dup=0",
     "/pages/bench",
+    "/documents/duplicates?set=dup_near&cluster=1",
+    "/documents/duplicates?set=dup&source=news",
+    "/pages/duplicates",
     "/nothing/here",
     "/pages/samples?page=x",
 ]

@@ -10,6 +10,9 @@
     losses.py      loss logs, and the spikes in them
     mixture.py     view 3: the recipe's sources over the run
     bench.py       view 5: limits on the scores of documents
+    duplicates.py  view 6: clusters of duplicates
+    clusters.py    where the clusters come from
+    worddiff.py    the words in which two texts differ
     health.py      view 7: what `check` finds, and the shards
     home.py        what is open
     columns.py     columns of the index: histograms, filters, orders

@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from feedmill.errors import ConfigError, FeedmillError, NotFound, defect_of
 from feedmill.formats.base import Dataset
 from feedmill.web import bench as bench_view
+from feedmill.web import duplicates as duplicates_view
 from feedmill.web import health as health_view
 from feedmill.web import home as home_view
 from feedmill.web import mixture as mixture_view
@@ -44,9 +45,10 @@ VIEWS: dict[str, tuple[str, View, str]] = {
     "step": ("recipe", step_view.step, "What each rank sees, decoded, with cost and sightings"),
     "mixture": ("recipe", mixture_view.mixture, "Recipe tree, asked and realized shares, what-if weights"),
     "bench": ("dataset", bench_view.bench, "Limits on scores: what they keep and drop, as a filter file"),
+    "duplicates": ("dataset", duplicates_view.duplicates, "Clusters, word diff, source by source"),
     "health": ("dataset", health_view.health, "Findings, strip of shards, outliers"),
 }
-KEYS = {"samples": "s", "step": "t", "mixture": "m", "bench": "b", "health": "h"}
+KEYS = {"samples": "s", "step": "t", "mixture": "m", "bench": "b", "duplicates": "d", "health": "h"}
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; media-src 'self';"
     " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"

@@ -13,6 +13,7 @@ from typing import Any
 
 from feedmill.errors import ConfigError, FeedmillError, MissingExtra
 from feedmill.storage import open_store, split_url
+from feedmill.web.documents import Documents
 from feedmill.web.library import Library, Thing
 from feedmill.web.state import State
 
@@ -115,7 +116,8 @@ def _section(thing: Thing, check: bool, done: PageReport) -> dict[str, Any]:
 
     if thing.kind == "dataset":
         part("samples", lambda: _samples(thing))
-        part("health", lambda: _health(thing, check))
+        part("duplicates", lambda: _duplicates(thing))
+        part("health", lambda: _health(thing, check and not isinstance(thing.dataset(), Documents)))
         done.findings += len((section["health"] or {}).get("findings", ()))
     else:
         from feedmill.web.mixture import mixture
@@ -142,6 +144,18 @@ def _samples(thing: Thing) -> dict[str, Any]:
             if part["kind"] == "image":
                 part["data"] = _picture(thing, one["index"], part["name"], 480)
     return {**found, "rows": rows, "opened": opened}
+
+
+def _duplicates(thing: Thing) -> dict[str, Any] | None:
+    """Return the clusters that verbs wrote, with the largest one opened; None if none did."""
+    from feedmill.web.duplicates import duplicates
+
+    if not isinstance(thing.dataset(), Documents):
+        return None
+    found = duplicates(thing, State())
+    if not found["written"] or not found["clusters"]:
+        return None
+    return duplicates(thing, State([("cluster", "0")]))
 
 
 def _picture(thing: Thing, index: int, part: str, longest: int) -> str | None:
