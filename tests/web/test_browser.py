@@ -27,6 +27,7 @@ PAGES = {
     "health": "/pages/health",
     "bench": "/documents/bench?min.q__char_length_v1__length=200&max.dup=0",
     "duplicates": "/documents/duplicates?set=dup_near&cluster=1",
+    "lengths": "/prose.pbin/tokens?seq_len=64&doc=2",
     "keys": "/pages/samples?keys=1",
     "problem": "/pages/samples?at=99999",
 }
@@ -179,6 +180,23 @@ def test_keys_of_duplicates(browser: Any, site: Site) -> None:
         page.wait_for_url(re.compile(r"cluster=1\b"))
         page.keyboard.press("Escape")
         page.wait_for_url(re.compile(r"duplicates\?set=dup$"))
+        assert not visit.said
+
+
+def test_keys_of_tokens(browser: Any, site: Site) -> None:
+    with Visit(browser, site) as visit:
+        page = visit.go("/prose.pbin/samples")
+        page.keyboard.press("g")
+        page.keyboard.press("k")
+        page.wait_for_url(re.compile(r"/prose\.pbin/tokens$"))
+        page.keyboard.press("v")
+        page.wait_for_url(re.compile(r"scale="))
+        page.keyboard.press("j")
+        page.wait_for_url(re.compile(r"doc=1\b"))
+        page.locator("input[name=seq_len]").fill("64")
+        page.keyboard.press("Enter")
+        page.wait_for_url(re.compile(r"seq_len=64\b"))
+        page.wait_for_function("document.querySelector('#packing').innerText.includes('rows of 64 tokens')")
         assert not visit.said
 
 

@@ -13,6 +13,8 @@
     duplicates.py  view 6: clusters of duplicates
     clusters.py    where the clusters come from
     worddiff.py    the words in which two texts differ
+    tokens.py      view 8: lengths in tokens, and how full rows are
+    fertility.py   what tokenizers make of the same text
     health.py      view 7: what `check` finds, and the shards
     home.py        what is open
     columns.py     columns of the index: histograms, filters, orders

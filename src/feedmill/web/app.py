@@ -29,6 +29,7 @@ from feedmill.web import home as home_view
 from feedmill.web import mixture as mixture_view
 from feedmill.web import samples as samples_view
 from feedmill.web import step as step_view
+from feedmill.web import tokens as tokens_view
 from feedmill.web.content import MEDIA, extension, kind_of, read_one
 from feedmill.web.library import Library, Thing
 from feedmill.web.losses import MOST, parse_losses
@@ -46,9 +47,10 @@ VIEWS: dict[str, tuple[str, View, str]] = {
     "mixture": ("recipe", mixture_view.mixture, "Recipe tree, asked and realized shares, what-if weights"),
     "bench": ("dataset", bench_view.bench, "Limits on scores: what they keep and drop, as a filter file"),
     "duplicates": ("dataset", duplicates_view.duplicates, "Clusters, word diff, source by source"),
+    "tokens": ("dataset", tokens_view.tokens, "Lengths, fertility, unknown tokens, packing fill"),
     "health": ("dataset", health_view.health, "Findings, strip of shards, outliers"),
 }
-KEYS = {"samples": "s", "step": "t", "mixture": "m", "bench": "b", "duplicates": "d", "health": "h"}
+KEYS = {"samples": "s", "step": "t", "mixture": "m", "bench": "b", "duplicates": "d", "tokens": "k", "health": "h"}
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; media-src 'self';"
     " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
