@@ -113,6 +113,7 @@ def test_keys_of_samples(browser: Any, site: Site) -> None:
         page.wait_for_url(re.compile(r"at=100\b"))
         page.keyboard.press("?")
         page.wait_for_selector("#keys")
+        page.wait_for_load_state("load")
         page.keyboard.press("t")
         page.wait_for_selector("html[data-theme=dark]")
         assert not visit.said

@@ -41,7 +41,8 @@ class Score:
         name: in the address; `label` on the page.
         set: the attribute set that has it; None for numbers in the documents.
         values: float64[n]; NaN for documents without one.
-        drawing: see `feedmill.web.charts.histogram`; `bins` is the bar of each document, int16[n], -1 for none.
+        documents: how many have one.
+        drawing: see `feedmill.web.charts.histogram`; `bins` is the bar of each document from 1, int64[n], 0 for none.
         below, above: expressions that are true for documents below or above a number.
     """
 
@@ -49,8 +50,9 @@ class Score:
     label: str
     set: str | None
     values: Floats
+    documents: int
     drawing: dict[str, Any]
-    bins: npt.NDArray[np.int16]
+    bins: npt.NDArray[np.int64]
     below: Callable[[float], str]
     above: Callable[[float], str]
 
@@ -78,6 +80,7 @@ def bench(thing: Thing, state: State) -> dict[str, Any]:
     drops = {name: scores[name].dropped(*limit) for name, limit in limits.items()}
     times = sum((drop.astype(np.int16) for drop in drops.values()), np.zeros(len(corpus), np.int16))
     kept = times == 0
+    weights = kept.astype(np.float64) if drops else None
     rules = [
         {
             "name": name,
@@ -86,7 +89,7 @@ def bench(thing: Thing, state: State) -> dict[str, Any]:
             "high": limits[name][1],
             "dropped": int(drop.sum()),
             "alone": int((drop & (times == 1)).sum()),
-            "missing": int(np.isnan(scores[name].values).sum()),
+            "missing": len(corpus) - scores[name].documents,
         }
         for name, drop in drops.items()
     ]
@@ -96,7 +99,7 @@ def bench(thing: Thing, state: State) -> dict[str, Any]:
         "sample": corpus.sample,
         "kept": int(kept.sum()),
         "dropped": int(len(corpus) - kept.sum()),
-        "scores": [_drawn(score, kept if drops else None, limits.get(score.name)) for score in scores.values()],
+        "scores": [_drawn(score, weights, limits.get(score.name)) for score in scores.values()],
         "rules": rules,
         "sources": _sources(corpus, kept),
         "border": _border(corpus, scores, limits, drops, times, state),
@@ -178,13 +181,13 @@ def _score(
     empty: dict[str, Any] = {"low": 0, "high": 0, "log": False, "bars": []}
     drawing = histogram(numbers.astype(np.int64) if whole else numbers) if known.any() else empty
     bars = drawing["bars"]
-    bins = np.full(len(values), -1, np.int16)
+    bins = np.zeros(len(values), np.int64)
     if bars:
         edges = np.array([bar["low"] for bar in bars[1:]])
-        bins[known] = np.searchsorted(edges, values[known], side="right")
-        for bar, count in zip(bars, np.bincount(bins[known], minlength=len(bars)).tolist(), strict=True):
+        bins[known] = 1 + np.searchsorted(edges, values[known], side="right")
+        for bar, count in zip(bars, np.bincount(bins, minlength=len(bars) + 1)[1:].tolist(), strict=True):
             bar["count"] = count
-    return Score(name, label, set_, values, {**drawing, "whole": whole}, bins, below, above)
+    return Score(name, label, set_, values, int(known.sum()), {**drawing, "whole": whole}, bins, below, above)
 
 
 def _label(name: str) -> str:
@@ -269,14 +272,13 @@ def _float(parameter: str, text: str) -> float:
     return value
 
 
-def _drawn(score: Score, kept: Bools | None, limit: tuple[float | None, float | None] | None) -> dict[str, Any]:
+def _drawn(score: Score, kept: Floats | None, limit: tuple[float | None, float | None] | None) -> dict[str, Any]:
     """Return a score with its histogram, in which ``kept`` of each bar's ``count`` documents are kept."""
     drawing = score.drawing
     bars: list[dict[str, Any]] = drawing["bars"]
     counts = [bar["count"] for bar in bars]
     if kept is not None and bars:
-        inside = score.bins[kept]
-        counts = np.bincount(inside[inside >= 0], minlength=len(bars)).tolist()
+        counts = np.bincount(score.bins, kept, len(bars) + 1)[1:].astype(np.int64).tolist()
     low, high = limit or (None, None)
     return {
         "name": score.name,
@@ -286,8 +288,8 @@ def _drawn(score: Score, kept: Bools | None, limit: tuple[float | None, float | 
         "high": drawing["high"],
         "log": drawing["log"],
         "whole": drawing["whole"],
-        "documents": (count := int(np.isfinite(score.values).sum())),
-        "varies": bool(bars) or (count < len(score.values) and drawing["low"] > 0),
+        "documents": score.documents,
+        "varies": bool(bars) or (score.documents < len(score.values) and drawing["low"] > 0),
         "min": low,
         "max": high,
         "fields": ["" if limit is None else _number(limit) for limit in (low, high)],

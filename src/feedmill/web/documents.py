@@ -67,31 +67,36 @@ class Documents(Dataset):
         self.set_of: dict[str, str] = {}
         self.partial: set[str] = set()
         self.unread = False
-        self._read([1.0] * len(self.files))
+        taken = self._read([1.0] * len(self.files))
         if self.unread and len(self.files) > 1:  # not only the first files, which may be of one source
             left = np.cumsum([file.size for file in reversed(self.files)])[::-1]
-            self._read([file.size / max(1, int(rest)) for file, rest in zip(self.files, left, strict=True)])
+            taken = self._read([file.size / max(1, int(rest)) for file, rest in zip(self.files, left, strict=True)])
+        having = [self._read_attributes(file, count) for file, count in zip(self.files, taken, strict=True)]
+        self.partial = {name for name in self.sets if any(name not in known for known in having)}
         self._ids: dict[str, int] | None = None
         self.columns = self._columns()
 
-    def _read(self, shares: Sequence[float]) -> None:
-        """Read the first rows of each file: at most this share of the memory that earlier files have left."""
-        for rows in (self._lines, self._places, self._attributes, self.sets):
-            rows.clear()
-        self.unread = False
-        size, having = 0, list[set[str]]()
+    def _read(self, shares: Sequence[float]) -> list[int]:
+        """Read the first rows of each file: at most this share of the memory that earlier files have left.
+
+        Returns:
+            The number of rows of each file that were read.
+        """
+        self._lines.clear()
+        self._places.clear()
+        self.unread, size, taken = False, 0, []
         for number, (file, share) in enumerate(zip(self.files, shares, strict=True)):
-            taken, end = 0, size + (MOST_BYTES - size) * share
-            most = len(self._lines) + math.ceil((MOST_DOCUMENTS - len(self._lines)) * share)
+            first, end = len(self._lines), size + (MOST_BYTES - size) * share
+            most = first + math.ceil((MOST_DOCUMENTS - first) * share)
             for row in self._rows(file):
                 if size + len(row) > end or len(self._lines) >= most:
                     self.unread = True
                     break
-                size, taken = size + len(row), taken + 1
+                size += len(row)
                 self._lines.append(row)
-                self._places.append((number, taken))
-            having.append(self._read_attributes(file, taken))
-        self.partial = {name for name in self.sets if any(name not in known for known in having)}
+                self._places.append((number, len(self._lines) - first))
+            taken.append(len(self._lines) - first)
+        return taken
 
     @staticmethod
     def _rows(file: DocumentFile) -> Iterator[bytes]:

@@ -38,7 +38,6 @@ def duplicates(thing: Thing, state: State) -> dict[str, Any]:
     chosen = _of_source(corpus, clusters, source)
     page = state.number("page", 1, least=1) or 1
     opened = state.number("cluster")
-    sizes = clusters.sizes
     return {
         "name": thing.name,
         "path": thing.path,
@@ -49,11 +48,9 @@ def duplicates(thing: Thing, state: State) -> dict[str, Any]:
         "written": clusters.written,
         "about": clusters.about,
         "clusters": len(clusters),
-        "members": len(np.unique(clusters.members)),
         "duplicates": clusters.flagged,
         "report": _report(clusters),
-        "sizes": histogram(sizes) if len(sizes) else None,
-        "sources": _sources(corpus, clusters),
+        **_counted(thing, corpus, clusters),
         "source": source,
         "selected": len(chosen),
         "page": page,
@@ -78,6 +75,19 @@ def _clusters(thing: Thing, corpus: Corpus, name: str) -> Clusters:
         if not isinstance(makers[name], Clusters):
             makers[name] = makers[name]()
         found: Clusters = makers[name]
+    return found
+
+
+def _counted(thing: Thing, corpus: Corpus, clusters: Clusters) -> dict[str, Any]:
+    """Return what is the same on every page of some clusters, which is counted once."""
+    known = thing.__dict__.setdefault("_cluster_counts", {})
+    if clusters.name not in known:
+        known[clusters.name] = {
+            "members": len(np.unique(clusters.members)),
+            "sizes": histogram(clusters.sizes) if len(clusters) else None,
+            "sources": _sources(corpus, clusters),
+        }
+    found: dict[str, Any] = known[clusters.name]
     return found
 
 
