@@ -148,3 +148,28 @@ def test_names_of_any_kind_are_steps_of_a_path() -> None:
     for name in ("words", "a-b", "it's", 'say "x"', "back\\slash", "a.b", "[0]", "ünï", "0"):
         rule = compile_test(f"$.attributes[?(@{_step(name)}[0][2] > 1)]")
         assert rule({"attributes": {name: [[0, 1, 2]]}}) and not rule({"attributes": {name: [[0, 1, 1.0]]}})
+
+
+def test_attributes_that_are_numbers_or_nonsense(tmp_path: Path) -> None:
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "attributes/a").mkdir(parents=True)
+    texts = [{"id": str(n), "text": "word " * (n + 1)} for n in range(20)]
+    values = [{"plain": n / 10, "mixed": n if n % 2 else [[0, 3, n]], "bad": 1} for n in range(20)]
+    values[3]["bad"] = [["a", None, {}]]  # type: ignore[assignment]
+    values[4]["bad"] = "x" * 50  # type: ignore[assignment]
+    values[5]["bad"] = [7]  # type: ignore[assignment]
+    rows = [json.dumps({"id": str(n), "attributes": value}) for n, value in enumerate(values)]
+    documents = "".join(json.dumps(text) + "\n" for text in texts).encode()
+    (tmp_path / "documents/x.jsonl.gz").write_bytes(gzip.compress(documents))
+    (tmp_path / "attributes/a/x.jsonl.gz").write_bytes(gzip.compress("\n".join(rows).encode() + b"\n"))
+    with serving(tmp_path / "documents") as site:
+        page = site.get("/documents/bench?min.plain=0.55")
+        assert page.status == 200 and "3 documents have neither spans nor a number" in page.words
+        assert site.get("/documents/samples?at=4").status == site.get("/documents/samples?at=3").status == 200
+        for query, kept in (("min.plain=0.55", 14), ("min.mixed=4", 18)):
+            assert site.get(f"/documents/bench.json?{query}").json["kept"] == kept
+            assert len(kept_by_filter(site, query, tmp_path / query)) == kept
+    (tmp_path / "attributes/a/x.jsonl.gz").write_bytes(gzip.compress(b'{"attributes": 3}\nnull\n{bad\n{}\n'))
+    with serving(tmp_path / "documents") as site:
+        page = site.get("/documents/bench")
+        assert page.status == 200 and "a row without attributes" in page.words

@@ -100,6 +100,7 @@ def bench(thing: Thing, state: State) -> dict[str, Any]:
         "kept": int(kept.sum()),
         "dropped": int(len(corpus) - kept.sum()),
         "scores": [_drawn(score, weights, limits.get(score.name)) for score in scores.values()],
+        "problems": corpus.documents.problems,
         "rules": rules,
         "sources": _sources(corpus, kept),
         "border": _border(corpus, scores, limits, drops, times, state),
@@ -158,7 +159,7 @@ def _scores(corpus: Corpus) -> dict[str, Score]:
         if column != name:
             found.append(_score(column, f"{_label(name)}, spans", documents.set_of[name], values, *_counts(name)))
         elif not (name.endswith("_cluster") and name.removesuffix("_cluster") in documents.set_of):
-            path = f"@{_step(name)}[0][2]"
+            path = f"@{_step(name)}" + ("" if name in documents.plain else "[0][2]")
             found.append(_score(name, _label(name), documents.set_of[name], values, *_tests("$.attributes", path)))
     for place, values in corpus.fields.items():
         folder, _, name = place.rpartition(".") if place.startswith("metadata.") else ("", "", place)

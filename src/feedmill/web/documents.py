@@ -52,7 +52,8 @@ class Documents(Dataset):
         unread: whether there are more documents than were read.
         sets: names of the sets of attributes beside the files.
         set_of: attribute -> the set that has it; the last one, as in a filter. `partial` are the sets that some of the
-            files lack.
+            files lack, and `plain` the attributes that are numbers and not spans.
+        problems: attribute or set -> what of it cannot be read.
         columns: numbers of each document by name, float64[len]; NaN where a document has none.
     """
 
@@ -66,6 +67,8 @@ class Documents(Dataset):
         self.sets: list[str] = []
         self.set_of: dict[str, str] = {}
         self.partial: set[str] = set()
+        self.plain: set[str] = set()
+        self.problems: dict[str, str] = {}
         self.unread = False
         taken = self._read([1.0] * len(self.files))
         if self.unread and len(self.files) > 1:  # not only the first files, which may be of one source
@@ -126,7 +129,10 @@ class Documents(Dataset):
                 self.sets.append(name)
             rows = (row for block in read_lines(store, path) for row in rows_of(block))
             for attributes, row in zip(own, islice(rows, count), strict=False):
-                found = orjson.loads(row).get("attributes") or {}
+                found = _attributes_in(row)
+                if found is None:
+                    self.problems.setdefault(name, f"there is a row without attributes in {path}")
+                    continue
                 attributes.update(found)
                 self.set_of.update(dict.fromkeys(found, name))
         self._attributes += own
@@ -139,19 +145,38 @@ class Documents(Dataset):
         found: dict[str, Floats] = {"characters": lengths}
         names = dict.fromkeys(name for attributes in self._attributes for name in attributes)
         for name in names:
-            scores, counts, whole = np.full(len(self), np.nan), np.zeros(len(self)), True
-            for number, attributes in enumerate(self._attributes):
-                spans = attributes.get(name)
-                if not isinstance(spans, list):
-                    scores[number] = spans if isinstance(spans, int | float) else np.nan
-                    continue
-                counts[number] = len(spans)
-                if len(spans) == 1 and spans[0][0] == 0 and spans[0][1] >= lengths[number]:
-                    scores[number] = spans[0][2]
-                elif spans:
-                    whole = False
-            found[name if whole else f"spans of {name}"] = scores if whole else counts
+            column, values = self._column(name, lengths)
+            found[column] = values
         return {name: values for name, values in found.items() if np.isfinite(values).any()}
+
+    def _column(self, name: str, lengths: Floats) -> tuple[str, Floats]:
+        """Return the numbers of an attribute, and the column's name. What is neither spans nor a number is left out."""
+        scores, counts, numbers = np.full(len(self), np.nan), np.zeros(len(self)), np.full(len(self), np.nan)
+        whole, wrong = True, 0
+        for number, attributes in enumerate(self._attributes):
+            spans = attributes.get(name)
+            if type(spans) in (int, float):
+                numbers[number] = spans
+            elif isinstance(spans, list):
+                try:
+                    if spans:
+                        start, end, score = map(float, spans[0])
+                        if len(spans) == 1 and start == 0 and end >= lengths[number]:
+                            scores[number] = score
+                        else:
+                            whole = False
+                    counts[number] = len(spans)
+                except (TypeError, LookupError, ValueError, OverflowError):
+                    wrong += 1
+                    del attributes[name]
+            elif spans is not None:
+                wrong += 1
+        if wrong:
+            self.problems[name] = f"{wrong:,} documents have neither spans nor a number there"
+        if np.isfinite(numbers).any():
+            self.plain.add(name)
+            return name, numbers
+        return (name, scores) if whole else (f"spans of {name}", counts)
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -178,8 +203,12 @@ class Documents(Dataset):
         size, found = len(self.text(index)), []
         for name, spans in self._attributes[index].items():
             for span in spans if isinstance(spans, list) else ():
-                if len(span) == 3 and 0 <= span[0] < span[1] <= size and (span[0] > 0 or span[1] < size):
-                    found.append(Span(int(span[0]), int(span[1]), name, float(span[2])))
+                try:
+                    start, end, score = int(span[0]), int(span[1]), float(span[2])
+                except (TypeError, LookupError, ValueError, OverflowError):
+                    continue
+                if 0 <= start < end <= size and (start > 0 or end < size):
+                    found.append(Span(start, end, name, score))
         return sorted(found, key=lambda span: (span.start, span.end, span.name))
 
     def scores(self, index: int) -> dict[str, Any]:
@@ -228,6 +257,16 @@ class Documents(Dataset):
             "bytes": sum(file.size for file in self.files),
             "indexed": False,
         }
+
+
+def _attributes_in(row: bytes) -> dict[str, Any] | None:
+    """Return the attributes of a row; None if it has none."""
+    try:
+        value = orjson.loads(row)
+    except orjson.JSONDecodeError:
+        return None
+    found = value.get("attributes") if isinstance(value, dict) else None
+    return found if isinstance(found, dict) else {} if found is None and isinstance(value, dict) else None
 
 
 def _decoded(name: str, data: bytes) -> Any:  # noqa: ARG001 - there is one part
