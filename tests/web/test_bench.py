@@ -32,7 +32,7 @@ def kept_by_filter(site: Site, query: str, out: Path) -> set[str]:
 
 
 def kept_on_page(site: Site, query: str) -> int:
-    data = site.get(f"/documents/bench.json?{query}").json
+    data = site.get(f"/documents/filters.json?{query}").json
     assert data["kept"] + data["dropped"] == data["sample"]["documents"] == 120
     return int(data["kept"])
 
@@ -62,7 +62,7 @@ def test_the_exported_filter_keeps_the_same_documents(query: str, site: Site, tm
 def test_any_limits_keep_the_same_documents(
     site: Site, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    scores = [score for score in site.get("/documents/bench.json").json["scores"] if score["bars"]]
+    scores = [score for score in site.get("/documents/filters.json").json["scores"] if score["bars"]]
     chosen = data.draw(st.lists(st.sampled_from(scores), min_size=1, max_size=3, unique_by=lambda score: score["name"]))
     limits = []
     for score in chosen:
@@ -72,13 +72,13 @@ def test_any_limits_keep_the_same_documents(
         )
         limits += [f"min.{quote(score['name'])}={low!r}", f"max.{quote(score['name'])}={high!r}"]
     query = "&".join(limits)
-    if site.get(f"/documents/bench.json?{query}").json["rules"]:
+    if site.get(f"/documents/filters.json?{query}").json["rules"]:
         assert len(kept_by_filter(site, query, tmp_path_factory.mktemp("f"))) == kept_on_page(site, query)
 
 
 def test_what_limits_do_is_counted(site: Site) -> None:
     data = site.get(
-        "/documents/bench.json?min.q__char_length_v1__length=200&min.metadata.score=0.5&by=metadata.score"
+        "/documents/filters.json?min.q__char_length_v1__length=200&min.metadata.score=0.5&by=metadata.score"
     ).json
     rules = {rule["name"]: rule for rule in data["rules"]}
     both = data["dropped"] - sum(rule["alone"] for rule in rules.values())
@@ -95,11 +95,11 @@ def test_what_limits_do_is_counted(site: Site) -> None:
 
 
 def test_a_limit_at_the_end_of_a_scale_is_none(site: Site) -> None:
-    data = site.get("/documents/bench.json").json
+    data = site.get("/documents/filters.json").json
     query = "&".join(
         f"min.{quote(s['name'])}={s['low']}&max.{quote(s['name'])}={s['high']}" for s in data["scores"] if s["bars"]
     )
-    same = site.get(f"/documents/bench.json?{query}").json
+    same = site.get(f"/documents/filters.json?{query}").json
     assert not same["rules"] and same["kept"] == 120 and same["filter"] is None
     assert site.get("/documents/filter.yaml").status == 404
 
@@ -114,7 +114,7 @@ def test_a_limit_at_the_end_of_a_scale_is_none(site: Site) -> None:
     ],
 )
 def test_bad_limits_are_named(query: str, words: str, site: Site) -> None:
-    for page in ("bench", "bench.json"):
+    for page in ("filters", "filters.json"):
         answer = site.get(f"/documents/{page}?{query}")
         assert answer.status == 400 and words in answer.text
 
@@ -123,9 +123,9 @@ def test_what_has_no_documents_or_no_scores_says_so(root: Path, tmp_path: Path) 
     (tmp_path / "documents").mkdir()
     (tmp_path / "documents/a.jsonl.gz").write_bytes(gzip.compress(b'{"id": "a", "text": "b"}\n'))
     with serving(root / "pages", tmp_path / "documents") as site:
-        answer = site.get("/pages/bench")
+        answer = site.get("/pages/filters")
         assert answer.status == 200 and "without documents" in answer.words
-        assert "These documents have no scores" in site.get("/documents/bench").words
+        assert "These documents have no scores" in site.get("/documents/filters").words
 
 
 def test_a_sample_is_of_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,10 +135,10 @@ def test_a_sample_is_of_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         rows = [json.dumps({"id": f"{name}{n}", "text": "x" * 50, "score": n}) for n in range(40)]
         (tmp_path / f"documents/{name}.jsonl.gz").write_bytes(gzip.compress("\n".join(rows).encode() + b"\n"))
     with serving(tmp_path / "documents") as site:
-        data = site.get("/documents/bench.json?min.score=5").json
+        data = site.get("/documents/filters.json?min.score=5").json
         assert data["sample"] == {"documents": 30, "files": 3, "more": True}
         assert all(8 <= row["documents"] <= 12 for row in data["sources"]) and data["kept"] == 15
-        assert "more than memory holds" in site.get("/documents/bench").words
+        assert "more than memory holds" in site.get("/documents/filters").words
         assert "first 30" in site.get("/documents/filter.yaml?min.score=5").text
 
 
@@ -163,13 +163,29 @@ def test_attributes_that_are_numbers_or_nonsense(tmp_path: Path) -> None:
     (tmp_path / "documents/x.jsonl.gz").write_bytes(gzip.compress(documents))
     (tmp_path / "attributes/a/x.jsonl.gz").write_bytes(gzip.compress("\n".join(rows).encode() + b"\n"))
     with serving(tmp_path / "documents") as site:
-        page = site.get("/documents/bench?min.plain=0.55")
+        page = site.get("/documents/filters?min.plain=0.55")
         assert page.status == 200 and "3 documents have neither spans nor a number" in page.words
         assert site.get("/documents/samples?at=4").status == site.get("/documents/samples?at=3").status == 200
         for query, kept in (("min.plain=0.55", 14), ("min.mixed=4", 18)):
-            assert site.get(f"/documents/bench.json?{query}").json["kept"] == kept
+            assert site.get(f"/documents/filters.json?{query}").json["kept"] == kept
             assert len(kept_by_filter(site, query, tmp_path / query)) == kept
     (tmp_path / "attributes/a/x.jsonl.gz").write_bytes(gzip.compress(b'{"attributes": 3}\nnull\n{bad\n{}\n'))
     with serving(tmp_path / "documents") as site:
-        page = site.get("/documents/bench")
+        page = site.get("/documents/filters")
         assert page.status == 200 and "a row without attributes" in page.words
+
+
+def test_hostile_names_stay_text(tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script>\u202e'\"]"
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "attributes/<i>").mkdir(parents=True)
+    rows = [{"id": evil + str(n), "text": evil * 3, "source": evil, "metadata": {evil: n}} for n in range(9)]
+    spans = [{"id": row["id"], "attributes": {evil: [[0, len(evil) * 3, n]]}} for n, row in enumerate(rows)]
+    for path, lines in (("documents/x.jsonl.gz", rows), ("attributes/<i>/x.jsonl.gz", spans)):
+        (tmp_path / path).write_bytes(gzip.compress("".join(json.dumps(line) + "\n" for line in lines).encode()))
+    with serving(tmp_path / "documents") as site:
+        for name in (evil, f"metadata.{evil}"):
+            query = f"min.{quote(name)}=4"
+            page = site.get(f"/documents/filters?{query}")
+            assert page.status == 200 and "<script>alert" not in page.text and "<i>" not in page.text
+            assert len(kept_by_filter(site, query, tmp_path / str(len(name)))) == 5

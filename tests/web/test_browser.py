@@ -25,7 +25,7 @@ PAGES = {
     "packed": "/packed.yaml/step?batch=4&world=2",
     "mixture": "/mix.yaml/mixture?w.0=0.2",
     "health": "/pages/health",
-    "bench": "/documents/bench?min.q__char_length_v1__length=200&max.dup=0",
+    "bench": "/documents/filters?min.q__char_length_v1__length=200&max.dup=0",
     "duplicates": "/documents/duplicates?set=dup_near&cluster=1",
     "lengths": "/prose.pbin/tokens?seq_len=64&doc=2",
     "keys": "/pages/samples?keys=1",
@@ -148,19 +148,19 @@ def test_a_spike_leads_to_the_decoded_rows(browser: Any, site: Site) -> None:
 
 def test_sliders_of_the_filter_bench(browser: Any, site: Site) -> None:
     with Visit(browser, site) as visit:
-        page = visit.go("/documents/bench")
+        page = visit.go("/documents/filters")
         slider = page.get_by_role("slider", name="length, at least").first
         slider.focus()
         for _ in range(20):
             page.keyboard.press("ArrowRight")
-        page.wait_for_url(re.compile(r"bench\?min\.q__char_length_v1__length=\d+$"))
+        page.wait_for_url(re.compile(r"filters\?min\.q__char_length_v1__length=\d+$"))
         field = page.get_by_role("textbox", name="length, at least").first
-        address = page.url.replace("bench?", "bench.json?")
+        address = page.url.replace("filters?", "filters.json?")
         page.wait_for_function("document.querySelector('#bench-result pre')")
         kept = visit.context.request.get(address).json()["kept"]
         assert 0 < kept < 120 and f"Keeps {kept} of 120 documents" in page.inner_text("#bench-result pre")
         field.fill("")
-        page.wait_for_url(re.compile(r"/documents/bench$"))
+        page.wait_for_url(re.compile(r"/documents/filters$"))
         page.get_by_role("checkbox").first.check()
         page.wait_for_url(re.compile(r"max\."))
         page.reload()
@@ -188,7 +188,7 @@ def test_keys_of_tokens(browser: Any, site: Site) -> None:
     with Visit(browser, site) as visit:
         page = visit.go("/prose.pbin/samples")
         page.keyboard.press("g")
-        page.keyboard.press("k")
+        page.keyboard.press("o")
         page.wait_for_url(re.compile(r"/prose\.pbin/tokens$"))
         page.keyboard.press("v")
         page.wait_for_url(re.compile(r"scale="))
@@ -210,7 +210,7 @@ def test_without_scripts(browser: Any, site: Site) -> None:
         assert "of 50 samples" in page.inner_text("#main") and page.locator("button.only-noscript").is_visible()
         page.goto("/mix.yaml/step?step=3")
         assert page.locator(".lane").count() == 1
-        page.goto("/documents/bench")
+        page.goto("/documents/filters")
         page.get_by_role("textbox", name="length, at least").first.fill("200")
         page.get_by_role("button", name="Show", exact=True).click()
         page.wait_for_url(re.compile(r"length=200"))

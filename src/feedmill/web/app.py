@@ -45,12 +45,12 @@ VIEWS: dict[str, tuple[str, View, str]] = {
     "samples": ("dataset", samples_view.samples, "Table or grid of any format, with filters and histograms"),
     "step": ("recipe", step_view.step, "What each rank sees, decoded, with cost and sightings"),
     "mixture": ("recipe", mixture_view.mixture, "Recipe tree, asked and realized shares, what-if weights"),
-    "bench": ("dataset", bench_view.bench, "Limits on scores: what they keep and drop, as a filter file"),
-    "duplicates": ("dataset", duplicates_view.duplicates, "Clusters, word diff, source by source"),
-    "tokens": ("dataset", tokens_view.tokens, "Lengths, fertility, unknown tokens, packing fill"),
+    "filters": ("dataset", bench_view.bench, "Thresholds over score histograms, kept and dropped live"),
+    "duplicates": ("dataset", duplicates_view.duplicates, "Clusters with word diff, source by source"),
     "health": ("dataset", health_view.health, "Findings, strip of shards, outliers"),
+    "tokens": ("dataset", tokens_view.tokens, "Lengths, fertility, unknown tokens, packing fill"),
 }
-KEYS = {"samples": "s", "step": "t", "mixture": "m", "bench": "b", "duplicates": "d", "tokens": "k", "health": "h"}
+KEYS = {"samples": "s", "step": "t", "mixture": "m", "filters": "f", "duplicates": "d", "health": "h", "tokens": "o"}
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; media-src 'self';"
     " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"

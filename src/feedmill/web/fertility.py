@@ -107,7 +107,7 @@ def _find(thing: Thing) -> tuple[dict[str, Tokenizer], list[str]]:
         if tokenizer.hash not in [known.hash for known in found]:
             found.append(tokenizer)
 
-    for other in [thing, *(one for one in thing.beside if one is not thing)]:
+    for other in [thing, *(one for one in thing.others.values() if one is not thing)]:
         if other.kind == "dataset" and isinstance(files_of(other.dataset()), TokenDataset):
             add(lambda other=other: tokenizer_of(other, other.dataset()))
         if other is thing:

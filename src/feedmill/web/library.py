@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -34,7 +34,7 @@ class Thing:
         kind: what it is.
         trust: whether code that the data names may run.
         loss: loss logs, and `tokenizers`, their paths, as given; see `serve`.
-        beside: all that is open, whose tokenizers can be compared.
+        others: all that is open, by name.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Thing:
     trust: bool = False
     loss: str | None = None
     tokenizers: Sequence[str] = ()
-    beside: Sequence[Thing] = field(default=(), repr=False)
+    others: Mapping[str, Thing] = field(default_factory=dict, repr=False)
     _splits: dict[str | None, Dataset] = field(default_factory=dict, repr=False)
     _columns: dict[str | None, Columns] = field(default_factory=dict, repr=False)
 
@@ -99,7 +99,7 @@ class Library:
         names = unique_names([_short(path) for path in given])
         self.things = {name: Thing(name, path, _kind(path), **options) for name, path in zip(names, given, strict=True)}
         for thing in self.things.values():
-            thing.beside = tuple(self.things.values())
+            thing.others = self.things
             _ = thing.opened  # now, so that a wrong path is an error of the command and not of a page
 
     def __getitem__(self, name: str) -> Thing:
