@@ -244,6 +244,7 @@ def test_contrast(theme: str) -> None:
         ("on-accent", "accent"),
     ]
     texts += [(name, f"{name}-bg") for name in ("ok", "warn", "bad", "info")] + [("ink-2", "select")]
+    texts += [("ink", tint) for tint in ("ok-bg", "bad-bg", "heat-1", "heat-2", "heat-3")]
     assert min(_contrast(colors[a], colors[b]) for a, b in texts) >= 4.5
     marks = [("control", "field"), ("focus-color", "bg")]
     marks += [(f"src-{n}", surface) for n in range(11) for surface in ("bg", "surface")]

@@ -66,6 +66,16 @@ def test_clusters_that_are_found_here_are_those_of_the_verb(site: Site, root: Pa
             assert one["duplicates"] == other["duplicates"] and one["sources"] == other["sources"]
 
 
+def test_a_file_of_several(root: Path) -> None:
+    with serving(root / "corpus/documents/b.jsonl.gz") as site:
+        data = site.get("/b.jsonl.gz/duplicates.json?set=dup_near").json
+        marked = {key for row in data["rows"] for key in [row["cluster"]] if row["marked"]}
+        assert data["elsewhere"] > 0 and data["duplicates"] == data["elsewhere"] + sum(
+            row["marked"] for row in data["rows"] if row["cluster"] in marked
+        )
+        assert "not in memory" in site.get("/b.jsonl.gz/duplicates?set=dup_near").words
+
+
 def test_source_by_source(site: Site) -> None:
     data = get(site, "set=dup_near")
     assert sum(row["documents"] for row in data["sources"]) == 120

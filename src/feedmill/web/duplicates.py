@@ -84,6 +84,7 @@ def _counted(thing: Thing, corpus: Corpus, clusters: Clusters) -> dict[str, Any]
     if clusters.name not in known:
         known[clusters.name] = {
             "members": len(np.unique(clusters.members)),
+            "elsewhere": clusters.flagged - len(np.unique(clusters.members[clusters.marked])),
             "sizes": histogram(clusters.sizes) if len(clusters) else None,
             "sources": _sources(corpus, clusters),
         }
