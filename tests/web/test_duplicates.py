@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -74,6 +75,16 @@ def test_a_file_of_several(root: Path) -> None:
             row["marked"] for row in data["rows"] if row["cluster"] in marked
         )
         assert "not in memory" in site.get("/b.jsonl.gz/duplicates?set=dup_near").words
+
+
+def test_near_duplicates_among_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("feedmill.web.clusters.MOST_NEAR", 20)
+    words = " ".join(f"word{k}" for k in range(60))
+    folder = documents(tmp_path, {"a": [{"id": f"d{n}", "text": f"{words} {n}"} for n in range(60)]})
+    with serving(folder) as site:
+        data = get(site, "set=near")
+        assert data["compared"] == 20 and data["duplicates"] == 19 and data["sources"][0]["documents"] == 20
+        assert "among 20 documents from everywhere" in site.get("/documents/duplicates?set=near").words
 
 
 def test_source_by_source(site: Site) -> None:

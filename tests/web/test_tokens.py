@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 import feedmill as fm
+from feedmill.cli.app import app
 from feedmill.web.tokens import HEIGHT, lengths_chart, packing
 from helpers.tokenizer_data import EOS, tokenizer_file
 from helpers.web_data import TEXTS
@@ -172,8 +174,9 @@ def test_hostile_texts_stay_text(tmp_path: Path) -> None:
 
 def test_a_report_has_the_tokens(root: Path, tmp_path: Path) -> None:
     words = word_tokenizer(tmp_path / "words")
-    done = fm.report(
-        root / "text/prose.pbin", tmp_path / "r.html", tokenizer=[str(tokenizer_file("tok1k")), str(words)]
-    )
+    both = [str(tokenizer_file("tok1k")), str(words)]
+    done = fm.report(root / "text/prose.pbin", tmp_path / "r.html", tokenizer=both)
     text = (tmp_path / "r.html").read_text()
+    command = ["report", str(root / "text/prose.pbin"), "-o", str(tmp_path / "c.html"), "-t", both[0], "-t", both[1]]
+    assert CliRunner().invoke(app, command).exit_code == 0 and "words" in (tmp_path / "c.html").read_text()
     assert not done.problems and "Lengths in tokens" in text and "tokens per word" in text and "style=" not in text

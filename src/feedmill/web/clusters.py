@@ -41,6 +41,7 @@ class Clusters:
         marked: bool[members]: the verb marks the member, or it is not the first one.
         flagged: documents with marks, also those whose cluster is not in memory.
         report: what `neardedupe` counted in its whole run.
+        compared: the documents that were compared, int64; None for all.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Clusters:
     marked: Bools
     flagged: int
     report: dict[str, Any] | None = None
+    compared: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -208,7 +210,7 @@ def _near_here(corpus: Corpus) -> Clusters:
     marked = _not_first(starts, members)
     among = "" if len(numbers) == len(corpus) else f" among {len(numbers):,} documents from everywhere"
     about = f"found here{among} with the options of neardedupe: no run of it is recorded beside them"
-    return Clusters(NEAR, NEAR, False, about, starts, members, marked, int(marked.sum()))
+    return Clusters(NEAR, NEAR, False, about, starts, members, marked, int(marked.sum()), compared=numbers)
 
 
 def _spread(corpus: Corpus) -> Ints:

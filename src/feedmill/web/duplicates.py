@@ -85,6 +85,7 @@ def _counted(thing: Thing, corpus: Corpus, clusters: Clusters) -> dict[str, Any]
         known[clusters.name] = {
             "members": len(np.unique(clusters.members)),
             "elsewhere": clusters.flagged - len(np.unique(clusters.members[clusters.marked])),
+            "compared": len(corpus) if clusters.compared is None else len(clusters.compared),
             "sizes": histogram(clusters.sizes) if len(clusters) else None,
             "sources": _sources(corpus, clusters),
         }
@@ -116,7 +117,9 @@ def _sources(corpus: Corpus, clusters: Clusters) -> list[dict[str, Any]]:
     ``of[j]`` counts the marked documents of this source whose cluster keeps a document of source j.
     """
     count = len(corpus.sources)
-    whole = np.bincount(corpus.source, minlength=count)
+    whole = np.bincount(
+        corpus.source if clusters.compared is None else corpus.source[clusters.compared], minlength=count
+    )
     inside = np.bincount(corpus.source[np.unique(clusters.members)], minlength=count)
     kept = np.repeat(clusters.first(), clusters.sizes) if len(clusters) else np.empty(0, np.int64)
     copies = clusters.marked & (clusters.members != kept)
