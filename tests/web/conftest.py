@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.web_data import make_pictures, make_tokens
+from helpers.web_data import make_documents, make_pictures, make_tokens
 from helpers.web_server import Site, serving
 
 
@@ -16,6 +16,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("web")
     make_pictures(folder / "pages")
     make_tokens(folder / "text")
+    make_documents(folder / "corpus")
     (folder / "mix.yaml").write_text(
         "seed: 1\nsamples: 4000\nblend:\n"
         "  - {path: pages, split: train, weight: 0.7, shuffle: global}\n"
@@ -32,6 +33,7 @@ def site(root: Path) -> Iterator[Site]:
         root / "pages",
         root / "text/prose.jsonl",
         root / "text/prose.pbin",
+        root / "corpus/documents",
         root / "mix.yaml",
         root / "text/packed.yaml",
     ]

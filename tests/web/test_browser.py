@@ -25,6 +25,9 @@ PAGES = {
     "packed": "/packed.yaml/step?batch=4&world=2",
     "mixture": "/mix.yaml/mixture?w.0=0.2",
     "health": "/pages/health",
+    "bench": "/documents/filters?min.q__char_length_v1__length=200&max.dup=0",
+    "duplicates": "/documents/duplicates?set=dup_near&cluster=1",
+    "lengths": "/prose.pbin/tokens?seq_len=64&doc=2",
     "keys": "/pages/samples?keys=1",
     "problem": "/pages/samples?at=99999",
 }
@@ -110,6 +113,7 @@ def test_keys_of_samples(browser: Any, site: Site) -> None:
         page.wait_for_url(re.compile(r"at=100\b"))
         page.keyboard.press("?")
         page.wait_for_selector("#keys")
+        page.wait_for_load_state("load")
         page.keyboard.press("t")
         page.wait_for_selector("html[data-theme=dark]")
         assert not visit.said
@@ -142,6 +146,61 @@ def test_a_spike_leads_to_the_decoded_rows(browser: Any, site: Site) -> None:
         assert "document" in page.locator(".tokens").inner_text() and not visit.said
 
 
+def test_sliders_of_the_filter_bench(browser: Any, site: Site) -> None:
+    with Visit(browser, site) as visit:
+        page = visit.go("/documents/filters")
+        slider = page.get_by_role("slider", name="length, at least").first
+        slider.focus()
+        for _ in range(20):
+            page.keyboard.press("ArrowRight")
+        page.wait_for_url(re.compile(r"filters\?min\.q__char_length_v1__length=\d+$"))
+        field = page.get_by_role("textbox", name="length, at least").first
+        address = page.url.replace("filters?", "filters.json?")
+        page.wait_for_function("document.querySelector('#bench-result pre')")
+        kept = visit.context.request.get(address).json()["kept"]
+        assert 0 < kept < 120 and f"Keeps {kept} of 120 documents" in page.inner_text("#bench-result pre")
+        field.fill("")
+        page.wait_for_url(re.compile(r"/documents/filters$"))
+        page.get_by_role("checkbox").first.check()
+        page.wait_for_url(re.compile(r"max\."))
+        page.reload()
+        assert page.get_by_role("checkbox").first.is_checked() and not visit.said
+
+
+def test_keys_of_duplicates(browser: Any, site: Site) -> None:
+    with Visit(browser, site) as visit:
+        page = visit.go("/documents/duplicates?set=dup")
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        page.wait_for_url(re.compile(r"cluster=0\b"))
+        page.keyboard.press("]")
+        page.wait_for_url(re.compile(r"b=\d+"))
+        page.keyboard.press("[")
+        page.wait_for_function("document.querySelector('[data-key=\"]\"]')")
+        page.keyboard.press("j")
+        page.wait_for_url(re.compile(r"cluster=1\b"))
+        page.keyboard.press("Escape")
+        page.wait_for_url(re.compile(r"duplicates\?set=dup$"))
+        assert not visit.said
+
+
+def test_keys_of_tokens(browser: Any, site: Site) -> None:
+    with Visit(browser, site) as visit:
+        page = visit.go("/prose.pbin/samples")
+        page.keyboard.press("g")
+        page.keyboard.press("o")
+        page.wait_for_url(re.compile(r"/prose\.pbin/tokens$"))
+        page.keyboard.press("v")
+        page.wait_for_url(re.compile(r"scale="))
+        page.keyboard.press("j")
+        page.wait_for_url(re.compile(r"doc=1\b"))
+        page.locator("input[name=seq_len]").fill("64")
+        page.keyboard.press("Enter")
+        page.wait_for_url(re.compile(r"seq_len=64\b"))
+        page.wait_for_function("document.querySelector('#packing').innerText.includes('rows of 64 tokens')")
+        assert not visit.said
+
+
 def test_without_scripts(browser: Any, site: Site) -> None:
     with Visit(browser, site, java_script_enabled=False) as visit:
         page = visit.page
@@ -151,6 +210,11 @@ def test_without_scripts(browser: Any, site: Site) -> None:
         assert "of 50 samples" in page.inner_text("#main") and page.locator("button.only-noscript").is_visible()
         page.goto("/mix.yaml/step?step=3")
         assert page.locator(".lane").count() == 1
+        page.goto("/documents/filters")
+        page.get_by_role("textbox", name="length, at least").first.fill("200")
+        page.get_by_role("button", name="Show", exact=True).click()
+        page.wait_for_url(re.compile(r"length=200"))
+        assert "Around the limit of" in page.inner_text("#main") and not page.get_by_role("slider").first.is_visible()
 
 
 def _luminance(color: str) -> float:
@@ -180,6 +244,7 @@ def test_contrast(theme: str) -> None:
         ("on-accent", "accent"),
     ]
     texts += [(name, f"{name}-bg") for name in ("ok", "warn", "bad", "info")] + [("ink-2", "select")]
+    texts += [("ink", tint) for tint in ("ok-bg", "bad-bg", "heat-1", "heat-2", "heat-3")]
     assert min(_contrast(colors[a], colors[b]) for a, b in texts) >= 4.5
     marks = [("control", "field"), ("focus-color", "bg")]
     marks += [(f"src-{n}", surface) for n in range(11) for surface in ("bg", "surface")]

@@ -31,6 +31,17 @@ def test_a_report_needs_nothing_else(root: Path, tmp_path: Path) -> None:
         fm.report(paths[:1], tmp_path / "r.html")
 
 
+def test_duplicates_of_documents(root: Path, tmp_path: Path) -> None:
+    done = fm.report(root / "corpus/documents", tmp_path / "r.html")
+    text = (tmp_path / "r.html").read_text()
+    assert (done.findings, done.problems) == (0, []) and "<script" not in text and "style=" not in text
+    words = re.sub(r"<[^>]*>", " ", text)
+    assert "largest clusters" in words and "Source by source" in words and "as dedupe wrote them" in words
+    shutil.copytree(root / "corpus/documents", tmp_path / "documents")
+    fm.report(tmp_path / "documents", tmp_path / "plain.html")
+    assert "largest clusters" not in (tmp_path / "plain.html").read_text()
+
+
 def test_what_is_damaged_is_said_and_counted(root: Path, tmp_path: Path) -> None:
     shutil.copytree(root / "pages", tmp_path / "pages")
     shard = tmp_path / "pages/pages-1.tar"

@@ -81,5 +81,8 @@ LossLog = Annotated[
     str | None, typer.Option("--loss", metavar="FILE", help="Loss log of the run: CSV, JSON lines or TensorBoard.")
 ]
 ShownTokenizer = Annotated[
-    str | None, typer.Option("--tokenizer", "-t", metavar="PATH", help="Tokenizer that decodes token files.")
+    list[str] | None,
+    typer.Option(
+        "--tokenizer", "-t", metavar="PATH", help="Tokenizer that decodes token files, or to compare; repeatable."
+    ),
 ]

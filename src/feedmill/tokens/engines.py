@@ -51,6 +51,7 @@ class Vocabulary:
         self.largest = max(ids.values(), default=-1)
         self.bos: str | None = None
         self.eos: str | None = None
+        self.unknown: int | None = None  # the id that stands for what the model cannot encode
         self.document: dict[str, Any] | None = None  # the tokenizer.json, while it is loaded
 
     def close_to(self, token: str) -> list[str]:
@@ -82,8 +83,14 @@ def read_vocabulary(path: Path, data: bytes) -> Vocabulary:
     ids.update(added)
     found = Vocabulary(ids, base, special)
     found.document = document
+    unknown = document["model"].get("unk_token")
+    found.unknown = ids.get(unknown) if isinstance(unknown, str) else _number(document["model"].get("unk_id"))
     found.bos, found.eos = (_declared(path.parent, kind, ids) for kind in ("bos_token", "eos_token"))
     return found
+
+
+def _number(value: Any) -> int | None:
+    return value if type(value) is int else None
 
 
 RANDOM = ("dropout", "alpha", "nbest_size")
@@ -196,6 +203,7 @@ class SentencePiece:
         self.vocabulary = Vocabulary(ids, count, special)
         for kind, number in (("bos", self._model.bos_id()), ("eos", self._model.eos_id())):
             setattr(self.vocabulary, kind, self._model.IdToPiece(number) if number >= 0 else None)
+        self.vocabulary.unknown = self._model.unk_id() if self._model.unk_id() >= 0 else None
         self._size = count
 
     def encode(self, texts: list[str], template: bool, ordinary: bool) -> Encoded:  # noqa: ARG002

@@ -56,6 +56,7 @@ class Tokenizer:
         switched_off: settings of the model that would make ids random, with their values; they are disabled.
         ordinary: whether special tokens that occur in a text are encoded as plain text.
         declared_eos, declared_bos: EOS and BOS defined in the files next to the model; None if undefined.
+        unknown: id of what the model cannot encode; None if it can encode everything.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Tokenizer:
         self.vocab_size, self.base_vocab_size = vocabulary.size_with_added, vocabulary.size_without_added
         self.size = vocabulary.largest + 1
         self.declared_bos, self.declared_eos = vocabulary.bos, vocabulary.eos
+        self.unknown = vocabulary.unknown
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Return the ids of many texts; see `Encoded`. Raises UnicodeEncodeError for lone surrogates."""

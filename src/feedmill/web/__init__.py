@@ -9,10 +9,17 @@
     step.py        view 2: what a step sees
     losses.py      loss logs, and the spikes in them
     mixture.py     view 3: the recipe's sources over the run
+    bench.py       view 5: limits on the scores of documents
+    duplicates.py  view 6: clusters of duplicates
+    clusters.py    where the clusters come from
+    worddiff.py    the words in which two texts differ
+    tokens.py      view 8: lengths in tokens, and how full rows are
+    fertility.py   what tokenizers make of the same text
     health.py      view 7: what `check` finds, and the shards
     home.py        what is open
     columns.py     columns of the index: histograms, filters, orders
     documents.py   documents without an index, with their attributes
+    corpus.py      documents in memory with their sources and numbers, for views 5 and 6
     content.py     a sample's parts as plain data
     pictures.py    images, decoded and written again
     marks.py       text whose invisible characters are made visible

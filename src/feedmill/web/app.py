@@ -22,11 +22,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from feedmill.errors import ConfigError, FeedmillError, NotFound, defect_of
 from feedmill.formats.base import Dataset
+from feedmill.web import bench as bench_view
+from feedmill.web import duplicates as duplicates_view
 from feedmill.web import health as health_view
 from feedmill.web import home as home_view
 from feedmill.web import mixture as mixture_view
 from feedmill.web import samples as samples_view
 from feedmill.web import step as step_view
+from feedmill.web import tokens as tokens_view
 from feedmill.web.content import MEDIA, extension, kind_of, read_one
 from feedmill.web.library import Library, Thing
 from feedmill.web.losses import MOST, parse_losses
@@ -42,9 +45,12 @@ VIEWS: dict[str, tuple[str, View, str]] = {
     "samples": ("dataset", samples_view.samples, "Table or grid of any format, with filters and histograms"),
     "step": ("recipe", step_view.step, "What each rank sees, decoded, with cost and sightings"),
     "mixture": ("recipe", mixture_view.mixture, "Recipe tree, asked and realized shares, what-if weights"),
+    "filters": ("dataset", bench_view.bench, "Thresholds over score histograms, kept and dropped live"),
+    "duplicates": ("dataset", duplicates_view.duplicates, "Clusters with word diff, source by source"),
     "health": ("dataset", health_view.health, "Findings, strip of shards, outliers"),
+    "tokens": ("dataset", tokens_view.tokens, "Lengths, fertility, unknown tokens, packing fill"),
 }
-KEYS = {"samples": "s", "step": "t", "mixture": "m", "health": "h"}
+KEYS = {"samples": "s", "step": "t", "mixture": "m", "filters": "f", "duplicates": "d", "health": "h", "tokens": "o"}
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; media-src 'self';"
     " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -78,6 +84,7 @@ def app_of(library: Library, *, token: str | None, hosts: Sequence[str]) -> ASGI
         Route("/{thing}/image", pages.image),
         Route("/{thing}/part", pages.part),
         Route("/{thing}/jump", pages.jump),
+        Route("/{thing}/filter.yaml", pages.filter_file),
         Route("/{thing}/loss", pages.loss, methods=["POST"]),
         Route("/{thing}/{view}.json", pages.view),
         Route("/{thing}/{view}", pages.view),
@@ -234,6 +241,15 @@ class _Pages:
             return _as_plain(sample, name, data)
 
         return await self._bytes(make, "no-store", request.headers.get("range"))
+
+    async def filter_file(self, request: Request) -> Response:
+        state = State(request.query_params.multi_items())
+
+        def make() -> tuple[bytes, str]:
+            thing = self._library[request.path_params["thing"]]
+            return bench_view.filter_file(thing, state).encode(), "application/yaml"
+
+        return await self._bytes(make, "no-store")
 
     async def jump(self, request: Request) -> Response:
         """Go to a sample by key or number, or to a step by number."""

@@ -37,7 +37,7 @@ class Columns:
         self._values: dict[str, Numbers] = dict(dataset.columns) if isinstance(dataset, Documents) else {}
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
         self._lock = threading.Lock()
-        self.problems: dict[str, str] = {}
+        self.problems: dict[str, str] = dict(dataset.problems) if isinstance(dataset, Documents) else {}
         for name in dict.fromkeys([*_MEASURES, *dataset.cost_fields]):
             try:
                 values = dataset.costs(name)

@@ -5,6 +5,7 @@ Such files have no index, so their first documents are read into memory. The pag
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -50,6 +51,9 @@ class Documents(Dataset):
         files: the files, in order.
         unread: whether there are more documents than were read.
         sets: names of the sets of attributes beside the files.
+        set_of: attribute -> the set that has it; the last one, as in a filter. `partial` are the sets that some of the
+            files lack, and `plain` the attributes that are numbers and not spans.
+        problems: attribute or set -> what of it cannot be read.
         columns: numbers of each document by name, float64[len]; NaN where a document has none.
     """
 
@@ -61,49 +65,78 @@ class Documents(Dataset):
         self._places: list[tuple[int, int]] = []  # number of the file, and line from 1
         self._attributes: list[dict[str, Any]] = []
         self.sets: list[str] = []
+        self.set_of: dict[str, str] = {}
+        self.partial: set[str] = set()
+        self.plain: set[str] = set()
+        self.problems: dict[str, str] = {}
         self.unread = False
-        size = 0
-        for number, file in enumerate(self.files):
-            taken = 0
-            for row in self._rows(file):
-                if size + len(row) > MOST_BYTES or len(self._lines) >= MOST_DOCUMENTS:
-                    self.unread = True
-                    break
-                size, taken = size + len(row), taken + 1
-                self._lines.append(row)
-                self._places.append((number, taken))
-            self._read_attributes(file, taken)
+        taken = self._read([1.0] * len(self.files))
+        if self.unread and len(self.files) > 1:  # not only the first files, which may be of one source
+            left = np.cumsum([file.size for file in reversed(self.files)])[::-1]
+            taken = self._read([file.size / max(1, int(rest)) for file, rest in zip(self.files, left, strict=True)])
+        having = [self._read_attributes(file, count) for file, count in zip(self.files, taken, strict=True)]
+        self.partial = {name for name in self.sets if any(name not in known for known in having)}
         self._ids: dict[str, int] | None = None
         self.columns = self._columns()
+
+    def _read(self, shares: Sequence[float]) -> list[int]:
+        """Read the first rows of each file: at most this share of the memory that earlier files have left.
+
+        Returns:
+            The number of rows of each file that were read.
+        """
+        self._lines.clear()
+        self._places.clear()
+        self.unread, size, taken = False, 0, []
+        for number, (file, share) in enumerate(zip(self.files, shares, strict=True)):
+            first, end = len(self._lines), size + (MOST_BYTES - size) * share
+            most = first + math.ceil((MOST_DOCUMENTS - first) * share)
+            for row in self._rows(file):
+                if size + len(row) > end or len(self._lines) >= most:
+                    self.unread = True
+                    break
+                size += len(row)
+                self._lines.append(row)
+                self._places.append((number, len(self._lines) - first))
+            taken.append(len(self._lines) - first)
+        return taken
 
     @staticmethod
     def _rows(file: DocumentFile) -> Iterator[bytes]:
         for block in read_blocks(file):
             yield from rows_of(block)
 
-    def _read_attributes(self, file: DocumentFile, count: int) -> None:
-        """Add the attributes of the documents of a file that were read; sets with other rows are left out."""
+    def _read_attributes(self, file: DocumentFile, count: int) -> set[str]:
+        """Add the attributes of the documents of a file that were read. Return the sets that it has."""
         own: list[dict[str, Any]] = [{} for _ in range(count)]
         try:
             (inside,) = in_datasets([file])
         except ConfigError:
             self._attributes += own
-            return
+            return set()
         store = inside.store()
         try:
             names = sorted({entry.path.split("/")[1] for entry in store.files(_ATTRIBUTES)})
         except NotFound:
             names = []
+        known = set()
         for name in names:
             path = inside.attributes(name, DOCUMENTS)
             if not store.exists(path):
                 continue
+            known.add(name)
             if name not in self.sets:
                 self.sets.append(name)
             rows = (row for block in read_lines(store, path) for row in rows_of(block))
             for attributes, row in zip(own, islice(rows, count), strict=False):
-                attributes.update(orjson.loads(row).get("attributes") or {})
+                found = _attributes_in(row)
+                if found is None:
+                    self.problems.setdefault(name, f"there is a row without attributes in {path}")
+                    continue
+                attributes.update(found)
+                self.set_of.update(dict.fromkeys(found, name))
         self._attributes += own
+        return known
 
     def _columns(self) -> dict[str, Floats]:
         """Return lengths, and the score of each attribute that covers whole documents, or its number of spans."""
@@ -112,39 +145,70 @@ class Documents(Dataset):
         found: dict[str, Floats] = {"characters": lengths}
         names = dict.fromkeys(name for attributes in self._attributes for name in attributes)
         for name in names:
-            scores, counts, whole = np.full(len(self), np.nan), np.zeros(len(self)), True
-            for number, attributes in enumerate(self._attributes):
-                spans = attributes.get(name)
-                if not isinstance(spans, list):
-                    scores[number] = spans if isinstance(spans, int | float) else np.nan
-                    continue
-                counts[number] = len(spans)
-                if len(spans) == 1 and spans[0][0] == 0 and spans[0][1] >= lengths[number]:
-                    scores[number] = spans[0][2]
-                elif spans:
-                    whole = False
-            found[name if whole else f"spans of {name}"] = scores if whole else counts
+            column, values = self._column(name, lengths)
+            found[column] = values
         return {name: values for name, values in found.items() if np.isfinite(values).any()}
+
+    def _column(self, name: str, lengths: Floats) -> tuple[str, Floats]:
+        """Return the numbers of an attribute, and the column's name. What is neither spans nor a number is left out."""
+        scores, counts, numbers = np.full(len(self), np.nan), np.zeros(len(self)), np.full(len(self), np.nan)
+        whole, wrong = True, 0
+        for number, attributes in enumerate(self._attributes):
+            spans = attributes.get(name)
+            if type(spans) in (int, float):
+                numbers[number] = spans
+            elif isinstance(spans, list):
+                try:
+                    if spans:
+                        start, end, score = map(float, spans[0])
+                        if len(spans) == 1 and start == 0 and end >= lengths[number]:
+                            scores[number] = score
+                        else:
+                            whole = False
+                    counts[number] = len(spans)
+                except (TypeError, LookupError, ValueError, OverflowError):
+                    wrong += 1
+                    del attributes[name]
+            elif spans is not None:
+                wrong += 1
+        if wrong:
+            self.problems[name] = f"{wrong:,} documents have neither spans nor a number there"
+        if np.isfinite(numbers).any():
+            self.plain.add(name)
+            return name, numbers
+        return (name, scores) if whole else (f"spans of {name}", counts)
 
     def __len__(self) -> int:
         return len(self._lines)
 
-    def text(self, index: int) -> str:
-        """Return the text of a document; empty if it has none."""
+    def row(self, index: int) -> dict[str, Any]:
+        """Return a document as it is stored; an empty object if the line is none."""
         try:
             value = load(self._lines[index])
         except (orjson.JSONDecodeError, ValueError, RecursionError):
-            return ""
-        text = value.get("text") if isinstance(value, dict) else None
+            return {}
+        return value if isinstance(value, dict) else {}
+
+    def text(self, index: int) -> str:
+        """Return the text of a document; empty if it has none."""
+        text = self.row(index).get("text")
         return text if isinstance(text, str) else ""
+
+    def file_of(self, index: int) -> str:
+        """Return the path of the file of a document."""
+        return self.files[self._places[index][0]].path
 
     def spans(self, index: int) -> list[Span]:
         """Return the spans of attributes that mark parts of a document, not all of it."""
         size, found = len(self.text(index)), []
         for name, spans in self._attributes[index].items():
             for span in spans if isinstance(spans, list) else ():
-                if len(span) == 3 and 0 <= span[0] < span[1] <= size and (span[0] > 0 or span[1] < size):
-                    found.append(Span(int(span[0]), int(span[1]), name, float(span[2])))
+                try:
+                    start, end, score = int(span[0]), int(span[1]), float(span[2])
+                except (TypeError, LookupError, ValueError, OverflowError):
+                    continue
+                if 0 <= start < end <= size and (start > 0 or end < size):
+                    found.append(Span(start, end, name, score))
         return sorted(found, key=lambda span: (span.start, span.end, span.name))
 
     def scores(self, index: int) -> dict[str, Any]:
@@ -163,11 +227,7 @@ class Documents(Dataset):
     def locate(self, index: int) -> Source:
         number, line = self._places[index]
         file = self.files[number]
-        try:
-            value = load(self._lines[index])
-            own = value.get("id") if isinstance(value, dict) else None
-        except (orjson.JSONDecodeError, ValueError, RecursionError):
-            own = None
+        own = self.row(index).get("id")
         key = str(own) if isinstance(own, str | int) and own != "" else made_id(file, line)
         return Source(file.folder or ".", file.path, line, len(self._lines[index]), index, key)
 
@@ -197,6 +257,16 @@ class Documents(Dataset):
             "bytes": sum(file.size for file in self.files),
             "indexed": False,
         }
+
+
+def _attributes_in(row: bytes) -> dict[str, Any] | None:
+    """Return the attributes of a row; None if it has none."""
+    try:
+        value = orjson.loads(row)
+    except orjson.JSONDecodeError:
+        return None
+    found = value.get("attributes") if isinstance(value, dict) else None
+    return found if isinstance(found, dict) else {} if found is None and isinstance(value, dict) else None
 
 
 def _decoded(name: str, data: bytes) -> Any:  # noqa: ARG001 - there is one part

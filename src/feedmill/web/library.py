@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -33,7 +33,8 @@ class Thing:
         path: as given.
         kind: what it is.
         trust: whether code that the data names may run.
-        loss: loss logs, and `tokenizer`, its path, as given; see `serve`.
+        loss: loss logs, and `tokenizers`, their paths, as given; see `serve`.
+        others: all that is open, by name.
     """
 
     name: str
@@ -41,7 +42,8 @@ class Thing:
     kind: Kind
     trust: bool = False
     loss: str | None = None
-    tokenizer: str | None = None
+    tokenizers: Sequence[str] = ()
+    others: Mapping[str, Thing] = field(default_factory=dict, repr=False)
     _splits: dict[str | None, Dataset] = field(default_factory=dict, repr=False)
     _columns: dict[str | None, Columns] = field(default_factory=dict, repr=False)
 
@@ -79,6 +81,7 @@ class Library:
 
     Args:
         paths: datasets and recipes.
+        tokenizer: paths of tokenizers, see `serve`.
         options: fields of each `Thing`.
 
     Raises:
@@ -86,13 +89,17 @@ class Library:
         FeedmillError: it cannot be opened.
     """
 
-    def __init__(self, paths: Sequence[str | os.PathLike[str]], **options: Any) -> None:
+    def __init__(
+        self, paths: Sequence[str | os.PathLike[str]], *, tokenizer: str | Sequence[str] | None = None, **options: Any
+    ) -> None:
+        options["tokenizers"] = (tokenizer,) if isinstance(tokenizer, str) else tuple(tokenizer or ())
         given = [os.fspath(path) for path in paths]
         if not given:
             raise ConfigError("nothing to show", kind="bad-usage", fix="Give datasets or recipes.")
         names = unique_names([_short(path) for path in given])
         self.things = {name: Thing(name, path, _kind(path), **options) for name, path in zip(names, given, strict=True)}
         for thing in self.things.values():
+            thing.others = self.things
             _ = thing.opened  # now, so that a wrong path is an error of the command and not of a page
 
     def __getitem__(self, name: str) -> Thing:

@@ -13,6 +13,7 @@ from typing import Any
 
 from feedmill.errors import ConfigError, FeedmillError, MissingExtra
 from feedmill.storage import open_store, split_url
+from feedmill.web.documents import Documents
 from feedmill.web.library import Library, Thing
 from feedmill.web.state import State
 
@@ -47,7 +48,7 @@ def report(
     *,
     check: bool = True,
     loss: str | None = None,
-    tokenizer: str | None = None,
+    tokenizer: str | Sequence[str] | None = None,
     trust: bool = False,
     overwrite: bool = False,
 ) -> PageReport:
@@ -58,7 +59,7 @@ def report(
         output: the file; a path or URL.
         check: check the datasets, which reads all of their bytes.
         loss: loss log of the recipes' run: CSV, JSON lines or TensorBoard.
-        tokenizer: tokenizer of token files whose manifest names none.
+        tokenizer: tokenizer of token files whose manifest names none, and tokenizers to compare.
         trust: allow code that the data names to run.
         overwrite: replace an existing file.
 
@@ -115,7 +116,9 @@ def _section(thing: Thing, check: bool, done: PageReport) -> dict[str, Any]:
 
     if thing.kind == "dataset":
         part("samples", lambda: _samples(thing))
-        part("health", lambda: _health(thing, check))
+        part("tokens", lambda: _tokens(thing))
+        part("duplicates", lambda: _duplicates(thing))
+        part("health", lambda: _health(thing, check and not isinstance(thing.dataset(), Documents)))
         done.findings += len((section["health"] or {}).get("findings", ()))
     else:
         from feedmill.web.mixture import mixture
@@ -142,6 +145,29 @@ def _samples(thing: Thing) -> dict[str, Any]:
             if part["kind"] == "image":
                 part["data"] = _picture(thing, one["index"], part["name"], 480)
     return {**found, "rows": rows, "opened": opened}
+
+
+def _tokens(thing: Thing) -> dict[str, Any] | None:
+    """Return lengths, fill and fertility; None for what has no tokens, and for documents without a tokenizer."""
+    from feedmill.web.tokens import tokens
+    from feedmill.web.words import has_tokens
+
+    if not has_tokens(thing.dataset()) and not (isinstance(thing.dataset(), Documents) and thing.tokenizers):
+        return None
+    found = tokens(thing, State())
+    return found if found.get("chart") else None
+
+
+def _duplicates(thing: Thing) -> dict[str, Any] | None:
+    """Return the clusters that verbs wrote, with the largest one opened; None if none did."""
+    from feedmill.web.duplicates import duplicates
+
+    if not isinstance(thing.dataset(), Documents):
+        return None
+    found = duplicates(thing, State())
+    if not found["written"] or not found["clusters"]:
+        return None
+    return duplicates(thing, State([("cluster", "0")]))
 
 
 def _picture(thing: Thing, index: int, part: str, longest: int) -> str | None:

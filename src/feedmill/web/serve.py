@@ -22,7 +22,7 @@ def serve(
     port: int | None = None,
     token: bool = True,
     loss: str | None = None,
-    tokenizer: str | None = None,
+    tokenizer: str | Sequence[str] | None = None,
     trust: bool = False,
     names: Sequence[str] = (),
     on_start: Callable[[str], None] = print,
@@ -35,7 +35,7 @@ def serve(
         port: port to listen on, 0 for any free one; by default 7788, or the next free one.
         token: whether a visitor must know the random token of the address that is passed to `on_start`.
         loss: loss log of the recipes' run: CSV, JSON lines or TensorBoard.
-        tokenizer: tokenizer of token files whose manifest names none.
+        tokenizer: tokenizer of token files whose manifest names none, and tokenizers to compare.
         trust: allow code that the data names to run.
         names: further names of this machine that browsers may use in the address.
         on_start: called with the address when pages can be opened.

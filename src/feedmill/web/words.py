@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from feedmill.errors import ConfigError, NotFound
+from feedmill.errors import ConfigError, FeedmillError
 from feedmill.formats.base import Dataset
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.formats.tokens.manifest import read_manifest
@@ -32,7 +32,7 @@ def tokenizer_of(thing: Thing, dataset: Dataset) -> Tokenizer:
         ConfigError: there is none, or it is another one than that of the tokens.
         NotFound: it is not on this machine.
     """
-    files = _files(dataset)
+    files = files_of(dataset)
     if not isinstance(files, TokenDataset) or not files.shards:
         raise ConfigError("these are not token files", file=dataset.url, kind="not-tokens")
     with _loading:
@@ -44,26 +44,33 @@ def tokenizer_of(thing: Thing, dataset: Dataset) -> Tokenizer:
 
 
 def _load(thing: Thing, files: TokenDataset) -> Tokenizer:
+    """Return the first tokenizer that made the tokens, of those that were given and the one that the manifest names."""
     manifest = read_manifest(files.store, files.shards[0].path)
-    try:
-        return tokenizer_for(manifest, thing.tokenizer, files.url)
-    except NotFound:
-        facts = None if manifest is None else manifest.tokenizer
-        if thing.tokenizer is not None or facts is None or not files.store.is_local:
-            raise
-        folder = files.url if os.path.isdir(files.url) else os.path.dirname(files.url)
-        beside = os.path.join(folder, os.path.basename(facts.name.rstrip("/")))
-        if not os.path.exists(beside):
-            raise
-        return tokenizer_for(manifest, beside, files.url)
+    facts, problem = None if manifest is None else manifest.tokenizer, None
+    beside = None if facts is None else _beside(files, facts.name)
+    for path in [*thing.tokenizers, None, *([beside] if beside is not None else [])]:
+        try:
+            return tokenizer_for(manifest, path, files.url)
+        except FeedmillError as error:
+            problem = problem or error
+    assert problem is not None
+    raise problem
+
+
+def _beside(files: TokenDataset, name: str) -> str | None:
+    """Return the path of a tokenizer of this name beside the files, if there is one."""
+    folder = files.url if os.path.isdir(files.url) else os.path.dirname(files.url)
+    path = os.path.join(folder, os.path.basename(name.rstrip("/")))
+    return path if files.store.is_local and os.path.exists(path) else None
 
 
 def has_tokens(dataset: Dataset) -> bool:
     """Return whether samples are tokens: documents, or windows of them."""
-    return isinstance(_files(dataset), TokenDataset)
+    return isinstance(files_of(dataset), TokenDataset)
 
 
-def _files(dataset: Dataset) -> Dataset:
+def files_of(dataset: Dataset) -> Dataset:
+    """Return the documents of token files for windows of them, and other datasets as they are."""
     return dataset.tokens if isinstance(dataset, WindowDataset) else dataset
 
 
