@@ -146,7 +146,7 @@ class RayEngine(Engine):
     def run(self, stage: Stage) -> Iterator[Any]:
         """Yield the result of each unit, in order; see `Engine.run`."""
         place = stage.where.place
-        self._copied = self._copied or not (place is None or place.is_local)
+        self._copied = self._copied or stage.where.copies or not (place is None or place.is_local)
         with check_of(place) as check:
             self._nodes.check(check)
             tasks = Tasks(

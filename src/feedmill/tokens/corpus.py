@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from feedmill.formats.tokens.base import Int64s, TokenDataset, TokenShard, refus
 from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, read_manifest
 from feedmill.kernels.jsonl.lines import newlines
 from feedmill.storage import Store, open_store, split_url
+from feedmill.storage.cache.copies import WORK, copied_ranges, held_copy
 from feedmill.tokens.outputs import LINES
 
 SUFFIXES = {**{end: format.name for format in families("tokens") for end in format.files}, ".jsonl": LINES}
@@ -87,6 +89,11 @@ class Corpus:
         return sum(shard.tokens for _, shard in self.shards)
 
     @property
+    def is_local(self) -> bool:
+        """Whether all files are on disks of this machine."""
+        return all(store.is_local for store, _ in self.shards)
+
+    @property
     def has_loss(self) -> bool:
         """Whether any file has a loss mask."""
         return any(shard.load_loss is not None for _, shard in self.shards)
@@ -104,10 +111,33 @@ class Corpus:
         ]
 
     @contextmanager
-    def mapped(self) -> Iterator[Mapped]:
-        """Map each file when it is first read; a remote file is copied to this machine until the context ends."""
+    def mapped(self, reads: Mapping[int, Reads] | None = None) -> Iterator[Mapped]:
+        """Map each file when it is first read; a remote file is copied to this machine until the context ends.
+
+        Args:
+            reads: what is read of each file. It decides what is copied of a remote file: the ranges, or all of it to
+                the cache folder, for all processes of this machine.
+        """
         with ExitStack() as stack:
-            yield Mapped(stack, self)
+            yield Mapped(stack, self, reads)
+
+
+class Reads(NamedTuple):
+    """What is read of one file.
+
+    Attributes:
+        begins, ends: int64[n], ranges of tokens, ascending, with small gaps bridged.
+        tokens: number of tokens that are wanted.
+    """
+
+    begins: Int64s
+    ends: Int64s
+    tokens: int
+
+    @property
+    def scattered(self) -> bool:
+        """Whether the ranges have more than a quarter beside what is wanted: small documents from everywhere."""
+        return int((self.ends - self.begins).sum()) > self.tokens + self.tokens // 4
 
 
 class _File(NamedTuple):
@@ -124,10 +154,11 @@ class Mapped:
 
     Args:
         stack: closes the files.
+        reads: see `Corpus.mapped`.
     """
 
-    def __init__(self, stack: ExitStack, corpus: Corpus) -> None:
-        self._stack, self._corpus = stack, corpus
+    def __init__(self, stack: ExitStack, corpus: Corpus, reads: Mapping[int, Reads] | None = None) -> None:
+        self._stack, self._corpus, self._reads = stack, corpus, reads
         self._files: dict[int, _File] = {}
         self._loss: dict[int, npt.NDArray[np.bool_]] = {}
         self._large = sum(shard.tokens * shard.dtype.itemsize for _, shard in corpus.shards) > LARGE
@@ -136,7 +167,8 @@ class Mapped:
 
     def _file(self, number: int) -> _File:
         if number not in self._files:
-            self._files[number] = _map(self._stack, *self._corpus.shards[number])
+            reads = None if self._reads is None else self._reads.get(number)
+            self._files[number] = _map(self._stack, *self._corpus.shards[number], reads)
         return self._files[number]
 
     def tokens(self, number: int) -> npt.NDArray[Any]:
@@ -190,15 +222,25 @@ class Mapped:
                     file.mapping.madvise(mmap.MADV_DONTNEED)
 
 
-def _map(stack: ExitStack, store: Store, shard: TokenShard) -> _File:
+def _map(stack: ExitStack, store: Store, shard: TokenShard, reads: Reads | None) -> _File:
     if not shard.tokens:
         return _File(np.zeros(0, shard.dtype))
-    path = stack.enter_context(store.local_copy(shard.path))
+    path = _on_this_machine(stack, store, shard, reads)
     file = stack.enter_context(open(path, "rb"))  # noqa: SIM115 - the stack closes it
     mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     if len(mapping) < shard.offset + shard.tokens * shard.dtype.itemsize:
         raise _shrunk(store.locate(shard.path), len(mapping))
     return _File(np.frombuffer(mapping, shard.dtype, shard.tokens, shard.offset), mapping, file.fileno(), shard.offset)
+
+
+def _on_this_machine(stack: ExitStack, store: Store, shard: TokenShard, reads: Reads | None) -> Path:
+    if store.is_local or reads is None:
+        return stack.enter_context(store.local_copy(shard.path))
+    if reads.scattered:
+        return stack.enter_context(held_copy(store, shard.path, kind=WORK)).path
+    size = shard.dtype.itemsize
+    begins, ends = shard.offset + reads.begins * size, shard.offset + reads.ends * size
+    return stack.enter_context(copied_ranges(store, shard.path, begins, ends))
 
 
 def _shrunk(where: str, size: int) -> DataError:
