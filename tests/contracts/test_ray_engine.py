@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -249,3 +250,24 @@ def test_without_ray_the_extra_is_named(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1 and "pip install 'feedmill[ray]'" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_long_chain_is_connected_by_tasks(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 2,000 documents is like the next ones only. Large and small stars connect them by 8 ranges."""
+    words = [f"w{n}" for n in range(4 * 2_000 + 60)]
+    chain = [" ".join(words[4 * n : 4 * n + 60]) for n in range(2_000)]
+    random.Random(5).shuffle(chain)
+    folders = [tmp_path / "alone", tmp_path / "ray"]
+    for folder in folders:
+        write_documents(folder, *(chain[n::4] for n in range(4)))
+    finish(VERBS["neardedupe"], folders[0])
+    monkeypatch.setattr("feedmill.curation.near.cluster.NODES", 250)
+    monkeypatch.setattr("feedmill.curation.near.stars.EDGES", 100)
+    stages, original = list[str](), engine.run
+    monkeypatch.setattr(engine, "run", lambda stage: stages.append(stage.name) or original(stage))
+    monkeypatch.chdir(folders[1])
+    report = fm.neardedupe(["documents"], ngram=3, threshold=0.6, progress=False)
+    assert (report.clusters, report.duplicates) == (1, 1_999) and stages.count("connecting") > 10
+    assert outputs(folders[1]) == outputs(folders[0])
+    assert not unfinished_work(folders[1])
