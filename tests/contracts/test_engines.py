@@ -303,3 +303,21 @@ def test_parts_of_an_output_in_a_bucket(
     finish([*words, "--finish"], tmp_path)
     assert objects(f"{s3_bucket}/parts") == objects(f"{s3_bucket}/alone")
     assert not any((tmp_path / "shared").rglob("*"))
+
+
+@pytest.mark.parametrize("verb", ["tokenize", "merge-one", "shuffle"])
+def test_one_large_file_is_a_warning_on_an_engine(
+    verb: str, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only one machine writes it, and nobody wants the default of an engine to decide the bytes."""
+    monkeypatch.setattr("feedmill.tokens.targets.LARGE_FILE", 100)
+    words = VERBS[verb][: VERBS[verb].index("--max-file-size")] if "--max-file-size" in VERBS[verb] else VERBS[verb]
+    found = []
+    for number, engine in enumerate([contextlib.nullcontext(), PartEngine(finish=True), PartEngine(finish=True)]):
+        monkeypatch.chdir(copied(inputs, tmp_path / str(number)))
+        more = ["--max-file-size", "1MB"] if number == 2 else []
+        caplog.clear()
+        with engine, contextlib.redirect_stdout(open(os.devnull, "w")):
+            assert not app([*words, "--workers", "1", *more], prog_name="feedmill", standalone_mode=False)
+        found.append("this is one file of about" in caplog.text and "--max-file-size 1GB" in caplog.text)
+    assert found == [False, True, False]
