@@ -208,4 +208,5 @@ def test_the_memory_of_the_driver_does_not_grow_with_the_units(engine: Any, tmp_
         results = run(working.square, range(units), chunk=500, where=where)
         assert sum(1 for _ in results) == units
         used[units] = resident()
+    print(f"{(used[1_000_000] - used[1_000]) / 2**20:.1f} MiB more")
     assert used[1_000_000] - used[1_000] < 20 << 20
