@@ -253,6 +253,21 @@ def test_without_ray_the_extra_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_copies_of_inputs_are_removed_from_all_nodes(
+    cluster: Any, inputs: Path, alone: Any, s3_bucket: str, tmp_path: Path
+) -> None:
+    """The inputs are in a bucket, and outputs and unfinished work in a folder."""
+    upload(inputs / "ids", f"{s3_bucket}/ids")
+    words = ["shuffle", f"{s3_bucket}/ids", *VERBS["shuffle"][2:]]
+    finish([*words, "--engine", "ray", "--address", cluster.address], tmp_path)
+    found = outputs(tmp_path)
+    assert found and found.items() <= alone("shuffle").items()
+    caches = [home / ".cache/feedmill" for home in Path(os.environ["RAY_TMPDIR"]).glob("home*")]
+    assert any(cache.is_dir() for cache in caches) and not any(map(copies, caches))
+    assert not unfinished_work(tmp_path)
+
+
+@pytest.mark.slow
 def test_a_long_chain_is_connected_by_tasks(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of 2,000 documents is like the next ones only. Large and small stars connect them by 8 ranges."""
     words = [f"w{n}" for n in range(4 * 2_000 + 60)]

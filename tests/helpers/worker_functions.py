@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from feedmill.errors import DataError
+from feedmill.errors import DataError, NotFound
 from feedmill.jobs.run import run
 
 
@@ -71,6 +71,10 @@ def exit_on_seven(name: str) -> str:
 
 def exit_at_once(_: object) -> None:
     os._exit(3)
+
+
+def miss(_: object) -> None:
+    raise NotFound("no such file", file="documents/part-0.jsonl")
 
 
 def note_and_sleep(folder: str) -> int:

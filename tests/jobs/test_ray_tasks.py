@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import random
+import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from feedmill.errors import FeedmillError
+from feedmill.errors import FeedmillError, NotFound
 from feedmill.jobs import ray_tasks
 from feedmill.jobs.engine import Stage, Where
 from feedmill.jobs.ray_nodes import Nodes, check_of
@@ -130,6 +131,25 @@ def test_an_error_comes_after_the_results_before_it() -> None:
         for result in tasks(FakeRay(100), 500, working.refuse_seven).results():
             got.append(result)
     assert got == list(range(7)) and caught.value.kind == "bad-seven"
+
+
+def test_a_missing_node_is_one_warning(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as none is there, and not every ten seconds."""
+    monkeypatch.setattr(ray_tasks, "_RESIZE", -1.0)
+    ray = FakeRay(0)
+    run = tasks(ray, 500)
+    results = run.results()
+    for number in (0, 1):
+        assert [next(results) for _ in range(250)] == [n * n for n in range(250 * number, 250 * (number + 1))]
+        assert caplog.text.count("no node of the cluster has 1 free cores for a unit") == number + 1
+        for cores in (4, 0):
+            ray.node["Resources"]["CPU"] = cores
+            run._at_once()
+
+
+def test_what_is_missing_may_be_missing_on_a_node_only() -> None:
+    with pytest.raises(NotFound, match=rf"no such file.* \(on the node {socket.gethostname()}\)"):
+        list(tasks(FakeRay(1), 1, working.miss).results())
 
 
 @pytest.mark.slow

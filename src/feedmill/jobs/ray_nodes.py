@@ -21,6 +21,11 @@ from feedmill.storage import LocalStore, Store, open_store
 from feedmill.storage.cache.copies import forget_copies
 from feedmill.storage.staging import staged
 
+_PACKAGES = (
+    *("numpy", "pyarrow", "isal", "backports.zstd"),
+    *("regex", "tokenizers", "fastokens", "sentencepiece", "jinja2"),
+    *("blingfire", "pygments", "beautifulsoup4", "fasttext-predict", "pycld2"),
+)
 _ANSWER = 120.0  # seconds that a node has to start a worker and to answer
 _FORGET = 10.0
 
@@ -90,9 +95,9 @@ def unfit(node: str, what: str) -> ConfigError:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that decide the bytes of outputs."""
+    """Return the versions of packages that decide the bytes of outputs; without those that are not installed."""
     found = {"feedmill": __version__, "python": f"{sys.version_info[0]}.{sys.version_info[1]}"}
-    for name in ("numpy", "tokenizers", "fastokens", "pyarrow"):
+    for name in _PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
     return found

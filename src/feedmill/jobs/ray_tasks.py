@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from feedmill.errors import FeedmillError, StorageError
+from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.jobs import processes
 from feedmill.jobs.engine import Stage, share
 from feedmill.jobs.processes import Outcome, name_of
@@ -70,6 +70,7 @@ class Tasks:
         self._remote = ray.remote(_call)
         self._shared = None if stage.shared is None else ray.put(stage.shared)
         self._chunks = _chunks(stage)
+        self._warned = False
         self._waiting: dict[Any, int] = {}
         self._open: dict[int, _Chunk] = {}
         self._done: dict[int, Outcome] = {}
@@ -153,9 +154,10 @@ class Tasks:
     def _at_once(self) -> int:
         """Return the number of tasks to hand to Ray: more than can run, so that none waits for this machine."""
         slots = self._nodes.slots(self._memory or 0)
-        if not slots:
+        if not slots and not self._warned:
             memory = f" and {self._memory / 2**30:.1f} GiB of memory" if self._memory else ""
             logger.warning("no node of the cluster has %g free cores%s for a unit: waiting for one", self._cpus, memory)
+        self._warned = not slots
         most = min(max(8, 3 * slots), 4096)
         return most if self._max_tasks is None else min(most, self._max_tasks)
 
@@ -207,7 +209,7 @@ def _call(function: Callable[..., Any], shared: Any, items: Sequence[Any], check
     share()
     try:
         outcome = processes.outcome(function, shared, items)
-        if isinstance(outcome.error, StorageError):  # of this node alone, perhaps: its disk is full
+        if isinstance(outcome.error, StorageError | NotFound):  # of this node alone, perhaps: its disk is full
             outcome.error.what += f" (on the node {socket.gethostname()})"
         return outcome
     except SystemExit as error:
