@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.formats.tokens.base import Int64s, Tokens
-from feedmill.tokens.corpus import Corpus, Mapped, Reads
+from feedmill.tokens.corpus import Corpus
+from feedmill.tokens.mapped import Mapped, Reads
 from feedmill.tokens.orders import Numbers
 from feedmill.tokens.units import Spans, Units
 
