@@ -132,6 +132,12 @@ def test_an_error_of_a_unit_is_the_same_error(engine: Any, tmp_path: Path) -> No
     assert got == list(range(7)) and caught.value.kind == "bad-seven" and type(caught.value).__name__ == "DataError"
 
 
+def test_warnings_of_units_are_shown_once(engine: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    where = Where("trying", "key", LocalStore(tmp_path))
+    assert list(run(working.warn_of_sevenths, range(20), where=where)) == list(range(20))
+    assert sorted(r.getMessage() for r in caplog.records) == [f"the remainder is {n}" for n in range(7)]
+
+
 def test_a_unit_that_always_ends_its_worker_is_named(
     engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

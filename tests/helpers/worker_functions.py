@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -75,6 +76,13 @@ def exit_at_once(_: object) -> None:
 
 def miss(_: object) -> None:
     raise NotFound("no such file", file="documents/part-0.jsonl")
+
+
+def warn_of_sevenths(x: int) -> int:
+    """Warn twice of the remainder of a number."""
+    for _ in range(2):
+        logging.getLogger("feedmill").warning("the remainder is %d", x % 7)
+    return x
 
 
 def note_and_sleep(folder: str) -> int:

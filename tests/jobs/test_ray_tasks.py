@@ -147,6 +147,31 @@ def test_a_missing_node_is_one_warning(caplog: pytest.LogCaptureFixture, monkeyp
             run._at_once()
 
 
+def test_warnings_of_units_are_logged_once_each(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_tasks, "_WARNINGS", 3)
+    ray, here = FakeRay(2), ray_tasks.logger
+    passed = ray_tasks.Tasks._warn
+    monkeypatch.setattr(here, "propagate", False)  # what is logged in a task stays on its node
+
+    def warn(tasks: Tasks, warnings: Any) -> None:
+        monkeypatch.setattr(here, "propagate", True)
+        passed(tasks, warnings)
+        monkeypatch.setattr(here, "propagate", False)
+
+    monkeypatch.setattr(ray_tasks.Tasks, "_warn", warn)
+    run = tasks(ray, 49, working.warn_of_sevenths)
+    assert len(list(run.results())) == 49
+    monkeypatch.setattr(here, "propagate", True)
+    run.stop()
+    texts = [record.getMessage() for record in caplog.records]
+    assert len(set(texts)) == len(texts) == 4
+    assert {text[:14] for text in texts[:3]} == {"the remainder "} and texts[3] == (
+        "trying: 28 more warnings are in Ray's logs"
+    )
+
+
 def test_what_is_missing_may_be_missing_on_a_node_only() -> None:
     with pytest.raises(NotFound, match=rf"no such file.* \(on the node {socket.gethostname()}\)"):
         list(tasks(FakeRay(1), 1, working.miss).results())

@@ -30,6 +30,7 @@ _LOOK = 1.0  # seconds between looks at Ctrl-C and at the size of the cluster
 _RESIZE = 10.0
 _TRIES = 5
 _MEMORY_TRIES = 3
+_WARNINGS = 1000  # texts of warnings that are logged for a stage
 
 
 @dataclass(slots=True)
@@ -71,6 +72,8 @@ class Tasks:
         self._shared = None if stage.shared is None else ray.put(stage.shared)
         self._chunks = _chunks(stage)
         self._warned = False
+        self._logged: set[str] = set()
+        self._unlogged = 0
         self._waiting: dict[Any, int] = {}
         self._open: dict[int, _Chunk] = {}
         self._done: dict[int, Outcome] = {}
@@ -126,9 +129,22 @@ class Tasks:
         for reference in found:
             number = self._waiting.pop(reference)
             try:
-                yield number, ray.get(reference)
+                outcome, warnings = ray.get(reference)
+                self._warn(warnings)
+                yield number, outcome
             except ray.exceptions.RayError as error:
                 yield number, self._lost(self._open[number], error)
+
+    def _warn(self, warnings: Sequence[str]) -> None:
+        """Log what units logged, each text once: Ray keeps the output of workers on their nodes."""
+        for text in warnings:
+            if text in self._logged:
+                continue
+            if len(self._logged) < _WARNINGS:
+                self._logged.add(text)
+                logger.warning("%s", text)
+            else:
+                self._unlogged += 1
 
     def _lost(self, chunk: _Chunk, error: Exception) -> Outcome | None:
         """Return None if the chunk must be submitted again, else its error."""
@@ -177,6 +193,9 @@ class Tasks:
 
     def stop(self) -> None:
         """End the tasks that still run."""
+        if self._unlogged:
+            logger.warning("%s: %s more warnings are in Ray's logs", self._stage.name, f"{self._unlogged:,}")
+            self._unlogged = 0
         if not self._waiting:
             return
         with contextlib.suppress(Exception):  # the cluster may be gone
@@ -196,8 +215,30 @@ _passed: set[bytes] = set()
 """Checks that this worker has passed."""
 
 
-def _call(function: Callable[..., Any], shared: Any, items: Sequence[Any], check: NodeCheck) -> Outcome:
-    """Run units in a worker of Ray."""
+class _Kept(logging.Handler):
+    """Keeps the texts of warnings."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: dict[str, None] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts[record.getMessage()] = None
+
+
+def _call(
+    function: Callable[..., Any], shared: Any, items: Sequence[Any], check: NodeCheck
+) -> tuple[Outcome, list[str]]:
+    """Run units in a worker of Ray; return their outcome, and the warnings that they logged."""
+    kept = _Kept()
+    logger.addHandler(kept)
+    try:
+        return _outcome(function, shared, items, check), list(kept.texts)
+    finally:
+        logger.removeHandler(kept)
+
+
+def _outcome(function: Callable[..., Any], shared: Any, items: Sequence[Any], check: NodeCheck) -> Outcome:
     if check.content not in _passed:
         found = complaint(check)
         if found is not None:
