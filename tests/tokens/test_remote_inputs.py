@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import feedmill as fm
+from feedmill.formats.tokens.base import TokenShard
 from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.storage import LocalStore, open_store
 from feedmill.storage.cache.copies import copied_ranges
+from feedmill.tokens import gather
+from feedmill.tokens.corpus import Corpus
+from feedmill.tokens.units import Documents
 from helpers.engine_verbs import copies, download
 from helpers.kills import finish
 
@@ -84,6 +93,30 @@ def test_processes_share_the_copy(inputs: str, served: Counter[str], tmp_path: P
     finish([*words, "--max-tokens-per-file", str(PER_FILE)], tmp_path)
     assert SIZE <= served["a.pbin"] < 1.1 * SIZE
     assert not copies(tmp_path / "cache")
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.lists(st.integers(0, 3), max_size=30), min_size=1, max_size=3), st.randoms(), st.integers(0, 6))
+def test_reads_have_every_document(lengths: list[list[int]], random: random.Random, gap: int) -> None:
+    shards = []
+    for counts in lengths:
+        bounds = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+        shard = TokenShard("a", np.dtype("u2"), 0, int(bounds[-1]), len(counts), partial(np.asarray, bounds))
+        shards.append((SimpleNamespace(is_local=False), shard))
+    firsts = np.concatenate(([0], np.cumsum([len(counts) for counts in lengths])))
+    corpus: Any = Corpus(shards, "pbin", np.dtype("u2"), 2, None, [], "", firsts, True)  # type: ignore[arg-type]
+    units = Documents(corpus)
+    numbers = np.array(random.sample(range(len(units)), random.randint(0, len(units))), np.int64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gather, "_GAP", 2 * gap)
+        patch.setattr(gather, "_BLOCK", 4)
+        reads = gather.reads_of(corpus, units, numbers)
+    for shard, start, length in zip(*units.spans(numbers), strict=True):
+        found = reads[int(shard)]
+        assert any((found.begins <= start) & (start + length <= found.ends))
+    wanted = sum(found.tokens for found in reads.values())
+    assert wanted == int(units.lengths(numbers).sum())
+    assert all((found.begins[1:] - found.ends[:-1] > gap).all() for found in reads.values())
 
 
 def test_ranges_are_at_their_offsets(inputs: str, served: Counter[str], tmp_path: Path) -> None:

@@ -40,7 +40,8 @@ def reads_of(corpus: Corpus, units: Units, numbers: Numbers) -> dict[int, Reads]
     numbers_of, firsts = np.unique(shard, return_index=True)
     found = {}
     for number, low, high in zip(numbers_of.tolist(), firsts, [*firsts[1:], len(shard)], strict=True):
-        begins, ends = start[low:high], start[low:high] + length[low:high]
+        # An empty document may come after one that begins at the same token.
+        begins, ends = start[low:high], np.maximum.accumulate(start[low:high] + length[low:high])
         gap = _GAP // corpus.shards[number][1].dtype.itemsize
         apart = np.flatnonzero(begins[1:] - ends[:-1] > gap) + 1
         found[number] = Reads(
