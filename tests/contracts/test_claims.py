@@ -297,6 +297,44 @@ def test_a_lease_is_renewed_and_its_loss_is_noticed(s3_bucket, machines, monkeyp
     assert left(store)  # that of the other
 
 
+def test_a_lease_survives_any_error_and_a_late_process_looks_for_itself(s3_bucket, machines, monkeypatch):
+    monkeypatch.setattr(leases, "_BEAT", 0.05)
+    store, failed, original = open_store(f"{s3_bucket}/d"), threading.Event(), RemoteStore.put_over
+
+    def failing(self, path, data, seen):
+        if not failed.is_set():
+            failed.set()
+            raise ValueError("of a library")
+        return original(self, path, data, seen)
+
+    monkeypatch.setattr(RemoteStore, "put_over", failing)
+    with Claim(store, lease=True) as claim:
+        beat = claims._held[store.request_url(claim_path())].beat
+        begin = beat._renewed
+        until = time.monotonic() + 20
+        while beat._renewed == begin:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        assert failed.is_set()
+        monkeypatch.setattr(leases, "_BEAT", 60)  # stopped for long: the thread sleeps when the process is continued
+        time.sleep(0.2)
+        claim.check()
+        store.write_bytes(claim_path(), b'{"run": "of another"}')
+        claim.check()
+        monkeypatch.setattr(leases, "EXPIRY", 0.1)
+        with pytest.raises(StorageError, match="has taken over this work"):
+            claim.check()
+    assert left(store)  # that of the other
+
+
+def test_the_clock_of_the_server_may_be_removed_by_others(s3_bucket, monkeypatch):
+    store, original = open_store(f"{s3_bucket}/d"), RemoteStore.examine
+    assert leases._now(store, ".feedmill/parts") is not None
+    monkeypatch.setattr(RemoteStore, "examine", lambda self, path: self.delete(path) or original(self, path))
+    assert leases._now(store, ".feedmill/parts") is None
+    assert not objects(s3_bucket)
+
+
 def test_parts_begin_one_after_another(s3_bucket, machines):
     """Also if one was killed while it began."""
     store, inside, most = open_store(f"{s3_bucket}/d"), [0], []

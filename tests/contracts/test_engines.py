@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import feedmill as fm
-from feedmill.errors import ConfigError
-from feedmill.jobs.engine import StageUnfinished, current
+from feedmill.cli.app import app
+from feedmill.curation.stat import StatTask
+from feedmill.documents.file import DocumentFile
+from feedmill.errors import ConfigError, FeedmillError
+from feedmill.jobs.engine import Engine, Stage, StageUnfinished, current
 from feedmill.jobs.parts import PartEngine
+from feedmill.jobs.processes import name_of
+from feedmill.jobs.run import run
 from feedmill.storage import LocalStore
+from helpers import worker_functions as working
 from helpers.document_folders import write_lines
 from helpers.engine_verbs import (
     AT_ONCE,
@@ -71,6 +80,41 @@ def test_seven_parts_at_once_of_which_one_is_killed(verb: str, inputs: Path, alo
     finish([*VERBS[verb], "--engine", "part", "--finish"], folder)
     assert outputs(folder) == alone(verb)
     assert not unfinished_work(folder)
+
+
+class Noting(Engine):
+    """Runs stages here, and notes what messages call their units."""
+
+    name = "noting"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def run(self, stage: Stage) -> Iterator[Any]:
+        items = list(stage.items)
+        self.names += map(name_of, items)
+        yield from stage.local(items)
+
+
+@pytest.mark.parametrize("verb", SOME)
+def test_units_have_readable_names(
+    verb: str, inputs: Path, alone: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in "ended its worker 5 times: documents/part-3.jsonl.gz": a path, or what range of what it is."""
+    monkeypatch.chdir(copied(inputs, tmp_path))
+    one = [] if verb == "filter-tokens" else ["--workers", "1"]  # it writes one file
+    with Noting() as engine, contextlib.redirect_stdout(open(os.devnull, "w")):
+        assert not app([*VERBS[verb], *one], prog_name="feedmill", standalone_mode=False)
+    assert engine.names and not [name for name in engine.names if re.search(r"[A-Z]\w+\(|=|array|^\d*$|None", name)]
+    assert outputs(Path.cwd()) == alone(verb)
+
+
+def test_an_error_has_the_name_of_a_unit() -> None:
+    files = [DocumentFile("web", f"documents/{n}.jsonl", "jsonl", 1, "1") for n in range(2)]
+    units = [(n, StatTask(file, None, "raise")) for n, file in enumerate(files)]
+    with pytest.raises(FeedmillError, match=r"ended while working on one of: \S*web/documents/0.jsonl, \S*1.jsonl"):
+        list(run(working.exit_at_once, units, workers=2))
 
 
 def test_finish_without_parts_does_everything_and_says_so(inputs: Path, alone: Any, tmp_path: Path) -> None:
@@ -259,3 +303,21 @@ def test_parts_of_an_output_in_a_bucket(
     finish([*words, "--finish"], tmp_path)
     assert objects(f"{s3_bucket}/parts") == objects(f"{s3_bucket}/alone")
     assert not any((tmp_path / "shared").rglob("*"))
+
+
+@pytest.mark.parametrize("verb", ["tokenize", "merge-one", "shuffle"])
+def test_one_large_file_is_a_warning_on_an_engine(
+    verb: str, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only one machine writes it, and nobody wants the default of an engine to decide the bytes."""
+    monkeypatch.setattr("feedmill.tokens.targets.LARGE_FILE", 100)
+    words = VERBS[verb][: VERBS[verb].index("--max-file-size")] if "--max-file-size" in VERBS[verb] else VERBS[verb]
+    found = []
+    for number, engine in enumerate([contextlib.nullcontext(), PartEngine(finish=True), PartEngine(finish=True)]):
+        monkeypatch.chdir(copied(inputs, tmp_path / str(number)))
+        more = ["--max-file-size", "1MB"] if number == 2 else []
+        caplog.clear()
+        with engine, contextlib.redirect_stdout(open(os.devnull, "w")):
+            assert not app([*words, "--workers", "1", *more], prog_name="feedmill", standalone_mode=False)
+        found.append("this is one file of about" in caplog.text and "--max-file-size 1GB" in caplog.text)
+    assert found == [False, True, False]

@@ -135,7 +135,7 @@ def killed(words: list[str], moment: int, cache: Path, folder: Path) -> bool:
         pytest.param("dedupe", range(0, 40, 3), marks=pytest.mark.slow),
         pytest.param("neardedupe", range(0, 60, 5), marks=pytest.mark.slow),
         pytest.param("convert-file", range(12), marks=pytest.mark.slow),
-        pytest.param("reshard", range(0, 20, 2), marks=pytest.mark.slow),
+        pytest.param("reshard", range(0, 20, 3), marks=pytest.mark.slow),
         pytest.param("prepare", range(12), marks=pytest.mark.slow),
     ],
 )
@@ -151,7 +151,7 @@ def test_a_killed_part_and_a_killed_finish_go_on_elsewhere(
         words = [*in_bucket(VERBS[verb], place), "--workers", "1", "--engine", "part"]
         dead += killed([*words, "--part", "1/2"], moment, folder / "caches/one", tmp_path)
         call([*words, "--part", "1/2"], f"{moment}")
-        if killed([*words, "--finish"], moment, folder / "caches/finish", tmp_path):
+        if killed([*words, "--finish"], moment, folder / "caches/finish", tmp_path):  # else it is done
             dead += 1
             call([*words, "--finish"], f"{moment}-elsewhere")
         there = download(place, folder / "there")

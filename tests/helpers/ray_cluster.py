@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import sys
@@ -12,8 +13,10 @@ from typing import Any
 
 import pytest
 
-from feedmill.jobs.ray_engine import _SETTINGS
+from feedmill.jobs.ray_engine import _SETTINGS, RayEngine
 
+RAY_MISSING = "Ray is not installed: pip install 'feedmill[ray]'"
+on_ray = pytest.mark.xdist_group("ray")  # one process of pytest-xdist has the cluster
 NODE = {"num_cpus": 1, "object_store_memory": 80 << 20}
 _FAST = {  # a node that is gone is noticed within seconds
     "health_check_initial_delay_ms": 0,
@@ -21,6 +24,31 @@ _FAST = {  # a node that is gone is noticed within seconds
     "health_check_timeout_ms": 500,
     "health_check_failure_threshold": 3,
 }
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip(RAY_MISSING)
+    with two_nodes() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def connection(cluster: Any) -> Iterator[str]:
+    """Connect this process to the cluster for all tests of a module, whose engines share its warm workers."""
+    import ray
+
+    first = RayEngine(cluster.address)
+    first._connect()
+    yield cluster.address
+    ray.shutdown()
+
+
+@pytest.fixture
+def engine(connection: str) -> Iterator[RayEngine]:
+    with RayEngine(connection) as found:
+        yield found
 
 
 @contextmanager

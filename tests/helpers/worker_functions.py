@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -13,7 +14,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from feedmill.errors import DataError
+from feedmill.errors import DataError, NotFound
 from feedmill.jobs.run import run
 
 
@@ -67,6 +68,21 @@ def exit_on_seven(name: str) -> str:
     if name == "shard-7":
         os._exit(3)
     return name
+
+
+def exit_at_once(_: object) -> None:
+    os._exit(3)
+
+
+def miss(_: object) -> None:
+    raise NotFound("no such file", file="documents/part-0.jsonl")
+
+
+def warn_of_sevenths(x: int) -> int:
+    """Warn twice of the remainder of a number."""
+    for _ in range(2):
+        logging.getLogger("feedmill").warning("the remainder is %d", x % 7)
+    return x
 
 
 def note_and_sleep(folder: str) -> int:

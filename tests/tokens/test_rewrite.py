@@ -20,8 +20,8 @@ from feedmill.indexing.prepare import prepare
 from feedmill.jobs.engine import StageUnfinished
 from feedmill.jobs.parts import PartEngine
 from feedmill.storage import LocalStore
-from feedmill.tokens import corpus as mapping
 from feedmill.tokens import gather, rewrite, write_part
+from feedmill.tokens import mapped as mapping
 from feedmill.tokens.corpus import open_corpus
 from feedmill.tokens.filter import filter
 from feedmill.tokens.merge import merge

@@ -35,6 +35,10 @@ class Unit(NamedTuple):
     what: tuple[Any, ...]
     samples: int = 0
 
+    def __str__(self) -> str:
+        source = next((word for word in self.what if isinstance(word, str) and word), "")
+        return f"unit {self.number}" + (f" ({source})" if source else "")
+
 
 class Written(NamedTuple):
     """An output to read back.
@@ -48,6 +52,9 @@ class Written(NamedTuple):
     done: Done
     first: int
     at: int
+
+    def __str__(self) -> str:
+        return f"output {self.done.number} ({self.done.path})"
 
 
 class Different(NamedTuple):

@@ -54,6 +54,9 @@ class TagTask(NamedTuple):
     redo: bool
     on_error: OnError
 
+    def __str__(self) -> str:
+        return str(self.input)
+
 
 class Done(NamedTuple):
     """The result of a file: rows and stored bytes, or the error."""

@@ -38,6 +38,9 @@ class DocumentFile:
     rows: tuple[int, int] = (0, 1)
     id: str = ""
 
+    def __str__(self) -> str:
+        return self.url
+
     @property
     def name(self) -> str:
         """The whole path as the user would write it; Dolma hashes it."""

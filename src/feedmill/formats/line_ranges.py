@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,16 @@ RANGE = 256 << 20
 Arrays = dict[str, npt.NDArray[Any]]
 IndexRange = Callable[[Store, str, int, tuple[int, int]], Arrays]
 """Function of a store, a path, the size of the file, and the range; returns what is found."""
+
+
+class Range(NamedTuple):
+    """A unit: bytes ``[low, high)`` of a file."""
+
+    low: int
+    high: int
+
+    def __str__(self) -> str:
+        return f"bytes {self.low} to {self.high}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +54,7 @@ def on_engine(index: IndexRange, store: Store, path: str, folder: Store) -> Iter
     """
     entry = store.stat(path)
     key = key_of(index.__module__, index.__qualname__, store.locate(path), str(entry.size), entry.version, str(RANGE))
-    ranges = [(low, min(low + RANGE, entry.size)) for low in range(0, entry.size, RANGE)]
+    ranges = [Range(low, min(low + RANGE, entry.size)) for low in range(0, entry.size, RANGE)]
     policy = Policy(shared=_Job(index, store, path, entry.size, folder, key))
     names = run(_find, ranges, policy=policy, where=Where("indexing", key, folder))
     for (low, high), name in zip(ranges, names, strict=True):
@@ -52,7 +62,7 @@ def on_engine(index: IndexRange, store: Store, path: str, folder: Store) -> Iter
             yield high - low, dict(found)
 
 
-def _find(job: _Job, span: tuple[int, int]) -> str:
+def _find(job: _Job, span: Range) -> str:
     """Write what is found in a range to a file, unless it exists, and return its name."""
     name = f"lines-{job.key}-{span[0]}"
     if not job.folder.exists(name):

@@ -61,6 +61,9 @@ class Piece(NamedTuple):
     sizes: Int64s
     filters: Filters
 
+    def __str__(self) -> str:
+        return f"{len(self.names)} files of {self.file}" if self.file else f"{self.names[0]} ({len(self.names)} files)"
+
     @property
     def digest(self) -> bytes:
         """Return the hash of everything that the result of this unit depends on."""

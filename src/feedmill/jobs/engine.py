@@ -43,6 +43,7 @@ class Where:
         record: keeps the result of a unit that has no file of its own, for the run that publishes.
         last: whether the verb publishes its output after this stage.
         lasting: whether a unit finds its result again. Otherwise each part of a job array runs all units.
+        copies: whether units leave copies of remote inputs in the cache of their machine, for each other.
     """
 
     stage: str
@@ -52,6 +53,7 @@ class Where:
     record: Callable[[Any], None] | None = field(default=None, repr=False)
     last: bool = True
     lasting: bool = True
+    copies: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,8 @@ from feedmill.errors import ConfigError, FeedmillError
 
 _GRACE = 3.0  # seconds that a worker has to clean up before it is killed
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_UNNAMED: tuple[Any, ...] = (object.__str__, bytes.__str__)
+"""Methods of items without a name."""
 _working = False  # in a worker: whether the function is running
 _stopping = False  # in a worker: whether SIGTERM has interrupted the function
 
@@ -88,12 +90,23 @@ def outcome(function: Callable[..., Any], shared: Any, items: Sequence[Any]) -> 
 
 
 def name_of(item: Any) -> str:
-    """Return an item's name for messages."""
-    if isinstance(item, str | os.PathLike):
-        return str(item)[:200]
+    """Return an item's name for messages: its own, that of its file, or that of an element of a tuple."""
+    name = _own_name(item)
+    if name is not None:
+        return name[:200]
     short = reprlib.Repr()
     short.maxstring = short.maxother = 120
     return short.repr(item)
+
+
+def _own_name(item: Any) -> str | None:
+    if isinstance(item, str | os.PathLike) or type(item).__str__ not in _UNNAMED:
+        return str(item)
+    for part in item if type(item) is tuple else (getattr(item, "file", None), getattr(item, "path", None)):
+        name = None if part is None else _own_name(part)
+        if name is not None:
+            return name
+    return None
 
 
 _inside = False

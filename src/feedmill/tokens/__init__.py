@@ -8,7 +8,7 @@ datatrove_tasks                                  one file per task, as datatrove
 dolma_output, parts, mixing_order                Dolma's folders of mixed files
 outputs                                          names, token sizes and writers of token files
 rewrite, write_part, gather, targets             copy documents of token files in a new order; an output is a unit
-units, orders, corpus                            what is ordered, the orders, and the documents of several files
+units, orders, corpus, mapped                    what is ordered, the orders, documents of several files, their bytes
 merge, shuffle, split, filter                    the verbs that do so
 decode, index, instruct, numbers                 further verbs
 """

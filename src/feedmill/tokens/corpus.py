@@ -6,37 +6,28 @@ is treated as a document of bytes, so that one implementation serves both.
 
 from __future__ import annotations
 
-import mmap
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.format import Wanted, named
 from feedmill.formats.registry import by_name, families
 from feedmill.formats.tokens.base import Int64s, TokenDataset, TokenShard, refuse_missing
 from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, read_manifest
 from feedmill.kernels.jsonl.lines import newlines
 from feedmill.storage import Store, open_store, split_url
+from feedmill.tokens.mapped import Mapped, Reads
 from feedmill.tokens.outputs import LINES
 
 SUFFIXES = {**{end: format.name for format in families("tokens") for end in format.files}, ".jsonl": LINES}
 """Format names by file suffix."""
 _FOLDERS = tuple(end for end in SUFFIXES if end != ".idx")
-
-FORGET = 64 << 20
-"""Number of bytes read after which mapped pages are released, so that memory stays bounded."""
-LARGE = 256 << 20
-"""Total size in bytes above which scattered documents are read with `preadv` instead of through the mapping.
-
-A mapping would keep all files in memory, and read more than needed where they are not in the page cache. Below this
-size, mapped files are twice as fast."""
 
 
 def format_of(path: str) -> str:
@@ -87,6 +78,11 @@ class Corpus:
         return sum(shard.tokens for _, shard in self.shards)
 
     @property
+    def is_local(self) -> bool:
+        """Whether all files are on disks of this machine."""
+        return all(store.is_local for store, _ in self.shards)
+
+    @property
     def has_loss(self) -> bool:
         """Whether any file has a loss mask."""
         return any(shard.load_loss is not None for _, shard in self.shards)
@@ -104,110 +100,15 @@ class Corpus:
         ]
 
     @contextmanager
-    def mapped(self) -> Iterator[Mapped]:
-        """Map each file when it is first read; a remote file is copied to this machine until the context ends."""
-        with ExitStack() as stack:
-            yield Mapped(stack, self)
-
-
-class _File(NamedTuple):
-    """The tokens of one file, with the mapping and the open descriptor (None and -1 for an empty file)."""
-
-    tokens: npt.NDArray[Any]
-    mapping: mmap.mmap | None = None
-    descriptor: int = -1
-    offset: int = 0
-
-
-class Mapped:
-    """Mapped tokens of a corpus's files, and their loss masks on demand.
-
-    Args:
-        stack: closes the files.
-    """
-
-    def __init__(self, stack: ExitStack, corpus: Corpus) -> None:
-        self._stack, self._corpus = stack, corpus
-        self._files: dict[int, _File] = {}
-        self._loss: dict[int, npt.NDArray[np.bool_]] = {}
-        self._large = sum(shard.tokens * shard.dtype.itemsize for _, shard in corpus.shards) > LARGE
-        self._alike = all(shard.dtype == corpus.dtype for _, shard in corpus.shards)
-        self._read = 0
-
-    def _file(self, number: int) -> _File:
-        if number not in self._files:
-            self._files[number] = _map(self._stack, *self._corpus.shards[number])
-        return self._files[number]
-
-    def tokens(self, number: int) -> npt.NDArray[Any]:
-        """Return the tokens of a file. Raises `DataError` if it has become shorter since it was opened."""
-        return self._file(number).tokens
-
-    def loss(self, number: int) -> npt.NDArray[np.bool_]:
-        """Return the loss mask of a file, bool[tokens]; all True for a file without one."""
-        if number not in self._loss:
-            _, shard = self._corpus.shards[number]
-            self._loss[number] = (
-                np.broadcast_to(np.True_, (shard.tokens,))
-                if shard.load_loss is None
-                else np.asarray(shard.load_loss()).astype(np.bool_, copy=False)
-            )
-        return self._loss[number]
-
-    def copy(self, pieces: Iterable[tuple[int, int, int, int, int]], out: npt.NDArray[Any]) -> None:
-        """Copy ranges of tokens to `out`.
+    def mapped(self, reads: Mapping[int, Reads] | None = None) -> Iterator[Mapped]:
+        """Map each file when it is first read; a remote file is copied to this machine until the context ends.
 
         Args:
-            pieces: (file, begin, end, begin in `out`, end in `out`) of each range.
-            out: the array to fill.
-
-        Raises:
-            DataError: a file has become shorter since it was opened.
+            reads: what is read of each file. It decides what is copied of a remote file: the ranges, or all of it to
+                the cache folder, for all processes of this machine.
         """
-        if not (self._large and self._alike):
-            for file, low, high, at, end in pieces:
-                out[at:end] = self.tokens(file)[low:high]
-            return
-        size = out.itemsize
-        view = memoryview(out).cast("B")  # type: ignore[arg-type]
-        for file, low, _, at, end in pieces:
-            _, _, descriptor, offset = self._file(file)
-            at, end, place = at * size, end * size, offset + low * size
-            while at < end:
-                count = os.preadv(descriptor, (view[at:end],), place)
-                if not count:
-                    store, shard = self._corpus.shards[file]
-                    raise _shrunk(store.locate(shard.path), os.fstat(descriptor).st_size)
-                at, place = at + count, place + count
-
-    def was_read(self, size: int) -> None:
-        """Count bytes read, and release mapped pages every `FORGET` bytes (they stay in the page cache)."""
-        self._read += size
-        if self._large and self._read >= FORGET:
-            self._read = 0
-            for file in self._files.values():
-                if file.mapping is not None:
-                    file.mapping.madvise(mmap.MADV_DONTNEED)
-
-
-def _map(stack: ExitStack, store: Store, shard: TokenShard) -> _File:
-    if not shard.tokens:
-        return _File(np.zeros(0, shard.dtype))
-    path = stack.enter_context(store.local_copy(shard.path))
-    file = stack.enter_context(open(path, "rb"))  # noqa: SIM115 - the stack closes it
-    mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    if len(mapping) < shard.offset + shard.tokens * shard.dtype.itemsize:
-        raise _shrunk(store.locate(shard.path), len(mapping))
-    return _File(np.frombuffer(mapping, shard.dtype, shard.tokens, shard.offset), mapping, file.fileno(), shard.offset)
-
-
-def _shrunk(where: str, size: int) -> DataError:
-    return DataError(
-        f"the file has {size} bytes, fewer than when it was opened",
-        file=where,
-        kind="truncated",
-        fix="It changed meanwhile: run the command again.",
-    )
+        with ExitStack() as stack:
+            yield Mapped(stack, self, reads)
 
 
 def open_corpus(inputs: Sequence[str], *, token_size: int | None = None, mixed: bool = False) -> Corpus:

@@ -13,15 +13,41 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.formats.tokens.base import Int64s, Tokens
-from feedmill.tokens.corpus import Corpus, Mapped
+from feedmill.tokens.corpus import Corpus
+from feedmill.tokens.mapped import Mapped, Reads
 from feedmill.tokens.orders import Numbers
 from feedmill.tokens.units import Spans, Units
 
 BATCH = 2 << 20
 """Bytes of tokens gathered at once; data that stays in the processor's cache is written fastest."""
 _BLOCK = 1 << 16
+_GAP = 1 << 20
+"""Bytes between ranges of a remote file up to which they are read as one."""
 
 Copy = Callable[[Iterable[tuple[int, int, int, int, int]], npt.NDArray[Any]], None]
+
+
+def reads_of(corpus: Corpus, units: Units, numbers: Numbers) -> dict[int, Reads]:
+    """Return what units read of each remote file, by the number of the file: 24 bytes of memory for each span."""
+    if corpus.is_local:
+        return {}
+    blocks = [units.spans(np.asarray(numbers[low : low + _BLOCK], np.int64)) for low in range(0, len(numbers), _BLOCK)]
+    if not blocks:
+        return {}
+    shard, start, length = (np.concatenate(columns) for columns in zip(*blocks, strict=True))
+    order = np.lexsort((start, shard))
+    shard, start, length = shard[order], start[order], length[order]
+    numbers_of, firsts = np.unique(shard, return_index=True)
+    found = {}
+    for number, low, high in zip(numbers_of.tolist(), firsts, [*firsts[1:], len(shard)], strict=True):
+        # An empty document may come after one that begins at the same token.
+        begins, ends = start[low:high], np.maximum.accumulate(start[low:high] + length[low:high])
+        gap = _GAP // corpus.shards[number][1].dtype.itemsize
+        apart = np.flatnonzero(begins[1:] - ends[:-1] > gap) + 1
+        found[number] = Reads(
+            begins[np.concatenate(([0], apart))], ends[np.append(apart - 1, -1)], int(length[low:high].sum())
+        )
+    return found
 
 
 def gathered(

@@ -29,6 +29,7 @@ from feedmill.tokens.targets import (
     numbered_parts,
     numbered_target,
     part_path,
+    warn_of_one_file,
 )
 from feedmill.tokens.units import Chunks, Documents, Units, in_blocks, lengths_of
 
@@ -115,6 +116,8 @@ def merge(
         pieces = divided(units, numbers, at_least=max_tokens_per_file, most=max_tokens)
         if limit is not None:
             pieces = divided_by_size(units, pieces[0], form, limit)
+        elif len(pieces) == 1:
+            warn_of_one_file(output, min(corpus.tokens, max_tokens or corpus.tokens) * form.token_size)
         done = run.write(units, numbered_parts(output, pieces), mask=mask, numbered=output, allow_empty=allow_empty)
         if form.format == "ds" and has_parts(output):
             _write_total(output, form, sum(d.tokens for d in done))

@@ -25,6 +25,7 @@ from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.jobs.work import Work
 from feedmill.storage import canonical_location, open_store, split_url
+from feedmill.storage.cache.copies import forget_copies
 from feedmill.tokens.corpus import Corpus
 from feedmill.tokens.outputs import LINES, main_file
 from feedmill.tokens.targets import Part, higher_parts, remove_part
@@ -145,7 +146,7 @@ class Rewriting:
             key=self.key,
         )
         tasks = [PartTask(number, part.path) for number, part in enumerate(parts)]
-        where = Where("writing", self.key, self.work.scratch)
+        where = Where("writing", self.key, self.work.scratch, copies=not self.corpus.is_local)
         with Progress("writing", self.corpus.tokens, unit, self.progress) as bar:
             job.advance = bar.advance
             options: dict[str, Any] = {"workers": self._workers(), "preload": (write_part.__module__,), "where": where}
@@ -160,12 +161,9 @@ class Rewriting:
         return self.written
 
     def _workers(self) -> int | None:
-        """Return the number of processes. Files in an object store are copied by each process that reads them."""
-        corpus = self.corpus
-        small = corpus.tokens * corpus.dtype.itemsize < PARALLEL_FROM
-        if self.workers is None and (small or not all(store.is_local for store, _ in corpus.shards)):
-            return 1
-        return self.workers
+        """Return the number of processes."""
+        small = self.corpus.tokens * self.corpus.dtype.itemsize < PARALLEL_FROM
+        return 1 if self.workers is None and small else self.workers
 
     def _refuse_existing(self, targets: Sequence[str]) -> None:
         for store, main in map(main_of, targets):
@@ -262,6 +260,9 @@ def start(
             if not rewriting.writing:
                 work.abandon()
             raise
+        finally:
+            if not corpus.is_local:
+                forget_copies()
 
 
 def _refuse_inputs(corpus: Corpus, targets: Sequence[str]) -> None:

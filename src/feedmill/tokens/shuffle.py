@@ -15,7 +15,7 @@ from feedmill.tokens.corpus import Corpus, open_corpus
 from feedmill.tokens.merge import count_left_out, divided, divided_by_size, limited, note_larger
 from feedmill.tokens.orders import chunk_range, chunk_shuffled, generator, shuffled
 from feedmill.tokens.rewrite import Report, start
-from feedmill.tokens.targets import Part, form_for, numbered_parts
+from feedmill.tokens.targets import Part, form_for, numbered_parts, warn_of_one_file
 from feedmill.tokens.units import Chunks, Documents, Units
 
 Order = Literal["feedmill", "modalities", "datatrove"]
@@ -86,6 +86,8 @@ def shuffle(
         pieces = divided(units, numbers, at_least=max_tokens_per_file, beyond=True)
         if limit is not None:
             pieces = divided_by_size(units, numbers, form, limit)
+        elif len(pieces) == 1:
+            warn_of_one_file(output, corpus.tokens * form.token_size)
         run.write(units, numbered_parts(output, pieces), numbered=output, allow_empty=allow_empty)
         report = run.finish()
         count_left_out(report, units, len(numbers))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -12,11 +13,16 @@ import numpy as np
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Form, Int64s
 from feedmill.formats.tokens.manifest import manifest_path
+from feedmill.jobs.engine import current
 from feedmill.storage import open_store, split_url
 from feedmill.tokens.corpus import Corpus, format_of
 from feedmill.tokens.orders import Numbers
 from feedmill.tokens.outputs import FORMATS, LINES, main_file, token_format
 
+logger = logging.getLogger("feedmill")
+
+LARGE_FILE = 8 * 10**9
+"""Bytes of one output file from which an engine is of little use: a machine writes them in tens of seconds at best."""
 _PART = re.compile(r"\{part(?::0?(\d+))?\}")
 
 Ends = tuple[Int64s, Int64s]
@@ -175,6 +181,17 @@ def larger_files(form: Form, files: Sequence[tuple[int, int]], limit: int) -> st
     return (
         f"{larger:,} of {len(files):,} files ({what}) are larger than {limit:,} bytes: documents and chunks stay whole"
     )
+
+
+def warn_of_one_file(output: str, size: int) -> None:
+    """Warn that an output of about `size` bytes is one file, if other machines could write parts of it."""
+    if current() is not None and size > LARGE_FILE:
+        logger.warning(
+            "%s: this is one file of about %.0f GB, which a single machine writes. --max-file-size 1GB writes numbered"
+            " files, each by any machine",
+            output,
+            size / 1e9,
+        )
 
 
 def need_parts(target: str, why: str) -> None:

@@ -21,6 +21,7 @@ from feedmill.tokens.encode import Encoding
 from feedmill.tokens.job import Counts, EncodeJob, JobOptions
 from feedmill.tokens.numbered_files import NumberedFiles, numbered, refuse_part
 from feedmill.tokens.outputs import Output, plan_outputs
+from feedmill.tokens.targets import warn_of_one_file
 from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.token_files import TokenFiles
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
@@ -29,6 +30,8 @@ from feedmill.tokens.work import EXAMPLES, EncodeSpec
 Rule = Literal["missing", "always"]
 LossRule = Literal["mask", "datatrove"]
 AUTO = "auto"
+_BYTES_PER_TOKEN = 4
+"""Of text, about; for a warning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +235,11 @@ def _tokenize(
     )
     found = _find(inputs, options.kind)
     report.skipped_files, report.skipped_files_examples = len(found.skipped), found.skipped[:EXAMPLES]
+    if options.max_file_size is None:
+        text = sum(file.size for file in found.files)
+        for out in outputs:
+            if not out.sequence:
+                warn_of_one_file(out.url, text // _BYTES_PER_TOKEN * out.dtype.itemsize)
     EncodeJob(kind(outputs, found.files, tokenizer, options, report), spec, tokenizer, options).run()
     report.seconds = time.perf_counter() - begin
     return report

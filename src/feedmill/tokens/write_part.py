@@ -28,7 +28,7 @@ from feedmill.storage.cache.copies import WORK, held_copy
 from feedmill.storage.hashed import hashed_store
 from feedmill.storage.remote.claims import Claim
 from feedmill.tokens.corpus import Corpus
-from feedmill.tokens.gather import gathered
+from feedmill.tokens.gather import gathered, reads_of
 from feedmill.tokens.orders import Numbers
 from feedmill.tokens.outputs import FORMATS, LINES, main_file, sizes_of, write_documents
 from feedmill.tokens.units import Units
@@ -196,9 +196,11 @@ def write_part(job: PartJob, task: PartTask) -> WrittenFile:
     view, hashes = hashed_store(store)
     # On an engine, the run has the lock of the output; one of a machine that is lost would never be released.
     claim = contextlib.nullcontext() if is_shared() else Claim(store, name)
-    with claim, job.corpus.mapped() as mapped, write_documents(view, name, form) as writer:
+    row = job.rows[task.number]
+    mapping = job.corpus.mapped(reads_of(job.corpus, job.units, row))
+    with claim, mapping as mapped, write_documents(view, name, form) as writer:
         carried = form.loss and job.mask is None
-        for ids, lengths, loss in gathered(job.corpus, mapped, job.units, job.rows[task.number], carried):
+        for ids, lengths, loss in gathered(job.corpus, mapped, job.units, row, carried):
             writer.add(ids, lengths, loss if job.mask is None else job.mask(ids, lengths, documents))
             documents, tokens = documents + len(lengths), tokens + len(ids)
             if job.advance is not None:

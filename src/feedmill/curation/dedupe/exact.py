@@ -151,6 +151,9 @@ class _Range:
     files: int
     references: int
 
+    def __str__(self) -> str:
+        return f"parts {self.low} to {self.high - 1} of the keys of {self.files} files"
+
     @property
     def path(self) -> str:
         return found_name(self.work, self.whole, self.low, self.high)

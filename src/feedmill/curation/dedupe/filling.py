@@ -166,6 +166,9 @@ class FillTask:
     name: str
     settings: BloomOptions
 
+    def __str__(self) -> str:
+        return f"the filter {self.folder}/{self.name}"
+
     @property
     def path(self) -> str:
         """Path of the filled filter."""

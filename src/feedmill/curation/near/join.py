@@ -49,6 +49,9 @@ class JoinTask:
     high: int
     files: int
 
+    def __str__(self) -> str:
+        return f"band {self.band}, range {self.part} of its keys"
+
     @property
     def path(self) -> str:
         """Path of the result."""

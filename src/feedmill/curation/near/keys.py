@@ -34,6 +34,9 @@ class KeysTask:
     bands: int
     bounds: tuple[int, ...]
 
+    def __str__(self) -> str:
+        return f"signatures {self.low} to {self.high - 1}"
+
 
 def key_name(folder: str, number: int) -> str:
     """Return the path of a file of keys."""

@@ -41,6 +41,9 @@ class LabelTask:
     sources: tuple[int, ...]
     keep: str
 
+    def __str__(self) -> str:
+        return f"labels of range {self.part}"
+
     @property
     def path(self) -> str:
         """Path of the result."""
@@ -90,6 +93,9 @@ class CombineTask:
     graph: Graph
     part: int
     keep: str
+
+    def __str__(self) -> str:
+        return f"clusters of range {self.part}"
 
     @property
     def path(self) -> str:
@@ -154,6 +160,9 @@ class DecideTask:
     graph: Graph
     part: int
     shown: tuple[Cluster, ...]
+
+    def __str__(self) -> str:
+        return f"range {self.part}"
 
     @property
     def path(self) -> str:

@@ -60,6 +60,9 @@ class ForestTask:
     number: int
     sources: tuple[str, ...]
 
+    def __str__(self) -> str:
+        return f"forest {self.number} of level {self.level}"
+
     @property
     def path(self) -> str:
         """Path of the result."""
@@ -134,6 +137,9 @@ class SplitTask:
     number: int
     source: str
 
+    def __str__(self) -> str:
+        return f"forest {self.number}"
+
 
 class Star(NamedTuple):
     """Number of runs that a unit wrote, and of edges that it changed."""
@@ -166,6 +172,9 @@ class StarTask:
     stage: int
     part: int
     sources: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"range {self.part} of stage {self.stage}"
 
 
 def star(task: StarTask) -> Star:

@@ -12,14 +12,16 @@ import functools
 import hashlib
 import logging
 import os
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 import msgspec
+import numpy as np
 
 from feedmill.errors import FeedmillError
-from feedmill.storage.base import Entry, Store
+from feedmill.storage.base import Entry, Int64s, Store
 from feedmill.storage.cache.files import FileCache, HeldFile, file_cache
 from feedmill.storage.cache.items import NOTE, Note, read_note
 from feedmill.storage.folders import cache_folder, private_folder
@@ -37,6 +39,8 @@ WORK = "work"
 """Kind of copies of unfinished work, which are of no use when the job has ended."""
 _HASHED = 16 << 20
 """Copies up to this number of bytes are hashed at each use, which takes a few milliseconds."""
+_AT_ONCE = 32 << 20
+"""Bytes of ranges that are in memory at once; the store divides them into requests."""
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
@@ -86,6 +90,53 @@ def held_copy(store: Store, path: str, *, kind: str = "data") -> HeldFile:
         if error.errno not in (errno.EMFILE, errno.ENFILE):
             translated.fix = "Set FEEDMILL_CACHE_DIR or TMPDIR to a writable folder with enough free space."
         raise translated from None
+
+
+@contextlib.contextmanager
+def copied_ranges(store: Store, path: str, begins: Int64s, ends: Int64s) -> Iterator[Path]:
+    """Copy ranges of a remote file to this machine, each at its own offset, until the block ends.
+
+    The other bytes of the file are not read, and take no space on most disks.
+
+    Args:
+        begins, ends: int64[n], offsets in bytes, ascending.
+
+    Raises:
+        NotFound: there is no such file.
+        StorageError: a request failed, or this machine has no space.
+    """
+    from feedmill.storage.remote.range_store import spool_error, spool_folder
+
+    size = store.stat(path).size
+    with spool_folder() as folder:
+        copy = folder / path.rpartition("/")[2]
+        with copy.open("wb") as f:
+            f.truncate(size)
+            for offsets, lengths in _batches(begins.tolist(), np.minimum(ends, size).tolist()):
+                blocks = store.read_ranges(path, offsets, lengths)
+                try:
+                    for offset, block in zip(offsets, blocks, strict=True):
+                        f.seek(offset)
+                        f.write(block)
+                    f.flush()
+                except OSError as error:
+                    raise spool_error(error) from None
+        yield copy
+
+
+def _batches(begins: Sequence[int], ends: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
+    """Yield offsets and lengths of ranges that are requested together, of about `_AT_ONCE` bytes."""
+    offsets, lengths, total = list[int](), list[int](), 0
+    for begin, end in zip(begins, ends, strict=True):
+        for offset in range(begin, end, _AT_ONCE):
+            offsets.append(offset)
+            lengths.append(min(_AT_ONCE, end - offset))
+            total += lengths[-1]
+            if total >= _AT_ONCE:
+                yield offsets, lengths
+                offsets, lengths, total = [], [], 0
+    if offsets:
+        yield offsets, lengths
 
 
 def forget_copies() -> None:

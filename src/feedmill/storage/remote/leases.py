@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from feedmill.errors import FeedmillError, NotFound, StorageError
+from feedmill.errors import NotFound, StorageError
 
 if TYPE_CHECKING:
     from feedmill.storage.remote.range_store import RangeStore
@@ -117,6 +117,8 @@ def _now(store: RangeStore, folder: str) -> float | None:
     try:
         store.write_bytes(path, b"")
         return store.examine(path).modified
+    except NotFound:
+        return None  # a process that looks for locks there took it for the rest of a killed one
     finally:
         store.delete(path)
 
@@ -130,25 +132,24 @@ class Beat:
 
     def __init__(self, store: RangeStore, path: str, seen: Seen) -> None:
         self._store, self._path, self._seen = store, path, seen
-        self.lost = False
+        self.lost, self._renewed = False, time.time()  # which counts the time during which the machine sleeps
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="feedmill-lease", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        last = time.time()  # also counts the time during which the machine sleeps
         while not self._ended.wait(_BEAT):
             try:
                 seen = self._store.put_over(self._path, self._seen.data, self._seen)
                 seen = seen or self._again()
-            except FeedmillError as error:
-                if time.time() - last > EXPIRY / 2:
+            except Exception as error:  # also of a library: without this thread the lock expires unnoticed
+                if time.time() - self._renewed > EXPIRY / 2:
                     logger.warning("the lock could not be renewed, so another process may take it: %s", error)
                 continue
             if seen is None:
                 self.lost = True
                 return
-            self._seen, last = seen, time.time()
+            self._seen, self._renewed = seen, time.time()
 
     def _again(self) -> Seen | None:
         """Return the lock if it is still ours: the answer to an earlier request was lost."""
@@ -165,7 +166,8 @@ class Beat:
 
     def check(self) -> None:
         """Raise `StorageError` if another process has taken the lock, because this one did not renew it in time."""
-        if self.lost:
+        late = time.time() - self._renewed > EXPIRY  # the thread may not have noticed yet
+        if self.lost or (late and self._again() is None):
             raise StorageError(
                 "another process has taken over this work, because this one did not answer for a while",
                 file=self._store.locate(self._path),

@@ -1,0 +1,174 @@
+"""The nodes of a Ray cluster: what they have, and whether they can do the work of this machine.
+
+A node must have the same versions, and must read from the work folder what this machine wrote there. All nodes are
+checked before a stage; a node that joins later is checked by its first unit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+from feedmill import __version__
+from feedmill.errors import ConfigError, FeedmillError
+from feedmill.storage import LocalStore, Store, open_store
+from feedmill.storage.cache.copies import forget_copies
+from feedmill.storage.staging import staged
+
+_PACKAGES = (
+    *("numpy", "pyarrow", "isal", "backports.zstd"),
+    *("regex", "tokenizers", "fastokens", "sentencepiece", "jinja2"),
+    *("blingfire", "pygments", "beautifulsoup4", "fasttext-predict", "pycld2"),
+)
+_ANSWER = 120.0  # seconds that a node has to start a worker and to answer
+_FORGET = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCheck:
+    """What a node must have and see: the working directory, a file in the work folder, and versions."""
+
+    here: str
+    folder: str
+    name: str
+    content: bytes
+    versions: dict[str, str]
+
+
+@contextlib.contextmanager
+def check_of(place: Store | None) -> Iterator[NodeCheck]:
+    """Write a file to the work folder for the duration of the block, and yield what nodes must have.
+
+    A later process sweeps the file of a killed one.
+
+    Args:
+        place: the work folder; None for a stage without output.
+    """
+    content = secrets.token_bytes(16)
+    with contextlib.nullcontext("") if place is None else _written(place, content) as name:
+        yield NodeCheck(os.getcwd(), "" if place is None else place.url, name, content, versions())
+
+
+@contextlib.contextmanager
+def _written(place: Store, content: bytes) -> Iterator[str]:
+    if isinstance(place, LocalStore):
+        place.make_folder()
+        with staged(os.path.join(place.root, "node-check")) as path:
+            with open(path, "wb") as f:
+                f.write(content)
+            yield os.path.basename(path)
+        return
+    name = f"node-check-{secrets.token_hex(8)}"
+    place.write_bytes(name, content)
+    try:
+        yield name
+    finally:
+        place.delete(name)
+
+
+def complaint(check: NodeCheck) -> str | None:
+    """Return what this node lacks; None if nothing."""
+    mine = versions()
+    other = {name: version for name, version in mine.items() if check.versions.get(name, version) != version}
+    if other:
+        name, version = min(other.items())
+        return f"it has {name} {version}, and this machine {check.versions[name]}"
+    content = None
+    with contextlib.suppress(FeedmillError):
+        content = open_store(check.folder).read(check.name) if check.folder else check.content
+    return None if content == check.content else f"it does not see {check.folder}"
+
+
+def unfit(node: str, what: str) -> ConfigError:
+    """Return the error for a node that lacks something."""
+    return ConfigError(
+        f"node {node} cannot do the work: {what}",
+        kind="unfit-node",
+        fix="Install the same versions on all nodes, and keep inputs and outputs where all nodes see them by one path.",
+    )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of packages that decide the bytes of outputs; without those that are not installed."""
+    found = {"feedmill": __version__, "python": f"{sys.version_info[0]}.{sys.version_info[1]}"}
+    for name in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of the message of an error, at most 200 characters."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
+class Nodes:
+    """The nodes of the cluster to which this process is connected.
+
+    Args:
+        ray: the module.
+        cpus: processors of a task.
+    """
+
+    def __init__(self, ray: Any, cpus: float) -> None:
+        self._ray, self._cpus = ray, cpus
+        self._checked: set[tuple[str, str]] = set()
+
+    def slots(self, memory: int) -> int:
+        """Return the number of tasks that run at the same time if none needs more than `memory` bytes."""
+        fit = [resources for resources in self._resources() if resources.get("memory", 0) >= memory]
+        return int(sum(resources["CPU"] for resources in fit) / self._cpus)
+
+    def largest_memory(self) -> int:
+        """Return the memory in bytes of the largest node that has processors for a task."""
+        return max((int(resources.get("memory", 0)) for resources in self._resources()), default=0)
+
+    def _resources(self) -> list[dict[str, float]]:
+        """Return the resources of the nodes that have processors for a task."""
+        found = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        return [resources for resources in found if resources.get("CPU", 0) >= self._cpus]
+
+    def check(self, check: NodeCheck) -> None:
+        """Raise `ConfigError` if a node does not pass. Nodes that have passed for this folder are not asked again."""
+        ray, names = self._ray, self._names()
+        errors = ray.exceptions
+        lost = (errors.NodeDiedError, errors.TaskUnschedulableError, errors.WorkerCrashedError)
+        nodes = [node for node in names if (node, check.folder) not in self._checked]
+        for node, answer in self._call(nodes, complaint, check).items():
+            try:
+                found = ray.get(answer, timeout=_ANSWER)
+            except lost:
+                continue  # the node is gone, or is checked by its first unit
+            except Exception as error:  # the package is absent, or does not fit
+                found = f"it cannot run Feedmill ({first_line(error)})"
+            if found is not None:
+                raise unfit(names[node], found)
+            self._checked.add((node, check.folder))
+
+    def forget_copies(self) -> None:
+        """Remove the copies of unfinished work on all nodes. What a lost node has is evicted from its cache later."""
+        with contextlib.suppress(Exception):
+            answers = list(self._call(self._names(), forget_copies).values())
+            self._ray.wait(answers, num_returns=len(answers), timeout=_FORGET)
+
+    def _names(self) -> dict[str, str]:
+        """Return the names of the nodes that run units, by their ids."""
+        nodes = [n for n in self._ray.nodes() if n["Alive"] and n["Resources"].get("CPU", 0) > 0]
+        return {n["NodeID"]: n["NodeManagerHostname"] for n in nodes}
+
+    def _call(self, nodes: Iterable[str], function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+        """Call a function on each of these nodes; return the references of the answers."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        task, answers = self._ray.remote(function), {}
+        for node in nodes:
+            there = NodeAffinitySchedulingStrategy(node, soft=False)
+            options = task.options(num_cpus=0, max_retries=0, scheduling_strategy=there)
+            answers[node] = options.remote(*arguments)
+        return answers

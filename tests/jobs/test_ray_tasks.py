@@ -1,0 +1,196 @@
+"""The tasks of the Ray engine on a simulated cluster, for sizes that Ray itself does not reach on a test machine.
+
+Tasks end in any order, and some are lost with their worker.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from feedmill.errors import FeedmillError, NotFound
+from feedmill.jobs import ray_tasks
+from feedmill.jobs.engine import Stage, Where
+from feedmill.jobs.ray_nodes import Nodes, check_of
+from feedmill.jobs.ray_tasks import Tasks
+from helpers import worker_functions as working
+
+
+class RayError(Exception):
+    """As `ray.exceptions.RayError`."""
+
+
+class OutOfMemoryError(RayError):
+    """As that of Ray."""
+
+
+class FakeRay:
+    """What `Tasks` uses of Ray. A task runs when it is submitted, and ends when `wait` says so.
+
+    Args:
+        cores: processors of each node.
+        losses: number of tasks to lose.
+    """
+
+    class exceptions:
+        RayError, OutOfMemoryError, RayTaskError = RayError, OutOfMemoryError, type("RayTaskError", (RayError,), {})
+
+    def __init__(self, cores: int, losses: int = 0) -> None:
+        self.node = {"Alive": True, "NodeID": "1", "Resources": {"CPU": cores, "memory": 4 << 30}}
+        self.losses, self.most, self.canceled = losses, 0, 0
+        self.memory = list[int | None]()
+        self.random = random.Random(3)
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [self.node]
+
+    def remote(self, function: Callable[..., Any]) -> Any:
+        ray = self
+
+        class Task:
+            def options(self, **options: Any) -> Task:
+                assert options["max_retries"] == 0
+                ray.memory.append(options.get("memory"))
+                return self
+
+            def remote(self, *arguments: Any) -> list[Any]:
+                return Reference([function(*arguments)])
+
+        return Task()
+
+    def wait(self, waiting: list[Any], *, num_returns: int, timeout: float) -> tuple[list[Any], list[Any]]:
+        self.most = max(self.most, len(waiting))
+        if num_returns == 1:
+            self.ready = self.random.sample(waiting, min(64, len(waiting)))
+        return self.ready, []
+
+    def get(self, reference: Any) -> Any:
+        if self.losses and self.random.random() < 0.5:
+            self.losses -= 1
+            raise self.exceptions.OutOfMemoryError("low memory") if self.losses % 2 else RayError("lost")
+        return reference.pop()
+
+    def cancel(self, reference: Any, *, force: bool) -> None:
+        self.canceled += 1
+
+
+class Reference(list[Any]):
+    """Has an identity, as those of Ray."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+    __eq__ = object.__eq__
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Units run in this process, which is no worker."""
+    monkeypatch.setattr("feedmill.jobs.processes.enter_unit", lambda: None)
+    monkeypatch.setattr(ray_tasks, "share", lambda: None)
+    monkeypatch.setattr(ray_tasks.random, "uniform", lambda *_: 0.0)  # no time between tries
+    yield
+
+
+def tasks(ray: FakeRay, units: int, function: Any = working.square, **options: Any) -> Tasks:
+    stage = Stage(Where("trying", "key", None), function, range(units), iter)
+    with check_of(None) as check:
+        settings = {"cpus": 1, "memory": None, "max_tasks": None, **options}
+        return Tasks(ray, stage, Nodes(ray, 1), check, **settings)
+
+
+def test_lost_tasks_run_again_and_results_are_in_order() -> None:
+    ray = FakeRay(4, losses=40)
+    assert list(tasks(ray, 500).results()) == [n * n for n in range(500)]
+    assert ray.most == 12 and not ray.losses
+    assert {None, 2 << 30} <= set(ray.memory) and max(filter(None, ray.memory)) <= 4 << 30
+
+
+def test_max_tasks_bounds_what_waits() -> None:
+    ray = FakeRay(1000)
+    assert len(list(tasks(ray, 100, max_tasks=5).results())) == 100
+    assert ray.most == 5
+
+
+def test_stopping_cancels_what_runs() -> None:
+    ray = FakeRay(100)
+    run = tasks(ray, 1000)
+    results = run.results()
+    assert next(results) == 0
+    results.close()
+    run.stop()
+    assert 0 < ray.canceled <= 300
+
+
+def test_an_error_comes_after_the_results_before_it() -> None:
+    got = []
+    with pytest.raises(FeedmillError) as caught:
+        for result in tasks(FakeRay(100), 500, working.refuse_seven).results():
+            got.append(result)
+    assert got == list(range(7)) and caught.value.kind == "bad-seven"
+
+
+def test_a_missing_node_is_one_warning(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as none is there, and not every ten seconds."""
+    monkeypatch.setattr(ray_tasks, "_RESIZE", -1.0)
+    ray = FakeRay(0)
+    run = tasks(ray, 500)
+    results = run.results()
+    for number in (0, 1):
+        assert [next(results) for _ in range(250)] == [n * n for n in range(250 * number, 250 * (number + 1))]
+        assert caplog.text.count("no node of the cluster has 1 free cores for a unit") == number + 1
+        for cores in (4, 0):
+            ray.node["Resources"]["CPU"] = cores
+            run._at_once()
+
+
+def test_warnings_of_units_are_logged_once_each(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_tasks, "_WARNINGS", 3)
+    ray, here = FakeRay(2), ray_tasks.logger
+    passed = ray_tasks.Tasks._warn
+    monkeypatch.setattr(here, "propagate", False)  # what is logged in a task stays on its node
+
+    def warn(tasks: Tasks, warnings: Any) -> None:
+        monkeypatch.setattr(here, "propagate", True)
+        passed(tasks, warnings)
+        monkeypatch.setattr(here, "propagate", False)
+
+    monkeypatch.setattr(ray_tasks.Tasks, "_warn", warn)
+    run = tasks(ray, 49, working.warn_of_sevenths)
+    assert len(list(run.results())) == 49
+    monkeypatch.setattr(here, "propagate", True)
+    run.stop()
+    texts = [record.getMessage() for record in caplog.records]
+    assert len(set(texts)) == len(texts) == 4
+    assert {text[:14] for text in texts[:3]} == {"the remainder "} and texts[3] == (
+        "trying: 28 more warnings are in Ray's logs"
+    )
+
+
+def test_what_is_missing_may_be_missing_on_a_node_only() -> None:
+    with pytest.raises(NotFound, match=rf"no such file.* \(on the node {socket.gethostname()}\)"):
+        list(tasks(FakeRay(1), 1, working.miss).results())
+
+
+@pytest.mark.slow
+def test_memory_is_the_same_for_a_million_tasks() -> None:
+    """On 300 cores: 900 tasks wait at a time."""
+
+    def resident() -> int:
+        with open("/proc/self/statm") as f:
+            return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    used = {}
+    for units in (1_000, 1_000_000):
+        ray = FakeRay(300)
+        ray.memory = type("Nothing", (list,), {"append": lambda *_: None})()
+        assert sum(tasks(ray, units).results()) == sum(n * n for n in range(units))
+        assert ray.most == 900
+        used[units] = resident()
+    print(f"{(used[1_000_000] - used[1_000]) / 2**20:.1f} MiB more")
+    assert used[1_000_000] - used[1_000] < 4 << 20
