@@ -1,10 +1,13 @@
-"""An S3 server on this machine, and stores made in it."""
+"""Servers on this machine, and stores made in them."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import threading
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -44,3 +47,26 @@ def s3_bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch, tmp_path_factory:
     name = f"feedmill-{uuid.uuid4().hex[:12]}"
     boto3.client("s3").create_bucket(Bucket=name)
     return f"s3://{name}"
+
+
+@contextlib.contextmanager
+def ftp_server(folder: Path) -> Iterator[str]:
+    """Serve a folder over FTP for a block, which gets its URL. Requires `pyftpdlib`."""
+    from pyftpdlib.authorizers import DummyAuthorizer
+    from pyftpdlib.handlers import FTPHandler
+    from pyftpdlib.servers import ThreadedFTPServer
+
+    class Handler(FTPHandler):  # type: ignore[misc]
+        authorizer = DummyAuthorizer()
+
+    Handler.authorizer.add_anonymous(str(folder), perm="elradfmwMT")
+    logging.getLogger("pyftpdlib").setLevel(logging.ERROR)
+    server = ThreadedFTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"timeout": 0.1}, daemon=True)
+    thread.start()
+    host, port = server.socket.getsockname()
+    try:
+        yield f"ftp://{host}:{port}"
+    finally:
+        server.close_all()
+        thread.join()

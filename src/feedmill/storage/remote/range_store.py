@@ -131,6 +131,18 @@ class RangeStore(Store):
     def _list_entries(self, keys: Sequence[str]) -> None:
         """Read the entries of files in one folder from listings, and pin their versions."""
 
+    @abstractmethod
+    def abort_upload(self, url: str) -> bool:
+        """Remove what a killed process left of an upload to this host; return False if some of it may be left.
+
+        Args:
+            url: as it was recorded (`feedmill.storage.remote.upload_records`).
+        """
+
+    @abstractmethod
+    def abort_uploads(self) -> None:
+        """Remove all unfinished uploads to this folder, which is about to be removed: a lost machine cannot do it."""
+
     def put_new(self, path: str, data: bytes) -> bool:  # noqa: ARG002
         """Write one small file unless it exists, in one atomic request; return whether it was written.
 
@@ -414,6 +426,11 @@ def is_listed(below: str, suffixes: tuple[str, ...]) -> bool:
     folder = below.rpartition("/")[0]
     hidden = folder.startswith(".") or "/." in folder
     return not hidden and (not suffixes or below.endswith(suffixes))
+
+
+def has_requested() -> bool:
+    """Return whether this process has sent requests to a store, so that a forked child could send none."""
+    return _process["requested"]
 
 
 def guard_against_fork(url: str) -> None:
