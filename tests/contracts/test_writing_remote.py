@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import boto3
+import obstore
 import pytest
 from typer.testing import CliRunner
 
 import feedmill as fm
 from feedmill.cli.app import app
 from feedmill.storage import open_store
+from feedmill.storage.remote.object_store import RemoteStore
 from helpers.stores import ftp_server
 from helpers.tokenizer_data import tokenizer_file
 
@@ -145,9 +147,8 @@ class Place(NamedTuple):
         if self.folder is not None:
             yield from local_tree(self.folder / path)
             return
-        pages = boto3.client("s3").get_paginator("list_objects_v2")
-        for page in pages.paginate(Bucket=self.url.removeprefix("s3://"), Prefix=path + "/"):
-            yield from (entry["Key"].removeprefix(path + "/") for entry in page.get("Contents", []))
+        for page in obstore.list(RemoteStore(f"{self.url}/{path}").client):
+            yield from (entry["path"] for entry in page)
 
     def tree(self, path: str) -> dict[str, bytes]:
         store = open_store(f"{self.url}/{path}")
@@ -157,14 +158,21 @@ class Place(NamedTuple):
         """What uploads that were neither completed nor aborted left."""
         if self.folder is not None:
             return [path.name for path in self.folder.rglob(".*.feedmill-tmp")]
+        if not self.url.startswith("s3://"):
+            return []  # removed by the server after some time
         found = boto3.client("s3").list_multipart_uploads(Bucket=self.url.removeprefix("s3://"))
         return [upload["Key"] for upload in found.get("Uploads", [])]
 
 
-@pytest.fixture(params=["s3", "files", "ftp"])
+BUCKETS = {"s3": "s3_bucket", "gcs": "gcs_bucket", "azure": "azure_container"}
+"""Fixtures by kind of store."""
+PLACES = (*BUCKETS, "files", "ftp")
+
+
+@pytest.fixture
 def place(request: pytest.FixtureRequest, tmp_path: Path, cache: Path) -> Iterator[Place]:
-    if request.param == "s3":
-        yield Place(request.getfixturevalue("s3_bucket"))
+    if request.param in BUCKETS:
+        yield Place(request.getfixturevalue(BUCKETS[request.param]))
         return
     folder = tmp_path / "server"
     folder.mkdir()
@@ -209,7 +217,11 @@ def without_versions(record: bytes, place: str) -> object:
     )
 
 
-@pytest.mark.parametrize("name", VERBS)
+FEW = ["reshard", "tokenize"]
+CASES = [(name, place) for place in PLACES for name in (VERBS if place in ("s3", "files") else FEW)]
+
+
+@pytest.mark.parametrize(("name", "place"), CASES, indirect=["place"])
 def test_the_bytes_are_those_of_a_disk(name: str, source: Path, tmp_path: Path, place: Place) -> None:
     verb, folder, url = VERBS[name], tmp_path / "out", f"{place.url}/deep/out"
     for target in (str(folder), url):
@@ -278,7 +290,6 @@ sys.argv = ["feedmill", *sys.argv[2:]]
 if __name__ == "__main__":
     main()
 """
-FEW = ["reshard", "tokenize"]
 THERE = (
     "the file already exists",
     "the index already exists",
@@ -321,6 +332,7 @@ def kill_and_finish(name: str, source: Path, place: Place, cache: Path, tmp_path
     return cut
 
 
+@pytest.mark.parametrize("place", ["s3", "files"], indirect=True)
 @pytest.mark.parametrize("name", FEW)
 def test_killed_it_is_finished_by_the_same_command(
     name: str, source: Path, place: Place, cache: Path, tmp_path: Path
@@ -337,8 +349,9 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("place", PLACES, indirect=True)
 @pytest.mark.parametrize("name", VERBS)
 def test_killed_twenty_times(name: str, large: Path, place: Place, cache: Path, tmp_path: Path) -> None:
     cut = kill_and_finish(name, large, place, cache, tmp_path, 20)
     print(f"{name}: killed {cut} times in the middle of an upload")
-    assert cut or name not in CUT
+    assert cut or name not in CUT or place.url.startswith(("gs://", "az://"))

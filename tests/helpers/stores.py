@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from helpers.azure_server import azure_server, azurite_command, new_container
+from helpers.gcs_server import gcs_server
+
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[str]:
@@ -70,3 +73,30 @@ def ftp_server(folder: Path) -> Iterator[str]:
     finally:
         server.close_all()
         thread.join()
+
+
+@pytest.fixture
+def gcs_bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of a bucket in a stand-in for Google's store; the environment says how to reach it."""
+    with gcs_server() as server:
+        server.buckets["feedmill"] = {}
+        monkeypatch.setenv("GOOGLE_BASE_URL", server.endpoint)
+        monkeypatch.setenv("GOOGLE_BEARER_TOKEN", "test")
+        yield "gs://feedmill"
+
+
+@pytest.fixture(scope="session")
+def azurite() -> Iterator[str]:
+    """The endpoint of an emulator of Azure's store that lives as long as the test run."""
+    if azurite_command() is None:
+        pytest.skip("Azurite is not installed (npm install -g azurite, or FEEDMILL_AZURITE=/path/to/azurite-blob)")
+    with azure_server() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def azure_container(azurite: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of a new container in an emulator; the environment says how to reach it."""
+    monkeypatch.setenv("AZURE_STORAGE_USE_EMULATOR", "true")
+    monkeypatch.setenv("AZURITE_BLOB_STORAGE_URL", azurite)
+    return f"az://{new_container(azurite)}"
