@@ -24,7 +24,7 @@ import numpy as np
 from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.storage.base import Entry, InMemory, OnDisk, Ranges, Store, refuse_nul, too_short
 from feedmill.storage.cache.paged import on_disk
-from feedmill.storage.fetching.fetch import Failed, fetcher, replaced
+from feedmill.storage.fetching.fetch import Failed, fetcher, replaced, result_of
 from feedmill.storage.fetching.lanes import MAX_AT_ONCE
 from feedmill.storage.fetching.ranges import OFFSET_BITS, merged
 from feedmill.storage.fetching.segments import HeldSegments, Segment
@@ -233,7 +233,7 @@ class RangeStore(Store):
             missing = [key for key in missing if key not in self._entries]
         futures = [fetcher().run(0, self._look_up, key) for key in missing]
         for key, future in zip(missing, futures, strict=True):
-            self._entries[key] = future.result()
+            self._entries[key] = result_of(future)
         return [self._entries[key] for key in keys]
 
     def _look_up(self, key: str) -> Entry | None:
