@@ -66,6 +66,17 @@ VERBS = {
     "shuffle": Verb("shuffle {src}/t.ds {out}/s.ds --seed 1"),
     "shuffle megatron": Verb("shuffle {src}/t.bin {out}/s.bin --seed 1"),
     "split": Verb("split {src}/x.jsonl {out}/x.{{part}}.jsonl --ratio 8,2 --seed 3"),
+    "split tokens": Verb("split {src}/t.pbin {out}/t.{{part}}.pbin --ratio 8,2 --seed 3"),
+    "index tokens": Verb("index {out}/t.pbin", ("t.pbin",)),
+    "tokenize numbered": Verb("tokenize {src}/x.jsonl -o {out}/t -t {tok} --to ds --max-file-size {size}"),
+    "merge numbered": Verb("merge {src}/t.ds {src}/t.ds {out}/m.ds --max-file-size {size}"),
+    "shuffle numbered": Verb("shuffle {src}/t.pbin {out}/s.pbin --seed 1 --max-file-size {size}"),
+    "filter tokens": Verb("filter {src}/t.pbin {out}/f.pbin --min-length 10"),
+    "report": Verb("report {src}/tars -o {out}/report.html"),
+    "dolma tokens": Verb(
+        "dolma tokens --documents {src}/documents/*.gz --destination {out}/tokens --tokenizer.name_or_path {tok}"
+        " --tokenizer.eos_token_id 0 --dtype uint16"
+    ),
 }
 RECORDS = ("feedmill.shards.json", ".feedmill.json", "/.feedmill/")
 """Parts of the names of records with versions of files, which a store gives."""
@@ -120,7 +131,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def words_of(verb: Verb, source: Path, place: str) -> list[str]:
     tokenizer = str(tokenizer_file("tok1k"))
-    return [word.format(src=source, out=place, tok=tokenizer) for word in verb.words.split()]
+    size = (source / "t.ds").stat().st_size // 3
+    return [word.format(src=source, out=place, tok=tokenizer, size=size) for word in verb.words.split()]
 
 
 def put(place: str, source: Path, needs: tuple[str, ...]) -> None:
