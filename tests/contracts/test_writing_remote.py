@@ -304,6 +304,7 @@ if __name__ == "__main__":
 """
 THERE = (
     "the file already exists",
+    "the file exists",
     "the index already exists",
     "a dataset already exists",
     "the key also occurs in an earlier shard",
