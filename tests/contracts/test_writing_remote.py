@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import json
 import random
+import re
 import signal
 import sqlite3
 import subprocess
@@ -82,6 +83,8 @@ RECORDS = ("feedmill.shards.json", ".feedmill.json", "/.feedmill/")
 """Parts of the names of records with versions of files, which a store gives."""
 RANDOM = ("feedmill.members", "index.uuid")
 """With a number that each index gets anew."""
+MINUTE = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d UTC")
+"""When a report was written."""
 TIME = b"media_filters"
 """In a database with the time at which it was made."""
 
@@ -206,7 +209,7 @@ def compare(found: dict[str, bytes], expected: dict[str, bytes], place: str, fol
         if TIME in data:
             assert media(found[name]) == media(data)
         elif not any(part in f"/{name}" for part in (*RECORDS, *RANDOM)):
-            assert found[name] == data, name
+            assert MINUTE.sub(b"", found[name]) == MINUTE.sub(b"", data), name
         elif name.endswith(".json"):
             assert without_versions(found[name], place) == without_versions(data, folder), name
 
@@ -363,7 +366,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES, indirect=True)
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", [name for name in VERBS if name != "report"])  # writes one object, by one request
 def test_killed_twenty_times(name: str, large: Path, place: Place, cache: Path, tmp_path: Path) -> None:
     cut = kill_and_finish(name, large, place, cache, tmp_path, 20)
     print(f"{name}: killed {cut} times in the middle of an upload")
