@@ -3,9 +3,9 @@ import signal
 
 from hypothesis import settings
 
-from helpers.stores import s3_bucket, s3_server
+from helpers.stores import azure_container, azurite, gcs_bucket, s3_bucket, s3_server
 
-__all__ = ["s3_bucket", "s3_server"]
+__all__ = ["azure_container", "azurite", "gcs_bucket", "s3_bucket", "s3_server"]
 
 # A shell starts a background job with SIGINT ignored, which children inherit: tests of Ctrl-C would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,4 +1,4 @@
-"""What every store promises, run over the local disk, an S3 server, and file systems of fsspec."""
+"""What every store promises, run over the local disk, servers of buckets, and file systems of fsspec."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from feedmill.errors import ConfigError, DataError, NotFound, StorageError
 from feedmill.storage import Store, open_store
 
 
-@pytest.fixture(params=["local", "s3", "fsspec-memory", "fsspec-renaming", "msc"])
+@pytest.fixture(params=["local", "s3", "gcs", "azure", "fsspec-memory", "fsspec-renaming", "msc"])
 def store(request, tmp_path, monkeypatch) -> Store:
     if request.param == "local":
         (tmp_path / "data").mkdir()
@@ -31,7 +31,8 @@ def store(request, tmp_path, monkeypatch) -> Store:
         monkeypatch.setenv("MSC_CONFIG", str(tmp_path / "msc.json"))
         monkeypatch.delenv("AWS_ENDPOINT_URL")
         return open_store("msc://lab/data")
-    return open_store(request.getfixturevalue("s3_bucket") + "/data")
+    fixture = {"s3": "s3_bucket", "gcs": "gcs_bucket", "azure": "azure_container"}[request.param]
+    return open_store(request.getfixturevalue(fixture) + "/data")
 
 
 def names(store: Store, *args, **kwargs) -> list[str]:

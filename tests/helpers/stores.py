@@ -1,12 +1,18 @@
-"""An S3 server on this machine, and stores made in it."""
+"""Servers on this machine, and stores made in them."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import threading
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+from helpers.azure_server import azure_server, azurite_command, new_container
+from helpers.gcs_server import gcs_server
 
 
 @pytest.fixture(scope="session")
@@ -44,3 +50,53 @@ def s3_bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch, tmp_path_factory:
     name = f"feedmill-{uuid.uuid4().hex[:12]}"
     boto3.client("s3").create_bucket(Bucket=name)
     return f"s3://{name}"
+
+
+@contextlib.contextmanager
+def ftp_server(folder: Path) -> Iterator[str]:
+    """Serve a folder over FTP for a block, which gets its URL. Requires `pyftpdlib`."""
+    from pyftpdlib.authorizers import DummyAuthorizer
+    from pyftpdlib.handlers import FTPHandler
+    from pyftpdlib.servers import ThreadedFTPServer
+
+    class Handler(FTPHandler):  # type: ignore[misc]
+        authorizer = DummyAuthorizer()
+
+    Handler.authorizer.add_anonymous(str(folder), perm="elradfmwMT")
+    logging.getLogger("pyftpdlib").setLevel(logging.ERROR)
+    server = ThreadedFTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"timeout": 0.1}, daemon=True)
+    thread.start()
+    host, port = server.socket.getsockname()
+    try:
+        yield f"ftp://{host}:{port}"
+    finally:
+        server.close_all()
+        thread.join()
+
+
+@pytest.fixture
+def gcs_bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of a bucket in a stand-in for Google's store; the environment says how to reach it."""
+    with gcs_server() as server:
+        server.buckets["feedmill"] = {}
+        monkeypatch.setenv("GOOGLE_BASE_URL", server.endpoint)
+        monkeypatch.setenv("GOOGLE_BEARER_TOKEN", "test")
+        yield "gs://feedmill"
+
+
+@pytest.fixture(scope="session")
+def azurite() -> Iterator[str]:
+    """The endpoint of an emulator of Azure's store that lives as long as the test run."""
+    if azurite_command() is None:
+        pytest.skip("Azurite is not installed (npm install -g azurite, or FEEDMILL_AZURITE=/path/to/azurite-blob)")
+    with azure_server() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def azure_container(azurite: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of a new container in an emulator; the environment says how to reach it."""
+    monkeypatch.setenv("AZURE_STORAGE_USE_EMULATOR", "true")
+    monkeypatch.setenv("AZURITE_BLOB_STORAGE_URL", azurite)
+    return f"az://{new_container(azurite)}"

@@ -131,20 +131,50 @@ def test_nothing_half_written_is_left_where_files_are_renamed(tmp_path: Path, mo
 KILLED = """
 import os, sys
 from fsspec.implementations.local import LocalFileSystem
+from fsspec.registry import register_implementation
 from feedmill.storage import open_store
-LocalFileSystem.mv = lambda *args, **kwargs: os._exit(9)
+
+class Careful(LocalFileSystem):
+    protocol = "careful"
+    left = int(sys.argv[2])
+
+    def mv(self, path1, path2, **kwargs):
+        if not Careful.left:
+            os._exit(9)
+        Careful.left -= 1
+        if self.exists(path2):
+            raise FileExistsError(path2)
+        super().mv(path1, path2, **kwargs)
+
+register_implementation("careful", Careful)
 open_store(sys.argv[1]).write_bytes("a/b", b"new")
 """
 
 
-def test_a_killed_writer_leaves_the_old_file(tmp_path: Path) -> None:
-    store = open_store(f"local://{tmp_path}/data")
+@pytest.mark.parametrize("renamed", [0, 1, 2])
+def test_what_a_killed_writer_left_is_removed_by_the_next_job(
+    renamed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the old file had another name when its writer was killed: it gets its name again."""
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
+    folder = tmp_path / "data/a"
+    store = FilesystemStore(f"careful://{tmp_path}/data")
     store.write_bytes("a/b", b"old")
-    assert subprocess.run([sys.executable, "-c", KILLED, store.url]).returncode == 9
-    assert store.read("a/b") == b"old" and [entry.path for entry in store.files()] == ["a/b"]
-    assert len(list(Path(tmp_path, "data/a").iterdir())) == 2  # the hidden file
-    store.write_bytes("a/b", b"new")
-    assert store.read("a/b") == b"new"
+    assert subprocess.run([sys.executable, "-c", KILLED, store.url, str(renamed)]).returncode == 9
+    assert store.exists("a/b") == (renamed < 2) and len(list(folder.iterdir())) == 2
+    assert [entry.path for entry in store.files()] == ["a/b"] * (renamed < 2)
+    other = FilesystemStore(f"careful://{tmp_path}/elsewhere")
+    with Claim(other):
+        assert store.read("a/b") == b"old" and [path.name for path in folder.iterdir()] == ["b"]
+    assert not list((tmp_path / "cache/uploads").iterdir())
+
+
+def test_what_a_lost_machine_left_in_a_work_folder_is_removed_with_it(tmp_path: Path) -> None:
+    store = FilesystemStore(f"careful://{tmp_path}/work")
+    store.write_bytes("a/b", b"1")
+    (tmp_path / "work/a/.c.0123456789ab.feedmill-tmp").write_bytes(b"half")
+    store.abort_uploads()
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["b"]
 
 
 class Careful(LocalFileSystem):

@@ -39,6 +39,11 @@ def put_all(pages: Pages, data: bytes) -> bool:
     return pages.put(0, data)
 
 
+def room(pages: int) -> int:
+    """A size in which this number of pages fits, besides the files of a few objects."""
+    return (pages + 1) * PAGE - 1
+
+
 @pytest.fixture(params=["memory", "folder"])
 def cache(request: pytest.FixtureRequest, tmp_path: Path):
     cache = PageCache(None if request.param == "memory" else tmp_path / "cache", 1 << 30)
@@ -108,7 +113,7 @@ def test_waiting_ends_when_another_thread_has_put_the_pages(cache: PageCache) ->
 
 
 def test_the_least_recently_used_pages_go_first_and_95_per_cent_stay(tmp_path: Path) -> None:
-    cache = PageCache(tmp_path / "c", 40 * PAGE)
+    cache = PageCache(tmp_path / "c", room(40))
     pages = cache.open(URL, "1", 100 * PAGE)
     for at in range(40):
         assert pages.put(at * PAGE, bytes([at]) * PAGE)
@@ -120,13 +125,37 @@ def test_the_least_recently_used_pages_go_first_and_95_per_cent_stay(tmp_path: P
     assert os.fstat(pages.fd).st_blocks * 512 <= 40 * PAGE
 
 
+def test_the_files_of_many_objects_count_too(tmp_path: Path) -> None:
+    """Lists of pages, the rests of blocks, and folders: they were half a percent more than the size."""
+    size, folder = 100 * PAGE, tmp_path / "c"
+    cache, most = PageCache(folder, size), 0
+    for number in range(60):
+        pages = cache.open(f"{URL}{number}", "1", 4 * PAGE + 77)
+        assert pages.put(0, bytes([number]) * (4 * PAGE + 77))
+        files = [folder, *folder.rglob("*")]
+        most = max(most, sum(path.lstat().st_blocks * 512 for path in files))
+    assert 0.8 * size < most <= size
+    again = PageCache(folder, size)
+    again.reserve(0)
+    assert again.usage is not None and cache.usage is not None and again.usage.taken == cache.usage.taken
+    cache.close()
+    again.close()
+
+
+def test_a_cache_without_room_for_the_list_of_pages_is_done_without(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pages = PageCache(tmp_path / "c", 2 * PAGE).open(URL, "1", 1 << 40)
+    assert not pages.put(0, bytes(PAGE)) and "no room for the list of its pages" in caplog.text
+
+
 def plan_use(pages: Pages, page: int, use: int) -> None:
     begin, position = np.asarray([page * PAGE]), np.asarray([use])
     pages.plan_uses(begin, begin + 1, position)
 
 
 def test_pages_of_no_running_plan_go_first_then_those_needed_last(tmp_path: Path) -> None:
-    cache = PageCache(tmp_path / "c", 10 * PAGE)
+    cache = PageCache(tmp_path / "c", room(10))
     pages = cache.open(URL, "1", 20 * PAGE)
     pages.put(0, bytes(10 * PAGE))
     for at in range(9):
@@ -146,12 +175,12 @@ def test_pages_of_no_running_plan_go_first_then_those_needed_last(tmp_path: Path
 def test_plans_of_killed_processes_do_not_count(tmp_path: Path) -> None:
     code = (
         "import sys, os\nfrom pathlib import Path\nfrom feedmill.storage.cache.pages import PageCache, PAGE\n"
-        "pages = PageCache(Path(sys.argv[1]), 10 * PAGE).open('s3://b/x', '1', 20 * PAGE)\n"
+        "pages = PageCache(Path(sys.argv[1]), 11 * PAGE - 1).open('s3://b/x', '1', 20 * PAGE)\n"
         "import numpy as np\nfirst, one = np.arange(4) * PAGE, np.zeros(4, np.int64)\n"
         "pages.put(0, bytes(4 * PAGE)); pages.plan_uses(first, first + PAGE, one); os.kill(os.getpid(), 9)\n"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "c")], check=False)
-    cache = PageCache(tmp_path / "c", 10 * PAGE)
+    cache = PageCache(tmp_path / "c", room(10))
     pages = cache.open("s3://b/x", "1", 20 * PAGE)
     assert pages.missing(0, 4 * PAGE) == []
     pages.put(4 * PAGE, bytes(6 * PAGE))
@@ -162,7 +191,7 @@ def test_plans_of_killed_processes_do_not_count(tmp_path: Path) -> None:
 
 
 def test_pinned_pages_stay_and_a_cache_full_of_them_takes_no_more(cache: PageCache) -> None:
-    cache.size = 4 * PAGE
+    cache.size = room(4)
     pages = cache.open(URL, "1", 10 * PAGE)
     pages.put(0, bytes(4 * PAGE))
     with pages.pinned(*arrays((0, 10), (PAGE, 4 * PAGE), (5, 5), (8 * PAGE, 9 * PAGE))) as there:
@@ -178,7 +207,7 @@ def test_pinned_pages_stay_and_a_cache_full_of_them_takes_no_more(cache: PageCac
 
 def test_without_holes_whole_objects_are_emptied(cache: PageCache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pageio, "punch_hole", lambda *_: False)
-    cache.size = 4 * PAGE
+    cache.size = room(4)
     old, new = cache.open(URL, "1", 3 * PAGE), cache.open(URL, "2", 3 * PAGE)
     old.put(0, bytes(3 * PAGE))
     assert new.put(0, bytes(2 * PAGE))

@@ -331,6 +331,22 @@ def test_what_could_not_be_read_before_is_requested_when_it_is_looked_at():
         assert len(server.asked) == 1 and store.read("a") == b"some bytes" and len(server.asked) == 2
 
 
+def test_a_recipe_that_opens_a_dataset_twice_for_its_split_requests_its_files_once(tmp_path, monkeypatch):
+    samples = [{"__key__": f"k{i}", "txt": f"{i}"} for i in range(40)]
+    fm.write(str(tmp_path / "d"), samples, samples_per_shard=10, progress=False)
+    fm.prepare(str(tmp_path / "d"), split_ratio=[3, 1, 0], progress=False)
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
+    with range_server() as server:
+        for path in tmp_path.rglob("d/**/*"):
+            if path.is_file():
+                server.objects[str(path.relative_to(tmp_path))] = path.read_bytes()
+        recipe = {"source": "s3://bkt/d", "epochs": 1, "storage": {"s3://bkt": server.options}}
+        plan = fm.Recipe.parse(recipe).plan()
+        assert plan.sources[0].split == "train" and len(server.asked) == len(set(server.keys)) >= 4
+        server.objects["d/.nv-meta/.info.json"] = b"{}"
+        assert RemoteStore("s3://bkt/d", **server.options).read(".nv-meta/.info.json") == b"{}"
+
+
 def test_what_is_written_is_not_answered_from_before(s3_bucket):
     store = open_store(s3_bucket)
     store.preload(["a"])

@@ -1,6 +1,6 @@
 """Worker processes that start from any program, stop on request, and never outlive the process that started them.
 
-If the main process has a single thread, as Feedmill's commands do, workers are forked from it. They start in
+If the main process has a single thread and sent no requests to a store, workers are forked from it. They start in
 milliseconds, with all imported modules. Otherwise they come from a fork server: a helper without threads that imports
 `preload` once, so that workers inherit no locks and event loops of the main process.
 """
@@ -302,15 +302,21 @@ Context = Served | Forked
 
 
 def new_context(hide_main: bool, preload: Sequence[str], *, fork: bool = True) -> Context:
-    """Return the context to start workers with: `Forked` if `fork` is set and this process has one thread, else
+    """Return the context to start workers with: `Forked` if `fork` is set and this process can be forked, else
     `Served`.
     """
-    if fork and _single():
+    if fork and _can_fork():
         for name in preload:
             import_module(name)
-        if _single():
+        if _can_fork():
             return Forked()
     return Served(hide_main, preload)
+
+
+def _can_fork() -> bool:
+    """Return whether workers may be forked: no thread is lost, and no connection of a store is shared."""
+    stores = sys.modules.get("feedmill.storage.remote.range_store")  # not imported here: numpy starts threads
+    return not (stores is not None and stores.has_requested()) and _single()
 
 
 def _single() -> bool:

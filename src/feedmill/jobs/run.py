@@ -126,6 +126,7 @@ class Policy:
         timeout: seconds that the next result in order may take before its worker counts as hung; None for no limit.
         always_processes: use processes also for one worker or one item.
         fork: whether workers may be forked from this process if it has a single thread.
+        check: called every second during the wait for a worker; what it raises ends the workers.
     """
 
     shared: Any = None
@@ -134,6 +135,7 @@ class Policy:
     timeout: float | None = None
     always_processes: bool = False
     fork: bool = True
+    check: Callable[[], object] | None = None
 
 
 def _counted(results: Iterator[Result], progress: Progress | None) -> Generator[Result, None, None]:
@@ -276,6 +278,8 @@ class _Processes:
             try:
                 return future.result(min(_LOOK, left))
             except FutureTimeout:
+                if self._policy.check is not None:
+                    self._policy.check()
                 left -= _LOOK
                 if left <= 0:
                     raise

@@ -346,9 +346,8 @@ def _remove(place: LocalStore, name: str) -> None:
 
 
 def _abort_uploads(*stores: Store) -> None:
-    from feedmill.storage.remote.files import RemoteFiles
-    from feedmill.storage.remote.upload import abort_below
+    from feedmill.storage.remote.range_store import RangeStore
 
     for store in remote(*stores):
-        if isinstance(store, RemoteFiles):
-            abort_below(store)
+        if isinstance(store, RangeStore):
+            store.abort_uploads()

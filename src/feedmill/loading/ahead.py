@@ -17,6 +17,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextvars import copy_context
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -28,7 +29,7 @@ from feedmill.planning.nodes.base import Located
 from feedmill.planning.nodes.shuffle import DEFAULT_BLOCK, DEFAULT_WINDOW
 from feedmill.storage.cache.page_map import FAR
 from feedmill.storage.cache.settings import DataCache
-from feedmill.storage.fetching.fetch import ending, fetcher
+from feedmill.storage.fetching.fetch import check_stop, ending, fetcher
 from feedmill.storage.fetching.read_ahead import BUDGET, ReadAhead, budget_from_environment
 from feedmill.storage.remote.range_store import RangeStore
 
@@ -39,6 +40,8 @@ WINDOW = DEFAULT_BLOCK * DEFAULT_WINDOW
 _MOST_SOURCES = 16
 _SHARED = 0.75
 """Part of the budget that a part of a window takes at most, with the ranges of later steps in its requests."""
+_RECHECK_SECONDS = 0.1
+"""Time after which a wait checks whether the loader was closed."""
 _MOST_ON_DISK = 1 << 30
 """Maximum number of bytes to request ahead into a cache on disk."""
 
@@ -62,7 +65,7 @@ class Walk(Iterator[Step]):
         self._done = 0
         self._closed = False
         # Not a daemon thread: one that runs C++ code while the interpreter exits aborts the process.
-        self._thread = threading.Thread(target=self._walk, name="feedmill-walk")
+        self._thread = threading.Thread(target=copy_context().run, args=(self._walk,), name="feedmill-walk")
         self._thread.start()
 
     def __next__(self) -> Step:
@@ -71,7 +74,8 @@ class Walk(Iterator[Step]):
                 self._starving.set()
                 self._reader.wake()
                 while not (self._ready or self._error or self._closed):
-                    self._lock.wait()
+                    self._lock.wait(_RECHECK_SECONDS)
+                    check_stop()
             if not self._ready:
                 raise self._error or StopIteration
             step = self._ready.popleft()

@@ -7,6 +7,7 @@ after a resume.
 from __future__ import annotations
 
 import os
+import threading
 import time
 import weakref
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from typing import Any, Self
 from feedmill.errors import ConfigError
 from feedmill.loading.pipeline import Delivery, Pipeline
 from feedmill.loading.progress import Progress
+from feedmill.storage.fetching.fetch import Interrupted, interruptible
 
 
 class Iteration(Iterator[Any]):
@@ -29,6 +31,7 @@ class Iteration(Iterator[Any]):
 
     def __init__(self, progress: Progress, pipeline: Pipeline, delivery: Delivery) -> None:
         self._progress, self._delivery = progress, delivery
+        self._stop = threading.Event()
         self._given = pipeline.batches(progress)
         self._closed = self._forked = False
         _running.add(self)
@@ -47,13 +50,17 @@ class Iteration(Iterator[Any]):
             )
         requested_at = time.perf_counter()
         try:
-            given = next(self._given, None)
+            with interruptible(self._stop):
+                given = next(self._given, None)
             if self._closed:  # by another thread or a signal handler during the wait
                 raise _ended()
             if given is not None:
                 return self._delivery.deliver(given, self._progress, requested_at)
         except BaseException as error:
+            interrupted = isinstance(error, Interrupted) and self._stop.is_set()
             self.close()
+            if interrupted:
+                raise _ended() from None
             if isinstance(error, StopIteration):  # raised by a handler: the loop would end early without an error
                 raise RuntimeError("the handler of failures raised StopIteration") from error
             raise
@@ -62,8 +69,9 @@ class Iteration(Iterator[Any]):
         raise StopIteration
 
     def close(self) -> None:
-        """End the iteration. If another thread waits for a batch, that thread ends it after the wait."""
+        """End the iteration. If another thread waits for a batch, that thread ends it, and its wait for remote data."""
         self._closed = True
+        self._stop.set()
         self._delivery.metrics.pause()
         if self._forked:
             return

@@ -19,6 +19,7 @@ from feedmill.errors import ConfigError
 from feedmill.jobs.threads import ahead
 from feedmill.loading.collate import to_torch
 from feedmill.loading.groups import Given
+from feedmill.storage.fetching.fetch import current_stop
 
 
 class Lane(Protocol):
@@ -145,7 +146,7 @@ class Transfer:
 
 def _ahead(batches: Generator[Given, None, None], lane: Lane) -> Generator[Given, None, None]:
     """Yield batches as `Transfer.ahead`. When the generator ends, its thread has ended and `batches` is closed."""
-    copied = ahead(_copied(batches, lane), depth=1)
+    copied = ahead(_copied(batches, lane), depth=1, interrupt=current_stop().set)
     try:
         for given in copied:
             for tensor in tensors(given.batch):

@@ -24,6 +24,7 @@ from feedmill.loading.groups import GroupMaker
 from feedmill.loading.pace import Pace, paced
 from feedmill.loading.ranks import whole
 from feedmill.planning.dealing.grid import Step
+from feedmill.storage.fetching.fetch import check_stop, current_stop
 
 _MOST = 16
 _PRELOAD = ("feedmill.loading.workers", "feedmill.samples.open", "feedmill.planning.recipes.compile")
@@ -142,7 +143,7 @@ def _in_threads(
     def made(step: Step | None) -> Made | None:
         return None if step is None else make(step)
 
-    return ordered_map(made, steps, workers=workers.count, in_flight=in_flight)
+    return ordered_map(made, steps, workers=workers.count, in_flight=in_flight, interrupt=current_stop().set)
 
 
 def _in_processes(
@@ -155,7 +156,9 @@ def _in_processes(
             files.append(None if step is None else shelf.take())
             yield step, address(files[-1])
 
-    policy = Policy(make, in_flight, workers.restarts, workers.timeout, always_processes=True, fork=False)
+    policy = Policy(
+        make, in_flight, workers.restarts, workers.timeout, always_processes=True, fork=False, check=check_stop
+    )
     try:
         parcels = run(_make_parcel, tasks(), workers=workers.count, preload=_PRELOAD, policy=policy)
         with closing(parcels):

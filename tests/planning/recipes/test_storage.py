@@ -81,7 +81,7 @@ def test_the_longest_beginning_of_a_url_decides():
         ({"https://me:word@host/x": {}}, "not the URL of a bucket"),
         ({"sftp://host/x": {}}, "not the URL of a bucket"),
         ({"https://host": {"region": "x"}}, "https:// has no option 'region'"),
-        ({"gs://b": {"endpoint": "http://host"}}, "gs:// has no option 'endpoint'"),
+        ({"gs://b": {"region": "x"}}, "gs:// has no option 'region'"),
         ({"s3://b": {"revision": "main"}}, "s3:// has no option 'revision'"),
         (
             {"hf://datasets/a/b": {"region": "x"}},

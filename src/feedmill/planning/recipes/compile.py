@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -347,10 +348,11 @@ class Walk:
         if decode is not None:
             options["decode"] = decode.decoder(trust=compiler.trust)
         path = join_url(self.file.base, wanted.path)
-        dataset = compiler.dataset(path, options)
-        if wanted.split is None and "train" in dataset.splits:
-            # A recipe is for training: omitting 'split' must not include validation data.
-            dataset = compiler.dataset(path, {**options, "split": "train"})
+        with _opened_twice(path):
+            dataset = compiler.dataset(path, options)
+            if wanted.split is None and "train" in dataset.splits:
+                # A recipe is for training: omitting 'split' must not include validation data.
+                dataset = compiler.dataset(path, {**options, "split": "train"})
         attached = {**(wanted.subflavors or {}), **(subflavors or {})}
         aux = getattr(wanted, "aux", None)
         if attached or aux:
@@ -375,6 +377,15 @@ class Walk:
             rows = joined_samples(parts, None if folder is None else open_store(folder))
         names = list(member.join) if isinstance(member.join, dict) else None
         return JoinedDataset([part.dataset for part in parts], rows, names=names, joiner=joiner)
+
+
+def _opened_twice(path: str) -> AbstractContextManager[None]:
+    """Return a context in which the small files of a remote dataset are requested once."""
+    if "://" not in path:
+        return nullcontext()
+    from feedmill.storage.fetching.preload import preloaded_once
+
+    return preloaded_once()
 
 
 def joins(recipe: Recipe, open: Open) -> Iterator[tuple[str, str | None, list[Part]]]:

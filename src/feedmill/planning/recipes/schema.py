@@ -230,7 +230,7 @@ _S3 = {"endpoint", "region", "profile", "skip_signature", "virtual_hosted_style_
 _OPTIONS = {
     "s3": _S3,
     "s3a": _S3,
-    "gs": {"skip_signature", *_TIMES},
+    "gs": {"endpoint", "skip_signature", *_TIMES},
     "az": {"endpoint", "account_name", "skip_signature", *_TIMES},
     "http": _TIMES,
     "https": _TIMES,

@@ -57,6 +57,7 @@ _STATE = np.dtype([("boot", "S40"), ("clean", "<u4"), ("session", "<u4")])
 _STATE_AT, _DIGEST_AT, _TEXT_AT = 64, 120, 128
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _TRIES = 20
+_BLOCK, _NAMES = 4096, 256
 
 
 class Header(NamedTuple):
@@ -75,6 +76,14 @@ class Header(NamedTuple):
     def length(self) -> int:
         """Return the size of the map file in bytes."""
         return HEADER + self.pages * RECORD.itemsize
+
+    @property
+    def overhead(self) -> int:
+        """Return the bytes that its files take on the disk besides its pages, or more.
+
+        These are the map, the rest of the last block, the extents of the data, and the names in the folder.
+        """
+        return sum(-(-size // _BLOCK) * _BLOCK for size in (self.length, 1, 16 * self.pages)) + _NAMES
 
     @property
     def name(self) -> str:

@@ -53,6 +53,8 @@ _GROUP = re.compile(r"[0-9a-f]{16}")
 _MAP = re.compile(r"([0-9a-f]{32})\.map")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_FIXED = 32 << 10
+"""Bytes of the folders and of the file of counters."""
 _KEEP = 0.95
 """Eviction frees pages down to this share of the capacity, so that it does not run for each page."""
 _SLACK = 1 << 20
@@ -79,7 +81,7 @@ class PageCache:
     *disabled*: present pages are still read, but `Pages.put` returns False.
 
     Attributes:
-        size: maximum number of bytes of all pages.
+        size: maximum number of bytes of all pages and their files.
         usage: counters shared with other processes; None if the folder cannot be used.
         disabled: whether writing has stopped.
         holes: whether the file system can free ranges of a file; if not, objects are evicted as a whole.
@@ -135,9 +137,13 @@ class PageCache:
         if self.folder is not None and self.usage is not None and not self.disabled:
             try:
                 with self._group(group, create=True) as fd:
-                    opened = open_files(fd, header, create=True)
-                assert opened is not None
-                return Pages(self, header, *opened)
+                    opened = open_files(fd, header, create=False)
+                    if opened is None and self.reserve(header.overhead):
+                        opened = open_files(fd, header, create=True)
+                        self.usage.created_files(header.overhead)
+                if opened is not None:
+                    return Pages(self, header, *opened)
+                logger.warning("page cache: %s is not cached: there is no room for the list of its pages", header.url)
             except OSError as error:
                 self.disable(error)
             except StorageError as error:
@@ -169,7 +175,8 @@ class PageCache:
 
     def capacity(self) -> int:
         """Return the number of bytes that pages may take now: the size without that of other files."""
-        return max(0, self.size - self._other_bytes())
+        fixed = 0 if self.folder is None else _FIXED
+        return max(0, self.size - self._other_bytes() - fixed)
 
     def reserve(self, size: int) -> bool:
         """Reserve bytes by `Usage.reserve`, and evict pages if they do not fit.
@@ -261,9 +268,10 @@ class PageCache:
             The objects of the cache.
         """
         assert self.usage is not None
-        with self.usage.counting() as sizes:
+        with self.usage.counting() as (sizes, files):
             objects = list(self._objects(sweep=True))
             sizes.extend(map(_present_bytes, objects))
+            files.extend(item.header.overhead for item in objects if item.group)
         for item, size in zip(objects, sizes, strict=True):
             if item.allocated > size + -(-size // PAGE) * 4096 + _SLACK and self.holes:
                 pages = self._existing(item)

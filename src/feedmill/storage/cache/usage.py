@@ -1,9 +1,10 @@
 """Counters that all processes of one page cache share: the bytes in use, and which processes are alive.
 
-The file has a header, a counter of bytes, and a table of processes. A process takes a slot of the table, writes a
-random token into it, and keeps a lock on the slot's byte. The token marks the pages that the process plans to read.
-The slot also has the bytes that the process has *reserved*: those that it is about to write, and those that it evicts
-until the file system has freed them. The lock of a dead process is gone, so its plans and reservations do not count.
+The file has a header, counters of bytes (of pages, and of their files besides), and a table of processes. A process
+takes a slot of the table, writes a random token into it, and keeps a lock on the slot's byte. The token marks the pages
+that the process plans to read. The slot also has the bytes that the process has *reserved*: those that it is about to
+write, and those that it evicts until the file system has freed them. The lock of a dead process is gone, so its plans
+and reservations do not count.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ SLOTS = 1024
 """Maximum number of processes with plans and reservations at a time."""
 _MAGIC = b"FMUSAGE\3"
 _LENGTH = 16384
-_COUNTER_AT, _EVICTIONS_AT, _TABLE_AT, _RESERVED_AT = 16, 24, 4096, 8192
+_COUNTER_AT, _EVICTIONS_AT, _FILES_AT, _TABLE_AT, _RESERVED_AT = 16, 24, 32, 4096, 8192
 _COUNT_LOCK, _SLOT_LOCKS = 1 << 40, 2 << 40
 """Bytes of the file that are locked: one for the counters, and the first of one for each slot."""
 
@@ -59,6 +60,7 @@ class Usage:
         self._mmap = mmap.mmap(fd, _LENGTH)
         self._counter: npt.NDArray[np.int64] = np.frombuffer(self._mmap, np.int64, 1, _COUNTER_AT)
         self._evictions: npt.NDArray[np.int64] = np.frombuffer(self._mmap, np.int64, 1, _EVICTIONS_AT)
+        self._files: npt.NDArray[np.int64] = np.frombuffer(self._mmap, np.int64, 1, _FILES_AT)
         self._tokens: npt.NDArray[np.uint32] = np.frombuffer(self._mmap, np.uint32, SLOTS, _TABLE_AT)
         self._reserved: npt.NDArray[np.int64] = np.frombuffer(self._mmap, np.int64, SLOTS, _RESERVED_AT)
         self._slot: int | None = None
@@ -70,9 +72,10 @@ class Usage:
 
     @property
     def taken(self) -> int:
-        """Return the bytes of the present pages and the reservations of living processes."""
+        """Return the bytes of the present pages and their files, and the reservations of living processes."""
         slots = np.flatnonzero(self._reserved.copy()).tolist()  # a copy: other processes write to it
-        return self.bytes + sum(int(self._reserved[slot]) for slot in slots if self._is_alive(slot))
+        reserved = sum(int(self._reserved[slot]) for slot in slots if self._is_alive(slot))
+        return self.bytes + int(self._files[0]) + reserved
 
     def reserve(self, size: int, limit: Callable[[], int]) -> bool:
         """Reserve bytes unless more than the limit would be in use; return whether they are reserved.
@@ -109,6 +112,12 @@ class Usage:
             yield
             self._reserved[self._slot] -= size
 
+    def created_files(self, size: int) -> None:
+        """Count reserved bytes as those of new files, until they are counted again (`counting`)."""
+        with locked(self._fd, _COUNT_LOCK):
+            self._files[0] += size
+            self._reserved[self._slot] -= size
+
     @contextlib.contextmanager
     def freeing(self) -> Iterator[list[int]]:
         """Count bytes as reserved, until `release`, instead of present; the block marks their pages as missing.
@@ -124,15 +133,16 @@ class Usage:
             self._counter[0] -= sum(sizes)
 
     @contextlib.contextmanager
-    def counting(self) -> Iterator[list[int]]:
-        """Set the counter to the sum of the list that the block gets and fills with the bytes of all present pages.
+    def counting(self) -> Iterator[tuple[list[int], list[int]]]:
+        """Set the counters to the sums of the two lists that the block gets.
 
-        No process can mark pages as present or missing meanwhile.
+        It fills one with the bytes of all present pages, and the other with those of files besides. No process can mark
+        pages as present or missing meanwhile.
         """
-        sizes: list[int] = []
+        sizes: tuple[list[int], list[int]] = [], []
         with locked(self._fd, _COUNT_LOCK):
             yield sizes
-            self._counter[0] = sum(sizes)
+            self._counter[0], self._files[0] = map(sum, sizes)
 
     @property
     def evictions(self) -> int:

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from feedmill.errors import DataError, FeedmillError
@@ -70,6 +71,51 @@ class Failed(Exception):
     def __init__(self, number: int, error: Exception) -> None:
         super().__init__(str(error))
         self.number, self.error = number, error
+
+
+class Interrupted(BaseException):
+    """A reader was closed while it waited for remote data.
+
+    It is no `Exception`: no policy for samples that cannot be read applies to it.
+    """
+
+
+_stop: ContextVar[threading.Event | None] = ContextVar("stop of the reader", default=None)
+
+
+@contextlib.contextmanager
+def interruptible(stop: threading.Event) -> Iterator[None]:
+    """Raise `Interrupted` from waits for remote data in a block, and threads with its context, once `stop` is set."""
+    token = _stop.set(stop)
+    try:
+        yield
+    finally:
+        _stop.reset(token)
+
+
+def current_stop() -> threading.Event:
+    """Return the event that interrupts this context; a new one if there is none."""
+    return _stop.get() or threading.Event()
+
+
+def is_stopped() -> bool:
+    """Return whether the reader of this context was closed."""
+    stop = _stop.get()
+    return stop is not None and stop.is_set()
+
+
+def check_stop() -> None:
+    """Raise `Interrupted` if the reader of this context was closed."""
+    if is_stopped():
+        raise Interrupted
+
+
+def result_of(future: Future[T]) -> T:
+    """Wait for a task of the fetcher; return its result, or raise its error."""
+    while not future.done():
+        check_stop()
+        wait([future], _RECHECK_SECONDS)
+    return future.result()
 
 
 class Fetcher:
@@ -159,7 +205,10 @@ class Fetcher:
             return answer.result()
         answer.flights[0].urgent = True
         with waiting():
-            while self._hedging and not answer.done():
+            while not answer.done():
+                if is_stopped():
+                    answer.cancel()
+                    raise Interrupted
                 patience = lane.patience
                 since = answer.flights[-1].since  # None: it waits for a slot, so it is not slow itself
                 left = patience if since is None else since + patience - time.monotonic()
@@ -167,12 +216,12 @@ class Fetcher:
                     self.hedges += 1
                     self._send(answer, size, again, urgent=True)
                 else:
-                    wait([answer], max(left, _RECHECK_SECONDS))
+                    wait([answer], _RECHECK_SECONDS)
             return answer.result()
 
     def _may_hedge(self, lane: Lane, answer: Answer[T]) -> bool:
         # While everything takes long, a second request would make it worse.
-        allowed = self.hedges < max(_HEDGE_FIRST, _HEDGE_SHARE * self.requests)
+        allowed = self._hedging and self.hedges < max(_HEDGE_FIRST, _HEDGE_SHARE * self.requests)
         return allowed and len(answer.flights) < _MAX_FLIGHTS and not lane.all_slow
 
     def request(self, store: RangeStore, key: str, begin: int, end: int, flight: Flight | None = None) -> Body:
@@ -219,9 +268,10 @@ class Fetcher:
                     renewed = True  # a token may have expired
                     store.renew(connection)
                 elif reaction in (Reaction.THROTTLED, Reaction.AGAIN):
-                    self._pause(store, tries, time.monotonic() - began, error)
+                    self._pause(store, tries, time.monotonic() - began, error, flight)
                 else:
                     raise
+                check_stop()
                 if ending() or flight.dropped:
                     raise
                 self.retries += 1
@@ -232,13 +282,15 @@ class Fetcher:
         return size >= SMALL and lane.is_measured and _BRISK_TIMES * lane.quantile(0.95) < BRISK
 
     @staticmethod
-    def _pause(store: RangeStore, tries: int, seconds: float, error: Exception) -> None:
-        """Wait before the next try; raise the error if the retries of the store are used up."""
+    def _pause(store: RangeStore, tries: int, seconds: float, error: Exception, flight: Flight) -> None:
+        """Wait before the next try, which `flight` may cancel; raise the error if there is none left."""
         patience = store.patience()
         if tries > patience.tries or seconds > patience.seconds:
             raise error
         longest = min(patience.longest_pause, patience.first_pause * 2 ** min(tries, 16))
-        time.sleep(random.uniform(0, longest))
+        until = time.monotonic() + random.uniform(0, longest)
+        while (left := until - time.monotonic()) > 0 and not (ending() or flight.dropped or is_stopped()):
+            time.sleep(min(left, _RECHECK_SECONDS))
 
     def _measure(self, lane: Lane, size: int, seconds: float, *, ignored: bool = False) -> None:
         """Count a request, and unless it is `ignored`, update the times of its lane and the averages."""

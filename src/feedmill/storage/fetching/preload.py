@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from concurrent.futures import CancelledError
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, NamedTuple
 
 from feedmill.errors import NotFound
@@ -31,15 +34,34 @@ class SmallObject(NamedTuple):
 
 
 def preload(store: RemoteStore, keys: list[str]) -> dict[str, SmallObject]:
-    """Return objects by key, with one request for each, all at once. Objects whose request failed are omitted."""
-    objects: dict[str, SmallObject] = {}
-    for key, future in [(key, fetcher().run(0, _read, store, key)) for key in keys]:
+    """Return objects by key, with one request for each, all at once. Objects whose request failed are omitted.
+
+    In a block of `preloaded_once`, objects that were preloaded in it are not requested again.
+    """
+    stores = _kept.get()
+    kept: dict[str, SmallObject] = {} if stores is None else stores.setdefault(store.url, {})
+    objects = {key: kept[key] for key in keys if key in kept}
+    for key, future in [(key, fetcher().run(0, _read, store, key)) for key in keys if key not in kept]:
         try:
             objects[key] = future.result()
         except (Exception, CancelledError) as error:  # a later read requests it again and raises the error
             if isinstance(translate(error, key), NotFound):
                 objects[key] = SmallObject(None, None)
+    kept.update(objects)
     return objects
+
+
+_kept: ContextVar[dict[str, dict[str, SmallObject]] | None] = ContextVar("preloaded objects by store", default=None)
+
+
+@contextlib.contextmanager
+def preloaded_once() -> Iterator[None]:
+    """Preload the small files of a dataset once in a block that opens it several times, such as for its splits."""
+    token = _kept.set({})
+    try:
+        yield
+    finally:
+        _kept.reset(token)
 
 
 def _read(store: RemoteStore, key: str) -> SmallObject:

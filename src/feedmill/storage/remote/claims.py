@@ -43,6 +43,7 @@ from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.storage.base import Store
 from feedmill.storage.locks import FileLock
 from feedmill.storage.remote.leases import EXPIRY, Beat, Seen, has_ended, identity
+from feedmill.storage.remote.upload_records import abort_abandoned, check_again
 
 if TYPE_CHECKING:
     from feedmill.storage.local import LocalStore
@@ -119,13 +120,8 @@ class Claim:
                     raise
             _held[url].times += 1
         self._store = remote
-        from feedmill.storage.remote.files import RemoteFiles
-
-        if isinstance(remote, RemoteFiles):
-            from feedmill.storage.remote.upload import abort_abandoned, check_again
-
-            check_again(remote)
-            abort_abandoned(remote)
+        check_again(remote)
+        abort_abandoned(remote)
 
     def check(self) -> None:
         """Raise `StorageError` if another process has taken over the lock of this one."""

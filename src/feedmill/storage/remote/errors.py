@@ -17,11 +17,10 @@ _REASONS = (
     # (pattern in the text of the error, kind, what, fix); the first pattern that matches is used
     (r"NoSuchBucket|ContainerNotFound", "no-bucket", "there is no such bucket", CHECK),
     (
-        r"latest/(api|meta-data)|169\.254\.\d+\.\d+|computeMetadata|CredentialProvider|MissingCredentials|Unauthenticated",
+        r"latest/(api|meta-data)|169\.254\.\d+\.\d+|computeMetadata|CredentialProvider|MissingCredentials",
         "no-credentials",
         "no credentials were found",
-        "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or the cloud's equivalent); for a public bucket set"
-        " AWS_SKIP_SIGNATURE=true.",
+        "{keys}",
     ),
     (
         r"RequestTimeTooSkewed|RequestExpired|date header too old",
@@ -37,10 +36,11 @@ _REASONS = (
         " role, tokens are renewed during a run.",
     ),
     (
-        r"InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|401 Unauthorized",
+        r"InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|InvalidAuthenticationInfo|401 Unauthorized"
+        r"|failed to authenticate the request",
         "bad-credentials",
         "the credentials were rejected",
-        "Check the access key, the secret and the session token.",
+        "Check {secrets}.",
     ),
     (
         r"403 Forbidden|AccessDenied",
@@ -58,13 +58,13 @@ _REASONS = (
         r"BadScheme",
         "no-http",
         "the address is http://, which is not encrypted",
-        "Use https://, or set AWS_ALLOW_HTTP=true if the network can be trusted.",
+        "Use https://, or set {allow} if the network can be trusted.",
     ),
     (
         r"kind: Connect|[Cc]onnection refused|dns error",
         "no-connection",
         "the server cannot be reached",
-        "Check the network, the URL and AWS_ENDPOINT_URL.",
+        "Check the network, the URL and {endpoint}.",
     ),
     (r"kind: Timeout|TimedOut|timed out", "timeout", "the server did not answer in time", AGAIN),
     (
@@ -83,10 +83,42 @@ _REASONS = (
 )
 
 
+_VARIABLES = {
+    "gs": {
+        "keys": "Set GOOGLE_APPLICATION_CREDENTIALS to a key file, or run 'gcloud auth application-default login'; for"
+        " a public bucket set GOOGLE_SKIP_SIGNATURE=true.",
+        "secrets": "the key file and the token",
+        "endpoint": "GOOGLE_BASE_URL",
+        "allow": "GOOGLE_ALLOW_HTTP=true",
+    },
+    "az": {
+        "keys": "Set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or run 'az login' and set"
+        " AZURE_USE_AZURE_CLI=true; for a public container set AZURE_SKIP_SIGNATURE=true.",
+        "secrets": "the name and the key of the account, or its token",
+        "endpoint": "AZURE_STORAGE_ENDPOINT",
+        "allow": "AZURE_ALLOW_HTTP=true",
+    },
+    "s3": {
+        "keys": "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; for a public bucket set"
+        " AWS_SKIP_SIGNATURE=true.",
+        "secrets": "the access key, the secret and the session token",
+        "endpoint": "AWS_ENDPOINT_URL",
+        "allow": "AWS_ALLOW_HTTP=true",
+    },
+}
+"""The environment variables of each cloud, for `_REASONS`."""
+
+
 def status_of(error: BaseException) -> str | None:
     """Return the HTTP status in an error of `obstore`; None if it has none."""
     match = re.search(r"status code: (\d{3})", str(error))
     return match[1] if match else None
+
+
+def is_beyond_end(error: BaseException) -> bool:
+    """Return whether a request failed because its range begins after the end of the object."""
+    # Some servers answer with an empty range where others refuse.
+    return status_of(error) == "416" or "Wanted range starting at" in str(error)
 
 
 class Reaction(enum.Enum):
@@ -102,6 +134,12 @@ class Reaction(enum.Enum):
 _FINAL = frozenset({"no-bucket", "no-credentials", "wrong-region", "no-http", "no-ranges", "not-supported", "bad-name"})
 
 
+def cloud_of(url: str) -> str:
+    """Return the scheme of a URL, the same for all schemes of one cloud."""
+    scheme = url.partition("://")[0]
+    return {"s3a": "s3", "azure": "az", "abfs": "az", "abfss": "az", "adl": "az"}.get(scheme, scheme)
+
+
 def reaction_to(error: BaseException) -> Reaction:
     """Return what to do after an error of `obstore` for a range request."""
     from obstore.exceptions import BaseError, NotFoundError, PreconditionError
@@ -109,6 +147,8 @@ def reaction_to(error: BaseException) -> Reaction:
     if isinstance(error, FileNotFoundError | NotFoundError | PreconditionError) or not isinstance(
         error, BaseError | OSError | ValueError
     ):
+        return Reaction.FINAL
+    if is_beyond_end(error):
         return Reaction.FINAL
     text, status = str(error), status_of(error)
     if status in ("429", "503") or "SlowDown" in text:
@@ -132,7 +172,8 @@ def translate(error: BaseException, url: str) -> FeedmillError | None:
         return None
     for pattern, kind, what, fix in _REASONS:
         if re.search(pattern, text):
-            return StorageError(what, file=url, kind=kind, fix=fix)
+            variables = _VARIABLES.get(cloud_of(url), _VARIABLES["s3"])
+            return StorageError(what, file=url, kind=kind, fix=fix.format(**variables))
     if isinstance(error, FileNotFoundError):
         return NotFound("there is no such file", file=url, fix=CHECK)
     first = text.splitlines()[0] if text else type(error).__name__

@@ -17,7 +17,7 @@ from feedmill.errors import NotFound
 from feedmill.storage.base import Entry, too_short
 from feedmill.storage.remote.leases import Seen
 from feedmill.storage.remote.range_store import RangeStore, spool_error
-from feedmill.storage.remote.upload import upload
+from feedmill.storage.remote.upload import abort, abort_below, upload
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -61,6 +61,12 @@ class RemoteFiles(RangeStore):
 
         with self.requesting(path):
             obstore.put(self.client, self.key(path), spool, use_multipart=False)
+
+    def abort_upload(self, url: str) -> bool:
+        return abort(self, url)
+
+    def abort_uploads(self) -> None:
+        abort_below(self)
 
     def put_new(self, path: str, data: bytes) -> bool:
         import obstore

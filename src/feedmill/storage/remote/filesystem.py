@@ -5,8 +5,9 @@ requested as from an object store: many at once in threads, with retries, readin
 that is not thread-safe has several instances, each used by one thread at a time (`Instances`).
 
 **Writing.** A file is written to this machine's temporary folder, uploaded under a hidden name beside its final one
-(``.<name>.<hex>.feedmill-tmp``), and renamed. If the file system cannot rename, the file is uploaded under its final
-name in one call. An object store publishes it as a whole; others may show a truncated file until the call ends.
+(``.<name>.<hex>.feedmill-tmp``), and renamed. The next job of this machine deletes that of a killed process
+(`upload_records.py`). If the file system cannot rename, the file is uploaded under its final name in one call. An
+object store publishes it as a whole; others may show a truncated file until the call ends.
 
 **Versions.** The version of a file is a hash, an ETag or the time of the last change, as the file system reports it,
 with the size. `fsspec` does not return it with the bytes, so an answer does not show that a file was replaced while a
@@ -17,9 +18,9 @@ commit, which never changes.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
@@ -35,7 +36,10 @@ from feedmill.storage.remote.filesystem_instances import CONNECTIONS, filesystem
 from feedmill.storage.remote.msc import resolve
 from feedmill.storage.remote.options import Patience, patience_of
 from feedmill.storage.remote.range_store import RangeStore, is_listed, spool_error
-from feedmill.storage.staging import TEMPORARY_SUFFIX
+from feedmill.storage.remote.upload_records import abort_abandoned, recorded
+from feedmill.storage.staging import TEMPORARY_SUFFIX, temporary_beside
+
+logger = logging.getLogger("feedmill")
 
 _STEP, _LARGE = 8 << 20, 64 << 20
 _VERSIONS = (
@@ -216,21 +220,41 @@ class FilesystemStore(RangeStore):
     def put_file(self, path: str, file: Path) -> None:
         key = self.key(path)
         self.forget(key)
-        folder, _, name = self._full(key).rpartition("/")
-        hidden = f"{folder}/.{name}.{secrets.token_hex(6)}{TEMPORARY_SUFFIX}"
+        abort_abandoned(self)
+        full = self._full(key)
+        folder = full.rpartition("/")[0]
         with self.requesting(path), self._instances.use() as fs:
             self._refresh(fs, folder)
             if not _renames(fs):
-                fs.put_file(str(file), self._full(key))
+                fs.put_file(str(file), full)
                 return
             fs.makedirs(folder, exist_ok=True)
-            try:
-                fs.put_file(str(file), hidden)
-                _replace(fs, hidden, self._full(key))
-            except BaseException:
-                with contextlib.suppress(Exception):
-                    fs.rm_file(hidden)
-                raise
+            hidden = temporary_beside(key)
+            with recorded(self.request_url(hidden)):
+                try:
+                    fs.put_file(str(file), self._full(hidden))
+                    _replace(fs, self._full(hidden), full)
+                except BaseException:
+                    with contextlib.suppress(Exception):
+                        fs.rm_file(self._full(hidden))
+                    raise
+
+    def abort_upload(self, url: str) -> bool:
+        hidden = str(self._instances.kind._strip_protocol(url))
+        try:
+            with self.requesting(""), self._instances.use() as fs:
+                self._refresh(fs, hidden.rpartition("/")[0])
+                _undo(fs, hidden)
+        except FeedmillError as error:
+            logger.warning("%s: the hidden file of an interrupted upload could not be deleted: %s", url, error)
+            return False
+        return True
+
+    def abort_uploads(self) -> None:
+        with contextlib.suppress(FeedmillError), self.requesting(""), self._instances.use() as fs:
+            self._refresh(fs, self._full(""))
+            for path in filter(_is_temporary, fs.find(self._full(""))):
+                fs.rm_file(path)
 
     def delete(self, path: str) -> None:
         key = self.key(path)
@@ -320,7 +344,7 @@ def _replace(fs: Any, source: str, target: str) -> None:
     except (OSError, ValueError):
         if not fs.exists(target):
             raise
-    previous = source.removesuffix(TEMPORARY_SUFFIX) + "-old" + TEMPORARY_SUFFIX
+    previous = _previous(source)
     fs.mv(target, previous)
     try:
         fs.mv(source, target)
@@ -328,6 +352,21 @@ def _replace(fs: Any, source: str, target: str) -> None:
         fs.mv(previous, target)
         raise
     fs.rm_file(previous)
+
+
+def _previous(hidden: str) -> str:
+    """Return the name of the file that is being replaced."""
+    return hidden.removesuffix(TEMPORARY_SUFFIX) + "-old" + TEMPORARY_SUFFIX
+
+
+def _undo(fs: Any, hidden: str) -> None:
+    """Remove what a killed process left of an upload under a hidden name (`temporary_beside`)."""
+    folder, _, name = hidden.rpartition("/")
+    target, previous = f"{folder}/{name[1:].rpartition('.')[0].rpartition('.')[0]}", _previous(hidden)
+    if fs.exists(previous):
+        fs.rm_file(previous) if fs.exists(target) else fs.mv(previous, target)
+    if fs.exists(hidden):
+        fs.rm_file(hidden)
 
 
 def _at_revision(url: str, revision: str) -> str:

@@ -73,7 +73,7 @@ class Instances:
 
     def __init__(self, kind: Any, options: Mapping[str, Any], *, shared: bool) -> None:
         self.shared = shared
-        self._kind, self._options = kind, options
+        self.kind, self._options = kind, options
         self._lock = threading.Lock()
         self._free: list[Any] = []
 
@@ -95,7 +95,7 @@ class Instances:
                 self._free.append(fs)
 
     def _new(self) -> Any:
-        return self._kind(**self._options, skip_instance_cache=True)
+        return self.kind(**self._options, skip_instance_cache=True)
 
     def clear(self) -> None:
         """Drop all instances, so that new ones connect again."""

@@ -16,7 +16,7 @@ from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.storage.base import Entry
 from feedmill.storage.fetching.fetch import WHOLE, fetcher, waiting
 from feedmill.storage.fetching.preload import SmallObject, preload
-from feedmill.storage.remote.errors import Reaction, reaction_to, status_of, translate
+from feedmill.storage.remote.errors import Reaction, is_beyond_end, reaction_to, status_of, translate
 from feedmill.storage.remote.files import RemoteFiles, entry_of
 from feedmill.storage.remote.msc import resolve
 from feedmill.storage.remote.options import Patience, connect, connect_for_ranges, patience_of
@@ -114,7 +114,7 @@ class RemoteStore(RemoteFiles):
         return translate(error, url)
 
     def is_beyond_end(self, error: BaseException) -> bool:
-        return status_of(error) == "416"
+        return is_beyond_end(error)
 
     def files(self, prefix: str = "", *, suffixes: Sequence[str] = ()) -> Iterator[Entry]:
         import obstore
@@ -195,7 +195,7 @@ class RemoteStore(RemoteFiles):
             try:
                 return obstore.get(self.client, key, options={"range": {"offset": offset}}).bytes().to_bytes()
             except Exception as error:
-                if status_of(error) == "416":  # the range begins at the end or after it
+                if is_beyond_end(error):
                     return b""
                 raise
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from feedmill.errors import ConfigError, MissingExtra
+from feedmill.storage.remote.errors import cloud_of
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -143,18 +144,20 @@ def connect(url: str, options: dict[str, Any], *, patient: bool) -> ObjectStore:
     from obstore.exceptions import BaseError
 
     from_url: Callable[..., ObjectStore] = obstore.store.from_url  # its overloads list every option of every cloud
-    scheme = url.partition("://")[0]
+    cloud = cloud_of(url)
     settings = dict(options)
     profile = settings.pop("profile", None)
-    if scheme in ("s3", "s3a"):
+    if cloud == "s3":
         settings = {**_shared_aws_settings(settings, profile), **settings}
+    if cloud == "gs" and "endpoint" in settings:
+        settings["base_url"] = settings.pop("endpoint")
     settings["retry_config"] = {**(_PATIENCE if patient else _HASTE), **settings.pop("retry_config", {})}
     client = {**_CLIENT, **settings.pop("client_options", {})}
     if _is_plain_http(url, settings):
         client.setdefault("allow_http", True)
     try:
         # Object keys are literal, as in the clouds' own tools: "%20" in a URL is three characters of a name.
-        exact = url if scheme.startswith("http") else quote(url, safe=":/@!$&'()*+,;=~")
+        exact = url if cloud.startswith("http") else quote(url, safe=":/@!$&'()*+,;=~")
         return from_url(exact, client_options=client, **settings)
     except (BaseError, ValueError, TypeError) as error:
         reason = str(error).splitlines()[0]
@@ -166,9 +169,17 @@ def connect(url: str, options: dict[str, Any], *, patient: bool) -> ObjectStore:
         ) from None
 
 
+_ENDPOINTS = {
+    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "gs": ("GOOGLE_BASE_URL",),
+    "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+}
+"""Environment variables with the address of a server, by scheme; the first one that is set is used."""
+
+
 def _is_plain_http(url: str, settings: dict[str, Any]) -> bool:
     """Return whether an http:// address was given explicitly."""
-    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+    names = _ENDPOINTS.get(cloud_of(url), ())
     endpoint = (
         settings.get("endpoint")
         or settings.get("base_url")

@@ -24,7 +24,7 @@ import numpy as np
 from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.storage.base import Entry, InMemory, Int64s, OnDisk, Ranges, Store, refuse_nul, too_short
 from feedmill.storage.cache.paged import on_disk
-from feedmill.storage.fetching.fetch import Failed, fetcher, replaced
+from feedmill.storage.fetching.fetch import Failed, fetcher, replaced, result_of
 from feedmill.storage.fetching.lanes import MAX_AT_ONCE
 from feedmill.storage.fetching.ranges import OFFSET_BITS, merged
 from feedmill.storage.fetching.segments import HeldSegments, Segment
@@ -131,6 +131,18 @@ class RangeStore(Store):
     def _list_entries(self, keys: Sequence[str]) -> None:
         """Read the entries of files in one folder from listings, and pin their versions."""
 
+    @abstractmethod
+    def abort_upload(self, url: str) -> bool:
+        """Remove what a killed process left of an upload to this host; return False if some of it may be left.
+
+        Args:
+            url: as it was recorded (`feedmill.storage.remote.upload_records`).
+        """
+
+    @abstractmethod
+    def abort_uploads(self) -> None:
+        """Remove all unfinished uploads to this folder, which is about to be removed: a lost machine cannot do it."""
+
     def put_new(self, path: str, data: bytes) -> bool:  # noqa: ARG002
         """Write one small file unless it exists, in one atomic request; return whether it was written.
 
@@ -221,7 +233,7 @@ class RangeStore(Store):
             missing = [key for key in missing if key not in self._entries]
         futures = [fetcher().run(0, self._look_up, key) for key in missing]
         for key, future in zip(missing, futures, strict=True):
-            self._entries[key] = future.result()
+            self._entries[key] = result_of(future)
         return [self._entries[key] for key in keys]
 
     def _look_up(self, key: str) -> Entry | None:
@@ -411,6 +423,11 @@ def is_listed(below: str, suffixes: tuple[str, ...]) -> bool:
     folder = below.rpartition("/")[0]
     hidden = folder.startswith(".") or "/." in folder
     return not hidden and (not suffixes or below.endswith(suffixes))
+
+
+def has_requested() -> bool:
+    """Return whether this process has sent requests to a store, so that a forked child could send none."""
+    return _process["requested"]
 
 
 def guard_against_fork(url: str) -> None:

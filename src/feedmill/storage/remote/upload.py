@@ -1,9 +1,8 @@
 """Write objects to an object store: parts are sent while the rest is still being written.
 
 An object of at most one part is put in one request. A larger one is a *multipart upload*: it appears when it is
-completed, and is aborted after an error. The parts of a killed process stay in the store, invisible but billed.
-Each upload is therefore recorded in the cache folder, in a file that its process keeps locked. The next job of this
-machine that writes to the same bucket aborts the uploads whose process is dead (`abort_abandoned`).
+completed, and is aborted after an error. The parts of a killed process stay in the store, invisible but billed: the
+next job of this machine aborts its upload (`upload_records.py`).
 
 The server compares each part with the hash in its signature, so a corrupt part is rejected and sent again.
 """
@@ -14,15 +13,11 @@ import contextlib
 import io
 import logging
 import os
-import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from feedmill.errors import ConfigError, FeedmillError, MissingExtra, StorageError
-from feedmill.storage.folders import cache_folder
-from feedmill.storage.locks import FileLock
-from feedmill.storage.staging import dead, make_folder, new_staged
+from feedmill.storage.remote.upload_records import Record, abort_abandoned
 
 if TYPE_CHECKING:
     from obstore import WritableFile
@@ -36,9 +31,6 @@ _PARTS_IN_FLIGHT = 4
 _MOST_PARTS = 10_000  # the limit of S3
 _STEP = 8 << 20
 _BUFFER = 1 << 20  # many writers write a few bytes at a time
-_checked: set[str] = set()
-"""Buckets whose abandoned uploads this process has aborted."""
-_guard = threading.Lock()
 
 
 def part_size() -> int:
@@ -86,7 +78,7 @@ class _Parts(io.RawIOBase):
         import obstore
 
         self._store, self._path, self._part, self._written = store, path, part, 0
-        self._record: tuple[str, FileLock] | None = None
+        self._record: Record | None = None
         key = store.key(path)
         with store.requesting(path):
             self._writer: WritableFile | None = obstore.open_writer(
@@ -105,7 +97,7 @@ class _Parts(io.RawIOBase):
             return len(view)  # after an error: the buffer flushes the rest when it is closed
         after = self._written + len(view)
         if after >= self._part and self._record is None:
-            self._record = _record(self._store.request_url(self._path))
+            self._record = Record.of(self._store.request_url(self._path))
         if after > self._part * _MOST_PARTS:
             raise StorageError(
                 f"the object has more than {_MOST_PARTS:,} parts of {self._part >> 20} MiB, the most that S3 takes",
@@ -140,65 +132,12 @@ class _Parts(io.RawIOBase):
             logger.warning("the parts of an upload could not be removed from the store: %s", failed)
         finally:
             if self._record is not None:
-                self._record[1].close()
+                self._record.close()
 
     def _delete_record(self) -> None:
         record, self._record = self._record, None
         if record is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(record[0])
-            record[1].close()
-
-
-def _record(url: str) -> tuple[str, FileLock] | None:
-    """Record a multipart upload in a file that is locked as long as this process lives."""
-    folder = _folder()
-    try:
-        make_folder(folder)
-        path, lock = new_staged(os.path.join(folder, "upload"))
-        Path(path).write_text(url)
-    except OSError as error:
-        logger.warning(
-            "%s: uploads cannot be recorded here, so the parts of a killed upload stay in the store: %s", folder, error
-        )
-        return None
-    return path, lock
-
-
-def check_again(store: RemoteFiles) -> None:
-    """Make `abort_abandoned` check the bucket of a store again: processes may have been killed since the last job."""
-    with _guard:
-        _checked.discard(store.host)
-
-
-def abort_abandoned(store: RemoteFiles) -> None:
-    """Abort the multipart uploads to a store's bucket that dead processes of this machine left; once per job.
-
-    An upload that cannot be aborted is logged as a warning. The next job tries again.
-    """
-    with _guard:
-        if store.host in _checked:
-            return
-        _checked.add(store.host)
-    with contextlib.ExitStack() as stack:
-        alive, candidates = set(), []
-        with contextlib.suppress(OSError):
-            for entry in os.scandir(_folder()):
-                lock = stack.enter_context(dead(entry.path))
-                url = Path(entry.path).read_text(errors="replace")
-                if lock is None:
-                    alive.add(url)
-                elif not url or url.startswith(store.host + "/"):
-                    candidates.append((entry.path, url))  # empty: its process was killed before it sent a part
-        for path, url in candidates:
-            if not url or (url not in alive and _abort(store, url)):
-                with contextlib.suppress(OSError):
-                    os.unlink(path)
-
-
-def _folder() -> str:
-    """Return the folder with the records of multipart uploads."""
-    return os.path.join(os.path.abspath(cache_folder()), "uploads")
+            record.delete()
 
 
 def _boto_client(store: RemoteFiles) -> Any:
@@ -244,7 +183,7 @@ def _abort_all(client: Any, bucket: str, prefix: str, key: str | None = None) ->
                 client.abort_multipart_upload(Bucket=bucket, Key=unfinished["Key"], UploadId=unfinished["UploadId"])
 
 
-def _abort(store: RemoteFiles, url: str) -> bool:
+def abort(store: RemoteFiles, url: str) -> bool:
     """Abort the unfinished uploads of an object; return False if one may be left."""
     if not url.startswith(("s3://", "s3a://")):
         # Azure deletes uncommitted blocks after a week; on Google's store a lifecycle rule of the bucket does.
