@@ -10,11 +10,11 @@ import numpy as np
 
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.formats.base import TokenReader
-from feedmill.loading.trace import trace
 from feedmill.planning import ledger
 from feedmill.planning.forecast import mixture
 from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.plan import Plan
+from feedmill.tracing.trace import trace
 from feedmill.web.charts import path, stacked, ticks
 from feedmill.web.content import read_one, shown_parts
 from feedmill.web.library import Thing
