@@ -24,6 +24,7 @@ from feedmill.errors import ConfigError, FeedmillError, NotFound, defect_of
 from feedmill.formats.base import Dataset
 from feedmill.web import health as health_view
 from feedmill.web import home as home_view
+from feedmill.web import life as life_view
 from feedmill.web import mixture as mixture_view
 from feedmill.web import samples as samples_view
 from feedmill.web import step as step_view
@@ -42,9 +43,10 @@ VIEWS: dict[str, tuple[str, View, str]] = {
     "samples": ("dataset", samples_view.samples, "Table or grid of any format, with filters and histograms"),
     "step": ("recipe", step_view.step, "What each rank sees, decoded, with cost and sightings"),
     "mixture": ("recipe", mixture_view.mixture, "Recipe tree, asked and realized shares, what-if weights"),
+    "life": ("recipe", life_view.life, "A document from its raw line to the steps that see it"),
     "health": ("dataset", health_view.health, "Findings, strip of shards, outliers"),
 }
-KEYS = {"samples": "s", "step": "t", "mixture": "m", "health": "h"}
+KEYS = {"samples": "s", "step": "t", "mixture": "m", "life": "l", "health": "h"}
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; media-src 'self';"
     " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"

@@ -173,7 +173,7 @@ def read_raw(path: str, rows: Collection[int]) -> dict[int, bytes]:
         NotFound: the file, or a row, does not exist.
     """
     wanted, found, first = set(rows), dict[int, bytes](), 0
-    for block in _blocks(path) if wanted else ():
+    for block in blocks_of(path) if wanted else ():
         lines = rows_of(block)
         found.update({row: lines[row - first] for row in wanted if first <= row < first + len(lines)})
         first += len(lines)
@@ -194,7 +194,7 @@ def find_ids(paths: Sequence[str], ids: Collection[str]) -> dict[str, list[Row]]
     found: dict[str, list[Row]] = defaultdict(list)
     for path in paths:
         first = 0
-        for block in _blocks(path):
+        for block in blocks_of(path):
             lines = None
             for word, data in words.items():
                 if data not in block:
@@ -217,6 +217,7 @@ def _id(line: bytes) -> str | None:
     return str(document.get("id")) if isinstance(document, dict) and "id" in document else None
 
 
-def _blocks(path: str) -> Iterator[bytes]:
+def blocks_of(path: str) -> Iterator[bytes]:
+    """Yield the documents of a file as lines, block by block; see `feedmill.documents.lines.read_blocks`."""
     (file,) = find_documents([path]).files
     return read_blocks(file)
