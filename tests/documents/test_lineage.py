@@ -74,6 +74,29 @@ def test_sequences_know_their_documents(lengths: list[int], size: int) -> None:
         lineage.origins(count)
 
 
+def test_many_runs_are_encoded_in_parts_that_do_not_depend_on_how_they_were_added(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("feedmill.documents.lineage.sidecar._TOGETHER", 16)
+    numbers = np.random.default_rng(5)
+    file, rows = numbers.integers(0, 3, 700), numbers.integers(0, 60, 700)
+    found = set()
+    for step in (1, 7, 64, 700):
+        origins = Origins("shuffle")
+        for name in "abc":
+            origins.number(f"/raw/{name}", 1)
+        for low in range(0, 700, step):
+            origins.add(Runs.of(file[low : low + step], rows[low : low + step]))
+        found.add(origins.encoded("/out/x", 1))
+    (data,) = found
+    lineage = decoded(data, "/out/x", "")
+    assert all((a == b).all() for a, b in zip(lineage.runs.origins(np.arange(700)), (file, rows), strict=True))
+    order = numbers.permutation(700)
+    origins.reorder(order.tolist())
+    again = decoded(origins.encoded("/out/x", 1), "/out/x", "")
+    assert (again.runs.origins(np.arange(700))[1] == rows[order]).all()
+
+
 def test_damaged_lineages_are_errors(tmp_path: Path) -> None:
     output = tmp_path / "x.pbin"
     output.write_bytes(b"12345")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from feedmill.documents.lineage.sidecar import lineage_path
+from feedmill.documents.lineage.sidecar import lineage_of
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Form, Int64s
 from feedmill.formats.tokens.manifest import manifest_path
@@ -100,7 +100,9 @@ def remove_part(path: str, format: str) -> None:
     store, main = open_store(folder), main_file(name)
     suffixes = FORMATS[format] if format != LINES else (".jsonl",)
     stem = main.removesuffix(suffixes[0])
-    for other in (manifest_path(main), lineage_path(main), *(stem + suffix for suffix in suffixes[1:]), main):
+    place, lineage = lineage_of(store.locate(main))
+    place.delete(lineage)
+    for other in (manifest_path(main), *(stem + suffix for suffix in suffixes[1:]), main):
         store.delete(other)
 
 

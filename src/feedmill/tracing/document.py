@@ -153,10 +153,11 @@ class Documents:
             lineage = self.descent.files[made.output]
             assert lineage is not None
             try:
-                dropped = why_dropped(lineage.header.options, made.source) if made.verb == "filter" else None
+                by_rules = "include" in lineage.header.options  # not by limits of lengths and lists of numbers
+                dropped = why_dropped(lineage.header.options, made.source) if by_rules else None
             except FeedmillError as error:
                 dropped = f"unknown: {error}"
-            dropped = dropped or f"skipped by {made.verb}"
+            dropped = dropped or f"not written by {made.verb}"
         lines = is_lines(made.output, made.verb)
         return Artefact(made.output, made.verb, made.rows, lines, made.source.path, made.source.row, dropped)
 

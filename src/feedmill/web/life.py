@@ -82,7 +82,7 @@ def life(thing: Thing, state: State) -> dict[str, Any]:
         "others": [{"document": f"{one.path}:{one.row + 1}", "label": _label(one)} for one in others],
         "raw": raw,
         "copies": _copies(known, made),
-        "filters": [_filtered(one) for one in made.artefacts if one.verb == "filter"],
+        "filters": [_filtered(one) for one in made.artefacts if one.verb == "filter" and one.lines],
         "tokens": _tokens(plan, known, made),
         "seen": _seen(plan, seen, limit, batch),
         "base": base,
@@ -224,7 +224,7 @@ def _filtered(made: Artefact) -> dict[str, Any]:
     }
     try:
         lineage = read_lineage(made.file)
-        if lineage is not None:
+        if lineage is not None and "include" in lineage.header.options:
             found["rules"] = _rules(lineage.header.options, Row(made.source, made.source_row))
     except (FeedmillError, orjson.JSONDecodeError) as error:
         found["problem"] = str(error)
@@ -254,7 +254,7 @@ def _tokens(plan: Plan, known: _Known, document: Document) -> list[dict[str, Any
     """Return the rows of token files that hold the document, with the samples that they are in the recipe."""
     colors, found = slots(plan.names), []
     for made in document.artefacts:
-        if made.verb != "tokenize":
+        if made.lines:
             continue
         entry: dict[str, Any] = {"file": made.file, "rows": made.rows[:MOST_ROWS], "samples": []}
         for row in made.rows[:MOST_ROWS]:

@@ -95,14 +95,18 @@ def _joined(runs: Runs) -> Runs:
     return Runs(file[first], start[first], np.add.reduceat(length, first))
 
 
-def encode_runs(runs: Runs) -> Encoded:
-    """Return groups, gaps and lengths; see the module."""
+def encode_runs(runs: Runs, last: int = 0) -> Encoded:
+    """Return groups, gaps and lengths; see the module.
+
+    Args:
+        last: the file of the last run before these, so that encoded parts can be concatenated.
+    """
     file, start, length = runs
     new = np.ones(len(file), np.bool_)
     new[1:] = file[1:] != file[:-1]
     first = np.flatnonzero(new)
     counts = np.diff(np.append(first, len(file)))
-    groups = np.stack([_zigzag(np.diff(file[first], prepend=0)), counts], axis=1).ravel()
+    groups = np.stack([_zigzag(np.diff(file[first], prepend=last)), counts], axis=1).ravel()
     before = np.zeros(len(file), np.int64)
     before[1:] = (start + length)[:-1]
     before[new] = 0

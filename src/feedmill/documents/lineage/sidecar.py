@@ -14,7 +14,7 @@ It takes at most two bytes for a row, whether a filter keeps one row of a thousa
 all rows were kept in order. A random order takes the bytes that its numbers have. Rows count from 0: lines, rows of
 columns, or documents of token files.
 
-The file is ``<output>.feedmill.lineage`` for token files. For documents it is in the hidden folder of
+The file is ``<output>.feedmill.lineage`` for token files. For lines it is in the hidden folder of
 `feedmill.documents.beside`. A verb removes it before it replaces its output, and writes it before the record that the
 output is finished: an output has its own lineage, or none.
 """
@@ -33,7 +33,8 @@ import numpy as np
 import xxhash
 
 from feedmill.documents.beside import Place, beside, inside
-from feedmill.documents.lineage.runs import Int64s, Runs, decode, decode_runs, encode, encode_runs, joined
+from feedmill.documents.kinds import kind_of
+from feedmill.documents.lineage.runs import Encoded, Int64s, Runs, decode, decode_runs, encode, encode_runs, joined
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.documents import DOCUMENTS
 from feedmill.formats.tokens.manifest import LINEAGE
@@ -42,6 +43,8 @@ from feedmill.storage import Store, canonical_location, join_url, open_store, sp
 _HIDDEN = ".lineage"
 """Suffix in the hidden folder of documents."""
 _MAGIC = b"FMLINE1\n"
+_TOGETHER = 1 << 18
+"""Runs that are encoded at once."""
 _LENGTH = struct.Struct("<I")
 _HASH = struct.Struct("<Q")
 
@@ -122,7 +125,7 @@ class Lineage:
 
 
 class Origins:
-    """Collects the origins of the rows of one output, and writes its lineage.
+    """Collects the origins of the rows of one output, and encodes its lineage. Memory holds what is encoded.
 
     Args:
         verb: the verb that writes the output.
@@ -133,7 +136,9 @@ class Origins:
         self._verb, self._options = verb, options or {}
         self._numbers: dict[str, int] = {}
         self._inputs: list[tuple[str, int]] = []
-        self._runs: list[Runs] = []
+        self._waiting: list[Runs] = []
+        self._parts: list[Encoded] = []
+        self._last = self._rows = 0
 
     def number(self, url: str, size: int) -> int:
         """Return the number of an input of this many bytes, which is added when it is new."""
@@ -144,11 +149,26 @@ class Origins:
 
     def add(self, runs: Runs) -> None:
         """Append rows of the output; files are numbers of `number`."""
-        self._runs.append(runs)
+        self._waiting.append(runs)
+        if sum(len(one.file) for one in self._waiting) > 2 * _TOGETHER:
+            self._encode(_TOGETHER)
+
+    def _encode(self, least: int) -> None:
+        """Encode the runs that wait, `_TOGETHER` at once, so that the bytes do not depend on how they were added."""
+        runs = joined(self._waiting)
+        while len(runs.file) > least:
+            first = Runs(*(column[:_TOGETHER] for column in runs))
+            runs = Runs(*(column[_TOGETHER:] for column in runs))
+            self._parts.append(encode_runs(first, self._last))
+            self._last, self._rows = int(first.file[-1]), self._rows + first.rows
+        self._waiting = [runs]
 
     def reorder(self, order: Sequence[int]) -> None:
         """Put the rows into another order: row n becomes what was row ``order[n]``."""
-        self._runs = [Runs.of(*joined(self._runs).origins(np.asarray(order, np.int64)))]
+        self._encode(0)
+        runs = decode_runs(*map(b"".join, zip(*self._parts, strict=True))) if self._parts else joined([])
+        self._parts, self._last, self._rows = [], 0, 0
+        self._waiting = [Runs.of(*runs.origins(np.asarray(order, np.int64)))]
 
     def encoded(self, output: str, size: int, sequences: tuple[int, Int64s] | None = None) -> bytes:
         """Return the bytes of the lineage.
@@ -158,13 +178,14 @@ class Origins:
             size: its bytes.
             sequences: for outputs of sequences, their number, and the sequences of each document as in the layout.
         """
-        runs = joined(self._runs)
-        parts = (*encode_runs(runs), b"" if sequences is None else encode(sequences[1]))
+        self._encode(0)
+        parts = [b"".join(part[kind] for part in self._parts) for kind in range(3)]
+        parts.append(b"" if sequences is None else encode(sequences[1]))
         folder = canonical_location(split_url(output)[0])
         inputs = [Input(_relative(url, folder), size) for url, size in self._inputs]
         sizes = tuple(map(len, parts))
-        rows = runs.rows if sequences is None else sequences[0]
-        header = Header(self._verb, rows, runs.rows, size, sizes, inputs, self._options)  # type: ignore[arg-type]
+        rows = self._rows if sequences is None else sequences[0]
+        header = Header(self._verb, rows, self._rows, size, sizes, inputs, self._options)  # type: ignore[arg-type]
         head = msgspec.json.encode(header)
         data = b"".join((_MAGIC, _LENGTH.pack(len(head)), head, *parts))
         return data + _HASH.pack(xxhash.xxh3_64_intdigest(data))
@@ -182,6 +203,15 @@ def _relative(url: str, folder: str) -> str:
 def lineage_path(path: str) -> str:
     """Return the path of the lineage of a token file."""
     return path + LINEAGE
+
+
+def lineage_of(output: str) -> tuple[Store, str]:
+    """Return the store and the path of the lineage of an output: beside token files, hidden for lines."""
+    folder, name = split_url(output)
+    if kind_of(name) is None:
+        return open_store(folder), lineage_path(name)
+    place = beside(folder) or inside(folder)
+    return place.store, hidden(place, name)
 
 
 def _places(output: str) -> Iterator[tuple[Store, str]]:
