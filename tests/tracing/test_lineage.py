@@ -10,11 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import feedmill as fm
+from feedmill.cli.app import app
 from feedmill.documents.lineage.chain import Descent, Lineages, read_raw
-from feedmill.documents.lineage.sidecar import read_lineage
-from feedmill.errors import DataError, NotFound
+from feedmill.documents.lineage.runs import Runs
+from feedmill.documents.lineage.sidecar import Origins, read_lineage
+from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.planning import ledger
 from feedmill.tokens.outputs import FORMATS as ENDS
 from feedmill.tracing.document import Documents, sightings
@@ -202,6 +205,28 @@ def test_a_file_that_another_program_replaced_has_no_lineage(tmp_path: Path) -> 
     raw.write_bytes(raw.read_bytes() + b'{"text": "more"}\n')
     with pytest.raises(DataError, match="has changed since"):
         Lineages().follow(str(path), 0)
+
+
+def test_a_token_file_without_lineage_is_named(tmp_path: Path) -> None:
+    build(tmp_path, 60)
+    (tmp_path / "tokens/web.pbin.feedmill.lineage").unlink()
+    report = trace(tmp_path / "recipe.yaml", step=0, global_batch=2, origins=True)
+    (origin,) = report.facts["entries"][0]["origins"]
+    assert origin["line"] is None and origin["file"].endswith("web.pbin")
+    shown = CliRunner().invoke(app, ["trace", str(tmp_path / "recipe.yaml"), "--document", "1", "--origins"])
+    assert "unknown, because" in shown.stdout and "has no lineage" in shown.stdout
+    with pytest.raises(NotFound, match="the raw documents are unknown"):
+        trace(tmp_path / "recipe.yaml", source_document="d0-1")
+
+
+def test_a_lineage_cannot_make_files_be_read_that_are_no_documents(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret\n")
+    origins = Origins("tokenize")
+    origins.add(Runs.whole(origins.number(str(tmp_path / "secret"), 7), 1))
+    (tmp_path / "x.ds").write_bytes(b"12")
+    (tmp_path / "x.ds.feedmill.lineage").write_bytes(origins.encoded(str(tmp_path / "x.ds"), 2))
+    with pytest.raises(ConfigError, match="not documents"):
+        Documents([str(tmp_path / "x.ds")]).find([f"{tmp_path / 'secret'}:1"])
 
 
 def test_a_tree_that_was_moved_keeps_its_lineage(tmp_path: Path) -> None:

@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 import feedmill as fm
+from feedmill.documents.find import find_documents
 from feedmill.documents.lineage.chain import Lineages, read_raw
+from feedmill.tokens.dolma_output import GroupedOptions, tokenize_grouped
+from feedmill.tokens.mixing_order import Ring
 from feedmill.tracing.document import Documents
 from helpers.lineage_data import TOKENIZER
-from helpers.tokenizer_data import loaded
+from helpers.tokenizer_data import EOS, loaded
 
 COUNT = 90
 
@@ -20,7 +23,7 @@ COUNT = 90
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("rewritten")
     for name in "ab":
-        lines = [json.dumps({"id": f"{name}{n}", "text": f"{name} {n} " * (n % 9 + 1)}) for n in range(COUNT)]
+        lines = [json.dumps({"id": f"{name}{n}", "text": f"{name} {n} " * (n % 9 + 1) + "end"}) for n in range(COUNT)]
         (folder / f"{name}.jsonl").write_text("".join(line + "\n" for line in lines))
         fm.tokenize([folder / f"{name}.jsonl"], folder / name, tokenizer=TOKENIZER, progress=False)
     return folder
@@ -91,3 +94,14 @@ def test_chunks_lead_to_the_documents_that_they_are_parts_of(root: Path) -> None
         ids = tokenizer.encode([json.loads(read_raw(raw.path, [raw.row])[raw.row])["text"]])[0].tolist()
         part = sample["input_ids"].tolist()
         assert any(([*ids, part[-1]])[n : n + len(part)] == part for n in range(len(ids) + 1))
+
+
+def test_folders_of_mixed_files(root: Path, tmp_path: Path) -> None:
+    """As `feedmill dolma tokens` writes them."""
+    files = find_documents([root / "a.jsonl", root / "b.jsonl"]).files
+    eos = loaded().require(EOS, "EOS")
+    options = GroupedOptions(eos=eos, limit=400, ring=Ring(files=2, batch=7), progress=False)
+    report = tokenize_grouped(files, str(tmp_path / "mixed"), TOKENIZER, options)
+    assert len(report.parts) > 3
+    for part in report.parts:
+        check_tokens(tmp_path / "mixed" / f"{part}.npy")

@@ -136,7 +136,10 @@ def _print_times(plan: Any, data: dict[str, Any], shown: list[dict[str, Any]]) -
 def _print_origins(entries: list[dict[str, Any]], name: str) -> None:
     for entry in entries:
         for origin in entry.get("origins", ()):
-            typer.echo(f"{name} {entry[name]:,}: {origin['file']}:{origin['line']}")
+            place = f"{origin['file']}:{origin['line']}"
+            if origin["line"] is None:
+                place = f"unknown, because {origin['file']} has no lineage (row {origin['row']:,})"
+            typer.echo(f"{name} {entry[name]:,}: {place}")
             for one in origin["through"]:
                 typer.echo(f"  {one['verb']}: {one['file']}, {_row(one)}")
             if "text" in origin:

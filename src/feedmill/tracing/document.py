@@ -109,10 +109,18 @@ class Documents:
                 ids.append(word)
             else:
                 found[word] = [self._document(row) for row in rows]
-        by_id = find_ids([path for path in self.descent.raw if kind_of(path) is not None], ids)
+        texts = [path for path in self.descent.raw if kind_of(path) is not None]
+        by_id = find_ids(texts, ids)
         missing = [word for word in ids if word not in by_id]
+        if missing and not texts:
+            raise NotFound(
+                "the raw documents are unknown, because this file has no lineage",
+                file=next(iter(self.descent.raw), None),
+                kind="no-lineage",
+                fix="Write it again with this release, which writes its lineage.",
+            )
         if missing:
-            names = ", ".join(self.descent.raw[:3]) + (", ..." if len(self.descent.raw) > 3 else "")
+            names = ", ".join(texts[:3]) + (", ..." if len(texts) > 3 else "")
             raise NotFound(
                 f"no raw file has a document with this id, and it is no FILE:LINE of them (looked in {names})",
                 record=missing[0],

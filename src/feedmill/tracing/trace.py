@@ -132,7 +132,10 @@ def trace(
 
 
 def _add_origins(plan: Plan, rows: list[tuple[dict[str, Any], str, int]], show: bool) -> None:
-    """Add to each entry the raw documents of its sample, each with the files between; their lines with `show`."""
+    """Add to each entry the raw documents of its sample, each with the files between; their lines with `show`.
+
+    The line is None if a token file has no lineage, so that the raw document is unknown.
+    """
     lineages = Lineages()
     held = Held.of(plan, lineages)
     wanted: dict[str, set[int]] = defaultdict(set)
@@ -142,7 +145,8 @@ def _add_origins(plan: Plan, rows: list[tuple[dict[str, Any], str, int]], show: 
         entry["origins"] = [
             {
                 "file": chain[-1].path,
-                "line": chain[-1].row + 1,
+                "line": chain[-1].row + 1 if kind_of(chain[-1].path) else None,
+                "row": chain[-1].row,
                 "through": [
                     {"file": one.path, "row": one.row, "lines": is_lines(one.path, one.verb), "verb": one.verb}
                     for one in chain[:-1]
@@ -151,12 +155,13 @@ def _add_origins(plan: Plan, rows: list[tuple[dict[str, Any], str, int]], show: 
             for chain in found
         ]
         for origin in entry["origins"]:
-            wanted[origin["file"]].add(origin["line"] - 1)
-    lines = {path: read_raw(path, numbers) for path, numbers in wanted.items() if kind_of(path)} if show else {}
+            if origin["line"] is not None and show:
+                wanted[origin["file"]].add(origin["row"])
+    lines = {path: read_raw(path, numbers) for path, numbers in wanted.items()}
     for entry, _, _ in rows:
         for origin in entry["origins"]:
             if origin["file"] in lines:
-                origin["text"] = lines[origin["file"]][origin["line"] - 1].decode("utf-8", "replace")
+                origin["text"] = lines[origin["file"]][origin["row"]].decode("utf-8", "replace")
 
 
 def chains(origin: Origin) -> list[list[Origin]]:

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from feedmill.documents.file import places
 from feedmill.documents.find import find_documents
+from feedmill.documents.kinds import kind_of
 from feedmill.documents.lineage.sidecar import Lineage, read_lineage
 from feedmill.documents.lines import read_blocks
-from feedmill.errors import DataError, NotFound
+from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.documents import rows_of
 from feedmill.storage import open_store, split_url
 
@@ -218,6 +219,12 @@ def _id(line: bytes) -> str | None:
 
 
 def blocks_of(path: str) -> Iterator[bytes]:
-    """Yield the documents of a file as lines, block by block; see `feedmill.documents.lines.read_blocks`."""
+    """Yield the documents of a file as lines, block by block; see `feedmill.documents.lines.read_blocks`.
+
+    Raises:
+        ConfigError: its name is not that of documents. A lineage that came with data must not make others be read.
+    """
+    if kind_of(path) is None:
+        raise ConfigError("the lineage names a file that is not documents", file=path, kind="not-documents")
     (file,) = find_documents([path]).files
     return read_blocks(file)
