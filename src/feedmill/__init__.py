@@ -77,6 +77,7 @@ _HOME = {
     "dedupe": "curation.dedupe.dedupe",
     "delete": "writing.delete",
     "filter": "filtering",
+    "forget": "tracing.forget",
     "index": "tokens.index",
     "info": "converting.info",
     "merge": "tokens.merge",
@@ -99,7 +100,7 @@ _HOME = {
     "stat": "curation.stat",
     "tag": "curation.tag",
     "tokenize": "tokens.tokenize",
-    "trace": "loading.trace",
+    "trace": "tracing.trace",
     "with_targets": "samples.targets",
     "write": "writing.write",
     "writer": "writing.writer",
@@ -144,7 +145,6 @@ if TYPE_CHECKING:
     from feedmill.loading.failures import SkipSample, Substitute
     from feedmill.loading.loader import Loader
     from feedmill.loading.metrics import Telemetry
-    from feedmill.loading.trace import trace
     from feedmill.loading.workers import Workers
     from feedmill.mounting.mount import mount
     from feedmill.pipelines.run import run
@@ -180,6 +180,8 @@ if TYPE_CHECKING:
     from feedmill.tokens.shuffle import shuffle
     from feedmill.tokens.split import split
     from feedmill.tokens.tokenize import tokenize
+    from feedmill.tracing.forget import forget
+    from feedmill.tracing.trace import trace
     from feedmill.web.report import report
     from feedmill.web.serve import serve
     from feedmill.writing.add_parts import add_parts
@@ -248,6 +250,7 @@ __all__ = [
     "dedupe",
     "delete",
     "filter",
+    "forget",
     "index",
     "info",
     "merge",

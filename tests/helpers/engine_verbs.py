@@ -125,6 +125,7 @@ def outputs(folder: Path) -> dict[str, bytes]:
     """What a verb wrote. The manifests of token files have the paths of the inputs; a uuid is random."""
     mine = (".feedmill.json", "index.uuid")
     found = {name: data for name, data in contents(folder).items() if not name.endswith(mine)}
+    found |= {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob(".feedmill/**/*.lineage")}
     media = "pictures/.nv-meta/index.sqlite"  # has the time at which it was made
     if media in found:
         with contextlib.closing(sqlite3.connect(":memory:")) as database:

@@ -169,7 +169,8 @@ def test_manifests_say_the_sizes(tmp_path: Path) -> None:
     shuffle([source], f"{out}/s.bin", seed=1)
     split([source], f"{out}/{{part}}.pbin", plan={"x": [0, 1], "y": [2]})
     filter([source], f"{out}/f.pbin", drop=[1])
-    there = {path.name: path.stat().st_size for path in out.iterdir() if not path.name.endswith(".feedmill.json")}
+    ours = (".feedmill.json", ".feedmill.lineage")
+    there = {path.name: path.stat().st_size for path in out.iterdir() if not path.name.endswith(ours)}
     said: dict[str, int] = {}
     for name in ("m.ds", "s.idx", "x.pbin", "y.pbin", "f.pbin"):
         manifest = read_manifest(LocalStore(out), name)

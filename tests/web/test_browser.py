@@ -23,6 +23,7 @@ PAGES = {
     "tokens": "/prose.pbin/samples?at=2",
     "step": "/mix.yaml/step?step=60&world=4",
     "packed": "/packed.yaml/step?batch=4&world=2",
+    "life": "/packed.yaml/life?at=3",
     "mixture": "/mix.yaml/mixture?w.0=0.2",
     "health": "/pages/health",
     "bench": "/documents/filters?min.q__char_length_v1__length=200&max.dup=0",

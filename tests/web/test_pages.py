@@ -32,6 +32,8 @@ PAGES = [
     "/mix.yaml/mixture?w.0=0.2",
     "/packed.yaml/step?batch=4&world=2",
     "/packed.yaml/mixture",
+    "/packed.yaml/life?at=3",
+    "/mix.yaml/life",
     "/pages/health",
     "/documents/filters",
     "/documents/filters?min.q__char_length_v1__length=200&max.dup=0",

@@ -32,7 +32,7 @@ def delete(
     """
     from feedmill.writing.delete import delete as delete_samples
 
-    wanted = [*(keys or ()), *(_listed(list_file) if list_file is not None else ())]
+    wanted = [*(keys or ()), *(listed(list_file) if list_file is not None else ())]
     report = delete_samples(
         dataset,
         wanted,
@@ -44,7 +44,8 @@ def delete(
     emit(report.as_dict(), json, lambda: show(report, "would delete" if dry_run else "deleted"))
 
 
-def _listed(path: str) -> list[str]:
+def listed(path: str) -> list[str]:
+    """Return the keys in a text file, one on each line. Raises DataError if it is not UTF-8."""
     from feedmill.errors import DataError
     from feedmill.storage import open_store, split_url
 

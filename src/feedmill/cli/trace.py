@@ -1,4 +1,4 @@
-"""``feedmill trace``: show the samples of a step, or the steps of a sample."""
+"""``feedmill trace``: show the samples of a step, or the steps of a sample or a raw document."""
 
 from __future__ import annotations
 
@@ -37,6 +37,14 @@ def trace(
     source: Annotated[
         str | None, typer.Option("--source", metavar="NAME", help="Name of the source, as 'plan' shows it.")
     ] = None,
+    source_document: Annotated[
+        str | None,
+        typer.Option(
+            "--source-document",
+            metavar="FILE:LINE|ID",
+            help="Show the files that hold a raw document, the rules that dropped it, and when it is seen.",
+        ),
+    ] = None,
     samples: Samples = None,
     steps: Annotated[int | None, typer.Option("--steps", metavar="N", min=1, help="Like --samples, in steps.")] = None,
     from_state: Annotated[
@@ -51,11 +59,14 @@ def trace(
             "--allow", metavar="append|skip|change", help="What may differ from the run of the state; repeatable."
         ),
     ] = None,
+    origins: Annotated[
+        bool, typer.Option("--origins", help="Show the raw file and line of each sample, through filter and tokenize.")
+    ] = False,
     show: Annotated[bool, typer.Option("--show", help="Show the content of the samples.")] = False,
     json: Json = False,
 ) -> None:
-    """Show which samples a step sees (--step), or at which positions and steps a sample is seen (--key)."""
-    from feedmill.loading.trace import trace as look
+    """Show which samples a step sees (--step), or when a sample (--key) or raw document is seen."""
+    from feedmill.tracing.trace import trace as look
 
     report = look(
         recipe,
@@ -66,14 +77,16 @@ def trace(
         key=key,
         document=document,
         source=source,
+        source_document=source_document,
         samples=samples,
         steps=steps,
         from_state=from_state,
         first_step=first_step,
         allow=allow or (),
+        origins=origins,
         show=show,
     )
-    printed = _print_times if step is None else _print_step
+    printed = _print_documents if source_document is not None else _print_times if step is None else _print_step
     emit(report.as_dict(), json, lambda: printed(report.plan, report.facts, report.shown))
 
 
@@ -97,6 +110,7 @@ def _print_step(plan: Any, data: dict[str, Any], shown: list[dict[str, Any]]) ->
     for entry in data["entries"]:
         if "problem" in entry:
             typer.echo(f"position {entry['position']:,} cannot be read: {entry['problem']}")
+    _print_origins(data["entries"], "position")
     print_shown(shown)
 
 
@@ -115,7 +129,48 @@ def _print_times(plan: Any, data: dict[str, Any], shown: list[dict[str, Any]]) -
             columns, fields = [*columns, "tokens"], [*columns, "span"]
         if times:
             table(columns, [[_cell(row.get(name), "") for name in fields] for row in sample["seen"]])
+    _print_origins(data["found"], "index")
     print_shown(shown)
+
+
+def _print_origins(entries: list[dict[str, Any]], name: str) -> None:
+    for entry in entries:
+        for origin in entry.get("origins", ()):
+            place = f"{origin['file']}:{origin['line']}"
+            if origin["line"] is None:
+                place = f"unknown, because {origin['file']} has no lineage (row {origin['row']:,})"
+            typer.echo(f"{name} {entry[name]:,}: {place}")
+            for one in origin["through"]:
+                typer.echo(f"  {one['verb']}: {one['file']}, {_row(one)}")
+            if "text" in origin:
+                typer.echo(origin["text"])
+        if entry.get("origins") == []:
+            typer.echo(f"{name} {entry[name]:,}: unknown, because its format has no lineage")
+
+
+def _row(one: dict[str, Any]) -> str:
+    return f"line {one['row'] + 1:,}" if one["lines"] else f"row {one['row']:,}"
+
+
+def _print_documents(plan: Any, data: dict[str, Any], shown: list[dict[str, Any]]) -> None:  # noqa: ARG001
+    for document in data["documents"]:
+        typer.echo(typer.style(f"{document['file']}:{document['line']}", bold=True))
+        if "text" in document:
+            typer.echo(document["text"])
+        for line in document["summary"]:
+            typer.echo(f"  {line}")
+        if not document["artefacts"]:
+            typer.echo("  no other file was made from it")
+        times = document["times"]
+        typer.echo(f"  seen {times:,} time{'' if times == 1 else 's'} in {data['samples']:,} samples")
+        if document["seen"]:
+            columns = ["position", "source", "index", "epoch"]
+            columns += ["step"] if any(row["step"] is not None for row in document["seen"]) else []
+            columns += ["span"] if any(row["span"] is not None for row in document["seen"]) else []
+            rows = [[_cell(row[name], "") for name in columns] for row in document["seen"]]
+            table([{"span": "tokens", "index": "sample"}.get(name, name) for name in columns], rows)
+        if times > len(document["seen"]):
+            typer.echo(f"  and {times - len(document['seen']):,} more")
 
 
 def _cell(value: Any, missing: str = "?") -> Any:

@@ -29,6 +29,7 @@ from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.documents import ATTRIBUTES, DOCUMENTS
 from feedmill.formats.leftovers import listed
 from feedmill.formats.registry import targets
+from feedmill.formats.tokens.manifest import LINEAGE
 from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
 from feedmill.storage import Entry, Store, join_url, open_store, split_url
 from feedmill.storage.base import refuse_non_utf8
@@ -227,7 +228,7 @@ def _below(url: str, base: str, above: str, selection: Selection) -> list[Docume
 def _is_ours(path: str, is_there: Callable[[str], bool]) -> bool:
     """Return whether a file is Feedmill's output and not documents: a manifest, an index, or a file with a manifest."""
     return (
-        path.endswith(MANIFEST)
+        path.endswith((MANIFEST, LINEAGE))
         or is_there(path + MANIFEST)
         or any(path.endswith(end) and is_there(path.removesuffix(end)) for end in _BESIDE)
     )

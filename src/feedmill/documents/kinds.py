@@ -9,6 +9,7 @@ arrow     .arrow: one document per row; the files of Hugging Face datasets on di
 from __future__ import annotations
 
 from feedmill.formats.documents import LINE_SUFFIXES
+from feedmill.formats.tokens.manifest import LINEAGE
 from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
 
 LINES, TEXT, PARQUET, ARROW = "lines", "text", "parquet", "arrow"
@@ -26,5 +27,5 @@ def kind_of(path: str) -> str | None:
 
 
 def is_hidden(path: str) -> bool:
-    """Return whether a file is hidden below its folder, or is a manifest that Feedmill wrote beside another file."""
-    return path.endswith(MANIFEST) or path.startswith(".") or "/." in path
+    """Return whether a file is hidden below its folder, or was written by Feedmill beside another one."""
+    return path.endswith((MANIFEST, LINEAGE)) or path.startswith(".") or "/." in path

@@ -15,6 +15,7 @@ from feedmill.formats.registry import formats
 from feedmill.formats.tar import COMPRESSED
 
 DOCUMENTS = ("JSON lines", "text")
+_OURS = (".feedmill.json", ".feedmill.lineage")
 _PACKED = (*PACKED_ENDS, ".zip")
 _TEXTS = (
     *(".txt", ".text", ".md", ".rst", ".tex", ".csv", ".tsv", ".html", ".htm", ".xml", ".warc"),
@@ -81,7 +82,8 @@ def leftovers(paths: Iterable[str], is_read: Callable[[str], bool]) -> Leftovers
     """Return the skipped files of a folder. Hidden files and Feedmill's own files about data are not counted."""
     found = Leftovers({}, [])
     for path in paths:
-        if path.endswith(".feedmill.json") or any(part.startswith(".") for part in path.split("/")) or is_read(path):
+        hidden = path.endswith(_OURS) or any(part.startswith(".") for part in path.split("/"))
+        if hidden or is_read(path):
             continue
         kind = data_kind(path)
         (found.others if kind is None else found.data.setdefault(kind, [])).append(path)

@@ -99,6 +99,11 @@ class Corpus:
             for store, shard in self.shards
         ]
 
+    def main_files(self) -> list[tuple[str, int]]:
+        """Return path and bytes of the file that identifies each input: the index, for Megatron's pair of files."""
+        names = [(store, _named_after(shard.path)) for store, shard in self.shards]
+        return [(store.locate(name), store.stat(name).size) for store, name in names]
+
     @contextmanager
     def mapped(self, reads: Mapping[int, Reads] | None = None) -> Iterator[Mapped]:
         """Map each file when it is first read; a remote file is copied to this machine until the context ends.

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from feedmill.documents.file import DocumentFile, Unit
+from feedmill.documents.lineage.sidecar import lineage_path
 from feedmill.documents.typed import Typed, TypedReader
 from feedmill.documents.units import cut
 from feedmill.errors import ConfigError, NotFound
@@ -311,6 +312,7 @@ class DolmaFolder:
             stem = path.removesuffix(NPY).removesuffix(CSV)
             if stem not in names:
                 self.store.delete(path)
+                self.store.delete(lineage_path(stem + NPY))
                 if self.store.exists(manifest_path(stem + NPY)):
                     self.store.delete(manifest_path(stem + NPY))
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from feedmill.documents.lineage.sidecar import Origins, lineage_path
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.registry import targets
 from feedmill.formats.tokens.base import Form
@@ -39,7 +40,7 @@ from feedmill.tokens.targets import (
     remove_part,
     that_fit,
 )
-from feedmill.tokens.token_files import Piece, TokenFiles, add_documents, already_exists
+from feedmill.tokens.token_files import Piece, TokenFiles, add_documents, already_exists, write_lineage
 from feedmill.tokens.work import EncodedUnit
 
 NUMBER = "_{part}"
@@ -197,11 +198,15 @@ def write_file(shared: Shared, task: FileTask) -> int:
     if sizes and not shared.overwrite:
         _refuse_other(store, main, manifest)
     view, hashes = hashed_store(store)
+    origins, inputs = Origins("tokenize"), {str(facts["path"]): facts for facts in task.inputs}
     with write_documents(view, main, target.form) as writer:
         for piece, first, last in file.spans:
+            piece.origins(origins, inputs, first, last)
             for documents in read_piece(piece.path, first, last):
                 add_documents(writer, task.format, documents, piece)
         write_manifest(store, main, manifest)  # sizes are known when the files are published
+        store.delete(lineage_path(main))
+    write_lineage(store, main, origins)
     sizes = sizes_of(task.format, store, stem)
     write_manifest(store, main, with_files(manifest, sizes, hashes))
     marks.write_bytes(mark, msgspec.json.encode(sizes))
@@ -329,6 +334,4 @@ def _whole(out: Output, number: int) -> TokenManifest | None:
 
 def _task(format: str, number: int, count: int, file: File, facts: Mapping[str, dict[str, Any]]) -> FileTask:
     names = dict.fromkeys(name for span in file.spans for name in span.piece.files)
-    if format != "dolma":  # no other format has the origins of documents
-        file.spans = [span._replace(piece=replace(span.piece, files=(), ends=())) for span in file.spans]
     return FileTask(format, number, count, file, [facts[name] for name in names])

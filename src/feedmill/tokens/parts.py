@@ -12,12 +12,15 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from feedmill.documents.lineage.runs import Runs
+from feedmill.documents.lineage.sidecar import Origins, lineage_path
 from feedmill.errors import DataError, NotFound
 from feedmill.formats.tokens.dolma import CSV, NPY, DolmaWriter, write_dolma
 from feedmill.storage import Store, open_store
 from feedmill.storage.hashed import hashed_store
 from feedmill.tokens.mixing_order import Ring, batches
 from feedmill.tokens.spill import read_piece
+from feedmill.tokens.token_files import write_lineage
 
 
 class Document(NamedTuple):
@@ -109,6 +112,8 @@ def _written(group: Group, store: Store) -> list[Part]:
     while rest:
         name = f"{group.stem}-{len(written):05d}"
         view, hashes = hashed_store(store)
+        origins = Origins("tokenize")
+        numbers = {file.src: origins.number(file.src, file.size) for file in group.files}
         with write_dolma(view, name + NPY, group.dtype) as writer:
             while rest:
                 ends = np.cumsum([len(document.tokens) for document in rest])
@@ -118,11 +123,15 @@ def _written(group: Group, store: Store) -> list[Part]:
                     count = 1
                 if count:
                     _add(writer, rest[:count])
+                    files = np.array([numbers[document.src] for document in rest[:count]], np.int64)
+                    origins.add(Runs.of(files, [document.loc - 1 for document in rest[:count]]))
                 rest = rest[count:]
                 if rest:
                     chance.shuffle(rest)
                     break
                 rest = next(mixed, [])
+            store.delete(lineage_path(name + NPY))
+        write_lineage(store, name + NPY, origins)
         written.append(_part(store, name, writer.documents, writer.tokens, hashes))
     if group.exact and not written:
         written.append(_zeros(group, store))

@@ -141,6 +141,7 @@ class Rewriting:
             form=self.form,
             options=self.options,
             inputs=[] if lines else self.corpus.facts(),
+            files=self.corpus.main_files(),
             mask=mask,
             folder=self.work.scratch,
             key=self.key,

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from feedmill.documents.lineage.runs import Encoded
 from feedmill.errors import NotFound
 from feedmill.storage import Store, open_store, split_url
 from feedmill.storage.os_errors import storage_error
@@ -45,6 +46,7 @@ class PieceFacts(msgspec.Struct):
     Attributes:
         lines, blank: numbers of lines or rows of the unit, and of blank ones.
         ends: for several units, the row at which each but the last ends, counted over all of them.
+        rows: rows of the documents, from 0, encoded by `feedmill.documents.lineage.runs`.
         synced: whether the piece was synced to the disk before it got its name, so that it is whole.
         empty: number of documents skipped because their text is white space.
         bytes: bytes of the input.
@@ -63,6 +65,7 @@ class PieceFacts(msgspec.Struct):
     origins: bool = False
     empty: int = 0
     ends: list[int] = []
+    rows: Encoded = (b"", b"", b"")
     synced: bool = False
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from feedmill.documents.lineage.sidecar import lineage_of
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Form, Int64s
 from feedmill.formats.tokens.manifest import manifest_path
@@ -105,6 +106,8 @@ def remove_part(path: str, format: str) -> None:
     store, main = open_store(folder), main_file(name)
     suffixes = FORMATS[format] if format != LINES else (".jsonl",)
     stem = main.removesuffix(suffixes[0])
+    place, lineage = lineage_of(store.locate(main))
+    place.delete(lineage)
     for other in (manifest_path(main), *(stem + suffix for suffix in suffixes[1:]), main):
         store.delete(other)
 

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+import numpy.typing as npt
+
 from feedmill.documents.file import DocumentFile, Unit
+from feedmill.documents.lineage.runs import Encoded, Runs, decode_runs
+from feedmill.documents.lineage.sidecar import Origins, lineage_path, sequences_of
 from feedmill.documents.units import cut, together
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import TokenWriter
 from feedmill.formats.tokens.manifest import TokenManifest, read_manifest, with_files, write_manifest
 from feedmill.jobs.work import Work
+from feedmill.storage import Store
 from feedmill.tokens.job import EncodeJob
 from feedmill.tokens.outputs import Output
 from feedmill.tokens.spill import Documents, read_piece
@@ -33,6 +39,7 @@ class Piece:
         path: path of the piece; `documents`, `tokens`: their numbers in it.
         line: line of the first input file (from 0) at which the piece begins.
         files: URLs of its input files; `ends`: the row at which each but the last ends.
+        rows: rows of its documents, see `PieceFacts`.
     """
 
     path: str
@@ -41,17 +48,33 @@ class Piece:
     line: int
     files: tuple[str, ...]
     ends: tuple[int, ...]
+    rows: Encoded
 
     @classmethod
     def of(cls, done: EncodedUnit, line: int) -> Piece:
         """Return the piece of a finished unit."""
         facts, files = done.facts, tuple(unit.file.url for unit in done.task.units)
-        return cls(done.task.path, facts.documents, facts.tokens, line, files, tuple(facts.ends))
+        return cls(done.task.path, facts.documents, facts.tokens, line, files, tuple(facts.ends), facts.rows)
 
     def origin(self, row: int) -> tuple[str, int]:
         """Return the input file of a row, and its line there (from 1)."""
         number = bisect_right(self.ends, row)
         return self.files[number], self.line + row - (self.ends[number - 1] if number else 0) + 1
+
+    def origins(self, origins: Origins, inputs: Mapping[str, dict[str, Any]], first: int, last: int) -> None:
+        """Append documents [first, last) to the lineage of an output; `inputs` are facts by URL, as in its manifest."""
+        runs = decode_runs(*self.rows).part(first, last)
+        facts = [inputs[url] for url in self.files]
+        numbers = np.array([origins.number(one["path"], one["bytes"]) for one in facts], np.int64)
+        rows = np.repeat(runs.start, runs.length) + _within(runs.length)
+        file = np.searchsorted(np.asarray(self.ends, np.int64), rows, side="right")
+        begin = np.concatenate(([-self.line], np.asarray(self.ends, np.int64)))
+        origins.add(Runs.of(numbers[file], rows - begin[file]))
+
+
+def _within(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return 0, 1, ... for each length, int64[sum of lengths]."""
+    return np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
 
 
 def already_exists(url: str) -> ConfigError:
@@ -109,13 +132,18 @@ class TokenFiles:
         """See `JobOutput`."""
         del work
         loss = job.spec.how.loss
+        origins, inputs = Origins("tokenize"), {str(facts["path"]): facts for facts in job.inputs}
+        lengths: list[npt.NDArray[np.int64]] = []  # of documents that are cut into sequences
         with ExitStack() as stack:
             written = [out.hashed() for out in self.outputs]
             writers = [(out, stack.enter_context(out.open(self._tokenizer_name, loss))) for out, _ in written]
 
             def add(done: EncodedUnit, line: int) -> None:
                 piece = Piece.of(done, line)
+                piece.origins(origins, inputs, 0, piece.documents)
                 for documents in read_piece(piece.path):
+                    if any(out.sequence for out in self.outputs):
+                        lengths.append(documents.lengths)
                     for out, writer in writers:
                         add_documents(writer, out.format, documents, piece)
 
@@ -123,7 +151,12 @@ class TokenFiles:
             self.report.left_over = sum(getattr(writer, "left_over", 0) for _, writer in writers)
             for out in self.outputs:
                 write_manifest(out.store, out.path, self._manifest(job, out))
+                out.store.delete(lineage_path(out.path))
         for out, hashes in written:
+            sequences = None
+            if out.sequence:
+                sequences = sum(map(int, map(np.sum, lengths))) // out.sequence, sequences_of(lengths, out.sequence)
+            write_lineage(out.store, out.path, origins, sequences)
             manifest = with_files(self._manifest(job, out), out.sizes(), hashes)
             write_manifest(out.store, out.path, manifest)
 
@@ -147,6 +180,14 @@ class TokenFiles:
         if given.loss:
             options["loss"] = given.loss_rule
         return job.manifest(out.format, report.documents, report.tokens, options)
+
+
+def write_lineage(
+    store: Store, path: str, origins: Origins, sequences: tuple[int, npt.NDArray[np.int64]] | None = None
+) -> None:
+    """Write the lineage of a published token file; for `sequences` see `Origins.encoded`."""
+    data = origins.encoded(store.locate(path), store.stat(path).size, sequences)
+    store.write_bytes(lineage_path(path), data)
 
 
 def add_documents(writer: TokenWriter, format: str, documents: Documents, piece: Piece) -> None:

@@ -43,6 +43,9 @@ class Units(Protocol):
     def spans(self, numbers: Int64s) -> Spans:
         """Return the concatenated spans of these units; at least one for each unit that has tokens."""
 
+    def origins(self, numbers: Int64s) -> tuple[Int64s, Int64s] | None:
+        """Return the file, and the document in it, of each span; None if a file has no index of documents."""
+
 
 class Documents:
     """Units that are the documents of a corpus, with one span each."""
@@ -67,6 +70,10 @@ class Documents:
 
     def documents(self, numbers: Int64s) -> Int64s:
         return np.ones(len(numbers), np.int64)
+
+    def origins(self, numbers: Int64s) -> tuple[Int64s, Int64s]:
+        shard = np.searchsorted(self.corpus.firsts, numbers, side="right").astype(np.int64) - 1
+        return shard, numbers - self.corpus.firsts[shard]
 
     def spans(self, numbers: Int64s) -> Spans:
         numbers = np.asarray(numbers, np.int64)
@@ -156,6 +163,16 @@ class Chunks:
             return Spans(shard.astype(np.int64), low - self._begins[shard], high - low)
         places = Documents(self.corpus).spans(self._order[document])
         return Spans(places.shard, places.start + (low - start), high - low)
+
+    def origins(self, numbers: Int64s) -> tuple[Int64s, Int64s] | None:
+        if not self.corpus.indexed:
+            return None
+        shard, start, _ = self.spans(numbers)
+        row = np.empty(len(start), np.int64)
+        for number in np.unique(shard).tolist():
+            of = np.flatnonzero(shard == number)
+            row[of] = np.searchsorted(self.corpus.shards[number][1].bounds, start[of], side="right") - 1
+        return shard, row
 
 
 def _document_ends(corpus: Corpus) -> Int64s:

@@ -16,6 +16,7 @@ import xxhash
 
 from feedmill.documents.batch import Batch
 from feedmill.documents.file import DocumentFile, Unit
+from feedmill.documents.lineage.runs import Runs, encode_runs, joined
 from feedmill.documents.read import read_documents
 from feedmill.documents.textpath import TextReader
 from feedmill.documents.typed import Typed, TypedReader
@@ -172,21 +173,25 @@ def _encoded(
     batches: Iterable[Batch], tokenizer: Tokenizer, spec: EncodeSpec, facts: PieceFacts
 ) -> Generator[tuple[Encodings, list[tuple[Any, int]] | None], None, None]:
     """Yield the encoded documents, with ids and lines if these are kept. Skipped documents are counted."""
+    runs: list[Runs] = []
     for batch in batches:
         for part in _parts(batch):
             found = encode_batch(tokenizer, spec.how, part)
             origins = None
+            rows = part.rows if found.kept is None else [part.rows[i] for i in found.kept]
+            runs.append(Runs.of(0, rows))
             if spec.origins:
                 kept = range(len(part.texts)) if found.kept is None else found.kept
                 keys = [part.fields[i][-1] for i in kept]
                 keys = keys if spec.typed is not None else [_key(key) for key in keys]
-                origins = list(zip(keys, (part.rows[i] for i in kept), strict=True))
+                origins = list(zip(keys, rows, strict=True))
             yield found, origins
             if part.bad:
                 _note(facts, part, spec.skip)
         facts.lines += batch.lines
         facts.blank += batch.blank
         facts.empty += batch.empty
+    facts.rows = encode_runs(joined(runs))
 
 
 def tasks_of(
@@ -284,7 +289,7 @@ def identity_of(tokenizer: Tokenizer) -> str:
 
 def piece_name(number: int, units: tuple[Unit, ...], spec_key: str) -> str:
     """Return the name of the piece of units: a hash of everything that determines its content."""
-    words = [spec_key]
+    words = [spec_key, "rows"]  # earlier versions wrote pieces without `PieceFacts.rows`
     for unit in units:
         words += [unit.file.url, unit.file.kind, unit.file.version, str(unit.begin), str(unit.end)]
         words += [] if unit.file.rows == (0, 1) else [repr(unit.file.rows)]

@@ -20,6 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from feedmill.documents.lineage.runs import Runs
+from feedmill.documents.lineage.sidecar import Origins, lineage_of
 from feedmill.formats.tokens.base import Form, Int64s, Tokens, TokenShard
 from feedmill.formats.tokens.manifest import TokenManifest, with_files, write_manifest
 from feedmill.jobs.engine import is_shared
@@ -36,6 +38,8 @@ from feedmill.tokens.units import Units
 _INLINE = 1 << 10
 """Bytes of an array up to which it is sent to other processes as it is."""
 _MARK = "written-"
+_BLOCK = 1 << 20
+"""Units whose origins are found at once."""
 
 Mask = Callable[[Tokens, Int64s, int], npt.NDArray[np.bool_]]
 """Function that returns the loss mask, bool[tokens], from ids, lengths, and the number of the first document."""
@@ -70,6 +74,7 @@ class PartJob:
         rows: numbers of the units of each file, in order.
         form, options: form of the files, and options for their manifests.
         inputs: facts about the inputs, for the manifests.
+        files: path and bytes of the file that identifies each input, for the lineage.
         mask: returns the loss mask, instead of the masks of the corpus.
         folder: the work folder.
         key: identifies the outputs, in the names of marks.
@@ -82,6 +87,7 @@ class PartJob:
     form: Form
     options: dict[str, Any]
     inputs: list[dict[str, Any]]
+    files: list[tuple[str, int]]
     mask: Mask | None
     folder: Store
     key: str
@@ -93,7 +99,9 @@ class PartJob:
         if self._sent is None:
             corpus = _with_mapped_bounds(self.corpus, self.folder)
             units = {name: _sendable(value, self.folder) for name, value in vars(self.units).items()} | {"corpus": None}
-            job = {name: getattr(self, name) for name in ("form", "options", "inputs", "mask", "folder", "key")}
+            job = {
+                name: getattr(self, name) for name in ("form", "options", "inputs", "files", "mask", "folder", "key")
+            }
             self._sent = (corpus, type(self.units), units, _sendable_rows(self.rows, self.folder), job)
         return _received, self._sent
 
@@ -208,11 +216,28 @@ def write_part(job: PartJob, task: PartTask) -> WrittenFile:
         if form.format != LINES:
             manifest = _manifest(job, documents, tokens)
             write_manifest(store, main, manifest)  # sizes are known when the files are published
+        place, path = lineage_of(store.locate(main))
+        place.delete(path)
+    if (origins := _origins(job, job.rows[task.number])) is not None:
+        place.write_bytes(path, origins.encoded(store.locate(main), store.stat(main).size))
     if form.format != LINES:
         sizes = sizes_of(form.format, store, main.removesuffix(FORMATS[form.format][0]))
         write_manifest(store, main, with_files(manifest, sizes, hashes))
     job.folder.write_bytes(mark, msgspec.json.encode((documents, tokens)))
     return WrittenFile(task.path, documents, tokens)
+
+
+def _origins(job: PartJob, numbers: Numbers) -> Origins | None:
+    """Return where the documents of these units come from; None if an input has no index of documents."""
+    options = {name: value for name, value in job.options.items() if name != "verb"}
+    origins = Origins(job.options["verb"], options)
+    inputs = np.array([origins.number(*file) for file in job.files], np.int64)
+    for low in range(0, len(numbers), _BLOCK):
+        found = job.units.origins(np.asarray(numbers[low : low + _BLOCK], np.int64))
+        if found is None:
+            return None
+        origins.add(Runs.of(inputs[found[0]], found[1]))
+    return origins
 
 
 def remove_marks(folder: Store) -> None:

@@ -26,6 +26,7 @@ from feedmill.web import bench as bench_view
 from feedmill.web import duplicates as duplicates_view
 from feedmill.web import health as health_view
 from feedmill.web import home as home_view
+from feedmill.web import life as life_view
 from feedmill.web import mixture as mixture_view
 from feedmill.web import samples as samples_view
 from feedmill.web import step as step_view
@@ -45,12 +46,22 @@ VIEWS: dict[str, tuple[str, View, str]] = {
     "samples": ("dataset", samples_view.samples, "Table or grid of any format, with filters and histograms"),
     "step": ("recipe", step_view.step, "What each rank sees, decoded, with cost and sightings"),
     "mixture": ("recipe", mixture_view.mixture, "Recipe tree, asked and realized shares, what-if weights"),
+    "life": ("recipe", life_view.life, "A document from its raw line to the steps that see it"),
     "filters": ("dataset", bench_view.bench, "Thresholds over score histograms, kept and dropped live"),
     "duplicates": ("dataset", duplicates_view.duplicates, "Clusters with word diff, source by source"),
     "health": ("dataset", health_view.health, "Findings, strip of shards, outliers"),
     "tokens": ("dataset", tokens_view.tokens, "Lengths, fertility, unknown tokens, packing fill"),
 }
-KEYS = {"samples": "s", "step": "t", "mixture": "m", "filters": "f", "duplicates": "d", "health": "h", "tokens": "o"}
+KEYS = {
+    "samples": "s",
+    "step": "t",
+    "mixture": "m",
+    "life": "l",
+    "filters": "f",
+    "duplicates": "d",
+    "health": "h",
+    "tokens": "o",
+}
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; media-src 'self';"
     " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"

@@ -10,11 +10,12 @@ import numpy as np
 
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.formats.base import TokenReader
-from feedmill.loading.trace import trace
 from feedmill.planning import ledger
 from feedmill.planning.forecast import mixture
 from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.plan import Plan
+from feedmill.tracing.held import files_of
+from feedmill.tracing.trace import trace
 from feedmill.web.charts import path, stacked, ticks
 from feedmill.web.content import read_one, shown_parts
 from feedmill.web.library import Thing
@@ -26,7 +27,7 @@ BATCH, WORLD = 16, 1
 MOST_LANES, MOST_ROWS, MOST_SIGHTINGS = 16, 64, 200
 MOST_BATCH, MOST_WORLD = 1 << 16, 1 << 16
 _ENDLESS, _WINDOWS, _DRAWN = 1000, 80, 2000
-_SEARCHED = 50_000_000  # positions that are searched for other sightings
+SEARCHED = 50_000_000  # positions that are searched for other sightings
 
 
 def step(thing: Thing, state: State) -> dict[str, Any]:
@@ -37,14 +38,14 @@ def step(thing: Thing, state: State) -> dict[str, Any]:
         NotFound: the plan ends before this step.
     """
     plan = thing.plan
-    batch = _bounded(state, "batch", BATCH, MOST_BATCH)
-    world = _bounded(state, "world", WORLD, MOST_WORLD)
+    batch = bounded(state, "batch", BATCH, MOST_BATCH)
+    world = bounded(state, "world", WORLD, MOST_WORLD)
     number = state.number("step", 0) or 0
     if batch % world:
         raise ConfigError(
             f"{world:,} ranks cannot share {batch:,} samples evenly", kind="bad-address", fix="Use a multiple."
         )
-    steps = _steps(plan, batch, state)
+    steps = steps_of(plan, batch, state)
     found = trace(plan, step=number, global_batch=batch, world=world).facts
     width = plan.width if isinstance(plan, PackedPlan) else None
     lanes, hidden = _lanes(plan, found["entries"], world, width, state)
@@ -79,14 +80,16 @@ def slots(names: Sequence[str]) -> dict[str, int]:
     return {name: place if place <= 10 else 0 for place, name in enumerate(names, 1)}
 
 
-def _bounded(state: State, name: str, default: int, most: int) -> int:
+def bounded(state: State, name: str, default: int, most: int) -> int:
+    """Return a number of the address from 1 to `most`. Raises `ConfigError`."""
     value = state.number(name, default, least=1) or default
     if value > most:
         raise ConfigError(f"{name} may be at most {most:,} here, not {value:,}", kind="bad-address")
     return value
 
 
-def _steps(plan: Plan, batch: int, state: State) -> int:
+def steps_of(plan: Plan, batch: int, state: State) -> int:
+    """Return the number of steps that are shown: all, or those that the address gives for an endless plan."""
     if plan.length is not None:
         return max(1, -(-plan.length // batch))
     return state.number("steps", _ENDLESS, least=1) or _ENDLESS
@@ -192,6 +195,7 @@ def _opened(thing: Thing, entries: Sequence[dict[str, Any]], state: State) -> di
         "problem": chosen.get("problem"),
     }
     dataset = plan.source(chosen["source"])
+    found["life"] = bool(files_of(dataset))
     try:
         if isinstance(plan, PackedPlan) or has_tokens(dataset):
             found["documents"] = [_text(thing, entry, colors) for entry in inside]
@@ -230,7 +234,7 @@ def _text(thing: Thing, entry: dict[str, Any], colors: dict[str, int]) -> dict[s
 
 def _sightings(plan: Plan, opened: dict[str, Any], batch: int, steps: int) -> dict[str, Any]:
     entry = opened["entry"]
-    limit = min(steps * batch, plan.length or steps * batch, _SEARCHED)
+    limit = min(steps * batch, plan.length or steps * batch, SEARCHED)
     try:
         seen = ledger.occurrences(plan, entry["source"], entry["index"], samples=limit, global_batch=batch)
     except FeedmillError as error:

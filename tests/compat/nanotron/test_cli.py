@@ -42,7 +42,8 @@ def test_golden_runs(run: str, folder: Path) -> None:
         "--output-folder", "out", "--n-tasks", about["tasks"], "jsonl", "--dataset", about["src"],
     )  # fmt: skip
     assert result.exit_code == 0, result.output
-    found = {path.name: sha256(path) for path in (folder / "out").iterdir() if not path.name.endswith(".json")}
+    ours = (".json", ".lineage")
+    found = {path.name: sha256(path) for path in (folder / "out").iterdir() if not path.name.endswith(ours)}
     assert found == {name: facts["sha256"] for name, facts in about["files"].items()}
     assert ("end of text  none: documents run together" in result.output) == (eos is None)
 

@@ -33,6 +33,20 @@ def run(path: str, name: str = "m") -> MixReport:
     return mix(read_config({"streams": [stream]}), workers=1, progress=False)
 
 
+def as_before(records: str) -> None:
+    """Make the records those of a version that wrote no lineage, inside the folder of the outputs."""
+    for path in Path(records).iterdir():
+        if path.suffix == ".lineage":
+            path.unlink()
+        else:
+            path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "lineage"}))
+    shutil.move(records, "x/documents/.feedmill")
+
+
+def records_in(folder: str) -> list[str]:
+    return sorted(name for name in os.listdir(folder) if not name.endswith(".lineage"))
+
+
 def glob_as_dolma(pattern: str) -> list[str]:
     """What the patterns of Dolma's `dedupe` and `mix` match: hidden files and folders as well."""
     matches = re.compile(re.escape(pattern).replace(r"\*", "[^/]*")).fullmatch
@@ -56,26 +70,34 @@ def test_patterns_that_match_hidden_names_find_outputs_only(path: str, records: 
         found = [name for name in glob_as_dolma(pattern) if not name.startswith((".feedmill/", "d/"))]
         assert {name for name in found if os.path.isfile(name)} <= set(wanted)
         assert not any(".feedmill" in name for name in found if name.startswith(("x/doc", "mixed", "runs/7/out")))
-    assert sorted(os.listdir(records)) == [f"m-000{n}.jsonl.gz.json" for n in range(2)]
+    assert records_in(records) == [f"m-000{n}.jsonl.gz.json" for n in range(2)]
+    assert len(os.listdir(records)) == 4  # each with a lineage
     assert run(path).streams[0].finished_before == 2
 
 
 def test_records_of_earlier_versions_are_found_and_moved() -> None:
     run("x/documents")
     before = Path("x/documents/.feedmill")
-    shutil.move("x/.feedmill/mix-documents", before)
+    as_before("x/.feedmill/mix-documents")
     assert run("x/documents").streams[0].finished_before == 2
-    assert not before.exists() and len(os.listdir("x/.feedmill/mix-documents")) == 2
-    shutil.move("x/.feedmill/mix-documents", before)
+    assert not before.exists() and len(records_in("x/.feedmill/mix-documents")) == 2
+    as_before("x/.feedmill/mix-documents")
     Path("x/documents/m-0001.jsonl.gz").unlink()
     assert run("x/documents").streams[0].finished_before == 1
-    assert not before.exists() and len(os.listdir("x/.feedmill/mix-documents")) == 2
+    assert not before.exists() and len(records_in("x/.feedmill/mix-documents")) == 2
 
 
 def test_outputs_of_earlier_mixes_are_found_by_old_records_too() -> None:
     run("x/documents", "m")
-    shutil.move("x/.feedmill/mix-documents", "x/documents/.feedmill")
+    as_before("x/.feedmill/mix-documents")
     assert Finished("x/documents").outputs() == ["m-0000.jsonl.gz", "m-0001.jsonl.gz"]
+
+
+def test_an_output_whose_lineage_was_lost_is_written_again() -> None:
+    run("x/documents")
+    Path("x/.feedmill/mix-documents/m-0000.jsonl.gz.lineage").unlink()
+    assert run("x/documents").streams[0].finished_before == 1
+    assert Path("x/.feedmill/mix-documents/m-0000.jsonl.gz.lineage").exists()
 
 
 def test_a_folder_that_is_mounted_by_itself_keeps_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +114,7 @@ def test_a_folder_that_is_mounted_by_itself_keeps_its_records(monkeypatch: pytes
 
     monkeypatch.setattr(os, "stat", other_device)
     run("out")
-    assert len(os.listdir("out/.feedmill")) == 2 and not Path(".feedmill").exists()
+    assert len(records_in("out/.feedmill")) == 2 and not Path(".feedmill").exists()
     assert run("out").streams[0].finished_before == 2
 
 

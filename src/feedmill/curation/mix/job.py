@@ -17,6 +17,7 @@ from feedmill.curation.mix.names import check_names
 from feedmill.curation.mix.shard import Counts, Shard, mixed, write_shard
 from feedmill.documents.file import DocumentFile, as_lines, places
 from feedmill.documents.find import find_in_datasets
+from feedmill.documents.lineage.sidecar import Origins
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.engine import Where, current, is_alone, key_of
@@ -279,13 +280,29 @@ def _make(shard: Shard) -> tuple[Counts, int]:
     done = finished.read(shard.path)
     if done is not None and store.exists(shard.path):
         with contextlib.suppress(LookupError, TypeError):  # an output with an invalid record is written again
-            if done["fingerprint"] == print_ and done["size"] == store.stat(shard.path).size:
+            same = done["fingerprint"] == print_ and done["size"] == store.stat(shard.path).size
+            if same and ("lineage" not in done or finished.has_lineage(shard.path)):  # earlier versions wrote none
                 counts = Counts.from_dict(done["counts"])
                 finished.move(shard.path, done)
                 return counts, 1
-    counts = write_shard(shard)
-    finished.write(shard.path, {"fingerprint": print_, "size": store.stat(shard.path).size, "counts": counts.as_dict()})
+    origins = Origins("filter", _rules(shard))
+    counts = write_shard(shard, origins)
+    size = store.stat(shard.path).size
+    data = origins.encoded(store.locate(shard.path), size)
+    finished.write_lineage(shard.path, data)
+    record = {"fingerprint": print_, "size": size, "counts": counts.as_dict(), "lineage": len(data)}
+    finished.write(shard.path, record)
     return counts, 0
+
+
+def _rules(shard: Shard) -> dict[str, Any]:
+    """Return the rules of an output, from which `feedmill.curation.mix.verdict` finds why a document was dropped."""
+    rules = asdict(shard.stream)
+    return {
+        **{name: rules[name] for name in rules if name not in ("documents", "output")},
+        "exact": shard.config.exact,
+        "seed": shard.config.seed,
+    }
 
 
 def _refuse_empty(stream: Stream, plan: list[Shard], one: StreamReport, report: MixReport) -> None:
@@ -297,6 +314,7 @@ def _refuse_empty(stream: Stream, plan: list[Shard], one: StreamReport, report: 
         report.warnings.append(f"stream {stream.name}: none of {counts.read} documents was kept")
         return
     for shard in plan:
+        Finished(stream.output).remove_lineage(shard.path)
         open_store(stream.output).delete(shard.path)
     refuse_empty(
         0,

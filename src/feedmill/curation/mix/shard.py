@@ -18,10 +18,13 @@ from feedmill.curation.jsonpath_compare import same
 from feedmill.curation.mix.attributes import END, Attributes
 from feedmill.curation.mix.bulk import texts_unseen
 from feedmill.curation.mix.config import FilterConfig, Stream
+from feedmill.curation.mix.finished import Finished
 from feedmill.curation.mix.rules import INCLUDE, Rules
 from feedmill.curation.mix.spans import SpanError
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.jq import JqError
+from feedmill.documents.lineage.runs import Runs
+from feedmill.documents.lineage.sidecar import Origins
 from feedmill.documents.lines import read_blocks
 from feedmill.documents.rows import bad_row, dump, dump_lines, large_integers, load, negative_zeros, uncollected
 from feedmill.errors import DataError, FeedmillError
@@ -118,8 +121,12 @@ class Counts:
         return cls(**{**data, "dropped": Counter(data["dropped"])})
 
 
-def write_shard(shard: Shard) -> Counts:
+def write_shard(shard: Shard, origins: Origins) -> Counts:
     """Write one output. It is published when it is complete.
+
+    Args:
+        shard: The output.
+        origins: Receives where each of its rows comes from.
 
     Raises:
         DataError: A row is invalid, ids differ, or an expression fails. No output is written.
@@ -148,25 +155,34 @@ def write_shard(shard: Shard) -> Counts:
         # Always closed, so that no thread outlives an error.
         with (
             uncollected(),
-            closing(mixed(shard, counts)) as blocks,
+            closing(mixed(shard, counts, origins=origins)) as blocks,
             closing(ordered_map(take, blocks, workers=int(shard.spare), in_flight=2)) as done,
         ):
             for _ in done:
                 pass
         if permute:
-            random.Random(f"{shard.config.seed}/{shard.stream.name}/{name}").shuffle(held)
-            write(b"".join([part for row in held for part in (row, b"\n")]))
+            order = list(range(len(held)))
+            random.Random(f"{shard.config.seed}/{shard.stream.name}/{name}").shuffle(order)
+            origins.reorder(order)
+            write(b"".join([part for number in order for part in (held[number], b"\n")]))
+        Finished(folder).remove_lineage(name)  # of the output that is replaced now
     return counts
 
 
-def mixed(shard: Shard, counts: Counts, limit: int | None = None) -> Generator[list[Document], None, None]:
+def mixed(
+    shard: Shard, counts: Counts, limit: int | None = None, origins: Origins | None = None
+) -> Generator[list[Document], None, None]:
     """Yield the documents of an output, block by block. At most `limit` documents of each file are read."""
     rules = Rules(shard.stream, exact=shard.config.exact)
     draw = _sampler(shard.stream, shard.config)
     for file in shard.files:
+        number = 0 if origins is None else origins.number(file.url, file.size)
         with closing(_documents(file, shard, counts, limit)) as blocks:
             for line, block in blocks:
-                yield _mix(block, rules, draw, counts, file, line)
+                rows: list[int] = []
+                yield _mix(block, rules, draw, counts, file, line, rows)
+                if origins is not None:
+                    origins.add(Runs.of(number, rows))
 
 
 def _mix(
@@ -176,8 +192,9 @@ def _mix(
     counts: Counts,
     file: DocumentFile,
     first: int,
+    rows: list[int],
 ) -> list[Document]:
-    """Return the documents to write. Errors are raised in the order of the documents."""
+    """Return the documents to write, and append the row of each (from 0). Errors are raised in their order."""
     kept: list[Document] = []
     lines: list[int] = []
     failed: FeedmillError | None = None
@@ -218,6 +235,7 @@ def _mix(
             counts.kept += 1
             for _ in range(times):
                 out.append(document)
+                rows.append(line - 1)
     except (JqError, SpanError, RecursionError) as error:
         raise _failed(error, kept[seen], file, lines[seen]) from None
     if failed is not None:

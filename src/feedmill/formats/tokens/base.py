@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -247,6 +248,12 @@ class TokenDataset(Dataset):
     def __len__(self) -> int:
         self.need_index()
         return int(self._ends[-1]) if len(self._ends) else 0
+
+    def files(self) -> list[tuple[str, int, int]]:
+        """Return path or URL of each file, the number of its first document in the dataset, and of its documents."""
+        ends = np.append(self._starts, len(self)).tolist()
+        paths = [self.store.locate(shard.path) for shard in self.shards]
+        return [(path, first, last - first) for path, (first, last) in zip(paths, pairwise(ends), strict=True)]
 
     def need_index(self) -> None:
         """Raise `NotFound` if a file's index of documents is missing."""

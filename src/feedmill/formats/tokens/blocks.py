@@ -53,6 +53,10 @@ class BlockDataset(WindowDataset):
             start[mine] = self._starts[number][wanted[mine] - before]
         return file, start
 
+    def _overlapping(self, file: int, low: int, high: int) -> tuple[int, int]:
+        first, stop = np.searchsorted(self._starts[file], (low - self.width + 1, high))
+        return int(first), int(stop)
+
     def _left_out(self) -> int:
         """Return the number of tokens in no block: truncated ends of documents, and the end of each file."""
         seen = 0

@@ -17,6 +17,8 @@ from feedmill.storage import Store
 from feedmill.storage.hashed import hash_of
 
 SUFFIX = ".feedmill.json"
+LINEAGE = ".feedmill.lineage"
+"""Suffix of the file beside it that says where each document came from; see `feedmill.documents.lineage`."""
 VERSION = 1
 
 

@@ -275,6 +275,35 @@ class WindowDataset(Dataset):
         if at < self.width:
             out[:, at:] = self.pad
 
+    def documents_of(self, index: int) -> list[tuple[int, int]]:
+        """Return the documents of which a window has tokens: the file, and the document's number in it.
+
+        Raises:
+            NotFound: a file has no index of documents.
+        """
+        self.tokens.need_index()
+        found = []
+        (file,), (start,) = self.begins([index])
+        for number, first, count in self._pieces(int(file), int(start)):
+            bounds = self.tokens.shards[number].bounds
+            ends = np.searchsorted(bounds, first, "right") - 1, np.searchsorted(bounds, first + count, "left")
+            found += [(number, one) for one in range(*map(int, ends)) if bounds[one] < bounds[one + 1]]
+        return found
+
+    def windows_of(self, file: int, document: int) -> range:
+        """Return the windows that have tokens of a document of a file. Raises as `documents_of`."""
+        self.tokens.need_index()
+        low, high = (int(end) for end in self.tokens.shards[file].bounds[document : document + 2])
+        before = 0 if self.across or not file else int(self._ends[file - 1])
+        count = len(self) if self.across else int(self._ends[file]) - before
+        shift = int(self._files[file]) if self.across else 0
+        first, stop = self._overlapping(file, low + shift, high + shift)
+        return range(before + first, before + max(first, min(stop, count)))
+
+    def _overlapping(self, file: int, low: int, high: int) -> tuple[int, int]:  # noqa: ARG002
+        """Return the first window of a file that has tokens of [low, high), and the end of such windows."""
+        return max(0, -(-(low - self.width + 1) // self.stride)), -(-high // self.stride)
+
     def resets(self, indices: Indices, tokens: npt.NDArray[Any]) -> Resets:
         """Return the starts of documents inside windows, from `eos` or the index: row and position in it, int64[k].
 

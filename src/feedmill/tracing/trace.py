@@ -1,17 +1,21 @@
 """Trace samples: which samples a step sees, and at which steps a sample is seen. The work of ``feedmill trace``.
 
 Use it after a loss spike, or to check when a document is trained on. It reads the recipe and no logs, because the order
-is a function of the recipe.
+is a function of the recipe. Raw files are found through the lineage that verbs write beside their outputs
+(`feedmill.documents.lineage`).
 """
 
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from feedmill.documents.kinds import kind_of
+from feedmill.documents.lineage.chain import Lineages, Origin, read_raw
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.loading.state import read_state
 from feedmill.planning import ledger
@@ -20,6 +24,8 @@ from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.resuming.resume import Allowed
 from feedmill.samples.preview import as_shown
+from feedmill.tracing.document import LISTED, Documents, is_lines, sightings
+from feedmill.tracing.held import Held
 
 _ALLOW = ("append", "skip", "change")
 
@@ -34,7 +40,8 @@ class TraceReport:
     Attributes:
         plan: the plan; not in `as_dict`.
         facts: for a step, ``entries`` with one entry per sample. For samples, ``found`` with one entry per requested
-            sample, whose ``seen`` has the positions.
+            sample, whose ``seen`` has the positions. For a raw document, ``documents`` with one entry per document,
+            with its ``artefacts`` and ``seen``.
         shown: the contents of the samples as from `feedmill.samples.preview.as_shown`, if requested.
     """
 
@@ -57,14 +64,16 @@ def trace(
     key: str | None = None,
     document: int | None = None,
     source: str | None = None,
+    source_document: str | None = None,
     samples: int | None = None,
     steps: int | None = None,
     from_state: str | os.PathLike[str] | None = None,
     first_step: int = 0,
     allow: Sequence[str] = (),
+    origins: bool = False,
     show: bool = False,
 ) -> TraceReport:
-    """Return which samples a step sees, or at which positions and steps a sample is seen.
+    """Return which samples a step sees, or at which positions and steps a sample or a raw document is seen.
 
     Args:
         recipe: path or URL of a recipe, a loaded recipe, or its plan.
@@ -73,11 +82,14 @@ def trace(
         rank, world: rank and number of ranks, to return only this rank's part of the step. With `world` alone, the
             entries have the rank that sees each sample.
         key, document, source: the sample to trace instead of a step: its key, or its number in its source.
+        source_document: a raw document to trace instead: ``FILE:LINE`` (lines from 1), or its id. A line of a file that
+            Feedmill wrote stands for the document that it was made from.
         samples, steps: limit the search to the first N samples of the plan, or to N steps of `global_batch`.
         from_state: JSON file with the loader state from which the run was resumed.
         first_step: number of the first step after that state.
         allow: permitted differences from the run of that state: ``"append"``, ``"skip"``, ``"change"``.
-        show: whether to include the contents of the samples.
+        origins: whether to follow each sample to the raw file and line of its documents: ``origins`` of its entry.
+        show: whether to include the contents of the samples; of raw documents, their lines.
 
     Returns:
         The samples of the step, or the positions of the sample.
@@ -86,9 +98,9 @@ def trace(
         ConfigError: options are missing or cannot be combined, or the state is of another run.
         FeedmillError: there is no such step or sample; or as `Recipe.load` and `Recipe.plan` do.
     """
-    by_sample = key is not None or document is not None
-    if (step is None) == (not by_sample) or (key is not None and document is not None):
-        raise ConfigError("expected one of --step, --key and --document", fix="Give exactly one of them.")
+    if sum(one is not None for one in (step, key, document, source_document)) != 1:
+        what = "expected one of --step, --key, --document and --source-document"
+        raise ConfigError(what, fix="Give exactly one of them.")
     plan, path = bound_plan(recipe)
     by_budget = global_batch is None and plan.dealing is not None and plan.dealing.budget is not None
     if step is not None and global_batch is None and not (by_budget and world is not None):
@@ -99,15 +111,93 @@ def trace(
     start = (_position(None if from_state is None else Path(from_state), plan, allow), first_step)
     if step is not None:
         facts, shown = _samples_of_step(plan, step, global_batch, rank, world, start, show)
+        if origins:
+            _add_origins(plan, [(row, row["source"], row["index"]) for row in facts["entries"]], show)
         return TraceReport(plan, {"recipe": path, **facts}, shown)
     if steps is not None:
         assert global_batch is not None
         samples = start[0] + steps * global_batch
         samples = samples if plan.length is None else min(samples, plan.length)
     ranks = world if by_budget else None
+    if source_document is not None:
+        options = {"samples": samples, "global_batch": global_batch, "world_size": ranks}
+        options |= {"start": start[0], "first_step": start[1]}
+        facts = _of_document(plan, source_document, options, show)
+        return TraceReport(plan, {"recipe": path, **facts})
     selected = _selected(plan, key, document, source)
     facts, shown = _positions_of_samples(plan, selected, samples, global_batch, ranks, start, show)
+    if origins:
+        _add_origins(plan, [(row, row["source"], row["index"]) for row in facts["found"]], show)
     return TraceReport(plan, {"recipe": path, **facts}, shown)
+
+
+def _add_origins(plan: Plan, rows: list[tuple[dict[str, Any], str, int]], show: bool) -> None:
+    """Add to each entry the raw documents of its sample, each with the files between; their lines with `show`.
+
+    The line is None if a token file has no lineage, so that the raw document is unknown.
+    """
+    lineages = Lineages()
+    held = Held.of(plan, lineages)
+    wanted: dict[str, set[int]] = defaultdict(set)
+    for entry, source, index in rows:
+        parts = [lineages.follow(*row) for row in held.rows(source, index)]
+        found = [raw for part in parts for raw in chains(part)]
+        entry["origins"] = [
+            {
+                "file": chain[-1].path,
+                "line": chain[-1].row + 1 if kind_of(chain[-1].path) else None,
+                "row": chain[-1].row,
+                "through": [
+                    {"file": one.path, "row": one.row, "lines": is_lines(one.path, one.verb), "verb": one.verb}
+                    for one in chain[:-1]
+                ],
+            }
+            for chain in found
+        ]
+        for origin in entry["origins"]:
+            if origin["line"] is not None and show:
+                wanted[origin["file"]].add(origin["row"])
+    lines = {path: read_raw(path, numbers) for path, numbers in wanted.items()}
+    for entry, _, _ in rows:
+        for origin in entry["origins"]:
+            if origin["file"] in lines:
+                origin["text"] = lines[origin["file"]][origin["row"]].decode("utf-8", "replace")
+
+
+def chains(origin: Origin) -> list[list[Origin]]:
+    """Return the rows from a row to each raw row that it was made from."""
+    if not origin.parents:
+        return [[origin]]
+    return [[origin, *chain] for parent in origin.parents for chain in chains(parent)]
+
+
+def _of_document(plan: Plan, word: str, options: dict[str, Any], show: bool) -> dict[str, Any]:
+    """Return the facts about a raw document."""
+    if options["samples"] is None and plan.length is None:
+        raise _endless()
+    lineages = Lineages()
+    held = Held.of(plan, lineages)
+    if not held.paths:
+        raise ConfigError(
+            "the formats of the sources have no lineage",
+            kind="no-lineage",
+            fix="Trace a sample by its key: --key. Token files and JSONL files have lineage.",
+        )
+    found = []
+    for document in Documents(held.paths, lineages).find([word])[word]:
+        seen = sightings(plan, held, document, **options)
+        shown = [asdict(one) for one in seen[:LISTED]]
+        entry = {**document.as_dict(), "summary": document.summary(), "times": len(seen), "seen": shown}
+        found.append(entry | ({"text": document.raw().decode("utf-8", "replace")} if show else {}))
+    return {"samples": options["samples"] or plan.length, "documents": found}
+
+
+def _endless() -> ConfigError:
+    return ConfigError(
+        "the plan is endless, so the search for a sample requires a limit",
+        kind="endless",
+        fix="Give --samples N, or --steps N --global-batch G.",
+    )
 
 
 def _position(path: Path | None, plan: Plan, allow: Sequence[str]) -> int:
@@ -193,11 +283,7 @@ def _positions_of_samples(
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the positions at which samples are seen, and the contents of the samples if `show` is set."""
     if samples is None and plan.length is None:
-        raise ConfigError(
-            "the plan is endless, so the search for a sample requires a limit",
-            kind="endless",
-            fix="Give --samples N, or --steps N --global-batch G.",
-        )
+        raise _endless()
     seen = [
         ledger.occurrences(
             plan,

@@ -1,0 +1,230 @@
+"""Follow rows through the lineages of files: back to the raw rows, and forth to all outputs that hold them."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+from feedmill.documents.file import places
+from feedmill.documents.find import find_documents
+from feedmill.documents.kinds import kind_of
+from feedmill.documents.lineage.sidecar import Lineage, read_lineage
+from feedmill.documents.lines import read_blocks
+from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.formats.documents import rows_of
+from feedmill.storage import open_store, split_url
+
+_WHOLE = "filter"
+"""The verb that reads each input for one output only, so that a row that is not in it was dropped."""
+
+
+class Row(NamedTuple):
+    """A row of a file, from 0: a line, a row of columns, or a document or sequence of token files."""
+
+    path: str
+    row: int
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A row with what it was made from.
+
+    Attributes:
+        path, row: see `Row`.
+        verb: the verb that wrote the file; empty for a raw file.
+        parents: the rows that it was made from: one, or the documents of a sequence; none for a raw row.
+    """
+
+    path: str
+    row: int
+    verb: str = ""
+    parents: list[Origin] = field(default_factory=list)
+
+    @property
+    def raw(self) -> list[Row]:
+        """The raw rows, in order."""
+        if not self.parents:
+            return [Row(self.path, self.row)]
+        return [row for parent in self.parents for row in parent.raw]
+
+    @property
+    def chain(self) -> list[Origin]:
+        """The rows from this one to the raw one; of a sequence, through its first document."""
+        return [self, *(self.parents[0].chain if self.parents else [])]
+
+
+class Lineages:
+    """The lineages of files, each read once.
+
+    Attributes:
+        place: the unique name of the location of a file.
+    """
+
+    def __init__(self) -> None:
+        self.place = places()
+        self.of = lru_cache(maxsize=1024)(self._of)
+
+    def _of(self, path: str) -> Lineage | None:
+        """Return the lineage of a file; None for a raw file. Raises DataError if an input has changed since."""
+        found = read_lineage(path)
+        for url, known in zip(found.inputs, found.header.inputs, strict=True) if found is not None else ():
+            folder, name = split_url(url)
+            store = open_store(folder)
+            if store.exists(name) and store.stat(name).size != known.size:
+                raise DataError(
+                    f"it has changed since {path} was made from it: {store.stat(name).size:,} bytes, then"
+                    f" {known.size:,}",
+                    file=url,
+                    kind="changed",
+                    fix="Restore it, or make the outputs again.",
+                )
+        return found
+
+    def follow(self, path: str, row: int) -> Origin:
+        """Return a row with the rows that it was made from, back to the raw ones. Raises NotFound, DataError."""
+        lineage = self.of(path)
+        if lineage is None:
+            return Origin(path, row)
+        parents = [self.follow(lineage.inputs[file], number) for file, number in lineage.origins(row)]
+        return Origin(path, row, lineage.header.verb, parents)
+
+
+@dataclass(frozen=True)
+class Made:
+    """What became of a row in one output.
+
+    Attributes:
+        output: path or URL of the output.
+        verb: the verb that wrote it.
+        rows: the rows that hold it, from 0; empty if it was dropped.
+        source: the row from which they were made.
+    """
+
+    output: str
+    verb: str
+    rows: list[int]
+    source: Row
+
+
+class Descent:
+    """Files and all that they were made from.
+
+    Args:
+        outputs: the files to begin with.
+
+    Attributes:
+        lineages: the lineages of all files.
+        files: the lineage of each file by the unique name of its location, outputs before their inputs.
+        raw: the files without a lineage.
+    """
+
+    def __init__(self, outputs: Iterable[str], lineages: Lineages | None = None) -> None:
+        self.lineages = lineages or Lineages()
+        self.files: dict[str, Lineage | None] = {}
+        self._made: dict[str, list[tuple[str, int]]] = defaultdict(list)
+        queue = deque(map(self.lineages.place, outputs))
+        while queue:
+            path = queue.popleft()
+            if path in self.files:
+                continue
+            lineage = self.files[path] = self.lineages.of(path)
+            for number, url in enumerate(lineage.inputs if lineage is not None else ()):
+                place = self.lineages.place(url)
+                self._made[place].append((path, number))
+                queue.append(place)
+        self.raw = [path for path, lineage in self.files.items() if lineage is None]
+
+    def named(self, name: str) -> list[str]:
+        """Return the files with this path, or that end with it."""
+        place = self.lineages.place(name)
+        return [place] if place in self.files else [path for path in self.files if path.endswith(f"/{name}")]
+
+    def made_from(self, path: str, row: int) -> Iterator[Made]:
+        """Yield what became of a row in each output, nearest first.
+
+        The rows of an input can be divided among several files (numbered files, parts of a split). Those without the
+        row are not reported if another one has it.
+        """
+        queue = deque([Row(self.lineages.place(path), row)])
+        done = set()
+        while queue:
+            source = queue.popleft()
+            if source in done:
+                continue
+            done.add(source)
+            made = []
+            for output, number in self._made.get(source.path, ()):
+                lineage = self.files[output]
+                assert lineage is not None
+                made.append(Made(output, lineage.header.verb, lineage.found(number, source.row), source))
+            held = {one.verb for one in made if one.rows and one.verb != _WHOLE}
+            for one in made:
+                if one.rows or one.verb not in held:
+                    yield one
+                queue.extend(Row(one.output, row) for row in one.rows)
+
+
+def read_raw(path: str, rows: Collection[int]) -> dict[int, bytes]:
+    """Return rows of a file of documents as they are stored, without line ends: rows of columns as JSON.
+
+    Raises:
+        NotFound: the file, or a row, does not exist.
+    """
+    wanted, found, first = set(rows), dict[int, bytes](), 0
+    for block in blocks_of(path) if wanted else ():
+        lines = rows_of(block)
+        found.update({row: lines[row - first] for row in wanted if first <= row < first + len(lines)})
+        first += len(lines)
+        if len(found) == len(wanted):
+            return found
+    if len(found) < len(wanted):
+        raise NotFound(
+            f"it has {first:,} lines", file=path, record=f"line {min(wanted - set(found)) + 1:,}", kind="no-such-row"
+        )
+    return found
+
+
+def find_ids(paths: Sequence[str], ids: Collection[str]) -> dict[str, list[Row]]:
+    """Return where documents with these ids are in files of documents; nothing for ids that are in none."""
+    import orjson
+
+    words = {word: orjson.dumps(word)[1:-1] for word in ids}
+    found: dict[str, list[Row]] = defaultdict(list)
+    for path in paths:
+        first = 0
+        for block in blocks_of(path):
+            lines = None
+            for word, data in words.items():
+                if data not in block:
+                    continue
+                lines = rows_of(block) if lines is None else lines
+                for number, line in enumerate(lines):
+                    if data in line and _id(line) == word:
+                        found[word].append(Row(path, first + number))
+            first += block.count(b"\n") if lines is None else len(lines)
+    return dict(found)
+
+
+def _id(line: bytes) -> str | None:
+    import orjson
+
+    try:
+        document = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    return str(document.get("id")) if isinstance(document, dict) and "id" in document else None
+
+
+def blocks_of(path: str) -> Iterator[bytes]:
+    """Yield the documents of a file as lines, block by block; see `feedmill.documents.lines.read_blocks`.
+
+    Raises:
+        ConfigError: its name is not that of documents. A lineage that came with data must not make others be read.
+    """
+    if kind_of(path) is None:
+        raise ConfigError("the lineage names a file that is not documents", file=path, kind="not-documents")
+    (file,) = find_documents([path]).files
+    return read_blocks(file)

@@ -1,0 +1,194 @@
+"""What became of a raw document: the outputs that hold it, the rules that dropped it, and where a run sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from feedmill.curation.mix.verdict import attribute_files, why_dropped
+from feedmill.documents.kinds import kind_of
+from feedmill.documents.lineage.chain import Descent, Lineages, Made, Row, find_ids, read_raw
+from feedmill.errors import FeedmillError, NotFound
+from feedmill.planning import ledger
+from feedmill.planning.plan import Plan
+from feedmill.tracing.held import Held
+
+LISTED = 1000
+"""Sightings of a document that are listed; all are counted."""
+_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """An output made from a document.
+
+    Attributes:
+        file: path or URL of the output.
+        verb: the verb that wrote it.
+        rows: rows from 0 that hold the document; empty if it was dropped.
+        lines: whether these rows are lines of text; otherwise they are numbers of documents or sequences.
+        source, source_row: the row from which they were made.
+        dropped: why it was dropped: a rule of the filter, or what is known.
+    """
+
+    file: str
+    verb: str
+    rows: list[int]
+    lines: bool
+    source: str
+    source_row: int
+    dropped: str | None = None
+
+    @property
+    def shown(self) -> str:
+        """The rows as users count them: lines from 1, documents from 0."""
+        numbers = [f"{row + 1:,}" if self.lines else f"{row:,}" for row in self.rows]
+        return ", ".join(numbers[:_SHOWN]) + (", ..." if len(numbers) > _SHOWN else "")
+
+
+@dataclass(frozen=True)
+class Document:
+    """A raw document and its outputs.
+
+    Attributes:
+        file, row: where it is; rows count from 0.
+        artefacts: its outputs, nearest first.
+        attributes: the files of attributes whose row of this number is the document's.
+    """
+
+    file: str
+    row: int
+    artefacts: list[Artefact] = field(default_factory=list)
+    attributes: list[str] = field(default_factory=list)
+
+    def raw(self) -> bytes:
+        """Return its line as stored, without the line end."""
+        return read_raw(self.file, [self.row])[self.row]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data; lines count from 1."""
+        made = [asdict(one) for one in self.artefacts]
+        return {"file": self.file, "line": self.row + 1, "attributes": self.attributes, "artefacts": made}
+
+    def summary(self) -> list[str]:
+        """Return a line for each file that was made from it."""
+        lines = [f"attributes: {path}, line {self.row + 1:,}" for path in self.attributes]
+        for made in self.artefacts:
+            where = f"{'line' if made.lines else 'row'} {made.shown}" if made.rows else f"dropped: {made.dropped}"
+            lines.append(f"{made.verb}: {made.file}, {where}")
+        return lines
+
+
+def is_lines(path: str, verb: str) -> bool:
+    """Return whether the rows of an output of a verb are lines; otherwise they are documents or sequences."""
+    return verb != "tokenize" and kind_of(path) is not None
+
+
+class Documents:
+    """The raw documents from which some outputs were made.
+
+    Args:
+        outputs: the files to begin with.
+    """
+
+    def __init__(self, outputs: Sequence[str], lineages: Lineages | None = None) -> None:
+        self.descent = Descent(outputs, lineages)
+
+    def find(self, words: Sequence[str]) -> dict[str, list[Document]]:
+        """Return the documents of each ``FILE:LINE`` or id; a row of an output stands for what it was made from.
+
+        Raises:
+            NotFound: one of them is in no raw file.
+        """
+        found: dict[str, list[Document]] = {}
+        ids = []
+        for word in words:
+            rows = self._of_line(word)
+            if rows is None:
+                ids.append(word)
+            else:
+                found[word] = [self._document(row) for row in rows]
+        texts = [path for path in self.descent.raw if kind_of(path) is not None]
+        by_id = find_ids(texts, ids)
+        missing = [word for word in ids if word not in by_id]
+        if missing and not texts:
+            raise NotFound(
+                "the raw documents are unknown, because this file has no lineage",
+                file=next(iter(self.descent.raw), None),
+                kind="no-lineage",
+                fix="Write it again with this release, which writes its lineage.",
+            )
+        if missing:
+            names = ", ".join(texts[:3]) + (", ..." if len(texts) > 3 else "")
+            raise NotFound(
+                f"no raw file has a document with this id, and it is no FILE:LINE of them (looked in {names})",
+                record=missing[0],
+                kind="no-such-document",
+                fix="Give its id, or the file and the line from 1, such as raw/a.jsonl:17.",
+            )
+        return {word: found.get(word) or [self._document(row) for row in by_id[word]] for word in words}
+
+    def _of_line(self, word: str) -> list[Row] | None:
+        name, _, number = word.rpartition(":")
+        if not name or not (number.isascii() and number.isdigit() and len(number) < 19) or int(number) < 1:
+            return None
+        files = self.descent.named(name)
+        if not files:
+            return None
+        if len(files) > 1:
+            raise NotFound(
+                f"{len(files)} files have this name: {', '.join(files[:3])}",
+                record=word,
+                kind="ambiguous-file",
+                fix="Give more of the path.",
+            )
+        lineage = self.descent.files[files[0]]
+        row = int(number) - 1
+        if lineage is not None:
+            return self.descent.lineages.follow(files[0], row).raw
+        read_raw(files[0], [row])  # raises for a line behind the end
+        return [Row(files[0], row)]
+
+    def _document(self, row: Row) -> Document:
+        made = list(self.descent.made_from(*row))
+        attributes = attribute_files(row.path) if kind_of(row.path) is not None else {}
+        return Document(row.path, row.row, [self._artefact(one) for one in made], list(attributes.values()))
+
+    def _artefact(self, made: Made) -> Artefact:
+        dropped = None
+        if not made.rows:
+            lineage = self.descent.files[made.output]
+            assert lineage is not None
+            try:
+                by_rules = "include" in lineage.header.options  # not by limits of lengths and lists of numbers
+                dropped = why_dropped(lineage.header.options, made.source) if by_rules else None
+            except FeedmillError as error:
+                dropped = f"unknown: {error}"
+            dropped = dropped or f"not written by {made.verb}"
+        lines = is_lines(made.output, made.verb)
+        return Artefact(made.output, made.verb, made.rows, lines, made.source.path, made.source.row, dropped)
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """A position at which a run sees a sample that has a document; see `feedmill.planning.ledger.Occurrence`."""
+
+    source: str
+    index: int
+    position: int
+    epoch: int
+    step: int | None
+    span: tuple[int, int] | None = None
+
+
+def sightings(plan: Plan, held: Held, document: Document, **options: Any) -> list[Sighting]:
+    """Return where a run sees a document, in order of positions; options are those of `ledger.occurrences`."""
+    outputs = [(document.file, [document.row]), *((one.file, one.rows) for one in document.artefacts)]
+    samples = dict.fromkeys(one for path, rows in outputs for row in rows for one in held.samples(path, row))
+    found = [
+        Sighting(source, index, one.position, one.epoch, one.step, one.span)
+        for source, index in samples
+        for one in ledger.occurrences(plan, source, index, **options)
+    ]
+    return sorted(found, key=lambda one: (one.position, one.span or (0, 0)))

@@ -1,0 +1,224 @@
+"""Find documents that must be forgotten in all that was made from them, and write what removes them from the next run.
+
+The work of ``feedmill forget``. It changes no data. Its folder has:
+
+    report.json         every file and step that holds them
+    exclude.yaml        rules for the ``filter`` of a stream, which drop them by their ids
+    skip-<recipe>.jsonl
+                        samples to skip, for a recipe: ``skip: [{quarantine: skip-recipe.jsonl}]``
+    drop-<file>.txt     numbers of documents to drop from a token file: ``feedmill filter FILE OUTPUT --drop LIST``
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from feedmill.documents.lineage.chain import Lineages
+from feedmill.documents.rows import load
+from feedmill.errors import ConfigError, FeedmillError
+from feedmill.planning.overview import bound_plan
+from feedmill.planning.plan import Plan, unique_names
+from feedmill.samples.open import open as open_dataset
+from feedmill.storage import LocalStore, is_local_folder, open_store, paths_of
+from feedmill.tracing.document import LISTED, Document, Documents, sightings
+from feedmill.tracing.held import Held
+
+_DROPPABLE = (".pbin", ".ds", ".idx")
+"""Suffixes of token files that `filter` writes again without some documents."""
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """One requested document.
+
+    Attributes:
+        asked: the id, or ``FILE:LINE``.
+        document: where it is, and what was made from it.
+        id: its id; None if it has none.
+        seen: recipe -> facts: ``times``, ``steps`` (if a global batch was given) and ``samples`` that hold it.
+    """
+
+    asked: str
+    document: Document
+    id: Any
+    seen: dict[str, dict[str, Any]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {"asked": self.asked, "id": self.id, **self.document.as_dict(), "seen": self.seen}
+
+
+@dataclass(frozen=True)
+class ForgetReport:
+    """Documents to forget, and all that holds them.
+
+    Attributes:
+        documents: one entry for each raw document.
+        files: path -> rows from 0 that hold one of the documents, of every file.
+        written: the files that were written.
+    """
+
+    documents: list[Forgotten]
+    files: dict[str, list[int]]
+    written: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data, for ``--json``."""
+        return {"documents": [one.as_dict() for one in self.documents], "files": self.files, "written": self.written}
+
+
+def forget(
+    ids: Sequence[str] | str,
+    paths: Sequence[str | os.PathLike[str]] | str | os.PathLike[str],
+    *,
+    report: str | os.PathLike[str] | None = None,
+    global_batch: int | None = None,
+    samples: int | None = None,
+) -> ForgetReport:
+    """Find documents in raw files and in everything made from them. No data is changed.
+
+    Args:
+        ids: ids of documents, or ``FILE:LINE`` with lines from 1.
+        paths: recipes, datasets, token files, or folders of outputs of `filter`: all that may hold the documents.
+        report: folder for the report, the exclusions and the skip lists; see the module.
+        global_batch: samples per step of the recipes, to report steps.
+        samples: search only the first N samples of each recipe; required for an endless one.
+
+    Raises:
+        NotFound: a document is in no raw file.
+        ConfigError: no path has a lineage, a recipe is endless, or the folder has files.
+    """
+    wanted = [ids] if isinstance(ids, str) else list(dict.fromkeys(ids))
+    if not wanted:
+        raise ConfigError("no document was given", kind="bad-usage", fix="Give ids, or FILE:LINE.")
+    lineages = Lineages()
+    plans, held, outputs = _opened(paths_of(paths), lineages)
+    target = None if report is None else _empty_folder(os.fspath(report))
+    found = Documents(outputs, lineages).find(wanted)
+    documents = [
+        _forgotten(asked, document, plans, held, samples, global_batch)
+        for asked, several in found.items()
+        for document in several
+    ]
+    files: dict[str, set[int]] = defaultdict(set)
+    for one in documents:
+        for path in (one.document.file, *one.document.attributes):
+            files[path].add(one.document.row)
+        for made in one.document.artefacts:
+            files[made.file].update(made.rows)
+    rows = {path: sorted(numbers) for path, numbers in files.items() if numbers}
+    done = ForgetReport(documents, rows)
+    if target is not None:
+        done.written.extend(_write(target, done, plans))
+    return done
+
+
+def _opened(paths: Sequence[str], lineages: Lineages) -> tuple[dict[str, Plan], dict[str, Held], list[str]]:
+    """Return the plans with the files that they read, and all files to begin with."""
+    plans, held, outputs = dict[str, Plan](), dict[str, Held](), list[str]()
+    for path in paths:
+        if path.endswith((".yaml", ".yml")):
+            plans[path] = bound_plan(path)[0]
+            held[path] = Held.of(plans[path], lineages)
+            outputs += held[path].paths
+            continue
+        files = _documents_below(path, lineages) or Held({path: open_dataset(path)}, lineages).paths
+        if not files:
+            raise ConfigError(
+                "it has no lineage, and its format has none",
+                file=path,
+                kind="no-lineage",
+                fix="Give recipes, token files, or folders that 'feedmill filter' wrote.",
+            )
+        outputs += files
+    return plans, held, outputs
+
+
+def _documents_below(path: str, lineages: Lineages) -> list[str]:
+    """Return the files of documents in a folder, or the file itself, that have a lineage."""
+    if is_local_folder(path):
+        store = open_store(path)
+        names = [store.locate(entry.path) for entry in store.files() if not entry.path.startswith(".")]
+    else:
+        names = [path]
+    return [name for name in names if "/." not in name and _has_lineage(name, lineages)]
+
+
+def _has_lineage(path: str, lineages: Lineages) -> bool:
+    try:
+        return lineages.of(path) is not None
+    except FeedmillError as error:
+        if error.kind in ("stale-lineage", "bad-lineage", "changed"):
+            raise
+        return False
+
+
+def _forgotten(
+    asked: str,
+    document: Document,
+    plans: dict[str, Plan],
+    held: dict[str, Held],
+    samples: int | None,
+    global_batch: int | None,
+) -> Forgotten:
+    seen = {}
+    for path, plan in plans.items():
+        if samples is None and plan.length is None:
+            raise ConfigError("the plan is endless", file=path, kind="endless", fix="Give --samples N.")
+        times = sightings(plan, held[path], document, samples=samples, global_batch=global_batch)
+        steps = sorted({one.step for one in times if one.step is not None})
+        seen[path] = {
+            "times": len(times),
+            "steps": steps,
+            "positions": [one.position for one in times[:LISTED]],
+            "samples": sorted({(one.source, one.index) for one in times}),
+        }
+    try:
+        line = load(document.raw())
+        identity = line.get("id") if isinstance(line, dict) else None
+    except (orjson.JSONDecodeError, FeedmillError):
+        identity = None  # a line that is no JSON is named by its file and number
+    return Forgotten(asked, document, identity, seen)
+
+
+def _empty_folder(path: str) -> str:
+    store = open_store(path)
+    if not isinstance(store, LocalStore):
+        raise ConfigError("the report is written to a local folder", file=path, kind="bad-usage", fix="Give a path.")
+    if os.path.isdir(store.root) and os.listdir(store.root):
+        raise ConfigError("the folder has files already", file=path, kind="exists", fix="Choose another folder.")
+    return path
+
+
+def _write(folder: str, report: ForgetReport, plans: dict[str, Plan]) -> list[str]:
+    """Write the report, and what removes the documents. Return the paths of the files."""
+    files = {"report.json": orjson.dumps({**report.as_dict(), "written": []}, option=orjson.OPT_INDENT_2)}
+    ids = sorted({json.dumps(one.id, ensure_ascii=False) for one in report.documents if one.id is not None})
+    if ids:
+        rules = [f"  - {json.dumps(f'.id == {one}', ensure_ascii=False)}" for one in ids]
+        files["exclude.yaml"] = "\n".join(["syntax: jq", "exclude:", *rules, ""]).encode()
+    names = unique_names([_stem(path) for path in plans])
+    for name, path in zip(names, plans, strict=True):
+        samples = sorted({one for document in report.documents for one in document.seen[path]["samples"]})
+        lines = [orjson.dumps({"source": source, "index": index}) + b"\n" for source, index in samples]
+        if lines:
+            files[f"skip-{name}.jsonl"] = b"".join(lines)
+    tokens = [path for path in sorted(report.files) if path.endswith(_DROPPABLE)]
+    for name, path in zip(unique_names([path.rpartition("/")[2] for path in tokens]), tokens, strict=True):
+        numbers = "".join(f"{row}\n" for row in report.files[path])
+        files[f"drop-{name}.txt"] = f"# {path}\n{numbers}".encode()
+    store = open_store(folder)
+    for name, data in files.items():
+        store.write_bytes(name, data)
+    return [store.locate(name) for name in files]
+
+
+def _stem(path: str) -> str:
+    return path.rpartition("/")[2].removesuffix(".yaml").removesuffix(".yml")

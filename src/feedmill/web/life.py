@@ -1,0 +1,301 @@
+"""View 4: a sample's life, from the raw line through duplicates, filter and tokens to the steps that see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from feedmill.curation.mix.rules import Rules
+from feedmill.curation.mix.verdict import attributes_of, stream_of
+from feedmill.documents.kinds import kind_of
+from feedmill.documents.lineage.chain import Descent, Lineages, Row, read_raw
+from feedmill.documents.lineage.sidecar import read_lineage
+from feedmill.documents.rows import load
+from feedmill.errors import ConfigError, FeedmillError, NotFound
+from feedmill.planning.plan import Plan
+from feedmill.storage import canonical_location, open_store, split_url
+from feedmill.tracing.copies import copies
+from feedmill.tracing.document import Artefact, Document, Documents, Sighting, sightings
+from feedmill.tracing.held import Held
+from feedmill.web.documents import Span, marked_text
+from feedmill.web.library import Thing
+from feedmill.web.state import State
+from feedmill.web.step import BATCH, MOST_BATCH, SEARCHED, bounded, slots, steps_of
+
+MOST_TEXT, MOST_MARKS, MOST_ROWS = 20_000, 400, 200
+MOST_SEARCHED = 1 << 30
+"""Bytes of raw files that are searched for an id."""
+
+
+@dataclass
+class _Known:
+    """What is read once for a recipe."""
+
+    lineages: Lineages
+    held: Held
+    documents: Documents
+
+    @classmethod
+    def of(cls, thing: Thing) -> _Known:
+        found: _Known | None = thing.__dict__.get("_life")
+        if found is None:
+            lineages = Lineages()
+            held = Held.of(thing.plan, lineages)
+            found = thing.__dict__["_life"] = cls(lineages, held, Documents(held.paths, lineages))
+        return found
+
+
+def life(thing: Thing, state: State) -> dict[str, Any]:
+    """Return the life of a document as plain data: of ``document``, or of sample ``at`` of ``source``.
+
+    Paths are whole; the page shows those in the folder of the recipe, ``base``, without it.
+
+    Without lineage of any source, the data has only ``name``, ``label`` and ``raw``, which is None.
+
+    Raises:
+        ConfigError: the address has an invalid value.
+        NotFound: there is no such document.
+    """
+    plan, known = thing.plan, _Known.of(thing)
+    batch = bounded(state, "batch", BATCH, MOST_BATCH)
+    if not known.held.paths:
+        return {"name": thing.name, "label": thing.name, "raw": None}
+    row, others = _asked(known, plan, state)
+    (document,) = known.documents.find([f"{row.path}:{row.row + 1}"]).values()
+    made = document[0]
+    line = made.raw()
+    steps = steps_of(plan, batch, state)
+    limit = min(steps * batch, plan.length or steps * batch, SEARCHED)
+    seen = sightings(plan, known.held, made, samples=limit, global_batch=batch)
+    raw = _raw(made, line)
+    base = canonical_location(split_url(thing.path)[0]).rstrip("/") + "/"
+    return {
+        "name": thing.name,
+        "path": thing.path,
+        "batch": batch,
+        "steps": steps,
+        "id": raw["id"],
+        "label": raw["id"] if raw["id"] is not None else f"{_short(made.file)}:{made.row + 1}",
+        "document": f"{made.file}:{made.row + 1}",
+        "others": [{"document": f"{one.path}:{one.row + 1}", "label": _label(one)} for one in others],
+        "raw": raw,
+        "copies": _copies(known, made),
+        "filters": [_filtered(one) for one in made.artefacts if one.verb == "filter" and one.lines],
+        "tokens": _tokens(plan, known, made),
+        "seen": _seen(plan, seen, limit, batch),
+        "base": base,
+        "held": [f"{made.file}:{made.row + 1}", *made.summary()],
+        "command": f"feedmill trace {thing.path} --source-document {made.file}:{made.row + 1} --global-batch {batch}",
+        "forget": f"feedmill forget {made.file}:{made.row + 1} {thing.path} --global-batch {batch} --report FOLDER",
+    }
+
+
+def _asked(known: _Known, plan: Plan, state: State) -> tuple[Row, list[Row]]:
+    """Return the raw document that an address asks for, and all of its sample."""
+    word = state.get("document")
+    if word is not None:
+        if ":" not in word:
+            _refuse_large(known.documents.descent, word)
+        found = known.documents.find([word])[word]
+        rows = [Row(one.file, one.row) for one in found]
+        return rows[0], rows
+    source = state.choice("source", plan.names, next(name for name, files in known.held.files.items() if files))
+    index = state.number("at", 0) or 0
+    if index >= len(plan.source(source)):
+        raise NotFound(f"{source} has {len(plan.source(source)):,} samples", kind="no-such-sample")
+    rows = [raw for one in known.held.rows(source, index) for raw in known.lineages.follow(*one).raw]
+    rows = [row for row in dict.fromkeys(rows) if kind_of(row.path) is not None]
+    if not rows:
+        raise NotFound(
+            "it is not known from which document this sample was made",
+            file=plan.source(source).url,
+            record=str(index),
+            kind="no-lineage",
+            fix="Write the token files again with this release, which writes their lineage.",
+        )
+    return rows[0], rows
+
+
+def _refuse_large(descent: Descent, word: str) -> None:
+    """Raise `ConfigError` if searching the raw files for an id would keep a page waiting."""
+    size = sum(open_store(folder).stat(name).size for folder, name in map(split_url, descent.raw))
+    if size > MOST_SEARCHED:
+        raise ConfigError(
+            f"the raw files have {size:,} bytes: too many to search for the id {word[:80]!r} in a page",
+            kind="too-large",
+            fix="Give FILE:LINE, or use feedmill trace --source-document.",
+        )
+
+
+def _label(row: Row) -> str:
+    return f"{_short(row.path)}:{row.row + 1}"
+
+
+def _short(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _raw(document: Document, line: bytes) -> dict[str, Any]:
+    """Return the raw line: its text with the spans of its attributes, and its other fields."""
+    found: dict[str, Any] = {
+        "file": document.file,
+        "line": document.row + 1,
+        "bytes": len(line),
+        "id": None,
+        "pieces": [],
+        "more": 0,
+        "spans": [],
+        "scores": [],
+    }
+    try:
+        value = load(line)
+    except (orjson.JSONDecodeError, ValueError, RecursionError):
+        value = None
+    text = value.get("text") if isinstance(value, dict) else None
+    if not isinstance(text, str):
+        shown = line.decode("utf-8", "replace")
+        pieces, more = marked_text(shown, [], MOST_TEXT)
+        return {**found, "pieces": pieces, "more": more, "characters": len(shown)}
+    identity = value.get("id")
+    spans: list[Span] = []
+    for name, attributes in attributes_of(Row(document.file, document.row)).items():
+        for attribute, entries in attributes.items():
+            _split(name, attribute, entries, len(text), spans, found["scores"])
+    pieces, more = marked_text(text, sorted(spans, key=lambda one: (one.start, one.end)), MOST_TEXT)
+    counts: dict[str, int] = {}
+    for span in spans:
+        counts[span.name] = counts.get(span.name, 0) + 1
+    return {
+        **found,
+        "id": str(identity) if isinstance(identity, str | int) and identity != "" else None,
+        "pieces": pieces,
+        "more": more,
+        "characters": len(text),
+        "words": len(text.split()) if len(text) <= MOST_TEXT else None,
+        "spans": [{"name": name, "count": count} for name, count in counts.items()],
+    }
+
+
+def _split(name: str, attribute: str, entries: Any, size: int, spans: list[Span], scores: list[dict[str, Any]]) -> None:
+    """Add the spans of an attribute that mark parts of the text, and the score of one that marks all of it."""
+    entries = entries if isinstance(entries, list) else []
+    whole = [one for one in entries if isinstance(one, list) and len(one) == 3 and one[0] == 0 and one[1] >= size]
+    for one in entries:
+        if isinstance(one, list) and len(one) == 3 and one not in whole and 0 <= one[0] < one[1] <= size:
+            spans.append(Span(int(one[0]), int(one[1]), attribute, float(one[2])))
+    if whole or not entries:
+        scores.append({"set": name, "name": attribute, "value": whole[0][2] if whole else None})
+
+
+def _copies(known: _Known, document: Document) -> dict[str, Any]:
+    """Return the copies of the document, each with what became of it."""
+    try:
+        found, whole = copies(known.documents.descent.raw, Row(document.file, document.row))
+    except (FeedmillError, orjson.JSONDecodeError) as error:
+        return {"rows": [], "whole": False, "problem": str(error)}
+    rows = []
+    for one in found:
+        outputs = [made for made in known.documents.descent.made_from(*one.row) if made.verb == "filter"]
+        kept = None if not outputs else any(made.rows for made in outputs)
+        rows.append(
+            {
+                "document": f"{one.row.path}:{one.row.row + 1}",
+                "label": _label(one.row),
+                "id": one.id,
+                "characters": one.characters,
+                "same": one.same,
+                "kept": kept,
+            }
+        )
+    return {"rows": rows, "whole": whole, "problem": None}
+
+
+def _filtered(made: Artefact) -> dict[str, Any]:
+    """Return what a filter did to the document: each rule with its result."""
+    found: dict[str, Any] = {
+        "file": made.file,
+        "kept": bool(made.rows),
+        "lines": [row + 1 for row in made.rows],
+        "dropped": made.dropped,
+        "rules": [],
+        "problem": None,
+    }
+    try:
+        lineage = read_lineage(made.file)
+        if lineage is not None and "include" in lineage.header.options:
+            found["rules"] = _rules(lineage.header.options, Row(made.source, made.source_row))
+    except (FeedmillError, orjson.JSONDecodeError) as error:
+        found["problem"] = str(error)
+    return found
+
+
+def _rules(options: dict[str, Any], row: Row) -> list[dict[str, Any]]:
+    stream = stream_of(options)
+    document = load(read_raw(row.path, [row.row])[row.row])
+    merged = dict(document.get("attributes") or {})
+    for attributes in attributes_of(row, stream.attributes).values():
+        merged.update(attributes)
+    document["attributes"] = merged
+    rules = Rules(stream, exact=bool(options.get("exact")))
+    rows = [
+        {"kind": "include", "rule": text, "true": bool(rule(document))}
+        for text, rule in zip(stream.include, rules.include, strict=True)
+    ]
+    rows += [{"kind": "exclude", "rule": text, "true": bool(rule(document))} for text, rule in rules.exclude]
+    if stream.min_text_length:
+        rows.append({"kind": "at least", "rule": f"{stream.min_text_length:,} bytes of text", "true": None})
+    rows += [{"kind": "replace", "rule": one.span, "true": None} for one in stream.replacements]
+    return rows
+
+
+def _tokens(plan: Plan, known: _Known, document: Document) -> list[dict[str, Any]]:
+    """Return the rows of token files that hold the document, with the samples that they are in the recipe."""
+    colors, found = slots(plan.names), []
+    for made in document.artefacts:
+        if made.lines:
+            continue
+        entry: dict[str, Any] = {"file": made.file, "rows": made.rows[:MOST_ROWS], "samples": []}
+        for row in made.rows[:MOST_ROWS]:
+            for source, index in known.held.samples(made.file, row):
+                dataset = plan.source(source)
+                where = dataset.locate(index)
+                lengths = getattr(dataset, "lengths", None)
+                entry["samples"].append(
+                    {
+                        "source": source,
+                        "slot": colors[source],
+                        "index": index,
+                        "offset": where.offset,
+                        "tokens": None if lengths is None else int(lengths[index]),
+                    }
+                )
+        entry["dropped"] = made.dropped
+        found.append(entry)
+    return found
+
+
+def _seen(plan: Plan, seen: list[Sighting], limit: int, batch: int) -> dict[str, Any]:
+    colors = slots(plan.names)
+    rows = [
+        {
+            "step": one.position // batch,
+            "position": one.position,
+            "source": one.source,
+            "slot": colors[one.source],
+            "epoch": one.epoch,
+            "span": one.span,
+            "x": round(100 * one.position / max(limit, 1), 3),
+        }
+        for one in seen
+    ]
+    return {
+        "times": len({(row["position"], row["source"]) for row in rows}),
+        "pieces": len(rows),
+        "of": limit,
+        "marks": rows[:MOST_MARKS],
+        "rows": rows[:MOST_ROWS],
+        "first": rows[0]["step"] if rows else None,
+        "last": rows[-1]["step"] if rows else None,
+    }
