@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import feedmill.web
-from helpers.web_server import Site
+from helpers.web_runs import reports
+from helpers.web_server import Site, serving
 
 pytestmark = pytest.mark.xdist_group("browser")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -25,6 +26,11 @@ PAGES = {
     "packed": "/packed.yaml/step?batch=4&world=2",
     "mixture": "/mix.yaml/mixture?w.0=0.2",
     "health": "/pages/health",
+    "pipeline": "/crawl.yaml/pipeline",
+    "compare": "/pages/compare?with=prose.pbin",
+    "recipes": "/mix.yaml/compare?with=other.yaml",
+    "runs": "/crawl.yaml/compare",
+    "loader": "/loading-rank.jsonl/loader?over=all",
     "keys": "/pages/samples?keys=1",
     "problem": "/pages/samples?at=99999",
 }
@@ -110,6 +116,7 @@ def test_keys_of_samples(browser: Any, site: Site) -> None:
         page.wait_for_url(re.compile(r"at=100\b"))
         page.keyboard.press("?")
         page.wait_for_selector("#keys")
+        page.wait_for_load_state()  # the script comes after the text
         page.keyboard.press("t")
         page.wait_for_selector("html[data-theme=dark]")
         assert not visit.said
@@ -140,6 +147,34 @@ def test_a_spike_leads_to_the_decoded_rows(browser: Any, site: Site) -> None:
         page.locator(".prow a").first.click()
         page.wait_for_url(re.compile("row="))
         assert "document" in page.locator(".tokens").inner_text() and not visit.said
+
+
+def test_curves_answer_to_the_pointer(browser: Any, site: Site) -> None:
+    with Visit(browser, site) as visit:
+        page = visit.go("/mix.yaml/step?step=5")
+        box = page.locator(".u-over").bounding_box()
+        page.mouse.move(box["x"] + box["width"] * 60.5 / 250, box["y"] + 40)
+        assert page.locator(".readout").inner_text() == "step 60: loss 5"
+        page.mouse.down()
+        page.mouse.up()
+        page.wait_for_url(re.compile(r"step=60\b"))
+        page = visit.go("/loading-rank.jsonl/loader?over=all")
+        box = page.locator(".u-over").bounding_box()
+        page.mouse.move(box["x"] + box["width"] - 3, box["y"] + 40)
+        assert "slowest rank 24 %" in page.locator(".readout").inner_text() and not visit.said
+
+
+def test_telemetry_is_read_again(browser: Any, tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_bytes(b"".join(reports(0)))
+    with serving(tmp_path / "x.jsonl") as site, Visit(browser, site) as visit:
+        page = visit.go("/x.jsonl/loader")
+        page.locator("main .seg a").first.focus()
+        with (tmp_path / "x.jsonl").open("ab") as file:
+            file.write(b"".join(reports(1)))
+        page.locator(".lane").nth(1).wait_for(timeout=15_000)
+        assert page.evaluate("document.activeElement.textContent") == "last report"
+        page.wait_for_selector(".u-over")
+        assert not visit.said
 
 
 def test_without_scripts(browser: Any, site: Site) -> None:

@@ -10,6 +10,9 @@
     losses.py      loss logs, and the spikes in them
     mixture.py     view 3: the recipe's sources over the run
     health.py      view 7: what `check` finds, and the shards
+    loader.py      view 9: what the training loop waits for; telemetry.py reads the reports
+    compare.py     view 10: two datasets, recipes or runs; compared.py looks at their samples
+    pipeline.py    the steps of a pipeline; runs.py reads it and its manifest
     home.py        what is open
     columns.py     columns of the index: histograms, filters, orders
     documents.py   documents without an index, with their attributes

@@ -22,9 +22,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from feedmill.errors import ConfigError, FeedmillError, NotFound, defect_of
 from feedmill.formats.base import Dataset
+from feedmill.web import compare as compare_view
 from feedmill.web import health as health_view
 from feedmill.web import home as home_view
+from feedmill.web import loader as loader_view
 from feedmill.web import mixture as mixture_view
+from feedmill.web import pipeline as pipeline_view
 from feedmill.web import samples as samples_view
 from feedmill.web import step as step_view
 from feedmill.web.content import MEDIA, extension, kind_of, read_one
@@ -38,13 +41,16 @@ logger = logging.getLogger("feedmill")
 
 View = Callable[[Thing, State], dict[str, Any]]
 
-VIEWS: dict[str, tuple[str, View, str]] = {
+VIEWS: dict[str, tuple[str | tuple[str, ...], View, str]] = {
     "samples": ("dataset", samples_view.samples, "Table or grid of any format, with filters and histograms"),
     "step": ("recipe", step_view.step, "What each rank sees, decoded, with cost and sightings"),
     "mixture": ("recipe", mixture_view.mixture, "Recipe tree, asked and realized shares, what-if weights"),
     "health": ("dataset", health_view.health, "Findings, strip of shards, outliers"),
+    "pipeline": ("pipeline", pipeline_view.pipeline, "Steps, their files, hashes and durations"),
+    "loader": ("telemetry", loader_view.loader, "Wait, read, transform and transfer per rank"),
+    "compare": (("dataset", "recipe", "pipeline"), compare_view.compare, "Two datasets, recipes or runs, side by side"),
 }
-KEYS = {"samples": "s", "step": "t", "mixture": "m", "health": "h"}
+KEYS = {"samples": "s", "step": "t", "mixture": "m", "health": "h", "pipeline": "p", "loader": "w", "compare": "c"}
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; media-src 'self';"
     " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -157,8 +163,9 @@ class _Pages:
             if name not in VIEWS:
                 raise NotFound(f"there is no view {name[:40]!r}", kind="no-view", fix=f"Views: {', '.join(VIEWS)}.")
             kind, view, _ = VIEWS[name]
-            if thing.kind != kind:
-                raise NotFound(f"{thing.path} is a {thing.kind}; this view shows a {kind}", kind="no-view")
+            if thing.kind not in kind:
+                wanted = kind if isinstance(kind, str) else " or ".join(kind)
+                raise NotFound(f"{thing.path} is a {thing.kind}; this view shows a {wanted}", kind="no-view")
             return view(thing, state)
 
         return await self._answer(request, request.path_params["thing"], name, state, make)

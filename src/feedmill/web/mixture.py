@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import yaml
 
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.planning.forecast import mixture as forecast
@@ -15,6 +16,7 @@ from feedmill.planning.overview import plan as overview
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.web.charts import path, ticks
+from feedmill.web.compared import plans_differ_at
 from feedmill.web.library import Thing
 from feedmill.web.state import State
 from feedmill.web.step import BATCH, slots
@@ -63,7 +65,7 @@ def _mixture(thing: Thing, state: State) -> dict[str, Any]:
         "fingerprint": plan.fingerprint,
         "fingerprint_before": thing.plan.fingerprint,
         "changed": sorted(asked),
-        "differs_at": None if changed is None else _first_difference(thing.plan, plan, budget),
+        "differs_at": None if changed is None else plans_differ_at(thing.plan, plan, budget),
         "budget": budget,
         "batch": batch,
         "steps": -(-budget // batch),
@@ -77,7 +79,7 @@ def _mixture(thing: Thing, state: State) -> dict[str, Any]:
         "sources": [{**row, "slot": colors[row["name"]]} for row in facts["sources"]],
         "max_repeats": facts["max_repeats"],
         "chart": _chart(plan, budget),
-        "yaml": None if changed is None else _copy(changed),
+        "yaml": None if changed is None else as_yaml(changed),
     }
 
 
@@ -157,22 +159,8 @@ def _reuse(thing: Thing) -> Any:
     return open
 
 
-def _first_difference(before: Plan, after: Plan, budget: int) -> int | None:
-    """Return the first position at which two plans differ; None if they are equal over the budget."""
-    end = min(budget, *(plan.length for plan in (before, after) if plan.length is not None), budget)
-    low, size = 0, 256
-    while low < end:
-        here = np.arange(low, min(low + size, end))
-        one, other = before.locate(here), after.locate(here)
-        differs = (one.source != other.source) | (one.index != other.index)
-        if differs.any():
-            return low + int(np.argmax(differs))
-        low, size = low + size, min(size * 2, 1 << 16)
-    return None
-
-
-def _copy(recipe: Recipe) -> str:
-    import yaml
+def as_yaml(recipe: Recipe) -> str:
+    """Return a recipe as YAML, without what it does not set."""
 
     data = recipe.model.model_dump(exclude_unset=True, mode="json")
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True)

@@ -1,4 +1,4 @@
-"""The verb ``serve``: look at datasets and recipes in a browser."""
+"""The verb ``serve``: look at datasets, recipes and runs in a browser."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def serve(
     names: Sequence[str] = (),
     on_start: Callable[[str], None] = print,
 ) -> None:
-    """Show datasets and recipes in a browser until interrupted. Nothing is written.
+    """Show datasets, recipes, pipelines and telemetry in a browser until interrupted. Nothing is written.
 
     Args:
-        paths: datasets of any format, and recipes.
+        paths: datasets of any format, recipes, pipelines or their manifests, telemetry of loaders.
         host: address to listen on; by default only this machine.
         port: port to listen on, 0 for any free one; by default 7788, or the next free one.
         token: whether a visitor must know the random token of the address that is passed to `on_start`.

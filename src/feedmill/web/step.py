@@ -297,8 +297,18 @@ def _loss(thing: Thing, number: int, steps: int) -> dict[str, Any] | None:
         [float(np.exp(value)) for value in np.linspace(top, bottom, 3)] if logarithmic else ticks(low, high, 3)[::-1]
     )
     spikes = [one for one in losses.spikes() if one < steps]
+    unit = ((top - bottom) or 1.0) / 84  # the curve lies between 6 and 90 of 96
+    edges = np.array([bottom - 6 * unit, top + 6 * unit])
     return {
         "name": losses.name,
+        "plot": {
+            "x": (where[keep] + 0.5).tolist(),
+            "name": "step",
+            "range": [0, steps],
+            "heights": (np.exp(edges) if logarithmic else edges).tolist(),
+            "log": logarithmic,
+            "series": [{"name": "loss", "slot": None, "values": values[keep].tolist()}],
+        },
         "path": path(list(zip(x[keep].tolist(), y[keep].tolist(), strict=True))),
         "low": low,
         "high": high,

@@ -73,14 +73,22 @@
     }
   }, true);
 
-  // A part that is still being computed is fetched again.
+  // A part that is still being computed, or that changes, is fetched again after as many milliseconds as it says.
+  let asked = Date.now();
   window.setInterval(() => {
     const busy = document.querySelector("[data-refresh]");
-    if (!busy || document.hidden) return;
-    fetch(window.location.href).then((answer) => answer.text()).then((text) => {
+    if (!busy || document.hidden || Date.now() - asked < Number(busy.dataset.refresh)) return;
+    if (busy.contains(document.activeElement) && inField({ target: document.activeElement })) return;
+    asked = Date.now();
+    const address = window.location.href;
+    fetch(address).then((answer) => (answer.ok ? answer.text() : "")).then((text) => {
       const fresh = new DOMParser().parseFromString(text, "text/html").getElementById("main");
       const main = document.getElementById("main");
-      if (fresh && main) main.replaceWith(fresh);
+      if (!fresh || !main || address !== window.location.href) return;
+      const held = document.activeElement && main.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+      main.replaceWith(fresh);
+      if (held) [...fresh.querySelectorAll("a")].find((one) => one.getAttribute("href") === held)?.focus({ preventScroll: true });
+      document.dispatchEvent(new Event("feedmill:fresh"));
     }).catch(() => {});
-  }, 1000);
+  }, 500);
 })();
