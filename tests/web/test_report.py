@@ -49,3 +49,30 @@ def test_the_command(root: Path, tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         fm.report(tmp_path / "nothing", tmp_path / "x.html")
     assert not (tmp_path / "x.html").exists()
+
+
+def test_two_datasets_recipes_or_runs(root: Path, tmp_path: Path) -> None:
+    pairs = {
+        "datasets": (root / "pages", root / "text/prose.jsonl", "only in A"),
+        "recipes": (root / "mix.yaml", root / "other.yaml", "first position that differs"),
+        "runs": (root / "before.run.json", root / "crawl.yaml", "first step whose outputs differ is lengths"),
+    }
+    for name, (one, other, words) in pairs.items():
+        fm.report([one, other], tmp_path / f"{name}.html", compare=True, check=False)
+        text = re.sub(r"<[^>]*>", " ", (tmp_path / f"{name}.html").read_text())
+        assert words in text and f"{one.name} and {other.name}" in text
+        links = re.findall(r'(?<!-)(?:src|href)="([^"]*)"', (tmp_path / f"{name}.html").read_text())
+        assert all(link.startswith(("#", "data:image/")) for link in links)
+    for paths, message in (
+        ([root / "pages"], "needs two paths"),
+        ([root / "pages", root / "mix.yaml"], "a dataset cannot be compared with a recipe"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            fm.report(paths, tmp_path / "x.html", compare=True)
+    assert not (tmp_path / "x.html").exists()
+
+
+def test_runs_and_telemetry(root: Path, tmp_path: Path) -> None:
+    done = fm.report([root / "crawl.yaml", root / "run/loading-{rank}.jsonl"], tmp_path / "r.html")
+    text = re.sub(r"<[^>]*>", " ", (tmp_path / "r.html").read_text())
+    assert not done.problems and "up to date" in text and "rank 3" in text and "data-plot" not in text

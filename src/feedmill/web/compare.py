@@ -47,17 +47,9 @@ def compare(thing: Thing, state: State) -> dict[str, Any]:
 
 
 def compared(one: Thing, other: Thing) -> dict[str, Any]:
-    """Return how two things of a kind differ. Raises `ConfigError` if their kinds differ."""
-    if one.kind != other.kind:
-        raise ConfigError(
-            f"a {one.kind} cannot be compared with a {other.kind}",
-            file=other.path,
-            kind="not-comparable",
-            fix="Give two datasets, two recipes, or two pipelines or their manifests.",
-        )
+    """Return how two things of a kind differ. Raises `ConfigError` if their kinds cannot be compared."""
+    refuse_other_kinds(one, other)
     makers = {"dataset": _datasets, "recipe": _recipes, "pipeline": _runs}
-    if one.kind not in makers:
-        raise ConfigError(f"{one.kind} cannot be compared", file=one.path, kind="not-comparable")
     known: dict[Any, dict[str, Any]] = one.__dict__.setdefault("_compared", {})
     key = _identity(one), _identity(other)
     if key not in known:
@@ -65,6 +57,17 @@ def compared(one: Thing, other: Thing) -> dict[str, Any]:
             known.clear()
         known[key] = {"other": {"name": other.name, "path": other.path}, **makers[one.kind](one, other)}
     return known[key]
+
+
+def refuse_other_kinds(one: Thing, other: Thing) -> None:
+    """Raise `ConfigError` if two things cannot be compared."""
+    if one.kind != other.kind or one.kind == "telemetry":
+        raise ConfigError(
+            f"a {one.kind} cannot be compared with a {other.kind}",
+            file=other.path,
+            kind="not-comparable",
+            fix="Give two datasets, two recipes, or two pipelines or their manifests.",
+        )
 
 
 def _identity(thing: Thing) -> Any:

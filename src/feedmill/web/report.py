@@ -45,6 +45,7 @@ def report(
     paths: Sequence[str | os.PathLike[str]] | str | os.PathLike[str],
     output: str | os.PathLike[str],
     *,
+    compare: bool = False,
     check: bool = True,
     loss: str | None = None,
     tokenizer: str | None = None,
@@ -54,8 +55,9 @@ def report(
     """Write what the pages of `serve` show of datasets and recipes to one HTML file without links to anything else.
 
     Args:
-        paths: datasets of any format, and recipes.
+        paths: datasets of any format, recipes, pipelines or their manifests, telemetry of loaders.
         output: the file; a path or URL.
+        compare: also compare the two paths, which are of one kind.
         check: check the datasets, which reads all of their bytes.
         loss: loss log of the recipes' run: CSV, JSON lines or TensorBoard.
         tokenizer: tokenizer of token files whose manifest names none.
@@ -63,7 +65,7 @@ def report(
         overwrite: replace an existing file.
 
     Raises:
-        ConfigError: nothing is given, or the file exists.
+        ConfigError: nothing is given, or the file exists, or the paths cannot be compared.
         MissingExtra: the packages of the extra ``web`` are missing.
         NotFound: there is nothing at a path.
         DataError: the loss log has no losses.
@@ -79,6 +81,7 @@ def report(
         raise ConfigError("the file exists", file=os.fspath(output), kind="exists", fix="Add --overwrite.")
     library = Library(given, loss=loss, tokenizer=tokenizer, trust=trust)
     done = PageReport(os.fspath(output))
+    compared = _compared(library, done) if compare else None
     sections = [_section(thing, check, done) for thing in library.things.values()]
     style = "\n".join((Path(__file__).parent / "static" / name).read_text() for name in _STYLES)
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -88,6 +91,7 @@ def report(
         .get_template("report.html")
         .render(
             sections=sections,
+            compared=compared,
             style=style,
             digest=digest,
             written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -99,6 +103,21 @@ def report(
     store.write_bytes(name, data)
     done.bytes = len(data)
     return done
+
+
+def _compared(library: Library, done: PageReport) -> dict[str, Any] | None:
+    """Return the comparison of the two things that are open, or None if it fails, which is counted."""
+    from feedmill.web.compare import compare, refuse_other_kinds
+
+    things = list(library.things.values())
+    if len(things) != 2:
+        raise ConfigError(f"--compare needs two paths, not {len(things):,}", kind="bad-usage", fix="Give A and B.")
+    refuse_other_kinds(*things)
+    try:
+        return compare(things[0], State())
+    except FeedmillError as error:
+        done.problems.append(f"comparison: {error}")
+        return None
 
 
 def _section(thing: Thing, check: bool, done: PageReport) -> dict[str, Any]:
@@ -117,6 +136,14 @@ def _section(thing: Thing, check: bool, done: PageReport) -> dict[str, Any]:
         part("samples", lambda: _samples(thing))
         part("health", lambda: _health(thing, check))
         done.findings += len((section["health"] or {}).get("findings", ()))
+    elif thing.kind == "pipeline":
+        from feedmill.web.pipeline import pipeline
+
+        part("pipeline", lambda: pipeline(thing, State()))
+    elif thing.kind == "telemetry":
+        from feedmill.web.loader import loader
+
+        part("loader", lambda: loader(thing, State([("over", "all")])))
     else:
         from feedmill.web.mixture import mixture
         from feedmill.web.step import step
