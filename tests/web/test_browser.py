@@ -177,6 +177,31 @@ def test_telemetry_is_read_again(browser: Any, tmp_path: Path) -> None:
         assert not visit.said
 
 
+@pytest.mark.parametrize("scripts", [True, False])
+def test_a_copy_is_saved_from_the_page(scripts: bool, browser: Any, root: Path, tmp_path: Path) -> None:
+    for name in ("pages", "text"):
+        (tmp_path / name).symlink_to(root / name)
+    (tmp_path / "mix.yaml").write_text((root / "mix.yaml").read_text())
+    with serving(tmp_path / "mix.yaml", edit=True) as site, Visit(browser, site, java_script_enabled=scripts) as visit:
+        page = visit.page
+        page.goto("/mix.yaml/mixture")
+        page.locator("input[name='w.0']").fill("0.4")
+        page.get_by_role("button", name="Show what changes").click()
+        page.get_by_role("button", name="Save a copy").click()
+        page.wait_for_url(re.compile("saved=mix-2.yaml"))
+        assert "Saved as" in page.inner_text("#main") and not visit.said
+    assert "weight: 0.4" in (tmp_path / "mix-2.yaml").read_text()
+
+
+def test_a_slider_moves_a_weight(browser: Any, site: Site) -> None:
+    with Visit(browser, site) as visit:
+        page = visit.go("/mix.yaml/mixture")
+        page.locator("input[type=range]").first.focus()
+        page.keyboard.press("End")
+        page.wait_for_url(re.compile(r"w\.0=1\.4$"))
+        assert "1 weight is changed here" in page.inner_text("#main") and not visit.said
+
+
 def test_without_scripts(browser: Any, site: Site) -> None:
     with Visit(browser, site, java_script_enabled=False) as visit:
         page = visit.page

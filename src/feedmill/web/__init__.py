@@ -1,4 +1,4 @@
-"""The data browser: `feedmill serve` and `feedmill report`. Read-only pages over the calls of the other rooms.
+"""The data browser: `feedmill serve` and `feedmill report`. Pages over the calls of the other rooms.
 
     serve.py       the verb: opens what is given, and runs the server
     report.py      the verb `feedmill report`: the same as one HTML file
@@ -9,6 +9,7 @@
     step.py        view 2: what a step sees
     losses.py      loss logs, and the spikes in them
     mixture.py     view 3: the recipe's sources over the run
+    weights.py     the weights in a recipe's tree, and changes of them; copies.py saves a changed copy
     health.py      view 7: what `check` finds, and the shards
     loader.py      view 9: what the training loop waits for; telemetry.py reads the reports
     compare.py     view 10: two datasets, recipes or runs; compared.py looks at their samples

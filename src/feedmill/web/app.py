@@ -5,11 +5,12 @@ from __future__ import annotations
 import hmac
 import json
 import logging
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import orjson
 from starlette.applications import Starlette
@@ -31,6 +32,7 @@ from feedmill.web import pipeline as pipeline_view
 from feedmill.web import samples as samples_view
 from feedmill.web import step as step_view
 from feedmill.web.content import MEDIA, extension, kind_of, read_one
+from feedmill.web.copies import save_copy
 from feedmill.web.library import Library, Thing
 from feedmill.web.losses import MOST, parse_losses
 from feedmill.web.pictures import FULL, THUMBNAIL, picture
@@ -58,12 +60,13 @@ POLICY = (
 HEADERS = (
     ("content-security-policy", POLICY),
     ("x-content-type-options", "nosniff"),
-    ("referrer-policy", "no-referrer"),
+    ("referrer-policy", "same-origin"),
     ("cross-origin-opener-policy", "same-origin"),
     ("cross-origin-resource-policy", "same-origin"),
     ("x-frame-options", "DENY"),
 )
 _STATIC = Path(__file__).parent / "static"
+_MOST_FORM = 4096  # bytes of a form with a name
 _MOST_BYTES = 64 << 20  # of a part that is sent as it is
 _DAY = 86_400
 
@@ -85,6 +88,7 @@ def app_of(library: Library, *, token: str | None, hosts: Sequence[str]) -> ASGI
         Route("/{thing}/part", pages.part),
         Route("/{thing}/jump", pages.jump),
         Route("/{thing}/loss", pages.loss, methods=["POST"]),
+        Route("/{thing}/copy", pages.copy, methods=["POST"]),
         Route("/{thing}/{view}.json", pages.view),
         Route("/{thing}/{view}", pages.view),
     ]
@@ -125,6 +129,8 @@ class _Guard:
         origin = request.headers.get("origin")
         if origin is not None and urlsplit(origin).netloc.lower() != host:
             return PlainTextResponse("Requests from other origins are not answered.\n", 403)
+        if origin is None and request.method not in ("GET", "HEAD"):
+            return PlainTextResponse("A request that changes something needs the header Origin.\n", 403)
         if request.headers.get("sec-fetch-site") in ("cross-site", "same-site") and request.method != "GET":
             return PlainTextResponse("Requests from other origins are not answered.\n", 403)
         if self._token is None or request.url.path.startswith("/static/"):
@@ -150,6 +156,7 @@ class _Pages:
         self._library = library
         self._environment = environment()
         self._environment.globals |= {"views": VIEWS, "keys": KEYS, "things": library.things, "RANGE": RANGE}
+        self._environment.globals["edit"] = any(thing.edit for thing in library.things.values())
 
     async def home(self, request: Request) -> Response:
         state = State(request.query_params.multi_items())
@@ -213,9 +220,7 @@ class _Pages:
         return answer
 
     async def nothing(self, request: Request, error: Exception) -> Response:  # noqa: ARG002
-        def fail() -> dict[str, Any]:
-            raise NotFound("there is nothing at this address", kind="no-page")
-
+        fail = _raising(NotFound("there is nothing at this address", kind="no-page"))
         return await self._answer(request, None, "home", State(), fail)
 
     async def image(self, request: Request) -> Response:
@@ -281,6 +286,24 @@ class _Pages:
         except FeedmillError:
             return await self._answer(request, request.path_params["thing"], "step", state, make)
 
+    async def copy(self, request: Request) -> Response:
+        """Save a copy of a recipe with the weights of the address."""
+        state = State(request.query_params.multi_items())
+        if not 0 < int(request.headers.get("content-length") or 0) <= _MOST_FORM:
+            return PlainTextResponse("A form with the name of the copy is expected.\n", 413)
+        body = await request.body()
+
+        def make() -> dict[str, Any]:
+            thing = self._library[request.path_params["thing"]]
+            name = _fields(body[:_MOST_FORM]).get("name", [""])[0].strip()
+            path = save_copy(thing, state, name)
+            return {"to": f"/{thing.name}/mixture{state.link(saved=os.path.basename(path))}"}
+
+        try:
+            return RedirectResponse((await run_in_threadpool(make))["to"], 303)
+        except FeedmillError as error:
+            return await self._answer(request, request.path_params["thing"], "mixture", state, _raising(error))
+
     def _source(self, request: Request, state: State) -> Dataset:
         """Return the dataset of an address: what is open, one of its splits, or a source of a recipe."""
         thing = self._library[request.path_params["thing"]]
@@ -333,9 +356,21 @@ def _json(data: Any) -> bytes:
 
 def _posted(data: bytes, kind: str) -> tuple[bytes, str]:
     """Return the log of a posted form, and its name."""
-    from urllib.parse import parse_qs
-
     if kind.startswith("application/x-www-form-urlencoded"):
-        fields = parse_qs(data.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=8)
-        return (fields.get("log") or [""])[0].encode(), "pasted log"
+        return (_fields(data).get("log") or [""])[0].encode(), "pasted log"
     return data, "log"
+
+
+def _fields(data: bytes) -> dict[str, list[str]]:
+    """Return the fields of a posted form. Raises `ConfigError` if it has more than eight."""
+    try:
+        return parse_qs(data.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=8)
+    except ValueError:
+        raise ConfigError("the form has too many fields", kind="bad-form") from None
+
+
+def _raising(error: FeedmillError) -> Callable[[], dict[str, Any]]:
+    def fail() -> dict[str, Any]:
+        raise error
+
+    return fail

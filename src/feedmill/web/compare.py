@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 import numpy as np
@@ -12,14 +11,14 @@ from feedmill.pipelines.files import changed
 from feedmill.pipelines.history import StepRecord
 from feedmill.planning.overview import plan as overview
 from feedmill.planning.recipes.recipe import Recipe
-from feedmill.web.compared import content, fields, keys, order, plans_differ_at
+from feedmill.web.compared import content, diff_lines, fields, keys, order, plans_differ_at
 from feedmill.web.library import Thing
-from feedmill.web.mixture import as_yaml
 from feedmill.web.runs import read_run
 from feedmill.web.state import State
+from feedmill.web.weights import as_yaml
 
 _ENDLESS, _SEARCHED = 16_000, 1 << 22  # positions of an endless plan, and at most, that are compared
-_MOST_LINES, _MOST_CHANGES, _MOST_ROWS, _KEPT = 400, 20, 500, 8
+_MOST_CHANGES, _MOST_ROWS, _KEPT = 20, 500, 8
 
 
 def compare(thing: Thing, state: State) -> dict[str, Any]:
@@ -156,11 +155,8 @@ def _recipes(one: Thing, other: Thing) -> dict[str, Any]:
 
 def _diff(one: Thing, other: Thing) -> dict[str, Any]:
     """Return the lines by which two recipes differ, both in one notation, so that comments and spacing do not count."""
-    before, after = (as_yaml(Recipe.load(thing.path)).splitlines() for thing in (one, other))
-    lines = list(difflib.unified_diff(before, after, one.name, other.name, lineterm="", n=2))[2:]
-    kinds = {"+": "add", "-": "del", "@": "at"}
-    rows = [{"kind": kinds.get(line[:1], ""), "text": line} for line in lines[:_MOST_LINES]]
-    return {"lines": rows, "more": max(0, len(lines) - _MOST_LINES)}
+    before, after = (as_yaml(Recipe.load(thing.path)) for thing in (one, other))
+    return diff_lines(before, after, one.name, other.name)
 
 
 def _runs(one: Thing, other: Thing) -> dict[str, Any]:

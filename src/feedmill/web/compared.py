@@ -5,6 +5,7 @@ Each comparison looks at a bounded number of samples for a bounded time, and ret
 
 from __future__ import annotations
 
+import difflib
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from feedmill.planning.plan import Plan
 
 SECONDS = 1.0
 """Time for each comparison of many samples."""
-_SAMPLED, _BYTES, _KEYS, _SHOWN, _AT_ONCE = 64, 64 << 20, 100_000, 10, 256
+_SAMPLED, _BYTES, _KEYS, _SHOWN, _AT_ONCE, _LINES = 64, 64 << 20, 100_000, 10, 256, 400
 
 
 def fields(a: Dataset, b: Dataset) -> dict[str, Any]:
@@ -236,3 +237,12 @@ def _rows_differ(a: Any, b: Any, here: Any, ids: Any) -> Any:
     )
     differs[row[unlike]] = True
     return differs
+
+
+def diff_lines(before: str, after: str, one: str, other: str) -> dict[str, Any]:
+    """Return the lines by which two texts differ, each with its kind: add, del, at, or none; at most 400."""
+    found = difflib.unified_diff(before.splitlines(), after.splitlines(), one, other, lineterm="", n=2)
+    lines = list(found)[2:]
+    kinds = {"+": "add", "-": "del", "@": "at"}
+    rows = [{"kind": kinds.get(line[:1], ""), "text": line} for line in lines[:_LINES]]
+    return {"lines": rows, "more": max(0, len(lines) - _LINES)}

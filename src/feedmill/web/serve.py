@@ -24,10 +24,11 @@ def serve(
     loss: str | None = None,
     tokenizer: str | None = None,
     trust: bool = False,
+    edit: bool = False,
     names: Sequence[str] = (),
     on_start: Callable[[str], None] = print,
 ) -> None:
-    """Show datasets, recipes, pipelines and telemetry in a browser until interrupted. Nothing is written.
+    """Show datasets, recipes, pipelines and telemetry until interrupted. Nothing is written except with `edit`.
 
     Args:
         paths: datasets of any format, recipes, pipelines or their manifests, telemetry of loaders.
@@ -37,6 +38,7 @@ def serve(
         loss: loss log of the recipes' run: CSV, JSON lines or TensorBoard.
         tokenizer: tokenizer of token files whose manifest names none.
         trust: allow code that the data names to run.
+        edit: allow pages to write copies of recipes with other weights, beside the recipe; nothing is overwritten.
         names: further names of this machine that browsers may use in the address.
         on_start: called with the address when pages can be opened.
 
@@ -57,7 +59,7 @@ def serve(
     if not token and host not in ("127.0.0.1", "::1", "localhost"):
         raise ConfigError(f"without a token, {host} would let everybody on the network read", fix="Keep the token.")
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    library = Library(given, loss=loss, tokenizer=tokenizer, trust=trust)
+    library = Library(given, loss=loss, tokenizer=tokenizer, trust=trust, edit=edit)
     listening = _listen(host, port)
     number = listening.getsockname()[1]
     secret = secrets.token_urlsafe(18) if token else None

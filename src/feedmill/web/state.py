@@ -7,7 +7,25 @@ from urllib.parse import urlencode
 
 from feedmill.errors import ConfigError
 
-FIRST = ("split", "as", "q", "sort", "page", "at", "step", "batch", "world", "rank", "row", "doc", "steps", "theme")
+FIRST = (
+    "split",
+    "as",
+    "q",
+    "sort",
+    "page",
+    "at",
+    "step",
+    "batch",
+    "world",
+    "rank",
+    "row",
+    "doc",
+    "steps",
+    "stage",
+    "with",
+    "over",
+    "theme",
+)
 """Parameters that come first, in this order; then ranges of columns by name."""
 RANGE = "f."
 """Beginning of the parameters that limit a column: ``f.bytes=100:2000``."""

@@ -55,6 +55,15 @@
     if (done) event.preventDefault();
   });
 
+  // A slider moves the number beside it, which is what counts.
+  document.addEventListener("input", (event) => {
+    const field = event.target.dataset.for && event.target.form.elements[event.target.dataset.for];
+    if (field) field.value = Number(Number(event.target.value).toPrecision(3));
+  });
+  document.addEventListener("change", (event) => {
+    if (event.target.dataset.for) event.target.form.requestSubmit();
+  });
+
   // Controls that change what is shown submit their form at once.
   document.addEventListener("change", (event) => {
     if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
