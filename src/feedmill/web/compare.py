@@ -12,6 +12,7 @@ from feedmill.pipelines.history import StepRecord
 from feedmill.planning.overview import plan as overview
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.web.compared import content, diff_lines, fields, keys, order, plans_differ_at
+from feedmill.web.content import facts_of
 from feedmill.web.library import Thing
 from feedmill.web.runs import read_run
 from feedmill.web.state import State
@@ -83,7 +84,7 @@ def _fact(name: str, a: Any, b: Any, unit: str = "") -> dict[str, Any]:
 
 def _datasets(one: Thing, other: Thing) -> dict[str, Any]:
     a, b = one.dataset(), other.dataset()
-    about_a, about_b = a.describe(), b.describe()
+    about_a, about_b = facts_of(a), facts_of(b)
     facts = [_fact("fingerprint", a.fingerprint(), b.fingerprint()), _fact("samples", len(a), len(b))]
     for name in ("format", "sample_type", "shards", "tokens"):
         facts.append(_fact(name.replace("_", " "), about_a.get(name), about_b.get(name)))

@@ -17,6 +17,7 @@ from feedmill.errors import FeedmillError
 from feedmill.formats.base import Dataset, Sample
 from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.plan import Plan
+from feedmill.web.content import facts_of
 
 SECONDS = 1.0
 """Time for each comparison of many samples."""
@@ -87,7 +88,7 @@ def _some(dataset: Dataset, most: int) -> list[Sample | FeedmillError]:
 
 
 def _mean_bytes(dataset: Dataset) -> float:
-    return (dataset.describe().get("bytes") or 0) / max(len(dataset), 1)
+    return (facts_of(dataset).get("bytes") or 0) / max(len(dataset), 1)
 
 
 def keys(a: Dataset, b: Dataset) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from feedmill.errors import FeedmillError
-from feedmill.web.content import cells
+from feedmill.web.content import cells, facts_of
 from feedmill.web.library import Library, Thing
 from feedmill.web.loader import loader
 from feedmill.web.pictures import first_image
@@ -32,7 +32,7 @@ def _card(thing: Thing) -> dict[str, Any]:
 
 def _dataset(thing: Thing) -> dict[str, Any]:
     dataset = thing.dataset()
-    facts = dataset.describe()
+    facts = facts_of(dataset)
     count = len(dataset)
     numbers = sorted({count * n // _PICTURES for n in range(_PICTURES)}) if count else []
     pictures, text = [], None
