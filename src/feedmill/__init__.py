@@ -94,6 +94,7 @@ _HOME = {
     "reshard": "writing.reshard",
     "run": "pipelines.run",
     "serve": "web.serve",
+    "show": "web.notebook",
     "shuffle": "tokens.shuffle",
     "split": "tokens.split",
     "stat": "curation.stat",
@@ -180,6 +181,7 @@ if TYPE_CHECKING:
     from feedmill.tokens.shuffle import shuffle
     from feedmill.tokens.split import split
     from feedmill.tokens.tokenize import tokenize
+    from feedmill.web.notebook import show
     from feedmill.web.report import report
     from feedmill.web.serve import serve
     from feedmill.writing.add_parts import add_parts
@@ -265,6 +267,7 @@ __all__ = [
     "reshard",
     "run",
     "serve",
+    "show",
     "shuffle",
     "split",
     "stat",

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from feedmill.errors import ConfigError
+from feedmill.notebooks import Showable
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 
 
 @dataclass(frozen=True, slots=True)
-class PlanReport:
+class PlanReport(Showable):
     """Summary of a recipe's plan.
 
     Attributes:

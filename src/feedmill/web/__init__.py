@@ -2,6 +2,7 @@
 
     serve.py       the verb: opens what is given, and runs the server
     report.py      the verb `feedmill report`: the same as one HTML file
+    notebook.py    `feedmill.show`: the same in a frame for notebooks
     library.py     what is open, by name in the address
     app.py         routes, who may read, headers, errors
     state.py       the state of a page: its address, read and written

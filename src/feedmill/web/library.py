@@ -51,6 +51,11 @@ class Thing:
     _splits: dict[str | None, Dataset] = field(default_factory=dict, repr=False)
     _columns: dict[str | None, Columns] = field(default_factory=dict, repr=False)
 
+    @classmethod
+    def of(cls, dataset: Dataset) -> Thing:
+        """Return a dataset that is open already."""
+        return cls(_short(dataset.url), dataset.url, "dataset", _splits={None: dataset})
+
     def dataset(self, split: str | None = None) -> Dataset:
         """Return the dataset, or one of its splits. Raises as `feedmill.open`."""
         with _OPENED:

@@ -66,37 +66,55 @@ def _mixture(thing: Thing, state: State) -> dict[str, Any]:
     batch = state.number("batch", BATCH, least=1) or BATCH
     world = state.number("world", 1, least=1) or 1
     budget = _budget(plan, state.number("steps", None, least=1), batch)
-    spread = world > 1
-    each = _per_rank(batch, world)
-    facts = overview(plan, samples=budget, world=world if spread else None, batch=each if spread else None).facts
-    stages = [stage.as_dict() for stage in plan.report(0).stages]
     stage = state.number("stage", 1, least=1) or 1
+    own = 0 if recipe.model.stages is None else len(recipe.model.stages)
+    found = of_plan(plan, budget, stages=own, world=world, batch=_per_rank(batch, world))
     return {
         "name": thing.name,
         "path": thing.path,
-        "fingerprint": plan.fingerprint,
+        **found,
         "fingerprint_before": thing.plan.fingerprint,
         "changed": sorted(name.removeprefix(WEIGHT) for name in state if name.startswith(WEIGHT)),
         "differs_at": None if changed is None else plans_differ_at(thing.plan, plan, budget),
-        "budget": budget,
         "batch": batch,
         "world": world,
         "steps": -(-budget // batch),
+        "tree": recipe_tree(recipe if changed is None else changed, recipe, stage),
+        "stage": min(stage, len(found["stages"])) if found["stages"] else None,
+        "diff": [] if changed is None else diff_lines(as_yaml(recipe), as_yaml(changed), "before", "after")["lines"],
+        "yaml": None if changed is None else as_yaml(changed),
+    }
+
+
+def of_plan(
+    plan: Plan, budget: int | None = None, *, stages: int = 0, world: int = 1, batch: int = BATCH
+) -> dict[str, Any]:
+    """Return what is known of a plan without its recipe as plain data: sources, stages, budget, the chart.
+
+    Args:
+        plan: the plan.
+        budget: positions that are shown; by default all, of an endless plan the first 16,000.
+        stages: number of stages of the plan's outermost blend, whose borders the chart has.
+        world, batch: ranks over which the spread of the sources is computed, and samples for each and step.
+    """
+    budget = _budget(plan, None, BATCH) if budget is None else budget
+    spread = world > 1
+    facts = overview(plan, samples=budget, world=world if spread else None, batch=batch if spread else None).facts
+    known = [stage.as_dict() for stage in plan.report(0).stages]
+    return {
+        "fingerprint": plan.fingerprint,
+        "budget": budget,
         "endless": plan.length is None,
         "length": plan.length,
         "tokens": facts["tokens"],
         "bytes": facts["bytes"],
         "packing": facts["packing"],
-        "tree": recipe_tree(recipe if changed is None else changed, recipe, stage),
-        "staged": bool(stages),
-        "stage": min(stage, len(stages)) if stages else None,
-        "stages": stages,
+        "staged": bool(known),
+        "stages": known,
         "sources": _sources(plan, facts),
         "spread_steps": None if facts["ranks"] is None else facts["ranks"]["steps"],
         "max_repeats": facts["max_repeats"],
-        "chart": _chart(plan, budget, _borders(recipe, stages, facts, budget)),
-        "diff": [] if changed is None else diff_lines(as_yaml(recipe), as_yaml(changed), "before", "after")["lines"],
-        "yaml": None if changed is None else as_yaml(changed),
+        "chart": _chart(plan, budget, _borders(known[:stages], facts, budget)),
     }
 
 
@@ -226,16 +244,8 @@ def _asked(plan: Plan, budget: int, top: float, borders: Sequence[dict[str, Any]
     ]
 
 
-def _borders(
-    recipe: Recipe, stages: Sequence[dict[str, Any]], facts: Mapping[str, Any], budget: int
-) -> list[dict[str, Any]]:
-    """Return where the stages of the recipe's own blend begin in the chart; those of rows by their documents."""
-    if not recipe.model.stages:
-        return []
+def _borders(stages: Sequence[dict[str, Any]], facts: Mapping[str, Any], budget: int) -> list[dict[str, Any]]:
+    """Return where stages begin in the chart; those of rows by their documents."""
     whole = max((facts["packing"] or {}).get("documents") or budget, 1)
-    own = stages[: len(recipe.model.stages)]
-    return [
-        {"stage": stage["stage"], "x": round(_WIDTH * stage["start"] / whole, 1)}
-        for stage in own
-        if stage["start"] < whole
-    ]
+    begun = [stage for stage in stages if stage["start"] < whole]
+    return [{"stage": stage["stage"], "x": round(_WIDTH * stage["start"] / whole, 1)} for stage in begun]

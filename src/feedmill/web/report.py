@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from feedmill.errors import ConfigError, FeedmillError, MissingExtra
+from feedmill.notebooks import Showable
 from feedmill.storage import open_store, split_url
 from feedmill.web.library import Library, Thing
 from feedmill.web.state import State
@@ -21,7 +22,7 @@ _STYLES = ("tokens.css", "base.css")
 
 
 @dataclass(slots=True)
-class PageReport:
+class PageReport(Showable):
     """Report of `report`.
 
     Attributes:
@@ -71,7 +72,7 @@ def report(
         DataError: the loss log has no losses.
     """
     try:
-        from feedmill.web.templating import environment
+        import feedmill.web.templating  # noqa: F401
     except ModuleNotFoundError as error:
         raise MissingExtra(f"report needs {error.name}", extra="web") from None
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
@@ -82,24 +83,13 @@ def report(
     library = Library(given, loss=loss, tokenizer=tokenizer, trust=trust)
     done = PageReport(os.fspath(output))
     compared = _compared(library, done) if compare else None
-    sections = [_section(thing, check, done) for thing in library.things.values()]
-    style = "\n".join((Path(__file__).parent / "static" / name).read_text() for name in _STYLES)
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    state = State()
-    text = (
-        environment()
-        .get_template("report.html")
-        .render(
-            sections=sections,
-            compared=compared,
-            style=style,
-            digest=digest,
-            written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-            state=state,
-            link=state.link,
-        )
-    )
-    data = text.encode("utf-8", "replace")
+    sections = []
+    for thing in library.things.values():
+        section, problems, findings = section_of(thing, check=check)
+        sections.append(section)
+        done.problems += problems
+        done.findings += findings
+    data = page_of(sections, compared).encode("utf-8", "replace")
     store.write_bytes(name, data)
     done.bytes = len(data)
     return done
@@ -120,9 +110,32 @@ def _compared(library: Library, done: PageReport) -> dict[str, Any] | None:
         return None
 
 
-def _section(thing: Thing, check: bool, done: PageReport) -> dict[str, Any]:
-    """Return what is shown of a dataset or recipe. A part that cannot be shown says why, and is counted."""
+def page_of(sections: Sequence[dict[str, Any]], compared: dict[str, Any] | None = None) -> str:
+    """Return one HTML file that holds all that it shows; the sections are those of `section_of`."""
+    from feedmill.web.templating import environment
+
+    style = "\n".join((Path(__file__).parent / "static" / name).read_text() for name in _STYLES)
+    state = State()
+    return (
+        environment()
+        .get_template("report.html")
+        .render(
+            sections=sections,
+            compared=compared,
+            style=style,
+            digest=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
+            written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            state=state,
+            link=state.link,
+        )
+    )
+
+
+def section_of(thing: Thing, *, check: bool) -> tuple[dict[str, Any], list[str], int]:
+    """Return what is shown of something that is open, what cannot be shown and why, and the number of findings."""
     section: dict[str, Any] = {"name": thing.name, "path": thing.path, "kind": thing.kind, "problems": []}
+    problems: list[str] = []
+    findings = 0
 
     def part(name: str, make: Any) -> None:
         try:
@@ -130,12 +143,12 @@ def _section(thing: Thing, check: bool, done: PageReport) -> dict[str, Any]:
         except FeedmillError as error:
             section[name] = None
             section["problems"].append(str(error))
-            done.problems.append(f"{thing.path}: {error}")
+            problems.append(f"{thing.path}: {error}")
 
     if thing.kind == "dataset":
         part("samples", lambda: _samples(thing))
         part("health", lambda: _health(thing, check))
-        done.findings += len((section["health"] or {}).get("findings", ()))
+        findings = (section["health"] or {}).get("found", 0)
     elif thing.kind == "pipeline":
         from feedmill.web.pipeline import pipeline
 
@@ -150,7 +163,7 @@ def _section(thing: Thing, check: bool, done: PageReport) -> dict[str, Any]:
 
         part("mixture", lambda: mixture(thing, State()))
         part("step", lambda: step(thing, State()))
-    return section
+    return section, problems, findings
 
 
 def _samples(thing: Thing) -> dict[str, Any]:
