@@ -14,6 +14,7 @@ from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset
 from feedmill.planning.plan import Plan, unique_names
 from feedmill.samples.open import open as open_dataset
+from feedmill.storage.descriptors import refuse_special
 from feedmill.web.columns import Columns
 from feedmill.web.documents import open_documents
 from feedmill.web.runs import Run, is_pipeline, read_run
@@ -139,6 +140,8 @@ def _open(path: str, split: str | None, trust: bool) -> Dataset:
 
 
 def _kind(path: str) -> Kind:
+    if "://" not in path:
+        refuse_special(path, "cannot be shown")
     if is_telemetry(path):
         return "telemetry"
     if not path.endswith((".yaml", ".yml", ".json")):

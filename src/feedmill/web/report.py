@@ -13,7 +13,7 @@ from typing import Any
 
 from feedmill.errors import ConfigError, FeedmillError, MissingExtra
 from feedmill.notebooks import Showable
-from feedmill.storage import open_store, split_url
+from feedmill.storage import Store, open_store, split_url
 from feedmill.web.library import Library, Thing
 from feedmill.web.state import State
 
@@ -76,8 +76,7 @@ def report(
     except ModuleNotFoundError as error:
         raise MissingExtra(f"report needs {error.name}", extra="web") from None
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    folder, name = split_url(os.fspath(output))
-    store = open_store(folder)
+    store, name = _destination(os.fspath(output))
     if store.exists(name) and not overwrite:
         raise ConfigError("the file exists", file=os.fspath(output), kind="exists", fix="Add --overwrite.")
     library = Library(given, loss=loss, tokenizer=tokenizer, trust=trust)
@@ -93,6 +92,16 @@ def report(
     store.write_bytes(name, data)
     done.bytes = len(data)
     return done
+
+
+def _destination(output: str) -> tuple[Store, str]:
+    """Return the store and the name of a file that is to be written. Raises `ConfigError` if it is a folder."""
+    folder, name = split_url(output)
+    if not output:
+        raise ConfigError("the path of the report is empty", kind="bad-usage", fix="Name a file.")
+    if not name or ("://" not in output and os.path.isdir(output)):
+        raise ConfigError("this is a folder, a file is written", file=output, kind="bad-usage", fix="Name a file.")
+    return open_store(folder), name
 
 
 def _compared(library: Library, done: PageReport) -> dict[str, Any] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from feedmill.errors import FeedmillError, NotFound
+from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.yamls import read_config
 from feedmill.pipelines.history import Manifest, manifest_of, read_manifest
 from feedmill.pipelines.pipeline import Pipeline, read_pipeline
@@ -33,7 +33,7 @@ class Run:
 
 
 def is_pipeline(path: str) -> bool:
-    """Return whether a file is a pipeline or the manifest of one. Unreadable files are not."""
+    """Return whether a file is a pipeline or the manifest of one. Raises `StorageError` if it cannot be read."""
     folder, name = split_url(path)
     if not name.endswith((".yaml", ".yml", ".json")):
         return False
@@ -42,7 +42,7 @@ def is_pipeline(path: str) -> bool:
         if store.stat(name).size > _MOST_BYTES:
             return False
         value = read_config(store.read(name), path).value
-    except FeedmillError:
+    except (ConfigError, NotFound):  # not one that does not answer: what opens the data next would wait as long
         return False
     return isinstance(value, dict) and isinstance(value.get("steps"), list)
 

@@ -168,8 +168,7 @@ def column_names(rows: Sequence[dict[str, Any]]) -> list[str]:
 def _opened(
     thing: Thing, dataset: Dataset, chosen: npt.NDArray[Any] | None, place: int | None, state: State
 ) -> dict[str, Any]:
-    number = state.number("at")
-    assert number is not None
+    number = state.number("at", 0) or 0
     sample = read_one(dataset, number)
     source = sample.source
     large = source.length > TOO_LARGE and state.get("decode") != "1"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import logging
 import os
 import secrets
@@ -63,11 +64,11 @@ def serve(
     listening = _listen(host, port)
     number = listening.getsockname()[1]
     secret = secrets.token_urlsafe(18) if token else None
-    shown = (
-        "127.0.0.1" if host in ("0.0.0.0", "") else "[::1]" if host == "::" else f"[{host}]" if ":" in host else host
-    )
+    shown = host if ":" not in host else f"[{host}]"
+    if _is_everywhere(host):
+        shown = "[::1]" if ":" in host else "127.0.0.1"
     known = {shown, "localhost", "127.0.0.1", "[::1]", *names}
-    if host in ("0.0.0.0", "::", ""):
+    if _is_everywhere(host):
         known.add(socket.gethostname())
     app = app_of(library, token=secret, hosts=[f"{name}:{number}" for name in known])
     config = uvicorn.Config(
@@ -76,6 +77,14 @@ def serve(
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     on_start(f"http://{shown}:{number}/" + ("" if secret is None else f"?token={secret}"))
     uvicorn.Server(config).run(sockets=[listening])
+
+
+def _is_everywhere(host: str) -> bool:
+    """Return whether an address stands for all addresses of this machine."""
+    try:
+        return not host or ipaddress.ip_address(host).is_unspecified
+    except ValueError:  # a name
+        return False
 
 
 def _listen(host: str, port: int | None) -> socket.socket:

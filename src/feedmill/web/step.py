@@ -206,8 +206,7 @@ def _opened(thing: Thing, entries: Sequence[dict[str, Any]], state: State) -> di
 def _text(thing: Thing, entry: dict[str, Any], colors: dict[str, int]) -> dict[str, Any]:
     """Return a document's part of a row: its tokens as pieces, or as ids where there is no tokenizer."""
     dataset = thing.plan.source(entry["source"])
-    if "span" in entry:
-        assert isinstance(dataset, TokenReader)
+    if "span" in entry and isinstance(dataset, TokenReader):
         low, high = entry["span"]
         rows = (np.asarray([n], np.int64) for n in (entry["index"], low, min(high - low, _DRAWN)))
         ids = dataset.read_tokens(*rows)[0].tolist()

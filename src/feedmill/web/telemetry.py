@@ -11,7 +11,7 @@ import numpy.typing as npt
 import orjson
 
 from feedmill.documents.wildcards import is_pattern, matches
-from feedmill.errors import DataError, FeedmillError, NotFound
+from feedmill.errors import DataError, NotFound
 from feedmill.storage import open_store, split_url
 
 STAGES = ("fetch", "read", "transform", "collate", "transfer", "other")
@@ -57,7 +57,10 @@ class Series:
 
 
 def is_telemetry(path: str) -> bool:
-    """Return whether a file, a name with ``{rank}``, or a pattern has telemetry: by its first line."""
+    """Return whether a file, a name with ``{rank}``, or a pattern has telemetry: by its first line.
+
+    Raises `StorageError` if it cannot be read.
+    """
     if RANK in path:
         return True
     if not path.endswith((".jsonl", ".json")):
@@ -65,7 +68,7 @@ def is_telemetry(path: str) -> bool:
     try:
         first = next(iter(_files(path)), None)
         return first is not None and _report(_head(first[0])) is not None
-    except FeedmillError:
+    except NotFound:
         return False
 
 
