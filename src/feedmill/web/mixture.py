@@ -89,7 +89,7 @@ def _mixture(thing: Thing, state: State) -> dict[str, Any]:
 def of_plan(
     plan: Plan, budget: int | None = None, *, stages: int = 0, world: int = 1, batch: int = BATCH
 ) -> dict[str, Any]:
-    """Return what is known of a plan without its recipe as plain data: sources, stages, budget, the chart.
+    """Return the facts about a plan without its recipe as plain data: sources, stages, budget, the chart.
 
     Args:
         plan: the plan.

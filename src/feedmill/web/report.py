@@ -95,7 +95,7 @@ def report(
 
 
 def _destination(output: str) -> tuple[Store, str]:
-    """Return the store and the name of a file that is to be written. Raises `ConfigError` if it is a folder."""
+    """Return the store and the name of the file to write. Raises `ConfigError` if it is a folder."""
     folder, name = split_url(output)
     if not output:
         raise ConfigError("the path of the report is empty", kind="bad-usage", fix="Name a file.")
