@@ -95,6 +95,7 @@ _HOME = {
     "reshard": "writing.reshard",
     "run": "pipelines.run",
     "serve": "web.serve",
+    "show": "web.notebook",
     "shuffle": "tokens.shuffle",
     "split": "tokens.split",
     "stat": "curation.stat",
@@ -182,6 +183,7 @@ if TYPE_CHECKING:
     from feedmill.tokens.tokenize import tokenize
     from feedmill.tracing.forget import forget
     from feedmill.tracing.trace import trace
+    from feedmill.web.notebook import show
     from feedmill.web.report import report
     from feedmill.web.serve import serve
     from feedmill.writing.add_parts import add_parts
@@ -268,6 +270,7 @@ __all__ = [
     "reshard",
     "run",
     "serve",
+    "show",
     "shuffle",
     "split",
     "stat",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import sqlite3
 from pathlib import Path
 
@@ -314,3 +315,10 @@ def test_a_bad_value_in_json_lines_is_named(tmp_path: Path, odd: str, said: str)
     with pytest.raises(DataError, match=rf"a.jsonl 'sample 5000': 'v' of this sample is ({said}), expected") as caught:
         dataset.costs("v")
     assert caught.value.kind == "bad-cost"
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "é", "<b>"])
+def test_a_field_of_lines_has_any_name(name: str, tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text("".join(json.dumps({name: n}) + "\n" for n in range(3)))
+    dataset = open_dataset(tmp_path / "x.jsonl")
+    assert list(dataset.cost_fields) == [name] and dataset.costs(name).tolist() == [0, 1, 2]

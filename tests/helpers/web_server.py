@@ -57,7 +57,7 @@ class Site:
 @contextlib.contextmanager
 def serving(*paths: object, token: str | None = None, **options: Any) -> Iterator[Site]:
     """Serve datasets and recipes while a block runs."""
-    listening = socket.socket()
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.bind(("127.0.0.1", 0))
     listening.listen(64)
     port = listening.getsockname()[1]

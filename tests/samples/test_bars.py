@@ -16,7 +16,7 @@ def test_bars_are_as_high_as_their_counts(tmp_path: Path) -> None:
     draw_histograms([Histogram("x", np.arange(4.0), counts)], tmp_path / "p.png")
     with Image.open(tmp_path / "p.png") as picture:
         pixels = np.asarray(picture.convert("RGB")).astype(int)
-    blue = (np.abs(pixels - [0x44, 0x77, 0xAA]).sum(axis=2) < 10).sum(axis=0)
+    blue = (np.abs(pixels - [0x1A, 0x6D, 0xD7]).sum(axis=2) < 10).sum(axis=0)
     panel = blue[46:406].reshape(3, 120)[:, 60]
     assert panel.tolist() == pytest.approx([0, 75, 150], abs=1)
 

@@ -22,19 +22,27 @@ def drawn(path: Path, shares: np.ndarray) -> np.ndarray:
 
 
 def test_shares_are_areas(tmp_path: Path) -> None:
-    """Two sources that change places half-way; blue is the first colour, red the second."""
+    """Two sources that change places half-way; blue is the first color, orange the second."""
     picture = drawn(tmp_path / "mix.png", np.array([[0.75, 0.25]] * 5 + [[0.25, 0.75]] * 5))
-    panel = picture[41:279, 71:969].astype(int)
-    blue, red = (np.abs(panel - colour).sum(axis=2) < 10 for colour in ([0x44, 0x77, 0xAA], [0xEE, 0x66, 0x77]))
-    left, right = slice(5, 440), slice(460, 890)
+    panel = picture[41:279, 71:849].astype(int)
+    blue, red = (np.abs(panel - colour).sum(axis=2) < 10 for colour in ([0x1A, 0x6D, 0xD7], [0xC7, 0x73, 0x43]))
+    left, right = slice(5, 380), slice(400, 770)
     assert abs(blue[:, left].mean() - 0.75) < 0.01 and abs(red[:, left].mean() - 0.25) < 0.01
     assert abs(blue[:, right].mean() - 0.25) < 0.01 and abs(red[:, right].mean() - 0.75) < 0.01
 
 
 def test_many_sources_are_drawn_as_ten_and_the_rest(tmp_path: Path) -> None:
     picture = drawn(tmp_path / "mix.png", np.full((4, 40), 1 / 40))
-    grey = (np.abs(picture[41:279, 71:969].astype(int) - 0xBB).sum(axis=2) < 10).mean()
+    grey = (np.abs(picture[41:279, 71:849].astype(int) - [0x85, 0x87, 0x8D]).sum(axis=2) < 10).mean()
     assert abs(grey - 30 / 40) < 0.01
+
+
+def test_labels_at_the_ends_do_not_touch(tmp_path: Path) -> None:
+    """Ten equal lines end at one height; their labels stand below each other, beside the plot."""
+    picture = drawn(tmp_path / "mix.png", np.full((4, 10), 0.1))
+    marks = picture[350:590, 860].astype(int)  # the squares before the names
+    rows = np.flatnonzero(np.abs(marks - 255).sum(axis=1) > 60)
+    assert len(np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)) == 10
 
 
 def test_a_picture_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from helpers.web_data import make_documents, make_pictures, make_tokens
+from helpers.web_runs import make_pipeline, make_telemetry
 from helpers.web_server import Site, serving
 
 
@@ -22,6 +23,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "  - {path: pages, split: train, weight: 0.7, shuffle: global}\n"
         "  - {path: text/prose.jsonl, weight: 0.3, shuffle: global}\n"
     )
+    make_pipeline(folder)
+    make_telemetry(folder / "run")
+    (folder / "other.yaml").write_text((folder / "mix.yaml").read_text().replace("weight: 0.7", "weight: 0.6"))
     rows = [(step, 8 / (1 + step / 20) + (step == 60) * 3) for step in range(250)]
     (folder / "loss.csv").write_text("step,loss\n" + "".join(f"{step},{loss}\n" for step, loss in rows))
     return folder
@@ -36,6 +40,11 @@ def site(root: Path) -> Iterator[Site]:
         root / "corpus/documents",
         root / "mix.yaml",
         root / "text/packed.yaml",
+        root / "crawl.yaml",
+        root / "before.run.json",
+        root / "crawl/tokens.pbin",
+        root / "other.yaml",
+        root / "run/loading-{rank}.jsonl",
     ]
     with serving(*paths, loss=str(root / "loss.csv")) as found:
         yield found

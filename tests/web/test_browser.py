@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import feedmill.web
-from helpers.web_server import Site
+from helpers.web_runs import reports
+from helpers.web_server import Site, serving
 
 pytestmark = pytest.mark.xdist_group("browser")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -29,6 +30,11 @@ PAGES = {
     "bench": "/documents/filters?min.q__char_length_v1__length=200&max.dup=0",
     "duplicates": "/documents/duplicates?set=dup_near&cluster=1",
     "lengths": "/prose.pbin/tokens?seq_len=64&doc=2",
+    "pipeline": "/crawl.yaml/pipeline",
+    "compare": "/pages/compare?with=prose.pbin",
+    "recipes": "/mix.yaml/compare?with=other.yaml",
+    "runs": "/crawl.yaml/compare",
+    "loader": "/loading-rank.jsonl/loader?over=all",
     "keys": "/pages/samples?keys=1",
     "problem": "/pages/samples?at=99999",
 }
@@ -114,7 +120,7 @@ def test_keys_of_samples(browser: Any, site: Site) -> None:
         page.wait_for_url(re.compile(r"at=100\b"))
         page.keyboard.press("?")
         page.wait_for_selector("#keys")
-        page.wait_for_load_state("load")
+        page.wait_for_load_state()  # the script comes after the text
         page.keyboard.press("t")
         page.wait_for_selector("html[data-theme=dark]")
         assert not visit.said
@@ -200,6 +206,59 @@ def test_keys_of_tokens(browser: Any, site: Site) -> None:
         page.wait_for_url(re.compile(r"seq_len=64\b"))
         page.wait_for_function("document.querySelector('#packing').innerText.includes('rows of 64 tokens')")
         assert not visit.said
+
+
+def test_curves_answer_to_the_pointer(browser: Any, site: Site) -> None:
+    with Visit(browser, site) as visit:
+        page = visit.go("/mix.yaml/step?step=5")
+        box = page.locator(".u-over").bounding_box()
+        page.mouse.move(box["x"] + box["width"] * 60.5 / 250, box["y"] + 40)
+        assert page.locator(".readout").inner_text() == "step 60: loss 5"
+        page.mouse.down()
+        page.mouse.up()
+        page.wait_for_url(re.compile(r"step=60\b"))
+        page = visit.go("/loading-rank.jsonl/loader?over=all")
+        box = page.locator(".u-over").bounding_box()
+        page.mouse.move(box["x"] + box["width"] - 3, box["y"] + 40)
+        assert "slowest rank 24 %" in page.locator(".readout").inner_text() and not visit.said
+
+
+def test_telemetry_is_read_again(browser: Any, tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_bytes(b"".join(reports(0)))
+    with serving(tmp_path / "x.jsonl") as site, Visit(browser, site) as visit:
+        page = visit.go("/x.jsonl/loader")
+        page.locator("main .seg a").first.focus()
+        with (tmp_path / "x.jsonl").open("ab") as file:
+            file.write(b"".join(reports(1)))
+        page.locator(".lane").nth(1).wait_for(timeout=15_000)
+        assert page.evaluate("document.activeElement.textContent") == "last report"
+        page.wait_for_selector(".u-over")
+        assert not visit.said
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_a_copy_is_saved_from_the_page(scripts: bool, browser: Any, root: Path, tmp_path: Path) -> None:
+    for name in ("pages", "text"):
+        (tmp_path / name).symlink_to(root / name)
+    (tmp_path / "mix.yaml").write_text((root / "mix.yaml").read_text())
+    with serving(tmp_path / "mix.yaml", edit=True) as site, Visit(browser, site, java_script_enabled=scripts) as visit:
+        page = visit.page
+        page.goto("/mix.yaml/mixture")
+        page.locator("input[name='w.0']").fill("0.4")
+        page.get_by_role("button", name="Show what changes").click()
+        page.get_by_role("button", name="Save a copy").click()
+        page.wait_for_url(re.compile("saved=mix-2.yaml"))
+        assert "Saved as" in page.inner_text("#main") and not visit.said
+    assert "weight: 0.4" in (tmp_path / "mix-2.yaml").read_text()
+
+
+def test_a_slider_moves_a_weight(browser: Any, site: Site) -> None:
+    with Visit(browser, site) as visit:
+        page = visit.go("/mix.yaml/mixture")
+        page.locator("input[type=range]").first.focus()
+        page.keyboard.press("End")
+        page.wait_for_url(re.compile(r"w\.0=1\.4$"))
+        assert "1 weight is changed here" in page.inner_text("#main") and not visit.said
 
 
 def test_without_scripts(browser: Any, site: Site) -> None:

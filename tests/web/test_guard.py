@@ -50,7 +50,8 @@ def test_other_origins_are_not_answered(origin: str, site: Site) -> None:
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "POST", "OPTIONS"])
 def test_nothing_can_be_written(method: str, site: Site) -> None:
-    assert site.get("/pages/samples", method, b"x").status in (404, 405)
+    assert site.get("/pages/samples", method, b"x", Origin=f"http://{site.host}").status in (404, 405)
+    assert site.get("/pages/samples", method, b"x").status == 403
 
 
 @pytest.mark.parametrize(
@@ -130,9 +131,6 @@ def test_what_cannot_be_seen_is_shown() -> None:
 def test_wrong_arguments(root: Path, tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         serve([tmp_path / "nothing"])
-    (tmp_path / "p.yaml").write_text("steps: [{verb: tag, inputs: a, outputs: b}]\n")
-    with pytest.raises(ConfigError, match="this is a pipeline"):
-        serve([tmp_path / "p.yaml"])
     with pytest.raises(ConfigError, match="nothing to show"):
         serve([])
     with pytest.raises(ConfigError, match="everybody on the network"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 
 import feedmill as fm
 from feedmill.cli.app import app
-from feedmill.errors import ConfigError, NotFound
+from feedmill.errors import ConfigError, FeedmillError, NotFound, StorageError
 
 
 def test_a_report_needs_nothing_else(root: Path, tmp_path: Path) -> None:
@@ -60,3 +61,61 @@ def test_the_command(root: Path, tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         fm.report(tmp_path / "nothing", tmp_path / "x.html")
     assert not (tmp_path / "x.html").exists()
+
+
+def test_two_datasets_recipes_or_runs(root: Path, tmp_path: Path) -> None:
+    pairs = {
+        "datasets": (root / "pages", root / "text/prose.jsonl", "only in A"),
+        "recipes": (root / "mix.yaml", root / "other.yaml", "first position that differs"),
+        "runs": (root / "before.run.json", root / "crawl.yaml", "first step whose outputs differ is lengths"),
+    }
+    for name, (one, other, words) in pairs.items():
+        fm.report([one, other], tmp_path / f"{name}.html", compare=True, check=False)
+        text = re.sub(r"<[^>]*>", " ", (tmp_path / f"{name}.html").read_text())
+        assert words in text and f"{one.name} and {other.name}" in text
+        links = re.findall(r'(?<!-)(?:src|href)="([^"]*)"', (tmp_path / f"{name}.html").read_text())
+        assert all(link.startswith(("#", "data:image/")) for link in links)
+    for paths, message in (
+        ([root / "pages"], "needs two paths"),
+        ([root / "pages", root / "mix.yaml"], "a dataset cannot be compared with a recipe"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            fm.report(paths, tmp_path / "x.html", compare=True)
+    assert not (tmp_path / "x.html").exists()
+
+
+def test_runs_and_telemetry(root: Path, tmp_path: Path) -> None:
+    done = fm.report([root / "crawl.yaml", root / "run/loading-{rank}.jsonl"], tmp_path / "r.html")
+    text = re.sub(r"<[^>]*>", " ", (tmp_path / "r.html").read_text())
+    assert not done.problems and "up to date" in text and "rank 3" in text and "data-plot" not in text
+
+
+def test_outputs_and_inputs_that_are_no_files(root: Path, tmp_path: Path) -> None:
+    for output, message in (("", "path of the report is empty"), (tmp_path, "a folder"), (f"{tmp_path}/", "a folder")):
+        with pytest.raises(ConfigError, match=message):
+            fm.report(root / "pages", output, check=False)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(StorageError, match="a pipe, which cannot be shown"):
+        fm.report(tmp_path / "pipe", tmp_path / "x.html")
+    with pytest.raises(StorageError, match="would be replaced"):
+        fm.report(root / "pages", tmp_path / "pipe", check=False, overwrite=True)
+    (tmp_path / "rand.yaml").write_bytes(b"\x84\xff steps")
+    with pytest.raises(FeedmillError, match="unacceptable character") as raised:
+        fm.run(tmp_path / "rand.yaml")
+    assert "\n" not in str(raised.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pipe", "rand.yaml"]
+
+
+@pytest.mark.parametrize("path", ["s3://nowhere/p.yaml", "s3://nowhere/x.jsonl", "s3://nowhere/x-{rank}.jsonl"])
+def test_a_store_that_does_not_answer_is_asked_once(path: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked = []
+
+    def refuse(self: object, path: str = "", *_: object) -> None:
+        asked.append(path)
+        raise StorageError("the server cannot be reached", file=path)
+
+    for name in ("stat", "read", "files"):
+        monkeypatch.setattr(f"feedmill.storage.remote.object_store.RemoteStore.{name}", refuse)
+    with pytest.raises(StorageError, match="cannot be reached"):
+        fm.report(path, tmp_path / "x.html")
+    assert len(asked) == 1

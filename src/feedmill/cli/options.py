@@ -76,7 +76,9 @@ MaxFileSize = Annotated[
         "--max-file-size", metavar="SIZE", help="Write numbered files of at most this size, such as 2GB or 500MiB."
     ),
 ]
-ShownPaths = Annotated[list[str], typer.Argument(metavar="PATH...", help="Datasets of any format, and recipes.")]
+ShownPaths = Annotated[
+    list[str], typer.Argument(metavar="PATH...", help="Datasets of any format, recipes, pipelines, telemetry.")
+]
 LossLog = Annotated[
     str | None, typer.Option("--loss", metavar="FILE", help="Loss log of the run: CSV, JSON lines or TensorBoard.")
 ]

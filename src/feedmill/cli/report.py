@@ -13,6 +13,9 @@ from feedmill.cli.output import emit, human_size
 def report(
     paths: ShownPaths,
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")] = "report.html",
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Also compare the two paths: datasets, recipes, or runs of pipelines.")
+    ] = False,
     check: Annotated[
         bool, typer.Option("--check/--no-check", help="Check the datasets, which reads all of their bytes.")
     ] = True,
@@ -22,10 +25,12 @@ def report(
     overwrite: OverwriteFiles = False,
     json: Json = False,
 ) -> None:
-    """Write datasets and recipes to one HTML file that opens offline: samples, histograms, findings, the mixture."""
+    """Write datasets, recipes and runs to one HTML file that opens offline: samples, findings, mixtures, steps."""
     from feedmill.web.report import report as write_report
 
-    done = write_report(paths, output, check=check, loss=loss, tokenizer=tokenizer, trust=trust, overwrite=overwrite)
+    done = write_report(
+        paths, output, compare=compare, check=check, loss=loss, tokenizer=tokenizer, trust=trust, overwrite=overwrite
+    )
 
     def show() -> None:
         typer.echo(f"wrote {done.path}, {human_size(done.bytes)}, {done.findings:,} findings")

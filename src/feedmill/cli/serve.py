@@ -26,8 +26,11 @@ def serve(
     loss: LossLog = None,
     tokenizer: ShownTokenizer = None,
     trust: Trust = False,
+    edit: Annotated[
+        bool, typer.Option("--edit", help="Let pages save copies of recipes with other weights; never over a file.")
+    ] = False,
 ) -> None:
-    """Look at samples, steps, mixtures and findings in a browser, until Ctrl-C. Nothing is written."""
+    """Look at samples, steps, mixtures and findings in a browser, until Ctrl-C. Nothing is written without --edit."""
     from feedmill.web.serve import serve as serve_pages
 
     def started(address: str) -> None:
@@ -42,6 +45,7 @@ def serve(
         loss=loss,
         tokenizer=tokenizer,
         trust=trust,
+        edit=edit,
         names=names or (),
         on_start=started,
     )

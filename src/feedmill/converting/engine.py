@@ -30,6 +30,7 @@ from feedmill.jobs.policy import over_budget
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.jobs.threads import ordered_map
+from feedmill.notebooks import Showable
 
 MOST_LISTED = 100
 _AT_ONCE = 8
@@ -77,7 +78,7 @@ class Conversion:
 
 
 @dataclass(slots=True)
-class ConvertReport:
+class ConvertReport(Showable):
     """Report of a conversion.
 
     Attributes:

@@ -9,12 +9,13 @@ from typing import Any
 
 from feedmill.converting.proof import find_proof
 from feedmill.errors import TrustError
+from feedmill.notebooks import Showable
 
 _OF_PROOF = ("source", "source_format", "format", "samples", "verified", "digest", "skipped", "losses")
 
 
 @dataclass(frozen=True, slots=True)
-class InfoReport:
+class InfoReport(Showable):
     """Description of a dataset.
 
     Attributes:

@@ -34,6 +34,7 @@ from feedmill.jobs.policy import RAISE, OnError, on_error_policy, renamed_parame
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.results import kept_results
 from feedmill.jobs.run import Policy, run
+from feedmill.notebooks import Showable
 from feedmill.storage import paths_of
 
 MOST_SOURCES = 1000
@@ -173,7 +174,7 @@ def decoded(data: bytes) -> Stats:
 
 
 @dataclass
-class StatReport:
+class StatReport(Showable):
     """Statistics of files.
 
     Attributes:

@@ -35,6 +35,7 @@ from feedmill.jobs.engine import Where, current, key_of
 from feedmill.jobs.policy import RAISE, OnError, on_error_policy, renamed_parameters, skips
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
+from feedmill.notebooks import Showable
 from feedmill.storage import LocalStore, open_store, paths_of
 from feedmill.storage.codec import compression, packed
 from feedmill.storage.hashed import HashedWriter, hash_file
@@ -69,7 +70,7 @@ class Done(NamedTuple):
 
 
 @dataclass
-class TagReport:
+class TagReport(Showable):
     """The result of a run.
 
     Attributes:

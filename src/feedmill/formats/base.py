@@ -22,6 +22,7 @@ from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.batches import Batch, Fields, Want
 from feedmill.formats.costs import checked_costs
 from feedmill.formats.extents import Extents
+from feedmill.notebooks import Showable
 
 Decode = Callable[[str, bytes], Any]
 """(part name, bytes) -> value. Pure; called from several threads at once."""
@@ -230,7 +231,7 @@ class Opened:
     reopen: Callable[[], Dataset] | None = None
 
 
-class Dataset(ABC):
+class Dataset(Showable, ABC):
     """One dataset in one format: random access in bulk, by number or by key.
 
     Safe to read from several threads. `len` and all indices exclude samples that the split excludes.
@@ -310,13 +311,13 @@ class Dataset(ABC):
         store = getattr(self, "store", None)
         return store is not None and not store.is_local
 
-    def warm(self) -> None:  # noqa: B027 - most formats need nothing
+    def warm(self) -> None:
         """Load what reading needs, such as compiled code, so that the first batch does not wait for it."""
 
-    def load_ahead(self) -> None:  # noqa: B027 - most formats have one index
+    def load_ahead(self) -> None:
         """Load the indices of all remote files, unless they are very many, so that no later batch waits for its own."""
 
-    def copy_indices(self) -> None:  # noqa: B027 - most formats have none that are opened by path
+    def copy_indices(self) -> None:
         """Copy the remote indices that look-ups open by path to this machine's cache; `find` then need not wait for
         them. Raises as `find` does."""
 

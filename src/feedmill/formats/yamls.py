@@ -94,7 +94,8 @@ def read_yaml(text: str | bytes, where: str) -> Document:
             fix="Fix this line. Text with ': ', '#', braces or brackets needs quotes.",
         ) from None
     except (yaml.YAMLError, ValueError) as error:  # not UTF-8, or numbers of thousands of digits
-        raise ConfigError(f"not YAML: {error}", file=where, fix="Save the file as UTF-8 text.") from None
+        why = str(error).partition("\n")[0]  # the second line names the string that was parsed
+        raise ConfigError(f"not YAML: {why}", file=where, fix="Save the file as UTF-8 text.") from None
 
 
 def read_settings(text: str | bytes, where: str) -> Any:

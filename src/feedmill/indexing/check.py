@@ -32,6 +32,7 @@ from feedmill.formats.tokens.manifest import manifest_path, read_manifest, wrong
 from feedmill.indexing.prepare_tars import find_shards
 from feedmill.indexing.scanning import Scanned, checked, repeated_parts
 from feedmill.jobs.progress import Progress
+from feedmill.notebooks import Showable
 from feedmill.samples.avdecoder import AVDecoder
 from feedmill.samples.description import declared_map, unreadable
 from feedmill.samples.fields import named_fields
@@ -44,7 +45,7 @@ MAX_FINDINGS = 1000
 
 
 @dataclass(slots=True)
-class CheckReport:
+class CheckReport(Showable):
     """The result of `check`.
 
     Attributes:

@@ -32,6 +32,7 @@ from feedmill.jobs.engine import part_name
 from feedmill.jobs.units import Units
 from feedmill.jobs.work import alone
 from feedmill.kernels.files.tar import ShardScan
+from feedmill.notebooks import Showable
 from feedmill.samples.media import MediaFilter
 from feedmill.storage import Store, is_local_folder, open_store
 from feedmill.storage.cache.copies import cached_copy
@@ -41,7 +42,7 @@ WEBDATASET, FOLDER = "webdataset", "folder"
 
 
 @dataclass(slots=True)
-class MediaReport:
+class MediaReport(Showable):
     """The result of `prepare_media`.
 
     Attributes:

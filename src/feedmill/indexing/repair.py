@@ -37,6 +37,7 @@ from feedmill.jobs.work import alone
 from feedmill.kernels.files import tar
 from feedmill.kernels.files.tar_fields import BLOCK
 from feedmill.kernels.jsonl.lines import index_lines
+from feedmill.notebooks import Showable
 from feedmill.storage import Store
 
 CUT = ("truncated-member", "truncated-header", "bad-header")
@@ -57,7 +58,7 @@ class Dropped:
 
 
 @dataclass(slots=True)
-class RepairReport:
+class RepairReport(Showable):
     """The result of `repair`.
 
     Attributes:

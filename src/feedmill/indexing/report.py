@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from feedmill.errors import DataError
+from feedmill.notebooks import Showable
 
 
 @dataclass(slots=True)
-class PrepareReport:
+class PrepareReport(Showable):
     """The result of `prepare`.
 
     Attributes:

@@ -17,6 +17,7 @@ from feedmill.jobs.cores import available_cores
 from feedmill.loading.loader import Loader
 from feedmill.loading.metrics import STAGES
 from feedmill.loading.workers import Workers
+from feedmill.notebooks import Showable
 from feedmill.planning.dealing.grid import Grid
 from feedmill.planning.overview import bound_plan
 from feedmill.planning.plan import Plan
@@ -58,7 +59,7 @@ class Rate:
 
 
 @dataclass(slots=True)
-class BenchReport:
+class BenchReport(Showable):
     """Measurements of `bench`, with advice.
 
     Attributes:

@@ -18,6 +18,7 @@ import numpy as np
 from feedmill.errors import ConfigError
 from feedmill.jobs.progress import Progress
 from feedmill.loading.ahead import WINDOW
+from feedmill.notebooks import Showable
 from feedmill.planning.overview import bound_plan
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
@@ -37,7 +38,7 @@ _LARGE = 1 << 60
 
 
 @dataclass(slots=True)
-class CacheReport:
+class CacheReport(Showable):
     """The objects in the cache, and the bytes that an action fetched or freed.
 
     Attributes:

@@ -39,7 +39,9 @@ class StepRecord(msgspec.Struct):
     report: Any = None
 
 
-class _File(msgspec.Struct):
+class Manifest(msgspec.Struct):
+    """The manifest as it is stored. `began` has what was there when steps began that have not ended."""
+
     version: int
     pipeline: str
     steps: list[StepRecord]
@@ -63,13 +65,9 @@ class History:
         self.records: dict[str, StepRecord] = {}
         self.began: dict[str, list[str]] = {}
         try:
-            file = msgspec.json.decode(self._store.read(self._name), type=_File)
+            file = read_manifest(self.url)
         except NotFound:
             return
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise self._corrupt(str(error)) from None
-        if file.version != VERSION:
-            raise self._corrupt(f"version {file.version}, expected {VERSION}")
         self.records = {record.name: record for record in file.steps}
         self.began = file.began
 
@@ -107,16 +105,34 @@ class History:
         names = [other.name for other in self._pipeline.steps]
         steps = [self.records[name] for name in names if name in self.records]
         began = {name: others for name, others in self.began.items() if name in names}
-        data = msgspec.json.encode(_File(VERSION, self._pipeline.url, steps, began), enc_hook=str)
+        data = msgspec.json.encode(Manifest(VERSION, self._pipeline.url, steps, began), enc_hook=str)
         self._store.write_bytes(self._name, msgspec.json.format(data, indent=1))
 
-    def _corrupt(self, found: str) -> DataError:
-        return DataError(
-            f"the manifest of the pipeline is corrupt ({found})",
-            file=self.url,
-            kind="bad-manifest",
-            fix="Delete it: all steps run again then, and reuse the outputs that are complete.",
-        )
+
+def read_manifest(url: str) -> Manifest:
+    """Return a manifest, given by its own path or URL.
+
+    Raises:
+        NotFound: there is no such file.
+        DataError: it is corrupt, or of another version.
+    """
+    folder, name = split_url(url)
+    try:
+        file = msgspec.json.decode(open_store(folder).read(name), type=Manifest)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise _corrupt(url, str(error)) from None
+    if file.version != VERSION:
+        raise _corrupt(url, f"version {file.version}, expected {VERSION}")
+    return file
+
+
+def _corrupt(url: str, found: str) -> DataError:
+    return DataError(
+        f"the manifest of the pipeline is corrupt ({found})",
+        file=url,
+        kind="bad-manifest",
+        fix="Delete it: all steps run again then, and reuse the outputs that are complete.",
+    )
 
 
 def manifest_of(url: str) -> tuple[Store, str]:

@@ -19,6 +19,7 @@ from feedmill.documents.wildcards import is_pattern
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.jobs.engine import current, is_alone
 from feedmill.jobs.work import alone
+from feedmill.notebooks import Showable
 from feedmill.pipelines.files import Files, changed, files_of, with_hashes
 from feedmill.pipelines.history import History, StepRecord, manifest_of
 from feedmill.pipelines.pipeline import VERBS, Step, read_pipeline
@@ -53,7 +54,7 @@ class StepReport:
 
 
 @dataclass(slots=True)
-class RunReport:
+class RunReport(Showable):
     """Report of a pipeline.
 
     Attributes:

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from feedmill.errors import ConfigError
+from feedmill.notebooks import Showable
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 
 
 @dataclass(frozen=True, slots=True)
-class PlanReport:
+class PlanReport(Showable):
     """Summary of a recipe's plan.
 
     Attributes:
@@ -141,9 +142,12 @@ def _sum(values: Any) -> int | None:
 
 def _draw(plan: Any, budget: int | None, path: Path) -> None:
     from feedmill.planning.forecast import mixture
+    from feedmill.planning.packing.packed import PackedPlan
     from feedmill.samples.chart import draw_mixture
 
     if budget is None:
         raise ConfigError("an endless plan cannot be plotted", fix="Give a budget: --samples, --tokens or --steps.")
     found = mixture(plan, budget)
-    draw_mixture(found.names, found.ends, found.shares, found.epochs, path)
+    packed = isinstance(plan, PackedPlan)
+    unit, of = ("rows", "tokens") if packed else ("samples", "samples")
+    draw_mixture(found.names, found.ends, found.shares, found.epochs, path, unit=unit, of=of)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, NotFound
+from feedmill.notebooks import Showable
 from feedmill.planning import bounds
 from feedmill.planning.columns import read_batch
 from feedmill.planning.inverse import positions_of
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 IntArray = npt.NDArray[np.int64]
 
 
-class Plan:
+class Plan(Showable):
     """A pure function from positions to samples over opened datasets. Thread-safe.
 
     Args:

@@ -14,11 +14,14 @@ from feedmill.samples.sheet import need_pillow, save_picture
 
 _WIDE, _HIGH, _GAP, _ROW = 360, 150, 46, 3
 _MOST = 300
-_BLUE = "#4477aa"
+_BLUE, _INK, _QUIET = "#1a6dd7", "#1b1c1e", "#595b60"  # as in the pages of `serve`
 
 
 class Histogram(NamedTuple):
-    """One panel: float64[n + 1] edges and int64[n] counts. All bins are drawn with the same width."""
+    """One panel: float64[n + 1] edges and int64[n] counts. All bins are drawn with the same width.
+
+    The panel says so if that is a logarithmic scale.
+    """
 
     name: str
     edges: npt.NDArray[np.float64]
@@ -28,7 +31,7 @@ class Histogram(NamedTuple):
 def draw_histograms(histograms: Sequence[Histogram], path: str | Path) -> None:
     """Write histograms to a picture file.
 
-    Each panel shows counts as bars, the highest count at its upper right, and three bin edges below.
+    Each panel shows counts as bars, the count of the highest bar at its upper right, and three bin edges below.
 
     Args:
         path: Output file; its suffix selects PNG or JPEG.
@@ -60,16 +63,28 @@ def draw_histograms(histograms: Sequence[Histogram], path: str | Path) -> None:
 def _panel(pen: Any, font: Any, left: int, top: int, histogram: Histogram) -> None:
     counts = histogram.counts
     most = max(1, int(counts.max(initial=0)))
-    name = histogram.name if len(histogram.name) <= 44 else f"..{histogram.name[-42:]}"
-    pen.text((left, top - 20), name, fill="#222222", font=font)
-    pen.text((left + _WIDE - font.getlength(f"{most:,}"), top - 20), f"{most:,}", fill="#888888", font=font)
+    name = histogram.name if len(histogram.name) <= 26 else f"..{histogram.name[-24:]}"
+    name = f"{name}, log scale" if _is_logarithmic(histogram.edges) else name
+    highest = f"highest bar {most:,}"
+    pen.text((left, top - 20), name, fill=_INK, font=font)
+    pen.text((left + _WIDE - font.getlength(highest), top - 20), highest, fill=_QUIET, font=font)
     x = np.round(left + np.arange(len(counts) + 1) / max(1, len(counts)) * _WIDE).astype(int)
     heights = np.round(counts / most * _HIGH).astype(int)
     for begin, end, height in zip(x[:-1].tolist(), x[1:].tolist(), heights.tolist(), strict=True):
         if height:
             pen.rectangle((begin, top + _HIGH - height, max(begin, end - 2), top + _HIGH), fill=_BLUE)
-    pen.line((left, top + _HIGH, left + _WIDE, top + _HIGH), fill="#222222")
+    pen.line((left, top + _HIGH, left + _WIDE, top + _HIGH), fill=_INK)
     for share in (0.0, 0.5, 1.0):
-        text = f"{histogram.edges[round(share * (len(histogram.edges) - 1))]:,.4g}"
+        text = _short(float(histogram.edges[round(share * (len(histogram.edges) - 1))]))
         place = left + share * _WIDE - share * font.getlength(text)
-        pen.text((place, top + _HIGH + 4), text, fill="#222222", font=font)
+        pen.text((place, top + _HIGH + 4), text, fill=_INK, font=font)
+
+
+def _is_logarithmic(edges: npt.NDArray[np.float64]) -> bool:
+    widths = np.diff(edges)
+    return len(widths) > 1 and bool(widths.max() > 1.5 * widths.min())
+
+
+def _short(value: float) -> str:
+    """Return a number with four digits, or as many as it has before its point."""
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e12 else f"{value:,.4g}"

@@ -12,26 +12,36 @@ import numpy.typing as npt
 from feedmill.samples.sheet import need_pillow, save_picture
 
 _COLORS = (
-    "#4477aa",
-    "#ee6677",
-    "#228833",
-    "#ccbb44",
-    "#66ccee",
-    "#aa3377",
-    "#ee8866",
-    "#44bb99",
-    "#999933",
-    "#882255",
+    "#1a6dd7",
+    "#c77343",
+    "#007254",
+    "#ab4884",
+    "#7328a9",
+    "#776d00",
+    "#189ca2",
+    "#6c1e25",
+    "#1d2d72",
+    "#435a16",
 )
-_OTHERS = "#bbbbbb"
+"""Colors of the sources in their order, as in the pages of `serve`."""
+_OTHERS = "#85878d"
 _WIDTH, _LEFT, _TOP, _PANEL, _GAP, _LEGEND = 1000, 70, 40, 240, 70, 22
-_PLOT = _WIDTH - _LEFT - 30
+_ENDS, _LINE = 150, 15
+"""Width of the labels at the ends of bands and lines, and their least distance."""
+_PLOT = _WIDTH - _LEFT - _ENDS
 
 Floats = npt.NDArray[np.float64]
 
 
 def draw_mixture(
-    names: Sequence[str], ends: npt.NDArray[np.int64], shares: Floats, epochs: Floats, path: str | Path
+    names: Sequence[str],
+    ends: npt.NDArray[np.int64],
+    shares: Floats,
+    epochs: Floats,
+    path: str | Path,
+    *,
+    unit: str = "samples",
+    of: str = "samples",
 ) -> None:
     """Write the picture: stacked shares at the top, epochs as lines below, and a legend with the final values.
 
@@ -41,6 +51,8 @@ def draw_mixture(
         shares: float64[windows, sources], fractions of 1.
         epochs: float64[windows, sources], passes over the source so far.
         path: Output file; its suffix selects PNG or JPEG.
+        unit: what the positions count.
+        of: what the shares are of.
 
     Raises:
         MissingExtra: Pillow is not installed.
@@ -63,7 +75,18 @@ def draw_mixture(
         low = shares[:, :number].sum(axis=1)
         high = low + shares[:, number]
         _area(pen, x, top + _PANEL * (1 - high), top + _PANEL * (1 - low), color)
-    _axes(pen, font, top, int(ends[-1]), "share of the samples", [(f, f"{f:.0%}") for f in (0, 0.25, 0.5, 0.75, 1)])
+    last = shares[-1] if len(shares) else np.zeros(len(names))
+    middle = 1 - (np.cumsum(last) - last / 2)
+    _labels(pen, font, top, names, last, middle, [f"{100 * share:.0f} %" for share in last.tolist()], colors)
+    _axes(
+        pen,
+        font,
+        top,
+        f"{int(ends[-1]):,} {unit}",
+        int(ends[-1]),
+        f"Share of the {of}",
+        [(f, f"{100 * f:.0f} %") for f in (0, 0.25, 0.5, 0.75, 1)],
+    )
 
     top += _PANEL + _GAP
     most = _round_up(float(epochs.max()))
@@ -73,7 +96,12 @@ def draw_mixture(
         y = top + _PANEL * (1 - np.concatenate(([0.0], epochs[:, number])) / most)
         pen.line(list(zip(x.tolist(), y.tolist(), strict=True)), fill=color, width=3)
     ticks = [(i / 4, f"{most * i / 4:.4g}") for i in range(5)]
-    _axes(pen, font, top, int(ends[-1]), "epochs so far (number of times each sample was used)", ticks)
+    own = len(names) - joined
+    heights = 1 - epochs[-1, :own] / most
+    said = [f"{value:.3g}" for value in epochs[-1, :own].tolist()]
+    _labels(pen, font, top, names[:own], np.ones(own), heights, said, colors)
+    title = "Epochs so far: how often each sample of a source was used"
+    _axes(pen, font, top, f"{int(ends[-1]):,} {unit}", int(ends[-1]), title, ticks)
 
     top += _PANEL + _GAP - 15
     sizes = np.diff(edges) @ shares / edges[-1]
@@ -109,7 +137,36 @@ def _area(pen: Any, x: Floats, high: Floats, low: Floats, color: str) -> None:
             pen.rectangle((left, upper, right, lower), fill=color)
 
 
-def _axes(pen: Any, font: Any, top: float, total: int, title: str, ticks: Sequence[tuple[float, str]]) -> None:
+def _labels(
+    pen: Any,
+    font: Any,
+    top: float,
+    names: Sequence[str],
+    shown: Floats,
+    heights: Floats,
+    values: Sequence[str],
+    colors: Sequence[str],
+) -> None:
+    """Draw names and values right of the plot, at heights in [0, 1] from its top, pushed apart; those of size 0 not."""
+    order = [n for n in np.argsort(heights, kind="stable").tolist() if shown[n] > 0]
+    at, places = -float(_LINE), list[float]()
+    for number in order:
+        at = max(float(heights[number]) * _PANEL - _LINE / 2, at + _LINE)
+        places.append(at)
+    limit = _PANEL - _LINE / 2
+    for number in reversed(range(len(order))):
+        places[number] = min(places[number], limit)
+        limit = places[number] - _LINE
+    for number, place in zip(order, places, strict=True):
+        y, name = top + place, names[number]
+        pen.rectangle((_LEFT + _PLOT + 8, y + 4, _LEFT + _PLOT + 15, y + 11), fill=colors[number])
+        text = f"{name if len(name) <= 13 else name[:12] + '…'} {values[number]}"
+        pen.text((_LEFT + _PLOT + 20, y), text, fill="#222222", font=font)
+
+
+def _axes(
+    pen: Any, font: Any, top: float, end: str, total: int, title: str, ticks: Sequence[tuple[float, str]]
+) -> None:
     """Draw the frame, the title, the tick labels on the left (heights in [0, 1]), and the positions below."""
     pen.text((_LEFT, top - 22), title, fill="#222222", font=font)
     for height, text in ticks:
@@ -117,7 +174,7 @@ def _axes(pen: Any, font: Any, top: float, total: int, title: str, ticks: Sequen
         pen.line((_LEFT - 4, y, _LEFT, y), fill="#222222")
         pen.text((_LEFT - 8 - font.getlength(text), y - 8), text, fill="#222222", font=font)
     for part in range(6):
-        x, text = _LEFT + _PLOT * part / 5, f"{total * part // 5:,}"
+        x, text = _LEFT + _PLOT * part / 5, f"{total * part // 5:,}" if part < 5 else end
         pen.line((x, top + _PANEL, x, top + _PANEL + 4), fill="#222222")
         pen.text((min(x - font.getlength(text) / 2, _WIDTH - 6 - font.getlength(text)), top + _PANEL + 6), text,
                  fill="#222222", font=font)  # fmt: skip

@@ -14,11 +14,12 @@ from feedmill.jobs.policy import RAISE, on_error_policy, skips
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.jobs.work import alone
+from feedmill.notebooks import Showable
 from feedmill.storage import canonical_location, open_store, split_url
 
 
 @dataclass
-class IndexReport:
+class IndexReport(Showable):
     """Report of `index`.
 
     Attributes:

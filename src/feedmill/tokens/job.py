@@ -30,6 +30,7 @@ from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.jobs.unfinished import is_unfinished
 from feedmill.jobs.work import Work, tidy
+from feedmill.notebooks import Showable
 from feedmill.storage import Store
 from feedmill.tokens.tokenizer import Tokenizer
 from feedmill.tokens.work import EXAMPLES, EncodedUnit, EncodeSpec, EncodeTask, encode_unit, offer, tasks_of
@@ -55,7 +56,7 @@ class JobOptions:
 
 
 @dataclass(kw_only=True)
-class Counts:
+class Counts(Showable):
     """Counts of a run that encodes documents.
 
     Attributes:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from feedmill.errors import ConfigError
+from feedmill.notebooks import Showable
 from feedmill.storage import open_store, split_url
 
 
@@ -55,7 +56,7 @@ class Progress(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class NumbersReport:
+class NumbersReport(Showable):
     """Counts derived from one number.
 
     Attributes:

@@ -24,6 +24,7 @@ from feedmill.jobs.engine import Where
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.jobs.work import Work
+from feedmill.notebooks import Showable
 from feedmill.storage import canonical_location, open_store, split_url
 from feedmill.storage.cache.copies import forget_copies
 from feedmill.tokens.corpus import Corpus
@@ -37,7 +38,7 @@ PARALLEL_FROM = 64 << 20
 
 
 @dataclass
-class Report:
+class Report(Showable):
     """Report of a verb.
 
     Attributes:

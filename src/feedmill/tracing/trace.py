@@ -18,6 +18,7 @@ from feedmill.documents.kinds import kind_of
 from feedmill.documents.lineage.chain import Lineages, Origin, read_raw
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.loading.state import read_state
+from feedmill.notebooks import Showable
 from feedmill.planning import ledger
 from feedmill.planning.overview import bound_plan
 from feedmill.planning.plan import Plan
@@ -34,7 +35,7 @@ Start = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class TraceReport:
+class TraceReport(Showable):
     """The samples of a step, or the positions of samples.
 
     Attributes:

@@ -1,9 +1,11 @@
-"""The data browser: `feedmill serve` and `feedmill report`. Read-only pages over the calls of the other rooms.
+"""The data browser: `feedmill serve` and `feedmill report`. Pages over the calls of the other rooms.
 
     serve.py       the verb: opens what is given, and runs the server
     report.py      the verb `feedmill report`: the same as one HTML file
+    notebook.py    `feedmill.show`: the same in a frame for notebooks
     library.py     what is open, by name in the address
     app.py         routes, who may read, headers, errors
+    views.py       the views by name
     state.py       the state of a page: its address, read and written
     samples.py     view 1: samples of a dataset
     step.py        view 2: what a step sees
@@ -15,7 +17,11 @@
     worddiff.py    the words in which two texts differ
     tokens.py      view 8: lengths in tokens, and how full rows are
     fertility.py   what tokenizers make of the same text
+    weights.py     the weights in a recipe's tree, and changes of them; copies.py saves a changed copy
     health.py      view 7: what `check` finds, and the shards
+    loader.py      view 9: what the training loop waits for; telemetry.py reads the reports
+    compare.py     view 10: two datasets, recipes or runs; compared.py looks at their samples
+    pipeline.py    the steps of a pipeline; runs.py reads it and its manifest
     home.py        what is open
     columns.py     columns of the index: histograms, filters, orders
     documents.py   documents without an index, with their attributes

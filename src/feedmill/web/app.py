@@ -5,11 +5,12 @@ from __future__ import annotations
 import hmac
 import json
 import logging
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import orjson
 from starlette.applications import Starlette
@@ -23,45 +24,19 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from feedmill.errors import ConfigError, FeedmillError, NotFound, defect_of
 from feedmill.formats.base import Dataset
 from feedmill.web import bench as bench_view
-from feedmill.web import duplicates as duplicates_view
-from feedmill.web import health as health_view
 from feedmill.web import home as home_view
-from feedmill.web import life as life_view
-from feedmill.web import mixture as mixture_view
 from feedmill.web import samples as samples_view
-from feedmill.web import step as step_view
-from feedmill.web import tokens as tokens_view
 from feedmill.web.content import MEDIA, extension, kind_of, read_one
-from feedmill.web.library import Library, Thing
+from feedmill.web.copies import save_copy
+from feedmill.web.library import Library
 from feedmill.web.losses import MOST, parse_losses
 from feedmill.web.pictures import FULL, THUMBNAIL, picture
 from feedmill.web.state import RANGE, State
 from feedmill.web.templating import environment
+from feedmill.web.views import KEYS, VIEWS
 
 logger = logging.getLogger("feedmill")
 
-View = Callable[[Thing, State], dict[str, Any]]
-
-VIEWS: dict[str, tuple[str, View, str]] = {
-    "samples": ("dataset", samples_view.samples, "Table or grid of any format, with filters and histograms"),
-    "step": ("recipe", step_view.step, "What each rank sees, decoded, with cost and sightings"),
-    "mixture": ("recipe", mixture_view.mixture, "Recipe tree, asked and realized shares, what-if weights"),
-    "life": ("recipe", life_view.life, "A document from its raw line to the steps that see it"),
-    "filters": ("dataset", bench_view.bench, "Thresholds over score histograms, kept and dropped live"),
-    "duplicates": ("dataset", duplicates_view.duplicates, "Clusters with word diff, source by source"),
-    "health": ("dataset", health_view.health, "Findings, strip of shards, outliers"),
-    "tokens": ("dataset", tokens_view.tokens, "Lengths, fertility, unknown tokens, packing fill"),
-}
-KEYS = {
-    "samples": "s",
-    "step": "t",
-    "mixture": "m",
-    "life": "l",
-    "filters": "f",
-    "duplicates": "d",
-    "health": "h",
-    "tokens": "o",
-}
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; media-src 'self';"
     " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -69,12 +44,13 @@ POLICY = (
 HEADERS = (
     ("content-security-policy", POLICY),
     ("x-content-type-options", "nosniff"),
-    ("referrer-policy", "no-referrer"),
+    ("referrer-policy", "same-origin"),
     ("cross-origin-opener-policy", "same-origin"),
     ("cross-origin-resource-policy", "same-origin"),
     ("x-frame-options", "DENY"),
 )
 _STATIC = Path(__file__).parent / "static"
+_MOST_FORM = 4096  # bytes of a form with a name
 _MOST_BYTES = 64 << 20  # of a part that is sent as it is
 _DAY = 86_400
 
@@ -97,6 +73,7 @@ def app_of(library: Library, *, token: str | None, hosts: Sequence[str]) -> ASGI
         Route("/{thing}/jump", pages.jump),
         Route("/{thing}/filter.yaml", pages.filter_file),
         Route("/{thing}/loss", pages.loss, methods=["POST"]),
+        Route("/{thing}/copy", pages.copy, methods=["POST"]),
         Route("/{thing}/{view}.json", pages.view),
         Route("/{thing}/{view}", pages.view),
     ]
@@ -137,6 +114,8 @@ class _Guard:
         origin = request.headers.get("origin")
         if origin is not None and urlsplit(origin).netloc.lower() != host:
             return PlainTextResponse("Requests from other origins are not answered.\n", 403)
+        if origin is None and request.method not in ("GET", "HEAD"):
+            return PlainTextResponse("A request that changes something needs the header Origin.\n", 403)
         if request.headers.get("sec-fetch-site") in ("cross-site", "same-site") and request.method != "GET":
             return PlainTextResponse("Requests from other origins are not answered.\n", 403)
         if self._token is None or request.url.path.startswith("/static/"):
@@ -162,6 +141,7 @@ class _Pages:
         self._library = library
         self._environment = environment()
         self._environment.globals |= {"views": VIEWS, "keys": KEYS, "things": library.things, "RANGE": RANGE}
+        self._environment.globals["edit"] = any(thing.edit for thing in library.things.values())
 
     async def home(self, request: Request) -> Response:
         state = State(request.query_params.multi_items())
@@ -175,8 +155,9 @@ class _Pages:
             if name not in VIEWS:
                 raise NotFound(f"there is no view {name[:40]!r}", kind="no-view", fix=f"Views: {', '.join(VIEWS)}.")
             kind, view, _ = VIEWS[name]
-            if thing.kind != kind:
-                raise NotFound(f"{thing.path} is a {thing.kind}; this view shows a {kind}", kind="no-view")
+            if thing.kind not in kind:
+                wanted = kind if isinstance(kind, str) else " or ".join(kind)
+                raise NotFound(f"{thing.path} is a {thing.kind}; this view shows a {wanted}", kind="no-view")
             return view(thing, state)
 
         return await self._answer(request, request.path_params["thing"], name, state, make)
@@ -224,9 +205,7 @@ class _Pages:
         return answer
 
     async def nothing(self, request: Request, error: Exception) -> Response:  # noqa: ARG002
-        def fail() -> dict[str, Any]:
-            raise NotFound("there is nothing at this address", kind="no-page")
-
+        fail = _raising(NotFound("there is nothing at this address", kind="no-page"))
         return await self._answer(request, None, "home", State(), fail)
 
     async def image(self, request: Request) -> Response:
@@ -301,6 +280,24 @@ class _Pages:
         except FeedmillError:
             return await self._answer(request, request.path_params["thing"], "step", state, make)
 
+    async def copy(self, request: Request) -> Response:
+        """Save a copy of a recipe with the weights of the address."""
+        state = State(request.query_params.multi_items())
+        if not 0 < int(request.headers.get("content-length") or 0) <= _MOST_FORM:
+            return PlainTextResponse("A form with the name of the copy is expected.\n", 413)
+        body = await request.body()
+
+        def make() -> dict[str, Any]:
+            thing = self._library[request.path_params["thing"]]
+            name = _fields(body[:_MOST_FORM]).get("name", [""])[0].strip()
+            path = save_copy(thing, state, name)
+            return {"to": f"/{thing.name}/mixture{state.link(saved=os.path.basename(path))}"}
+
+        try:
+            return RedirectResponse((await run_in_threadpool(make))["to"], 303)
+        except FeedmillError as error:
+            return await self._answer(request, request.path_params["thing"], "mixture", state, _raising(error))
+
     def _source(self, request: Request, state: State) -> Dataset:
         """Return the dataset of an address: what is open, one of its splits, or a source of a recipe."""
         thing = self._library[request.path_params["thing"]]
@@ -353,9 +350,21 @@ def _json(data: Any) -> bytes:
 
 def _posted(data: bytes, kind: str) -> tuple[bytes, str]:
     """Return the log of a posted form, and its name."""
-    from urllib.parse import parse_qs
-
     if kind.startswith("application/x-www-form-urlencoded"):
-        fields = parse_qs(data.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=8)
-        return (fields.get("log") or [""])[0].encode(), "pasted log"
+        return (_fields(data).get("log") or [""])[0].encode(), "pasted log"
     return data, "log"
+
+
+def _fields(data: bytes) -> dict[str, list[str]]:
+    """Return the fields of a posted form. Raises `ConfigError` if it has more than eight."""
+    try:
+        return parse_qs(data.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=8)
+    except ValueError:
+        raise ConfigError("the form has too many fields", kind="bad-form") from None
+
+
+def _raising(error: FeedmillError) -> Callable[[], dict[str, Any]]:
+    def fail() -> dict[str, Any]:
+        raise error
+
+    return fail

@@ -61,6 +61,14 @@ def read_one(dataset: Dataset, index: int) -> Sample:
     return dataset.read_raw([index])[0]
 
 
+def facts_of(dataset: Dataset) -> dict[str, Any]:
+    """Return what a dataset says of itself; only that it cannot, as ``problem``, if a file is missing."""
+    try:
+        return dataset.describe()
+    except FeedmillError as error:
+        return {"problem": str(error)}
+
+
 def part_names(sample: Sample) -> list[str]:
     """Return the names of the parts that hold data of the sample."""
     return [name for name in sample if not name.startswith("__")]

@@ -1,4 +1,4 @@
-"""View 7: what `feedmill check` finds, and the shards as a strip."""
+"""View 7: what `feedmill check` finds, the shards as a strip, and samples that are unlike the others."""
 
 from __future__ import annotations
 
@@ -7,15 +7,23 @@ import time
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from feedmill.errors import FeedmillError, defect_of
 from feedmill.formats.base import Dataset
+from feedmill.web.content import facts_of
 from feedmill.web.library import Thing
 from feedmill.web.state import State
 
 MOST_CELLS, MOST_SHARDS, MOST_SHOWN = 512, 4096, 200
 AUTOMATIC = 2_000_000_000
 """Bytes up to which a dataset is checked without being asked."""
+MISSING = ("missing-shard", "missing-file", "no-shards", "enoent", "not-found")
+CHANGED = ("hash-mismatch", "stale-index", "wrong-count", "wrong-size", "unknown-shard", "unknown-exclude")
+"""Kinds of findings by what happened to the data; all others are damage."""
+SEVERITIES = ("damaged", "missing", "changed")
+"""From the worst on."""
+_FAR = 6.0  # deviations from the median, of the logarithms, of a sample that is unlike the others
 _starting = threading.Lock()
 
 
@@ -25,9 +33,12 @@ class Checking:
     Attributes:
         report: the result as plain data, once it is there.
         seconds: how long it took, or has taken.
+        number: how many checks of the dataset there were, with this one.
+        samples: whether every sample is decoded.
     """
 
-    def __init__(self, path: str, trust: bool) -> None:
+    def __init__(self, path: str, trust: bool, number: int = 1, samples: bool = False) -> None:
+        self.number, self.samples = number, samples
         self.report: dict[str, Any] | None = None
         self._begin, self._took = time.monotonic(), 0.0
         self._thread = threading.Thread(target=self._run, args=(path, trust), daemon=True)
@@ -45,7 +56,7 @@ class Checking:
         from feedmill.indexing.check import check
 
         try:
-            report = check(path, trust=trust, workers=1, progress=False).as_dict()
+            report = check(path, trust=trust, samples=self.samples, workers=1, progress=False).as_dict()
         except FeedmillError as error:
             report = {"findings": [error.as_dict()], "notes": [], "samples": 0, "shards": 0, "bytes": 0}
         except Exception as error:  # a thread has nobody else to tell
@@ -58,55 +69,99 @@ def health(thing: Thing, state: State, automatic: bool = True) -> dict[str, Any]
     """Return the findings and the shards of a dataset as plain data.
 
     The check runs in the background: at once if the data is small and `automatic` is set, otherwise when the address
-    has ``check=1``.
+    has ``check=1``. It runs again for ``check=2`` and so on; with ``decode=1`` it decodes every sample.
     """
     dataset = thing.dataset()
-    facts = dataset.describe()
+    facts = facts_of(dataset)
     size = facts.get("bytes") or 0
     with _starting:
         known: Checking | None = thing.__dict__.get("_checking")
         small = automatic and size <= AUTOMATIC and not dataset.is_remote
-        wanted = state.get("check") == "1" or small
-        if known is None and wanted:
-            known = thing.__dict__["_checking"] = Checking(thing.path, thing.trust)
+        wanted, decode = state.number("check", 0) or 0, state.get("decode") == "1"
+        if known is None:
+            begin = wanted > 0 or decode or small
+        else:
+            begin = known.report is not None and (wanted > known.number or (decode and not known.samples))
+        if begin:
+            number = 1 if known is None else known.number + 1
+            known = thing.__dict__["_checking"] = Checking(thing.path, thing.trust, number, decode)
     report = None if known is None else known.report
-    findings = [] if report is None else report["findings"]
+    findings = [] if report is None else [{**one, "severity": severity(one["kind"])} for one in report["findings"]]
+    findings.sort(key=lambda one: SEVERITIES.index(one["severity"]))
+    notes = [] if report is None else report["notes"]
+    show = state.choice("show", ("all", *SEVERITIES, "notes"), "all")
+    shown = [one for one in findings if show in ("all", one["severity"])]
+    cells = _cells(thing, findings)
+    for one in shown[:MOST_SHOWN]:
+        one["at"] = cells["firsts"].get(_last(str(one.get("file", ""))))
+    del cells["firsts"]
     return {
         "name": thing.name,
         "path": thing.path,
         "format": facts.get("format"),
         "samples": len(dataset),
         "shards": facts.get("shards"),
-        "bytes": size,
+        "bytes": size if report is None else report["bytes"],
         "state": "unchecked" if known is None else "running" if report is None else "done",
         "seconds": None if known is None else round(known.seconds, 1),
-        "findings": findings[:MOST_SHOWN],
-        "more": max(0, len(findings) - MOST_SHOWN),
-        "notes": [] if report is None else report["notes"],
+        "checks": 0 if known is None else known.number,
+        "decoded": known is not None and known.samples,
+        "show": show,
+        "counts": {name: sum(one["severity"] == name for one in findings) for name in SEVERITIES},
+        "findings": shown[:MOST_SHOWN],
+        "found": len(findings),
+        "more": max(0, len(shown) - MOST_SHOWN),
+        "notes": notes if show in ("all", "notes") else [],
+        "noted": len(notes),
         "checked": None if report is None else {k: report[k] for k in ("samples", "shards", "bytes")},
-        "cells": _cells(thing, findings),
-        "outliers": _outliers(thing, state),
+        **cells,
+        "outliers": _outliers(thing),
     }
 
 
-def _cells(thing: Thing, findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the shards in order: name, samples, a size from 1 to 5, and the first finding. Many are grouped."""
+def severity(kind: str) -> str:
+    """Return what a kind of finding says of the data: damaged, missing or changed."""
+    return "missing" if kind in MISSING else "changed" if kind in CHANGED else "damaged"
+
+
+def _cells(thing: Thing, findings: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the shards in order as ``cells``: name, first sample, samples, size from 1 to 5, and the worst finding.
+
+    Many are grouped; a group has its worst. ``measure`` says what the size is: bytes if the index has them.
+    """
     shards = thing.__dict__.get("_shards")
     if shards is None:
         shards = thing.__dict__["_shards"] = shards_of(thing.dataset())
-    damaged: dict[str, str] = {}
-    for finding in findings:
-        damaged.setdefault(_last(str(finding.get("file", ""))), finding["what"])
-    rows: list[dict[str, Any]] = [
-        {"name": name, "count": count, "bad": damaged.get(_last(name))} for name, count in shards
-    ]
-    if len(rows) > MOST_CELLS:
+    worst: dict[str, dict[str, Any]] = {}
+    for finding in findings:  # the worst come first
+        worst.setdefault(_last(str(finding.get("file", ""))), finding)
+    columns = thing.columns()
+    sizes = np.asarray(columns["bytes"], np.float64) if "bytes" in columns.names else None
+    rows, first = [], 0
+    for name, count in shards:
+        bad = worst.get(_last(name))
+        size = count if sizes is None else int(np.nansum(sizes[first : first + count]))
+        row = {"name": name, "first": first, "count": count, "size": size}
+        rows.append(row | {"bad": bad and bad["what"], "severity": bad and bad["severity"]})
+        first += count
+    firsts = {_last(row["name"]): row["first"] for row in rows}
+    grouped = len(rows) > MOST_CELLS
+    if grouped:
         groups = np.array_split(np.arange(len(rows)), MOST_CELLS)
         rows = [_group([rows[n] for n in group.tolist()]) for group in groups]
-    top = max((row["count"] for row in rows), default=0)
+    low, high = (f(row["size"] for row in rows) if rows else 0 for f in (min, max))
     for row in rows:
-        row["heat"] = 1 + min(4, 5 * row["count"] // (top + 1))
-    return rows
+        row["heat"] = 1 + min(4, int(5 * (row["size"] - low) / ((high - low) or 1)))
+    return {
+        "cells": rows,
+        "firsts": firsts,
+        "grouped": grouped,
+        "unlisted": max(0, len(thing.dataset()) - first),
+        "elsewhere": sum(_last(str(one.get("file", ""))) not in firsts for one in findings),
+        "measure": "samples" if sizes is None else "bytes",
+        "smallest": low,
+        "largest": high,
+    }
 
 
 def shards_of(dataset: Dataset) -> list[tuple[str, int]]:
@@ -143,21 +198,38 @@ def _last(path: str) -> str:
 
 
 def _group(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    bad = next((row["bad"] for row in rows if row["bad"]), None)
     name = rows[0]["name"] if len(rows) == 1 else f"{rows[0]['name']} to {rows[-1]['name']}"
-    return {"name": name, "count": sum(row["count"] for row in rows), "bad": bad}
+    bad = [row for row in rows if row["bad"]]
+    worst = min(bad, key=lambda row: SEVERITIES.index(row["severity"]), default=rows[0])
+    return {
+        "name": name,
+        "first": worst["first"],
+        "count": sum(row["count"] for row in rows),
+        "size": sum(row["size"] for row in rows),
+        "bad": worst["bad"] if len(bad) < 2 else f"{len(bad):,} shards have findings; the worst: {worst['bad']}",
+        "severity": worst["severity"],
+    }
 
 
-def _outliers(thing: Thing, state: State) -> list[dict[str, Any]]:  # noqa: ARG001
-    """Return the largest and the smallest samples by each column of the index."""
+def _outliers(thing: Thing) -> list[dict[str, Any]]:
+    """Return the largest and the smallest sample by each column of the index, and how many are far from the median."""
     columns, dataset = thing.columns(), thing.dataset()
+    known: list[dict[str, Any]] | None = thing.__dict__.get("_outliers")
+    if known is not None:
+        return known
     found = []
     for name in columns.names:
-        values = columns[name]
-        known = values[np.isfinite(values)]
-        if len(known) < 2 or known.min() == known.max():
+        values = np.asarray(columns[name], np.float64)
+        finite = values[np.isfinite(values)]
+        if len(finite) < 2 or finite.min() == finite.max():
             continue
-        for what, number in (("largest", int(np.nanargmax(values))), ("smallest", int(np.nanargmin(values)))):
+        median = float(np.median(finite))
+        low, high = _limits(finite)
+        ends = (
+            ("largest", int(np.nanargmax(values)), finite > high),
+            ("smallest", int(np.nanargmin(values)), finite < low),
+        )
+        for what, number, far in ends:
             found.append(
                 {
                     "column": name,
@@ -165,10 +237,30 @@ def _outliers(thing: Thing, state: State) -> list[dict[str, Any]]:  # noqa: ARG0
                     "index": number,
                     "key": _key(dataset, number),
                     "value": columns.at(number)[name],
-                    "median": float(np.median(known)),
+                    "median": median,
+                    "far": int(far.sum()),
+                    "limit": f"{_round(high)}:" if what == "largest" else f":{_round(low)}",
                 }
             )
+    thing.__dict__["_outliers"] = found
     return found
+
+
+def _limits(values: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """Return the values beyond which a sample is unlike the others: six median deviations.
+
+    They are deviations of the logarithms if all values are positive.
+    """
+    log = bool(values.min() > 0)
+    scale = np.log(values) if log else values
+    middle = float(np.median(scale))
+    width = _FAR * max(float(np.median(np.abs(scale - middle))), 1e-3 * (1 if log else abs(middle) or 1))
+    low, high = middle - width, middle + width
+    return (float(np.exp(low)), float(np.exp(min(high, 700.0)))) if log else (low, high)
+
+
+def _round(value: float) -> str:
+    return f"{value:.6g}" if abs(value) < 1e6 else f"{value:.0f}"
 
 
 def _key(dataset: Dataset, number: int) -> str:

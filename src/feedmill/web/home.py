@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from feedmill.errors import FeedmillError
-from feedmill.web.content import cells
+from feedmill.web.content import cells, facts_of
 from feedmill.web.library import Library, Thing
+from feedmill.web.loader import loader
 from feedmill.web.pictures import first_image
+from feedmill.web.runs import read_run
 from feedmill.web.samples import read_each
 from feedmill.web.state import State
 from feedmill.web.step import shares_over, slots
@@ -23,14 +25,14 @@ def home(library: Library, state: State) -> dict[str, Any]:  # noqa: ARG001
 def _card(thing: Thing) -> dict[str, Any]:
     card: dict[str, Any] = {"name": thing.name, "path": thing.path, "kind": thing.kind}
     try:
-        return card | (_dataset(thing) if thing.kind == "dataset" else _recipe(thing))
+        return card | _CARDS[thing.kind](thing)
     except FeedmillError as error:  # changed or gone since it was opened
         return card | {"problem": str(error)}
 
 
 def _dataset(thing: Thing) -> dict[str, Any]:
     dataset = thing.dataset()
-    facts = dataset.describe()
+    facts = facts_of(dataset)
     count = len(dataset)
     numbers = sorted({count * n // _PICTURES for n in range(_PICTURES)}) if count else []
     pictures, text = [], None
@@ -65,3 +67,23 @@ def _recipe(thing: Thing) -> dict[str, Any]:
         "shares": shares_over(plan, budget),
         "fingerprint": plan.fingerprint,
     }
+
+
+def _pipeline(thing: Thing) -> dict[str, Any]:
+    found = read_run(thing.path)
+    records = None if found.manifest is None else found.manifest.steps
+    names = [step.name for step in (found.pipeline.steps if found.pipeline is not None else records or ())]
+    return {
+        "steps": len(names),
+        "names": names,
+        "recorded": None if records is None else len(records),
+        "seconds": 0.0 if records is None else sum(record.seconds for record in records),
+    }
+
+
+def _telemetry(thing: Thing) -> dict[str, Any]:
+    found = loader(thing, State())
+    return {name: found[name] for name in ("ranks", "waiting", "age", "state")}
+
+
+_CARDS = {"dataset": _dataset, "recipe": _recipe, "pipeline": _pipeline, "telemetry": _telemetry}

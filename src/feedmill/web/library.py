@@ -1,4 +1,4 @@
-"""What is open in the browser: datasets and recipes by a short name, opened when they are first looked at."""
+"""What is open in the browser: datasets, recipes, pipelines and telemetry by a short name."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from typing import Any, Literal
 
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset
-from feedmill.formats.yamls import read_config
 from feedmill.planning.plan import Plan, unique_names
 from feedmill.samples.open import open as open_dataset
-from feedmill.storage import open_store, split_url
+from feedmill.storage.descriptors import refuse_special
 from feedmill.web.columns import Columns
 from feedmill.web.documents import open_documents
+from feedmill.web.runs import Run, is_pipeline, read_run
+from feedmill.web.telemetry import Series, is_telemetry, read_telemetry
 
-Kind = Literal["dataset", "recipe"]
+Kind = Literal["dataset", "recipe", "pipeline", "telemetry"]
+FRONT = {"dataset": "samples", "recipe": "mixture", "pipeline": "pipeline", "telemetry": "loader"}
+"""The view that is shown first of each kind."""
 
 _OPENED = threading.RLock()
 
@@ -34,6 +37,7 @@ class Thing:
         kind: what it is.
         trust: whether code that the data names may run.
         loss: loss logs, and `tokenizers`, their paths, as given; see `serve`.
+        edit: whether pages may write copies of what they change.
         others: all that is open, by name.
     """
 
@@ -43,9 +47,15 @@ class Thing:
     trust: bool = False
     loss: str | None = None
     tokenizers: Sequence[str] = ()
+    edit: bool = False
     others: Mapping[str, Thing] = field(default_factory=dict, repr=False)
     _splits: dict[str | None, Dataset] = field(default_factory=dict, repr=False)
     _columns: dict[str | None, Columns] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> Thing:
+        """Return a dataset that is open already."""
+        return cls(_short(dataset.url), dataset.url, "dataset", _splits={None: dataset})
 
     def dataset(self, split: str | None = None) -> Dataset:
         """Return the dataset, or one of its splits. Raises as `feedmill.open`."""
@@ -70,9 +80,16 @@ class Thing:
         with _OPENED:
             return bound_plan(self.path, trust=self.trust)[0]
 
+    @property
+    def front(self) -> str:
+        """The view that is shown first."""
+        return FRONT[self.kind]
+
     @cached_property
-    def opened(self) -> Dataset | Plan:
-        """The dataset or the plan."""
+    def opened(self) -> Dataset | Plan | Run | list[Series]:
+        """The dataset, the plan, or what was read when it was opened. The last two are read again by their pages."""
+        if self.kind in ("pipeline", "telemetry"):
+            return read_run(self.path) if self.kind == "pipeline" else read_telemetry(self.path)
         return self.dataset() if self.kind == "dataset" else self.plan
 
 
@@ -80,7 +97,7 @@ class Library:
     """All that is open, by name.
 
     Args:
-        paths: datasets and recipes.
+        paths: datasets, recipes, pipelines, manifests and telemetry.
         tokenizer: paths of tokenizers, see `serve`.
         options: fields of each `Thing`.
 
@@ -109,7 +126,7 @@ class Library:
 
 
 def _short(path: str) -> str:
-    last = path.rstrip("/").rpartition("/")[2]
+    last = path.rstrip("/").rpartition("/")[2].replace("{rank}", "rank")
     return re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip("-.") or "data"
 
 
@@ -127,17 +144,20 @@ def _open(path: str, split: str | None, trust: bool) -> Dataset:
 
 
 def _kind(path: str) -> Kind:
-    if not path.endswith((".yaml", ".yml")):
+    if "://" not in path:
+        refuse_special(path, "cannot be shown")
+    if is_telemetry(path):
+        return "telemetry"
+    if not path.endswith((".yaml", ".yml", ".json")):
+        return "dataset"
+    if is_pipeline(path):
+        return "pipeline"
+    if path.endswith(".json"):
         return "dataset"
     try:
         open_dataset(path)
     except NotFound:
         raise
     except FeedmillError:
-        folder, name = split_url(path)
-        tree = read_config(open_store(folder).read(name), path).value
-        if isinstance(tree, dict) and "steps" in tree:
-            fix = "Give the datasets that it writes."
-            raise ConfigError("this is a pipeline", file=path, kind="not-data", fix=fix) from None
         return "recipe"
     return "dataset"

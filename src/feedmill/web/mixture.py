@@ -3,8 +3,8 @@ other weights would give. Nothing is written."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,13 @@ from feedmill.planning.overview import plan as overview
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.web.charts import path, ticks
+from feedmill.web.compared import diff_lines, plans_differ_at
+from feedmill.web.copies import proposed_name
 from feedmill.web.library import Thing
 from feedmill.web.state import State
 from feedmill.web.step import BATCH, slots
+from feedmill.web.weights import WEIGHT, as_yaml, changed_recipe, recipe_tree
 
-WEIGHT = "w."
-"""Beginning of the parameters that change a weight: ``w.0.2=0.3`` is the third source of the first one's blend."""
 _WINDOWS, _ENDLESS, _KEPT = 60, 1000, 32
 _WIDTH, _HEIGHT, _TOP, _LINE = 1000.0, 300.0, 8.0, 15.0
 _SHOWN = 10
@@ -34,112 +35,110 @@ def mixture(thing: Thing, state: State) -> dict[str, Any]:
     """
     known: dict[str, dict[str, Any]] = thing.__dict__.setdefault("_mixtures", {})
     wanted = {
-        name: value for name, value in sorted(state.items()) if name in ("batch", "steps") or name.startswith(WEIGHT)
+        name: value
+        for name, value in sorted(state.items())
+        if name in ("batch", "steps", "stage", "world") or name.startswith(WEIGHT)
     }
     key = repr((wanted, thing.plan.fingerprint))
     if key not in known:
         if len(known) >= _KEPT:
             known.clear()
         known[key] = _mixture(thing, state)
-    return known[key]
-
-
-def _mixture(thing: Thing, state: State) -> dict[str, Any]:
-    recipe = Recipe.load(thing.path)
-    asked = {name.removeprefix(WEIGHT): value for name, value in state.items() if name.startswith(WEIGHT)}
-    changed = _changed(recipe, asked)
-    plan = thing.plan if changed is None else changed.plan(_reuse(thing), trust=thing.trust)
-    batch = state.number("batch", BATCH, least=1) or BATCH
-    steps = state.number("steps", None, least=1)
-    budget = plan.length if steps is None else steps * batch
-    if budget is None:
-        budget = _ENDLESS * batch
-    budget = budget if plan.length is None else min(budget, plan.length)
-    facts = overview(plan, samples=budget).facts
-    colors = slots(plan.names)
+    edit = thing.edit and "://" not in thing.path
     return {
-        "name": thing.name,
-        "path": thing.path,
-        "fingerprint": plan.fingerprint,
-        "fingerprint_before": thing.plan.fingerprint,
-        "changed": sorted(asked),
-        "differs_at": None if changed is None else _first_difference(thing.plan, plan, budget),
-        "budget": budget,
-        "batch": batch,
-        "steps": -(-budget // batch),
-        "endless": plan.length is None,
-        "length": plan.length,
-        "tokens": facts["tokens"],
-        "packing": facts["packing"],
-        "tree": _tree(recipe if changed is None else changed, recipe),
-        "staged": any(True for _ in plan.report(0).stages),
-        "stages": [stage.as_dict() for stage in plan.report(0).stages],
-        "sources": [{**row, "slot": colors[row["name"]]} for row in facts["sources"]],
-        "max_repeats": facts["max_repeats"],
-        "chart": _chart(plan, budget),
-        "yaml": None if changed is None else _copy(changed),
+        **known[key],
+        "edit": edit,
+        "copy_name": proposed_name(thing.path) if edit else None,
+        "saved": _saved(thing, state),
     }
 
 
-def _tree(recipe: Recipe, original: Recipe) -> list[dict[str, Any]]:
-    """Return the sources of the recipe's blends in order: depth, label, weight, and the parameter that changes it."""
-    rows: list[dict[str, Any]] = []
-
-    def walk(members: Sequence[Any], before: Sequence[Any], place: str, depth: int) -> None:
-        for number, (member, old) in enumerate(zip(members, before, strict=True)):
-            here = f"{place}{number}"
-            label = member.name or member.path or member.recipe or "blend"
-            inner = member.blend or member.blend_epochized or member.concat
-            rows.append(
-                {
-                    "depth": depth,
-                    "label": label,
-                    "of": None if inner is None else len(inner),
-                    "weight": None if member.weight is None else str(member.weight),
-                    "share": None if member.weight is None else _number(member.weight),
-                    "before": None if old.weight is None else str(old.weight),
-                    "param": None if member.weight is None else WEIGHT + here,
-                }
-            )
-            if inner is not None:
-                walk(inner, old.blend or old.blend_epochized or old.concat, f"{here}.", depth + 1)
-
-    model, first = recipe.model, original.model
-    members = model.blend or model.blend_epochized or model.concat or ([model.source] if model.source else [])
-    before = first.blend or first.blend_epochized or first.concat or ([first.source] if first.source else [])
-    walk(members, before, "", 0)
-    return rows
+def _saved(thing: Thing, state: State) -> str | None:
+    """Return the path of the copy that the address says was saved, if it is there."""
+    name = os.path.basename(state.get("saved", ""))
+    path = os.path.join(os.path.dirname(thing.path), name)
+    return path if name and "://" not in path and os.path.isfile(path) else None
 
 
-def _number(weight: Any) -> float:
-    text = str(weight)
-    return float(Fraction(text[:-1]) / 100) if text.endswith("%") else float(Fraction(text))
+def _mixture(thing: Thing, state: State) -> dict[str, Any]:
+    recipe, changed = Recipe.load(thing.path), changed_recipe(thing.path, state)
+    plan = thing.plan if changed is None else changed.plan(_reuse(thing), trust=thing.trust)
+    batch = state.number("batch", BATCH, least=1) or BATCH
+    world = state.number("world", 1, least=1) or 1
+    budget = _budget(plan, state.number("steps", None, least=1), batch)
+    stage = state.number("stage", 1, least=1) or 1
+    own = 0 if recipe.model.stages is None else len(recipe.model.stages)
+    found = of_plan(plan, budget, stages=own, world=world, batch=_per_rank(batch, world))
+    return {
+        "name": thing.name,
+        "path": thing.path,
+        **found,
+        "fingerprint_before": thing.plan.fingerprint,
+        "changed": sorted(name.removeprefix(WEIGHT) for name in state if name.startswith(WEIGHT)),
+        "differs_at": None if changed is None else plans_differ_at(thing.plan, plan, budget),
+        "batch": batch,
+        "world": world,
+        "steps": -(-budget // batch),
+        "tree": recipe_tree(recipe if changed is None else changed, recipe, stage),
+        "stage": min(stage, len(found["stages"])) if found["stages"] else None,
+        "diff": [] if changed is None else diff_lines(as_yaml(recipe), as_yaml(changed), "before", "after")["lines"],
+        "yaml": None if changed is None else as_yaml(changed),
+    }
 
 
-def _changed(recipe: Recipe, weights: Mapping[str, str]) -> Recipe | None:
-    """Return the recipe with other weights, by place: numbers joined by dots."""
-    if not weights:
-        return None
-    members = recipe.model.model_dump(exclude_unset=True).get("blend")
-    if members is None:
-        raise ConfigError("the recipe has no blend whose weights could be changed", kind="bad-address")
-    for place, text in weights.items():
-        inner, numbers = members, place.split(".")
-        for depth, number in enumerate(numbers):
-            known = number.isdigit() and len(number) < 6 and isinstance(inner, list) and int(number) < len(inner)
-            if not known:
-                raise ConfigError(f"the recipe has no source {place[:40]!r}", kind="bad-address")
-            member = inner[int(number)]
-            if depth + 1 < len(numbers):
-                inner = member.get("blend")
-        try:
-            Fraction(text.rstrip("%"))
-        except (ValueError, ZeroDivisionError):
-            raise ConfigError(
-                f"{text[:40]!r} is not a weight", kind="bad-address", fix="Use 0.3, 30% or 1/3."
-            ) from None
-        member["weight"] = text
-    return recipe.restated({"blend": members})
+def of_plan(
+    plan: Plan, budget: int | None = None, *, stages: int = 0, world: int = 1, batch: int = BATCH
+) -> dict[str, Any]:
+    """Return the facts about a plan without its recipe as plain data: sources, stages, budget, the chart.
+
+    Args:
+        plan: the plan.
+        budget: positions that are shown; by default all, of an endless plan the first 16,000.
+        stages: number of stages of the plan's outermost blend, whose borders the chart has.
+        world, batch: ranks over which the spread of the sources is computed, and samples for each and step.
+    """
+    budget = _budget(plan, None, BATCH) if budget is None else budget
+    spread = world > 1
+    facts = overview(plan, samples=budget, world=world if spread else None, batch=batch if spread else None).facts
+    known = [stage.as_dict() for stage in plan.report(0).stages]
+    return {
+        "fingerprint": plan.fingerprint,
+        "budget": budget,
+        "endless": plan.length is None,
+        "length": plan.length,
+        "tokens": facts["tokens"],
+        "bytes": facts["bytes"],
+        "packing": facts["packing"],
+        "staged": bool(known),
+        "stages": known,
+        "sources": _sources(plan, facts),
+        "spread_steps": None if facts["ranks"] is None else facts["ranks"]["steps"],
+        "max_repeats": facts["max_repeats"],
+        "chart": _chart(plan, budget, _borders(known[:stages], facts, budget)),
+    }
+
+
+def _budget(plan: Plan, steps: int | None, batch: int) -> int:
+    """Return the positions that are shown: of the plan, of some steps, or of the first steps of an endless plan."""
+    wanted = plan.length if steps is None else steps * batch
+    if wanted is None:
+        wanted = _ENDLESS * batch
+    return wanted if plan.length is None else min(wanted, plan.length)
+
+
+def _per_rank(batch: int, world: int) -> int:
+    if batch % world:
+        what = f"{world:,} ranks cannot share {batch:,} samples evenly"
+        raise ConfigError(what, kind="bad-address", fix="Use a multiple.")
+    return batch // world
+
+
+def _sources(plan: Plan, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of the table: as `plan` reports them, with the color, and the spread over ranks."""
+    shares = () if facts["ranks"] is None else facts["ranks"]["shares"]
+    spread = {share["source"]: share for share in shares}
+    colors = slots(plan.names)
+    return [{**row, "slot": colors[row["name"]], "spread": spread.get(row["name"])} for row in facts["sources"]]
 
 
 def _reuse(thing: Thing) -> Any:
@@ -157,28 +156,7 @@ def _reuse(thing: Thing) -> Any:
     return open
 
 
-def _first_difference(before: Plan, after: Plan, budget: int) -> int | None:
-    """Return the first position at which two plans differ; None if they are equal over the budget."""
-    end = min(budget, *(plan.length for plan in (before, after) if plan.length is not None), budget)
-    low, size = 0, 256
-    while low < end:
-        here = np.arange(low, min(low + size, end))
-        one, other = before.locate(here), after.locate(here)
-        differs = (one.source != other.source) | (one.index != other.index)
-        if differs.any():
-            return low + int(np.argmax(differs))
-        low, size = low + size, min(size * 2, 1 << 16)
-    return None
-
-
-def _copy(recipe: Recipe) -> str:
-    import yaml
-
-    data = recipe.model.model_dump(exclude_unset=True, mode="json")
-    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
-
-
-def _chart(plan: Plan, budget: int) -> dict[str, Any]:
+def _chart(plan: Plan, budget: int, borders: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the realized share of each source over the run as lines in a box of 1000 x 300, and the asked ones.
 
     Sources from the 11th on are one line.
@@ -205,7 +183,25 @@ def _chart(plan: Plan, budget: int) -> dict[str, Any]:
         )
     _push_apart(lines)
     marks = [{"y": _TOP + (1 - value / top) * (_HEIGHT - _TOP), "share": value} for value in ticks(0, top, 4)]
-    return {"lines": lines, "asked": _asked(plan, budget, top), "marks": marks, "width": _WIDTH, "height": _HEIGHT}
+    return {
+        "lines": lines,
+        "asked": _asked(plan, budget, top, borders),
+        "marks": marks,
+        "borders": borders,
+        "width": _WIDTH,
+        "height": _HEIGHT,
+        "plot": {
+            "x": [round(value * budget / _WIDTH, 2) for value in x.tolist()],
+            "name": "position",
+            "unit": "%",
+            "range": [0, budget],
+            "heights": [0, 100 * top * _HEIGHT / (_HEIGHT - _TOP)],
+            "series": [
+                {"name": line["name"], "slot": line["slot"], "values": [round(100 * v, 3) for v in share.tolist()]}
+                for line, share in zip(lines, shares, strict=True)
+            ],
+        },
+    }
 
 
 def _push_apart(lines: list[dict[str, Any]]) -> None:
@@ -222,16 +218,34 @@ def _push_apart(lines: list[dict[str, Any]]) -> None:
         line["label"] = min(line["label"], _HEIGHT - (len(order) - 1 - order.index(line)) * _LINE)
 
 
-def _asked(plan: Plan, budget: int, top: float) -> list[dict[str, Any]]:
-    """Return the asked share of each source as horizontal lines; of plans without stages in samples only."""
+def _asked(plan: Plan, budget: int, top: float, borders: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the asked share of each source as horizontal lines, of each stage if there are some; in samples only."""
     try:
         report = plan.report(budget)
     except FeedmillError:
         return []
-    if any(True for _ in report.stages) or any(source.tokens is not None for source in report.sources):
+    if any(source.tokens is not None for source in report.sources):
         return []
+    colors = slots(plan.names)
+    if report.stages:
+        edges = [*(border["x"] for border in borders), _WIDTH]
+        wanted = [
+            (name, float(share), edges[number], edges[number + 1])
+            for number, stage in enumerate(report.stages[: len(borders)])
+            for name, share in zip(stage.names, stage.asked, strict=True)
+        ]
+    else:
+        known = [source for source in report.sources if source.asked is not None]
+        wanted = [(source.name, float(source.asked or 0), 0.0, _WIDTH) for source in known]
     return [
-        {"slot": slot, "y": _TOP + (1 - float(source.asked) / top) * (_HEIGHT - _TOP)}
-        for slot, source in enumerate(report.sources[:_SHOWN], 1)
-        if source.asked is not None and float(source.asked) <= top
+        {"slot": colors[name], "y": _TOP + (1 - share / top) * (_HEIGHT - _TOP), "x1": low, "x2": high}
+        for name, share, low, high in wanted
+        if colors.get(name) and share <= top and high > low
     ]
+
+
+def _borders(stages: Sequence[dict[str, Any]], facts: Mapping[str, Any], budget: int) -> list[dict[str, Any]]:
+    """Return where stages begin in the chart; those of rows by their documents."""
+    whole = max((facts["packing"] or {}).get("documents") or budget, 1)
+    begun = [stage for stage in stages if stage["start"] < whole]
+    return [{"stage": stage["stage"], "x": round(_WIDTH * stage["start"] / whole, 1)} for stage in begun]

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from feedmill.errors import ConfigError, FeedmillError, MissingExtra
-from feedmill.storage import open_store, split_url
+from feedmill.notebooks import Showable
+from feedmill.storage import Store, open_store, split_url
 from feedmill.web.documents import Documents
 from feedmill.web.library import Library, Thing
 from feedmill.web.state import State
@@ -22,7 +23,7 @@ _STYLES = ("tokens.css", "base.css")
 
 
 @dataclass(slots=True)
-class PageReport:
+class PageReport(Showable):
     """Report of `report`.
 
     Attributes:
@@ -46,6 +47,7 @@ def report(
     paths: Sequence[str | os.PathLike[str]] | str | os.PathLike[str],
     output: str | os.PathLike[str],
     *,
+    compare: bool = False,
     check: bool = True,
     loss: str | None = None,
     tokenizer: str | Sequence[str] | None = None,
@@ -55,8 +57,9 @@ def report(
     """Write what the pages of `serve` show of datasets and recipes to one HTML file without links to anything else.
 
     Args:
-        paths: datasets of any format, and recipes.
+        paths: datasets of any format, recipes, pipelines or their manifests, telemetry of loaders.
         output: the file; a path or URL.
+        compare: also compare the two paths, which are of one kind.
         check: check the datasets, which reads all of their bytes.
         loss: loss log of the recipes' run: CSV, JSON lines or TensorBoard.
         tokenizer: tokenizer of token files whose manifest names none, and tokenizers to compare.
@@ -64,47 +67,85 @@ def report(
         overwrite: replace an existing file.
 
     Raises:
-        ConfigError: nothing is given, or the file exists.
+        ConfigError: nothing is given, or the file exists, or the paths cannot be compared.
         MissingExtra: the packages of the extra ``web`` are missing.
         NotFound: there is nothing at a path.
         DataError: the loss log has no losses.
     """
     try:
-        from feedmill.web.templating import environment
+        import feedmill.web.templating  # noqa: F401
     except ModuleNotFoundError as error:
         raise MissingExtra(f"report needs {error.name}", extra="web") from None
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    folder, name = split_url(os.fspath(output))
-    store = open_store(folder)
+    store, name = _destination(os.fspath(output))
     if store.exists(name) and not overwrite:
         raise ConfigError("the file exists", file=os.fspath(output), kind="exists", fix="Add --overwrite.")
     library = Library(given, loss=loss, tokenizer=tokenizer, trust=trust)
     done = PageReport(os.fspath(output))
-    sections = [_section(thing, check, done) for thing in library.things.values()]
-    style = "\n".join((Path(__file__).parent / "static" / name).read_text() for name in _STYLES)
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    state = State()
-    text = (
-        environment()
-        .get_template("report.html")
-        .render(
-            sections=sections,
-            style=style,
-            digest=digest,
-            written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-            state=state,
-            link=state.link,
-        )
-    )
-    data = text.encode("utf-8", "replace")
+    compared = _compared(library, done) if compare else None
+    sections = []
+    for thing in library.things.values():
+        section, problems, findings = section_of(thing, check=check)
+        sections.append(section)
+        done.problems += problems
+        done.findings += findings
+    data = page_of(sections, compared).encode("utf-8", "replace")
     store.write_bytes(name, data)
     done.bytes = len(data)
     return done
 
 
-def _section(thing: Thing, check: bool, done: PageReport) -> dict[str, Any]:
-    """Return what is shown of a dataset or recipe. A part that cannot be shown says why, and is counted."""
+def _destination(output: str) -> tuple[Store, str]:
+    """Return the store and the name of the file to write. Raises `ConfigError` if it is a folder."""
+    folder, name = split_url(output)
+    if not output:
+        raise ConfigError("the path of the report is empty", kind="bad-usage", fix="Name a file.")
+    if not name or ("://" not in output and os.path.isdir(output)):
+        raise ConfigError("this is a folder, a file is written", file=output, kind="bad-usage", fix="Name a file.")
+    return open_store(folder), name
+
+
+def _compared(library: Library, done: PageReport) -> dict[str, Any] | None:
+    """Return the comparison of the two things that are open, or None if it fails, which is counted."""
+    from feedmill.web.compare import compare, refuse_other_kinds
+
+    things = list(library.things.values())
+    if len(things) != 2:
+        raise ConfigError(f"--compare needs two paths, not {len(things):,}", kind="bad-usage", fix="Give A and B.")
+    refuse_other_kinds(*things)
+    try:
+        return compare(things[0], State())
+    except FeedmillError as error:
+        done.problems.append(f"comparison: {error}")
+        return None
+
+
+def page_of(sections: Sequence[dict[str, Any]], compared: dict[str, Any] | None = None) -> str:
+    """Return one HTML file that holds all that it shows; the sections are those of `section_of`."""
+    from feedmill.web.templating import environment
+
+    style = "\n".join((Path(__file__).parent / "static" / name).read_text() for name in _STYLES)
+    state = State()
+    return (
+        environment()
+        .get_template("report.html")
+        .render(
+            sections=sections,
+            compared=compared,
+            style=style,
+            digest=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
+            written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            state=state,
+            link=state.link,
+        )
+    )
+
+
+def section_of(thing: Thing, *, check: bool) -> tuple[dict[str, Any], list[str], int]:
+    """Return what is shown of something that is open, what cannot be shown and why, and the number of findings."""
     section: dict[str, Any] = {"name": thing.name, "path": thing.path, "kind": thing.kind, "problems": []}
+    problems: list[str] = []
+    findings = 0
 
     def part(name: str, make: Any) -> None:
         try:
@@ -112,21 +153,29 @@ def _section(thing: Thing, check: bool, done: PageReport) -> dict[str, Any]:
         except FeedmillError as error:
             section[name] = None
             section["problems"].append(str(error))
-            done.problems.append(f"{thing.path}: {error}")
+            problems.append(f"{thing.path}: {error}")
 
     if thing.kind == "dataset":
         part("samples", lambda: _samples(thing))
         part("tokens", lambda: _tokens(thing))
         part("duplicates", lambda: _duplicates(thing))
         part("health", lambda: _health(thing, check and not isinstance(thing.dataset(), Documents)))
-        done.findings += len((section["health"] or {}).get("findings", ()))
+        findings = (section["health"] or {}).get("found", 0)
+    elif thing.kind == "pipeline":
+        from feedmill.web.pipeline import pipeline
+
+        part("pipeline", lambda: pipeline(thing, State()))
+    elif thing.kind == "telemetry":
+        from feedmill.web.loader import loader
+
+        part("loader", lambda: loader(thing, State([("over", "all")])))
     else:
         from feedmill.web.mixture import mixture
         from feedmill.web.step import step
 
         part("mixture", lambda: mixture(thing, State()))
         part("step", lambda: step(thing, State()))
-    return section
+    return section, problems, findings
 
 
 def _samples(thing: Thing) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from feedmill.formats.base import Dataset, Sample
 from feedmill.samples.text import human_size
 from feedmill.tokens.tokenizer import Tokenizer
 from feedmill.web.columns import Columns
-from feedmill.web.content import TOO_LARGE, cells, read_one, shown_parts, tree
+from feedmill.web.content import TOO_LARGE, cells, facts_of, read_one, shown_parts, tree
 from feedmill.web.documents import Documents, marked_text, short
 from feedmill.web.library import Thing
 from feedmill.web.marks import one_line
@@ -50,7 +50,7 @@ def samples(thing: Thing, state: State) -> dict[str, Any]:
     place = _place(chosen, state.number("at"), len(dataset))
     page = state.number("page", 1 if place is None else place // size + 1, least=1) or 1
     numbers = _numbers(chosen, count, (page - 1) * size, size)
-    facts = dataset.describe()
+    facts = facts_of(dataset)
     return {
         "name": thing.name,
         "path": thing.path,
@@ -70,6 +70,7 @@ def samples(thing: Thing, state: State) -> dict[str, Any]:
         "search": None if searched is None else {k: v for k, v in searched.items() if k != "found"},
         "facets": [{"name": name, "label": short(name), **columns.histogram(name, state)} for name in columns.names],
         "problems": columns.problems,
+        "incomplete": facts.get("problem"),
         "unread": isinstance(dataset, Documents) and dataset.unread,
         "sets": dataset.sets if isinstance(dataset, Documents) else [],
         "limits": _limits(state),
@@ -167,8 +168,7 @@ def column_names(rows: Sequence[dict[str, Any]]) -> list[str]:
 def _opened(
     thing: Thing, dataset: Dataset, chosen: npt.NDArray[Any] | None, place: int | None, state: State
 ) -> dict[str, Any]:
-    number = state.number("at")
-    assert number is not None
+    number = state.number("at", 0) or 0
     sample = read_one(dataset, number)
     source = sample.source
     large = source.length > TOO_LARGE and state.get("decode") != "1"

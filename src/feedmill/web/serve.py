@@ -1,8 +1,9 @@
-"""The verb ``serve``: look at datasets and recipes in a browser."""
+"""The verb ``serve``: look at datasets, recipes and runs in a browser."""
 
 from __future__ import annotations
 
 import errno
+import ipaddress
 import logging
 import os
 import secrets
@@ -24,19 +25,21 @@ def serve(
     loss: str | None = None,
     tokenizer: str | Sequence[str] | None = None,
     trust: bool = False,
+    edit: bool = False,
     names: Sequence[str] = (),
     on_start: Callable[[str], None] = print,
 ) -> None:
-    """Show datasets and recipes in a browser until interrupted. Nothing is written.
+    """Show datasets, recipes, pipelines and telemetry until interrupted. Nothing is written except with `edit`.
 
     Args:
-        paths: datasets of any format, and recipes.
+        paths: datasets of any format, recipes, pipelines or their manifests, telemetry of loaders.
         host: address to listen on; by default only this machine.
         port: port to listen on, 0 for any free one; by default 7788, or the next free one.
         token: whether a visitor must know the random token of the address that is passed to `on_start`.
         loss: loss log of the recipes' run: CSV, JSON lines or TensorBoard.
         tokenizer: tokenizer of token files whose manifest names none, and tokenizers to compare.
         trust: allow code that the data names to run.
+        edit: allow pages to write copies of recipes with other weights, beside the recipe; nothing is overwritten.
         names: further names of this machine that browsers may use in the address.
         on_start: called with the address when pages can be opened.
 
@@ -57,15 +60,15 @@ def serve(
     if not token and host not in ("127.0.0.1", "::1", "localhost"):
         raise ConfigError(f"without a token, {host} would let everybody on the network read", fix="Keep the token.")
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    library = Library(given, loss=loss, tokenizer=tokenizer, trust=trust)
+    library = Library(given, loss=loss, tokenizer=tokenizer, trust=trust, edit=edit)
     listening = _listen(host, port)
     number = listening.getsockname()[1]
     secret = secrets.token_urlsafe(18) if token else None
-    shown = (
-        "127.0.0.1" if host in ("0.0.0.0", "") else "[::1]" if host == "::" else f"[{host}]" if ":" in host else host
-    )
+    shown = host if ":" not in host else f"[{host}]"
+    if _is_everywhere(host):
+        shown = "[::1]" if ":" in host else "127.0.0.1"
     known = {shown, "localhost", "127.0.0.1", "[::1]", *names}
-    if host in ("0.0.0.0", "::", ""):
+    if _is_everywhere(host):
         known.add(socket.gethostname())
     app = app_of(library, token=secret, hosts=[f"{name}:{number}" for name in known])
     config = uvicorn.Config(
@@ -76,12 +79,20 @@ def serve(
     uvicorn.Server(config).run(sockets=[listening])
 
 
+def _is_everywhere(host: str) -> bool:
+    """Return whether an address stands for all addresses of this machine."""
+    try:
+        return not host or ipaddress.ip_address(host).is_unspecified
+    except ValueError:  # a name
+        return False
+
+
 def _listen(host: str, port: int | None) -> socket.socket:
     """Return a listening socket. Raises `StorageError` if the port is in use."""
     wanted = range(PORT, PORT + _TRIED) if port is None else [port]
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for number in wanted:
-        found = socket.socket(family, socket.SOCK_STREAM)
+        found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # else asyncio leaves its delays on
         try:
             found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             found.bind((host, number))

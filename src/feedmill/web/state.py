@@ -9,7 +9,7 @@ from feedmill.errors import ConfigError
 
 FIRST = (
     *("split", "as", "q", "sort", "page", "document", "source", "at", "step", "batch", "world", "rank", "row", "doc"),
-    *("steps", "theme"),
+    *("steps", "stage", "with", "over", "theme"),
 )
 """Parameters that come first, in this order; then ranges of columns by name."""
 RANGE = "f."

@@ -210,8 +210,7 @@ def _opened(thing: Thing, entries: Sequence[dict[str, Any]], state: State) -> di
 def _text(thing: Thing, entry: dict[str, Any], colors: dict[str, int]) -> dict[str, Any]:
     """Return a document's part of a row: its tokens as pieces, or as ids where there is no tokenizer."""
     dataset = thing.plan.source(entry["source"])
-    if "span" in entry:
-        assert isinstance(dataset, TokenReader)
+    if "span" in entry and isinstance(dataset, TokenReader):
         low, high = entry["span"]
         rows = (np.asarray([n], np.int64) for n in (entry["index"], low, min(high - low, _DRAWN)))
         ids = dataset.read_tokens(*rows)[0].tolist()
@@ -301,8 +300,18 @@ def _loss(thing: Thing, number: int, steps: int) -> dict[str, Any] | None:
         [float(np.exp(value)) for value in np.linspace(top, bottom, 3)] if logarithmic else ticks(low, high, 3)[::-1]
     )
     spikes = [one for one in losses.spikes() if one < steps]
+    unit = ((top - bottom) or 1.0) / 84  # the curve lies between 6 and 90 of 96
+    edges = np.array([bottom - 6 * unit, top + 6 * unit])
     return {
         "name": losses.name,
+        "plot": {
+            "x": (where[keep] + 0.5).tolist(),
+            "name": "step",
+            "range": [0, steps],
+            "heights": (np.exp(edges) if logarithmic else edges).tolist(),
+            "log": logarithmic,
+            "series": [{"name": "loss", "slot": None, "values": values[keep].tolist()}],
+        },
         "path": path(list(zip(x[keep].tolist(), y[keep].tolist(), strict=True))),
         "low": low,
         "high": high,

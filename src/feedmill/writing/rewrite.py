@@ -20,6 +20,7 @@ from feedmill.formats.energon.prepared import idx_name
 from feedmill.formats.offsets import hash_words
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
+from feedmill.notebooks import Showable
 from feedmill.storage import open_store
 from feedmill.storage.local import LocalStore
 from feedmill.writing.commit import commit
@@ -50,7 +51,7 @@ class Change:
 
 
 @dataclass(slots=True)
-class RewriteReport:
+class RewriteReport(Showable):
     """The result of `delete` and `add_parts`.
 
     Attributes:

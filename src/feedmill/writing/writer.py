@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from feedmill.errors import ConfigError, DataError
+from feedmill.notebooks import Showable
 from feedmill.samples.description import describe_type
 from feedmill.samples.encode import Encode, Encoder
 from feedmill.storage.limits import parse_size
@@ -30,7 +31,7 @@ _QUEUED = 6
 
 
 @dataclass(slots=True)
-class WriteReport:
+class WriteReport(Showable):
     """The result of writing a dataset.
 
     Attributes:

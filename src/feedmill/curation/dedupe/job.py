@@ -22,13 +22,14 @@ from feedmill.jobs.cores import available_cores
 from feedmill.jobs.engine import current
 from feedmill.jobs.unfinished import unfinished
 from feedmill.jobs.work import Work, tidy
+from feedmill.notebooks import Showable
 from feedmill.storage import LocalStore, Store, open_store, split_url
 
 __all__ = ["BloomOptions", "DedupeReport", "find_duplicates"]
 
 
 @dataclass(slots=True)
-class DedupeReport:
+class DedupeReport(Showable):
     """Report of a deduplication run.
 
     Attributes:

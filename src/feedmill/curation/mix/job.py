@@ -24,6 +24,7 @@ from feedmill.jobs.engine import Where, current, is_alone, key_of
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run, run_largest_first
 from feedmill.jobs.threads import ordered_map
+from feedmill.notebooks import Showable
 from feedmill.storage import join_url, open_store
 from feedmill.storage.codec import GZIP, compression
 from feedmill.storage.remote.claims import Claim
@@ -47,7 +48,7 @@ class StreamReport:
 
 
 @dataclass(slots=True)
-class MixReport:
+class MixReport(Showable):
     """Report of a filter run.
 
     Attributes:

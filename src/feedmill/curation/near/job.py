@@ -18,13 +18,14 @@ from feedmill.errors import ConfigError, refuse_empty
 from feedmill.jobs.engine import Where
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.work import Work, tidy
+from feedmill.notebooks import Showable
 from feedmill.storage import open_store
 
 __all__ = ["NearOptions", "NearReport", "find_near"]
 
 
 @dataclass(slots=True)
-class NearReport:
+class NearReport(Showable):
     """Report of a near-duplicate run.
 
     `empty` to `largest` describe the `added` documents only.

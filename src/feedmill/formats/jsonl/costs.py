@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -37,19 +38,20 @@ def line_costs(store: Store, path: str, begins: Int64s, ends: Int64s, by: str, *
     Raises:
         DataError, ConfigError: as `field_costs`, and if a value is not a number or a line is not JSON.
     """
-    decoder = _decoder(by)
     pieces = [np.zeros(0, np.int64)]
     for low in range(0, len(begins), _AT_ONCE):
         part = slice(low, low + _AT_ONCE)
         lines = read_records(store, path, begins[part], ends[part])
         try:
-            found = [record.value for record in decoder.decode(b"[" + b",".join(lines) + b"]")]
-        except (msgspec.MsgspecError, RecursionError):  # NaN or not a number: parse line by line to find it
+            found = [record.value for record in _decoder(by).decode(b"[" + b",".join(lines) + b"]")]
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            # NaN, not a number, or a name that no struct may have: parse line by line.
             found = [_value(line, by, low + number, file) for number, line in enumerate(lines)]
         pieces.append(_array(found, by, low, file))
     return field_costs(np.concatenate(pieces), None, by, file=file)
 
 
+@lru_cache(maxsize=8)
 def _decoder(by: str) -> msgspec.json.Decoder[Any]:
     kind = msgspec.defstruct("Record", [("value", int | float | None, None)], rename={"value": by})
     return msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]

@@ -55,6 +55,15 @@
     if (done) event.preventDefault();
   });
 
+  // A slider moves the number beside it, which is what counts.
+  document.addEventListener("input", (event) => {
+    const field = event.target.dataset.for && event.target.form.elements[event.target.dataset.for];
+    if (field) field.value = Number(Number(event.target.value).toPrecision(3));
+  });
+  document.addEventListener("change", (event) => {
+    if (event.target.dataset.for) event.target.form.requestSubmit();
+  });
+
   // Controls that change what is shown submit their form at once.
   document.addEventListener("change", (event) => {
     if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
@@ -73,14 +82,22 @@
     }
   }, true);
 
-  // A part that is still being computed is fetched again.
+  // A part that is still being computed, or that changes, is fetched again after as many milliseconds as it says.
+  let asked = Date.now();
   window.setInterval(() => {
     const busy = document.querySelector("[data-refresh]");
-    if (!busy || document.hidden) return;
-    fetch(window.location.href).then((answer) => answer.text()).then((text) => {
+    if (!busy || document.hidden || Date.now() - asked < Number(busy.dataset.refresh)) return;
+    if (busy.contains(document.activeElement) && inField({ target: document.activeElement })) return;
+    asked = Date.now();
+    const address = window.location.href;
+    fetch(address).then((answer) => (answer.ok ? answer.text() : "")).then((text) => {
       const fresh = new DOMParser().parseFromString(text, "text/html").getElementById("main");
       const main = document.getElementById("main");
-      if (fresh && main) main.replaceWith(fresh);
+      if (!fresh || !main || address !== window.location.href) return;
+      const held = document.activeElement && main.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+      main.replaceWith(fresh);
+      if (held) [...fresh.querySelectorAll("a")].find((one) => one.getAttribute("href") === held)?.focus({ preventScroll: true });
+      document.dispatchEvent(new Event("feedmill:fresh"));
     }).catch(() => {});
-  }, 1000);
+  }, 500);
 })();

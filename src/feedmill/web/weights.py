@@ -1,0 +1,148 @@
+"""The weights of a recipe by their place in its tree: shown, and changed.
+
+A place is the numbers of members from the root, joined by dots: ``0.2`` is the third member of the first one's blend.
+``s1`` before the last number is a stage of that blend: ``s1.0`` is the first source in the second stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import yaml
+
+from feedmill.errors import ConfigError
+from feedmill.planning.recipes.member import names_of
+from feedmill.planning.recipes.recipe import Recipe
+from feedmill.web.state import State
+
+WEIGHT = "w."
+"""Beginning of the parameters of an address that change a weight: ``w.0.2=0.3``."""
+
+
+def recipe_tree(recipe: Recipe, original: Recipe, stage: int) -> list[dict[str, Any]]:
+    """Return the sources of the recipe's blends in order: depth, label, weight, and the parameter that changes it.
+
+    Args:
+        recipe: the recipe whose weights are shown.
+        original: the same without changes.
+        stage: the stage whose weights are shown, from 1, for blends with stages.
+    """
+    rows: list[dict[str, Any]] = []
+
+    def walk(mix: Any, before: Any, place: str, depth: int) -> None:
+        members, old = _members(mix), _members(before)
+        stages = mix.stages if mix.blend and mix.stages else None
+        number_of = min(stage, len(stages)) - 1 if stages else 0
+        names = names_of(members) if stages else []
+        for number, (member, was) in enumerate(zip(members, old, strict=True)):
+            inner = _members(member)
+            if stages:
+                weight = stages[number_of].weights.get(names[number], 0)
+                past = before.stages[number_of].weights.get(names[number], 0)
+                param = f"{WEIGHT}{place}s{number_of}.{number}"
+            else:
+                weight, past, param = member.weight, was.weight, f"{WEIGHT}{place}{number}"
+            rows.append(
+                {
+                    "depth": depth,
+                    "label": member.name or member.path or member.recipe or "blend",
+                    "of": len(inner) or None,
+                    "stage": number_of + 1 if stages else None,
+                    "weight": None if weight is None else str(weight),
+                    "share": None if weight is None else _number(weight),
+                    "before": None if past is None else str(past),
+                    "param": None if weight is None else param,
+                }
+            )
+            if inner:
+                walk(member, was, f"{place}{number}.", depth + 1)
+
+    walk(recipe.model, original.model, "", 0)
+    return rows
+
+
+def _members(mix: Any) -> Sequence[Any]:
+    found: Sequence[Any] = mix.blend or mix.blend_epochized or mix.concat or ()
+    source = getattr(mix, "source", None)
+    return found or ([source] if source is not None else ())
+
+
+def _number(weight: Any) -> float:
+    text = str(weight)
+    return float(Fraction(text[:-1]) / 100) if text.endswith("%") else float(Fraction(text))
+
+
+def changed_recipe(path: str, state: State) -> Recipe | None:
+    """Return a recipe with the weights of an address; None if it has none."""
+    asked = {name.removeprefix(WEIGHT): value for name, value in state.items() if name.startswith(WEIGHT)}
+    return changed_weights(Recipe.load(path), asked)
+
+
+def changed_weights(recipe: Recipe, weights: Mapping[str, str]) -> Recipe | None:
+    """Return the recipe with other weights, by place; None if there are none.
+
+    Raises:
+        ConfigError: the recipe has no such place, or a weight is invalid.
+    """
+    if not weights:
+        return None
+    data = recipe.model.model_dump(exclude_unset=True)
+    if data.get("blend") is None:
+        raise ConfigError("the recipe has no blend whose weights could be changed", kind="bad-address")
+    for place, text in weights.items():
+        try:
+            Fraction(text.rstrip("%"))
+        except (ValueError, ZeroDivisionError):
+            raise ConfigError(
+                f"{text[:40]!r} is not a weight", kind="bad-address", fix="Use 0.3, 30% or 1/3."
+            ) from None
+        _set(recipe, data, place, text)
+    return recipe.restated({name: data[name] for name in ("blend", "stages") if data.get(name) is not None})
+
+
+def _set(recipe: Recipe, data: dict[str, Any], place: str, text: str) -> None:
+    """Change one weight in the plain data of a recipe."""
+    missing = ConfigError(f"the recipe has no source {place[:40]!r}", kind="bad-address")
+    mix, model = data, recipe.model
+    *way, last = place.split(".")
+    stage = _count(way.pop()[1:], missing) if way and way[-1].startswith("s") else None
+    for number in way:
+        mix, model = _member(mix, number, missing), _member(model, number, missing)
+    chosen = _member(mix, last, missing)
+    if stage is None:
+        chosen["weight"] = _plain(text)
+        return
+    if not mix.get("stages") or stage >= len(mix["stages"]):
+        raise ConfigError(f"the recipe has no stage {stage + 1:,} there", kind="bad-address")
+    mix["stages"][stage]["weights"][names_of(model.blend or [])[int(last)]] = _plain(text)
+
+
+def _plain(text: str) -> float | str:
+    """Return a weight as a file would have it: a number where its text is the same, otherwise the text."""
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return number if repr(number) == text else text
+
+
+def _member(mix: Any, number: str, missing: ConfigError) -> Any:
+    members = (mix.get("blend") if isinstance(mix, dict) else mix.blend) or ()
+    at = _count(number, missing)
+    if at >= len(members):
+        raise missing
+    return members[at]
+
+
+def _count(text: str, missing: ConfigError) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 6):
+        raise missing
+    return int(text)
+
+
+def as_yaml(recipe: Recipe) -> str:
+    """Return a recipe as YAML, without what it does not set."""
+    data = recipe.model.model_dump(exclude_unset=True, mode="json")
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
