@@ -18,6 +18,7 @@
     tokens.py      view 8: lengths in tokens, and how full rows are
     fertility.py   what tokenizers make of the same text
     weights.py     the weights in a recipe's tree, and changes of them; copies.py saves a changed copy
+    life.py        view 4: a document from its raw line to the steps that see it
     health.py      view 7: what `check` finds, and the shards
     loader.py      view 9: what the training loop waits for; telemetry.py reads the reports
     compare.py     view 10: two datasets, recipes or runs; compared.py looks at their samples
