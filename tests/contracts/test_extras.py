@@ -74,6 +74,7 @@ CASES: list[tuple[str, str]] = [
     ("plan recipe.yaml", ""),
     ("plan recipe.yaml --samples 8 --plot plan.png", "media"),
     ("trace recipe.yaml --step 1 --global-batch 2", ""),
+    ("forget d1 docs.jsonl mixed", ""),
     ("bench recipe.yaml --seconds 0.1 --workers 0", ""),
     ("cache list", ""),
     ("bench recipe.yaml --output torch", "torch"),

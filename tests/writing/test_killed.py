@@ -164,7 +164,9 @@ def test_processes_killed_at_random_moments(tmp_path: Path) -> None:
         if child.wait() == 0:
             shutil.rmtree(tmp_path / "x/e")
         child.stderr.close()
-    finish(words, tmp_path / "x")
+    again = subprocess.run(command(*words), cwd=tmp_path / "x", capture_output=True, text=True)
+    # The last one may have been killed after its last write.
+    assert again.returncode == 0 or "a dataset already exists here" in again.stderr, again.stderr
     assert files(tmp_path / "x/e") == files(tmp_path / "calm/e")
 
 

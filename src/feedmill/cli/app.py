@@ -61,7 +61,7 @@ VERBS: dict[str, Verb] = {  # in the order of the help
     "convert": Verb("feedmill.cli.convert", "Convert a dataset to another format; compares every sample."),
     "plan": Verb("feedmill.cli.plan", "Show what a recipe yields: tree, weights, repeats, bytes."),
     "trace": Verb("feedmill.cli.trace", "Show what a step saw, or when a sample or document is seen."),
-    "forget": Verb("feedmill.cli.forget", "Find documents in all that was made from them; write skip lists."),
+    "forget": Verb("feedmill.cli.forget", "Find documents in all that was made from them; list them."),
     "serve": Verb("feedmill.cli.serve", "Look at samples, steps and mixtures in a browser."),
     "report": Verb("feedmill.cli.report", "Write what serve shows to one HTML file."),
     "bench": Verb("feedmill.cli.bench", "Measure how fast a recipe loads on this machine."),

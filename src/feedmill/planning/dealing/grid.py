@@ -47,6 +47,9 @@ class Step(NamedTuple):
     spread: float | None = None
     budget_share: float | None = None
 
+    def __str__(self) -> str:
+        return f"step {self.number}, from position {self.first} on"
+
     @property
     def slots(self) -> npt.NDArray[np.int64]:
         """Return its positions, int64[n]; padding is numbered from the plan's end on."""
