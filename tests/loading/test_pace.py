@@ -32,13 +32,13 @@ class Loop:
         self.pace, self.now, self.batches = Pace(), 0.0, 0
         self.moves: list[float] = []
 
-    def run(self, seconds: float) -> Loop:
+    def run(self, seconds: float, fetched: float = 0.0) -> Loop:
         end = self.now + seconds
         while self.now < end:
-            waited = self.here if self.pace.here else max(self.ahead - self.own, 0.0)
+            waited = fetched + (self.here if self.pace.here else max(self.ahead - self.own, 0.0))
             self.now += waited + self.own
             self.batches += 1
-            if self.pace.moves(waited, self.now):
+            if self.pace.moves(waited, self.now, fetched):
                 self.moves.append(self.now)
                 self.pace.begin()
         return self
@@ -49,6 +49,16 @@ def test_batches_that_take_less_time_than_a_hand_over_are_made_in_the_loop() -> 
     assert loop.pace.here and loop.moves[0] < 0.1
     assert loop.batches >= 0.97 * 60 / 150e-6, "the trials cost little"
     assert len(loop.moves) <= 1 + 2 * 4, "and become rare"
+
+
+def test_a_wait_for_remote_data_decides_nothing() -> None:
+    loop = Loop(here=150e-6, ahead=800e-6).run(1, fetched=0.030)
+    assert not loop.moves
+    loop.run(0.07)
+    loop.run(0.5, fetched=0.030)  # in the middle of the trial
+    assert loop.pace.here, "the trial was not lost for it"
+    loop.run(0.1)
+    assert loop.pace.here and len(loop.moves) == 1
 
 
 def test_expensive_batches_stay_with_workers() -> None:
@@ -107,7 +117,7 @@ class Scripted(Pace):
         self.here, self._turns, self._left = here, turns * 10_000, 0
         self._left = self._turns.pop()
 
-    def moves(self, waited: float, now: float) -> bool:
+    def moves(self, waited: float, now: float, fetched: float = 0.0) -> bool:
         self._left -= 1
         if self._left > 0:
             return False

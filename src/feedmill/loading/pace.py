@@ -8,6 +8,7 @@ data, the machine, and the time that the loop itself takes, so it is measured:
 - Workers begin. They keep making the batches while the loop spends little of its time waiting.
 - If the loop spends most of its time waiting, it makes a few batches as a trial, and the faster of the two modes stays.
 - The other mode is tried again later, at intervals that grow while the result stays the same.
+- Measurements in which batches waited for remote data say nothing about either mode, and are omitted.
 
 Both modes make the steps in the same order, so the stream does not depend on the choice.
 """
@@ -32,6 +33,8 @@ RECENT = 7
 """Measurements of the current mode, whose median a trial is compared with."""
 STARVED = 0.5
 """Share of its time waiting for batches from which on the loop counts as starved."""
+LATE = 0.1
+"""Share of its time waiting for remote data from which on a measurement is omitted."""
 CLEAR = 1.25
 """Ratio of times from which on a trial is conclusive. Other programs on the same cores cause smaller differences."""
 FIRST, MOST = 2.0, 128.0
@@ -59,25 +62,30 @@ class Pace:
     def begin(self) -> None:
         """Begin a new measurement. Its clock starts after the next batch, because workers must start before it."""
         self._since: float | None = None
-        self._batches, self._waited = 0, 0.0
+        self._batches, self._waited, self._fetched = 0, 0.0, 0.0
 
-    def moves(self, waited: float, now: float) -> bool:
+    def moves(self, waited: float, now: float, fetched: float = 0.0) -> bool:
         """Record a batch, and return whether the mode changes for the next ones.
 
         Args:
             waited: seconds that the loop waited for the batch.
             now: time at which the loop requests the next batch.
+            fetched: seconds that making the batch waited for remote data.
         """
         if self._since is None:
             self._since = now
             return False
         self._batches += 1
         self._waited += waited
+        self._fetched += fetched
         taken = now - self._since
         if self._batches < BATCHES or taken < WINDOW:
             return False
-        mean, starved = taken / self._batches, self._waited >= STARVED * taken
-        self._since, self._batches, self._waited = now, 0, 0.0
+        mean, starved, late = taken / self._batches, self._waited >= STARVED * taken, self._fetched >= LATE * taken
+        self.begin()
+        self._since = now
+        if late:
+            return False
         moves = self._measured(mean, starved, now) if self._trial is None else self._tried(mean, starved, now)
         if moves:
             self.here = not self.here
@@ -170,10 +178,10 @@ def _here(make: Callable[[Step], Made], feed: Feed, pace: Pace) -> Generator[Mad
         except StopIteration:
             return
         made = make(step)
-        waited = time.perf_counter() - requested_at
+        waited, fetched = time.perf_counter() - requested_at, made.seconds.get("fetch", 0.0)
         yield made
         del made  # so that a batch is not kept alive while the next one is made
-        if pace.moves(waited, time.perf_counter()):
+        if pace.moves(waited, time.perf_counter(), fetched):
             return
 
 
@@ -184,9 +192,9 @@ def _from_workers(begun: Iterator[Made | None], feed: Feed, pace: Pace) -> Gener
             if feed.paused:  # all batches begun before the pause have been yielded
                 return
             continue  # left over from the last pause
-        waited = time.perf_counter() - requested_at
+        waited, fetched = time.perf_counter() - requested_at, made.seconds.get("fetch", 0.0)
         yield made
         del made  # so that a batch is not kept alive during the wait
         requested_at = time.perf_counter()
-        if not feed.paused and pace.moves(waited, requested_at):
+        if not feed.paused and pace.moves(waited, requested_at, fetched):
             feed.paused = True
