@@ -97,3 +97,9 @@ def test_a_group_shows_its_worst(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert [cell["first"] for cell in data["cells"]] == [5, 15]
         assert "2 shards have findings" in data["cells"][1]["bad"]
         assert sum(cell["count"] for cell in data["cells"]) == 30
+
+
+def test_documents_have_no_check_and_no_false_finding(site: Site) -> None:
+    data = site.get("/documents/health.json?check=1").json
+    assert data["state"] == "documents" and not data["findings"]
+    assert "Documents have no check" in site.get("/documents/health").text

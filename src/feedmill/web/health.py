@@ -12,6 +12,7 @@ import numpy.typing as npt
 from feedmill.errors import FeedmillError, defect_of
 from feedmill.formats.base import Dataset
 from feedmill.web.content import facts_of
+from feedmill.web.documents import Documents
 from feedmill.web.library import Thing
 from feedmill.web.state import State
 
@@ -70,6 +71,7 @@ def health(thing: Thing, state: State, automatic: bool = True) -> dict[str, Any]
 
     The check runs in the background: at once if the data is small and `automatic` is set, otherwise when the address
     has ``check=1``. It runs again for ``check=2`` and so on; with ``decode=1`` it decodes every sample.
+    Documents without an index have no check.
     """
     dataset = thing.dataset()
     facts = facts_of(dataset)
@@ -78,7 +80,9 @@ def health(thing: Thing, state: State, automatic: bool = True) -> dict[str, Any]
         known: Checking | None = thing.__dict__.get("_checking")
         small = automatic and size <= AUTOMATIC and not dataset.is_remote
         wanted, decode = state.number("check", 0) or 0, state.get("decode") == "1"
-        if known is None:
+        if isinstance(dataset, Documents):
+            begin = False
+        elif known is None:
             begin = wanted > 0 or decode or small
         else:
             begin = known.report is not None and (wanted > known.number or (decode and not known.samples))
@@ -102,7 +106,7 @@ def health(thing: Thing, state: State, automatic: bool = True) -> dict[str, Any]
         "samples": len(dataset),
         "shards": facts.get("shards"),
         "bytes": size if report is None else report["bytes"],
-        "state": "unchecked" if known is None else "running" if report is None else "done",
+        "state": _state(dataset, known),
         "seconds": None if known is None else round(known.seconds, 1),
         "checks": 0 if known is None else known.number,
         "decoded": known is not None and known.samples,
@@ -117,6 +121,14 @@ def health(thing: Thing, state: State, automatic: bool = True) -> dict[str, Any]
         **cells,
         "outliers": _outliers(thing),
     }
+
+
+def _state(dataset: Dataset, known: Checking | None) -> str:
+    if isinstance(dataset, Documents):
+        return "documents"
+    if known is None:
+        return "unchecked"
+    return "running" if known.report is None else "done"
 
 
 def severity(kind: str) -> str:

@@ -159,7 +159,7 @@ def section_of(thing: Thing, *, check: bool) -> tuple[dict[str, Any], list[str],
         part("samples", lambda: _samples(thing))
         part("tokens", lambda: _tokens(thing))
         part("duplicates", lambda: _duplicates(thing))
-        part("health", lambda: _health(thing, check and not isinstance(thing.dataset(), Documents)))
+        part("health", lambda: _health(thing, check))
         findings = (section["health"] or {}).get("found", 0)
     elif thing.kind == "pipeline":
         from feedmill.web.pipeline import pipeline
@@ -233,7 +233,7 @@ def _picture(thing: Thing, index: int, part: str, longest: int) -> str | None:
 def _health(thing: Thing, check: bool) -> dict[str, Any]:
     from feedmill.web.health import Checking, health
 
-    if check:
+    if check and not isinstance(thing.dataset(), Documents):
         known = thing.__dict__["_checking"] = Checking(thing.path, thing.trust)
         known.wait()
     return health(thing, State(), automatic=False)
