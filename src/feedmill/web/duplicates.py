@@ -173,6 +173,7 @@ def _opened(corpus: Corpus, clusters: Clusters, number: int, chosen: Any, state:
             for member, mark in zip(members[:MOST_MEMBERS], marked, strict=False)
         ],
         "more": max(0, len(members) - MOST_MEMBERS),
+        "numbers": members.tolist() if len(members) > MOST_MEMBERS else [],
         "a": corpus.excerpt(a, 0),
         "b": corpus.excerpt(b, 0),
         "diff": diff(corpus.documents.text(a), corpus.documents.text(b)) if a != b else None,
