@@ -266,7 +266,8 @@ def test_copies_of_inputs_are_removed_from_all_nodes(
     upload(inputs / "ids", f"{s3_bucket}/ids")
     words = ["shuffle", f"{s3_bucket}/ids", *VERBS["shuffle"][2:]]
     finish([*words, "--engine", "ray", "--address", cluster.address], tmp_path)
-    found = outputs(tmp_path)
+    # A lineage names inputs of another store by their URLs.
+    found = {name: data for name, data in outputs(tmp_path).items() if not name.endswith(".feedmill.lineage")}
     assert found and found.items() <= alone("shuffle").items()
     caches = [home / ".cache/feedmill" for home in Path(os.environ["RAY_TMPDIR"]).glob("home*")]
     assert any(cache.is_dir() for cache in caches) and not any(map(copies, caches))
