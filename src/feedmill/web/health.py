@@ -106,7 +106,7 @@ def health(thing: Thing, state: State, automatic: bool = True) -> dict[str, Any]
         "samples": len(dataset),
         "shards": facts.get("shards"),
         "bytes": size if report is None else report["bytes"],
-        "state": _state(dataset, known),
+        "state": _state(dataset, known, report),
         "seconds": None if known is None else round(known.seconds, 1),
         "checks": 0 if known is None else known.number,
         "decoded": known is not None and known.samples,
@@ -123,12 +123,13 @@ def health(thing: Thing, state: State, automatic: bool = True) -> dict[str, Any]
     }
 
 
-def _state(dataset: Dataset, known: Checking | None) -> str:
+def _state(dataset: Dataset, known: Checking | None, report: dict[str, Any] | None) -> str:
+    """Return the state of the check when its `report` was read: it may end while a page is made."""
     if isinstance(dataset, Documents):
         return "documents"
     if known is None:
         return "unchecked"
-    return "running" if known.report is None else "done"
+    return "running" if report is None else "done"
 
 
 def severity(kind: str) -> str:
