@@ -154,7 +154,7 @@ class Tasks:
         most = _MEMORY_TRIES if memory else _TRIES
         if isinstance(error, exceptions.RayTaskError) or chunk.tries >= most:
             return Outcome([], self._poisoned(chunk, error, memory))
-        if memory:  # no more than a node has: a task that fits nowhere would never start
+        if memory:  # at most what a node has: a task that fits nowhere would never start
             more = 2 * (chunk.memory or self._memory or 1 << 30)
             chunk.memory = min(more, self._nodes.largest_memory()) or None
         chunk.begin = time.monotonic() + 0.5 * 2 ** (chunk.tries - 1) * random.uniform(0.5, 1.5)

@@ -262,6 +262,8 @@ def read_lineage(output: str) -> Lineage | None:
 def decoded(data: bytes, output: str, file: str) -> Lineage:
     """Return a lineage from its bytes; `file` is its path for errors. Raises DataError."""
     try:
+        if len(data) < len(_MAGIC) + _LENGTH.size + _HASH.size:
+            raise ValueError(f"it has {len(data)} bytes")
         body, (digest,) = memoryview(data)[: -_HASH.size], _HASH.unpack(data[-_HASH.size :])
         if data[: len(_MAGIC)] != _MAGIC or xxhash.xxh3_64_intdigest(body) != digest:
             raise ValueError("its hash differs")

@@ -49,7 +49,7 @@ from feedmill.storage.fetching.fetch import ending
 INFO, INFO_YAML = f"{META}/.info.json", f"{META}/.info.yaml"
 MAX_MAPPED = 16_384
 _AT_ONCE = 32
-"""Number of index files that are requested at once. If a dataset has no more, all are loaded with the first ones."""
+"""Number of index files that are requested at once. A dataset with at most this many loads all with the first ones."""
 _LOCKS = 64
 _MOST_AHEAD = 1024
 """A dataset with more index files does not load those ahead that no step needs yet."""

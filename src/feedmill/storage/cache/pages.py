@@ -344,7 +344,7 @@ class _DisabledCache:
         return False
 
     def disable(self, error: OSError) -> None:
-        pass
+        """Do nothing: it is disabled from the start."""
 
 
 def _server(url: str) -> bytes:
