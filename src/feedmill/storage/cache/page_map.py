@@ -298,8 +298,9 @@ def _initialize(files: Usable, header: Header, *, allocate: bool = True) -> None
     The header is written last, so that files of a killed process are invalid.
     """
     encoded = header.encode()
-    os.ftruncate(files.map, 0)
-    os.ftruncate(files.data, 0)
+    for fd in files:
+        if os.fstat(fd).st_size:  # ext4 writes a file that was ever truncated to the disk when it is closed
+            os.ftruncate(fd, 0)
     os.ftruncate(files.data, header.size)
     if allocate:
         os.posix_fallocate(files.map, 0, header.length)
