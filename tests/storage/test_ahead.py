@@ -68,7 +68,7 @@ _HELD = st.lists(_RANGE, max_size=12, unique_by=lambda row: row[:2])
 
 
 @given(_HELD, st.lists(st.lists(_RANGE, max_size=12), min_size=1, max_size=3), st.data())
-def test_ranges_are_located_in_the_last_segment_that_begins_before_them(held, reads, data):
+def test_ranges_are_located_in_one_of_several_overlapping_segments(held, reads, data):
     segments = HeldSegments()
     there = [Segment(None, None, f"f{file}", begin, begin + size, 0) for file, begin, size in held]
     for segment in there:
@@ -79,7 +79,7 @@ def test_ranges_are_located_in_the_last_segment_that_begins_before_them(held, re
             segments.remove(there.pop(data.draw(st.integers(0, len(there) - 1))))
         columns = np.asarray(read, np.int64).reshape(-1, 3).T
         found = segments.locate(paths, lambda path: path, *columns)
-        expected = [_last_before(there, paths[file], begin) for file, begin, _ in read]
+        expected = [_farthest(there, paths[file], begin) for file, begin, _ in read]
         whole = [one is not None and begin + n <= one for one, (_, begin, n) in zip(expected, read, strict=True)]
         if found is None:
             assert not there or not all(whole)
@@ -92,10 +92,9 @@ def test_ranges_are_located_in_the_last_segment_that_begins_before_them(held, re
             assert located[row].begin <= begin and begin + size <= located[row].end
 
 
-def _last_before(segments, key, offset):
-    """Return the end of the last segment of an object that begins at or before an offset, the longest if several do."""
-    before = [(one.begin, one.end) for one in segments if one.key == key and one.begin <= offset]
-    return max(before)[1] if before else None
+def _farthest(segments, key, offset):
+    """Return the last end of the segments of an object that begin at or before an offset."""
+    return max((one.end for one in segments if one.key == key and one.begin <= offset), default=None)
 
 
 def test_what_was_asked_for_ahead_is_not_requested_again_when_it_is_read(server):

@@ -122,7 +122,7 @@ class ReadAhead:
         low, high, steps = low[missing], high[missing], steps[missing]
         if pages is None:
             requests = _needed(requests_for(low, high, fetcher().gap()), steps, last)
-            if requests.size > self.budget // 2:
+            if requests.size > max(self.budget // 2, self._limit - self._held):
                 requests = _needed(requests_for(low, high, 0), steps, last)
             rounds = [requests]
         else:

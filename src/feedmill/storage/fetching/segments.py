@@ -159,11 +159,13 @@ class _Table(NamedTuple):
 
     Attributes:
         begins, ends: int64[m], with the number of the object in the bits above `OFFSET_BITS`.
+        farthest: int64[m], which of the segments up to each one has the last end.
         segments: the segments.
     """
 
     begins: Int64s
     ends: Int64s
+    farthest: Int64s
     segments: list[Segment]
 
 
@@ -213,7 +215,7 @@ class HeldSegments:
     ) -> tuple[list[Segment], Int64s] | None:
         """Return the segments that contain ranges, and which of them contains each, int64[n]; None unless all are held.
 
-        Unlike `find`, this takes the last segment that begins before a range, and looks up all ranges in one call.
+        Unlike `find`, this looks up all ranges in one call. Segments may overlap, as where two epochs meet.
 
         Args:
             paths: paths of files, the same object at each call.
@@ -226,7 +228,7 @@ class HeldSegments:
         if numbers is None or not len(table.segments):
             return None
         begins = (numbers << OFFSET_BITS) + offsets
-        at = np.searchsorted(table.begins, begins, side="right") - 1
+        at = table.farthest[np.searchsorted(table.begins, begins, side="right") - 1]
         # Of a range before the first segment, the last one is compared: it ends in another file, or begins later.
         if not ((table.begins[at] <= begins) & (begins + lengths <= table.ends[at])).all():
             return None
@@ -237,8 +239,11 @@ class HeldSegments:
         files = sorted((self._numbers[key] << OFFSET_BITS, file) for key, file in self._files.items())
         segments = [segment for _, file in files for segment in file.segments]
         base = np.repeat([first for first, _ in files], [len(file.segments) for _, file in files])
-        begins, ends = ([getattr(segment, name) for segment in segments] for name in ("begin", "end"))
-        return _Table(base + np.asarray(begins, np.int64), base + np.asarray(ends, np.int64), segments)
+        begins, ends = (
+            base + np.asarray([getattr(segment, name) for segment in segments], np.int64) for name in ("begin", "end")
+        )
+        farthest = np.maximum.accumulate(np.where(ends == np.maximum.accumulate(ends), np.arange(len(ends)), 0))
+        return _Table(begins, ends, farthest, segments)
 
     def _numbers_of(self, paths: Sequence[str], key: Callable[[str], str], files: Int64s) -> Int64s | None:
         """Return the number of each file's object, int64[n]; None if one was never read ahead."""
