@@ -17,7 +17,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(STAMP)  ## the main job end to end, on data that every machine has
-	@$(BIN)/feedmill demo --out demo-out
+	@$(BIN)/feedmill demo --output demo-out
 
 test: $(STAMP)  ## every fast test, in parallel; `pytest` alone and test-all draw new examples each time
 	@echo "== running the tests"

@@ -60,7 +60,7 @@ def torn(root: Path) -> None:
 def prepared(root: Path) -> None:
     for name, keys in (("d", "k"), ("more", "n")):
         made = ({"__key__": f"{keys}{i}", "txt": f"text {i}"} for i in range(6))
-        fm.write(str(root / name), made, samples_per_shard=3, sample_type="CrudeWebdataset", progress=False)
+        fm.write(str(root / name), made, max_shard_samples=3, sample_type="CrudeWebdataset", progress=False)
     fm.write(str(root / "extra"), ({"__key__": f"k{i}", "cls": i} for i in range(6)), progress=False)
 
 
@@ -95,14 +95,14 @@ VERBS: dict[str, tuple[Make, list[str]]] = {
     "repair": (torn, ["repair", "d"]),
     "prepare-media": (pictures, ["prepare-media", "d", "--media-by-extension"]),
     "append": (prepared, ["append", "d", "more", "--workers", "1"]),
-    "delete": (prepared, ["delete", "d", "k1", "--workers", "1"]),
+    "delete": (prepared, ["delete", "d", "--yes", "k1", "--workers", "1"]),
     "add-parts": (prepared, ["add-parts", "d", "extra", "--workers", "1"]),
     "reshard": (prepared, ["reshard", "d", "e", "--samples", "4", "--workers", "1"]),
     "reshard over it": (prepared, ["reshard", "d", "more", "--samples", "4", "--workers", "1", "--overwrite"]),
     "convert": (prepared, ["convert", "d", "e", "--to", "mds", "--workers", "1"]),
     "convert to a file": (prepared, ["convert", "d", "e.jsonl", "--to", "jsonl", "--fields", "txt", "--workers", "1"]),
     "tokenize": (documents, ["tokenize", "a.jsonl", "-o", "o", "-t", str(tokenizer_file("tok1k")), "--workers", "1"]),
-    "tag": (documents, ["tag", "documents/*", "-n", "e", "-t", "char_length_v1"]),
+    "tag": (documents, ["tag", "documents/*", "--name", "e", "-t", "char_length_v1"]),
     "dedupe": (documents, ["dedupe", "documents", "--workers", "1"]),
     "dedupe --bloom": (documents, ["dedupe", "documents", "--workers", "1", "--bloom", "f.bin", "--items", "100"]),
     "merge": (packed, ["merge", "a.pbin", "o.pbin"]),
@@ -210,5 +210,5 @@ def test_a_linked_folder_of_work_is_refused_with_a_message(tmp_path: Path, monke
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "d" / FOLDER).symlink_to(tmp_path / "elsewhere")
     monkeypatch.chdir(tmp_path)
-    done = run(["delete", "d", "k1"])
+    done = run(["delete", "d", "--yes", "k1"])
     assert done.exit_code == 1 and "this is a link" in done.output and FOLDER in done.output

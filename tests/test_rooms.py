@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "feedmill"
 TABLE = re.findall(r"^\| (\d+) \| (.*?) \|", (ROOT / "CONTRIBUTING.md").read_text(), re.M)
 LEVEL = {room: int(level) for level, rooms in TABLE for room in re.findall(r"`(\w+)`", rooms)}
-MODULES = [path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py"]
+MODULES = [path for path in SOURCE.rglob("*.py") if path not in (SOURCE / "__init__.py", SOURCE / "__main__.py")]
 
 
 def room(path: Path) -> str:

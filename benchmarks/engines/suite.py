@@ -63,7 +63,7 @@ def tag(repeat: int) -> list[Row]:
 
     def measured(*words: str) -> dict[str, float]:
         shutil.rmtree(folder / "attributes", ignore_errors=True)
-        return run(feedmill("tag", folder / "documents", *chosen, "--no-progress", *words))
+        return run(feedmill("tag", folder / "documents", *chosen, "--progress", "none", *words))
 
     with cluster() as address:
         on_ray = ("--engine", "ray", "--address", address)

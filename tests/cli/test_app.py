@@ -16,8 +16,9 @@ from typer.testing import CliRunner
 
 import feedmill as fm
 from feedmill.cli import app as app_module
-from feedmill.cli.app import VERBS, Verb, app
+from feedmill.cli.app import app
 from feedmill.cli.options import Json
+from feedmill.cli.verbs import GROUPS, VERBS, Verb
 from feedmill.errors import DataError
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -55,9 +56,11 @@ def test_help_lists_verbs_without_importing_them() -> None:
     )
     lines = done.stdout.splitlines()
     assert "status 0" in lines
-    assert "heavy [] ['feedmill.cli.output', 'feedmill.cli.renamed', 'feedmill.cli.app']" in lines
-    listed = [line.split()[0] for line in lines[lines.index("Verbs:") + 1 :] if line.startswith("  ")]
-    assert listed == [name for name, verb in VERBS.items() if not verb.hidden]
+    assert "heavy [] ['feedmill.cli.verbs', 'feedmill.cli.command', 'feedmill.cli.output', 'feedmill.cli.app']" in lines
+    for group, verbs in GROUPS.items():
+        rest = lines[lines.index(f"{group}:") + 1 :]
+        listed = [line.split()[0] for line in rest[: rest.index("") if "" in rest else None] if line.startswith("  ")]
+        assert listed == [name for name, verb in verbs.items() if not verb.hidden]
 
 
 @pytest.mark.parametrize("name", list(VERBS))
@@ -109,10 +112,10 @@ def test_a_closed_pipe_is_quiet() -> None:
     code = (
         "import sys, typer\n"
         "from types import SimpleNamespace\n"
-        "from feedmill.cli import app\n"
+        "from feedmill.cli import app, verbs\n"
         "def lines() -> None:\n"
         "    for i in range(100000): typer.echo(i)\n"
-        "app.VERBS['lines'] = app.Verb('x', 'x')\n"
+        "app.VERBS['lines'] = verbs.Verb('x', 'x')\n"
         "app.import_module = lambda name: SimpleNamespace(lines=lines)\n"
         "sys.argv = ['feedmill', 'lines']\n"
         "app.main()\n"
@@ -136,10 +139,10 @@ def test_what_a_terminal_does_not_have_is_shown_by_escapes(encoding: str) -> Non
     code = (
         "import sys, typer\n"
         "from types import SimpleNamespace\n"
-        "from feedmill.cli import app\n"
+        "from feedmill.cli import app, verbs\n"
         "def odd() -> None:\n"
         "    typer.echo('name \\udcff half \\ud800 far \\u65e5')\n"
-        "app.VERBS['odd'] = app.Verb('x', 'x')\n"
+        "app.VERBS['odd'] = verbs.Verb('x', 'x')\n"
         "app.import_module = lambda name: SimpleNamespace(odd=odd)\n"
         "sys.argv = ['feedmill', 'odd']\n"
         "app.main()\n"
@@ -206,7 +209,7 @@ def test_what_the_system_refuses_is_no_defect(verb: Any, error: OSError, kind: s
 @pytest.mark.parametrize("works", [True, False])
 def test_a_process_that_may_open_few_files_works_or_says_so(works: bool, tmp_path: Path) -> None:
     made = ({"__key__": f"k{i}", "txt": "a"} for i in range(60))
-    fm.write(str(tmp_path / "d"), made, samples_per_shard=1, progress=False)
+    fm.write(str(tmp_path / "d"), made, max_shard_samples=1, progress=False)
     words = ["reshard", str(tmp_path / "d"), str(tmp_path / "e"), "--samples", "1", "--workers", "1"]
     code = (
         "import os, resource, sys\n"

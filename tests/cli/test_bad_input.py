@@ -149,6 +149,6 @@ def test_an_index_that_computes_is_refused(kind: str, tmp_path: Path) -> None:
 
     with pytest.raises(Exception, match="expected plain tables only"):
         open_dataset(tmp_path).find("s00001")
-    done = CliRunner().invoke(app, ["prepare", str(tmp_path), "--split-ratio", "1,0,0", "--force-overwrite"])
+    done = CliRunner().invoke(app, ["prepare", str(tmp_path), "--split-ratio", "1,0,0", "--overwrite"])
     assert done.exit_code == 0, done.output
     assert open_dataset(tmp_path).find("s00001") == 1

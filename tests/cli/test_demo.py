@@ -22,7 +22,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("environment")
 def test_the_small_demo_finds_identical_streams(tmp_path: Path) -> None:
     out = tmp_path / "demo"
-    arguments = ["demo", "--out", str(out), "--pages", "60", "--docs", "60", "--samples", "400", "--json"]
+    arguments = ["demo", "--output", str(out), "--pages", "60", "--docs", "60", "--samples", "400", "--json"]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
     facts = json.loads(done.stdout)
@@ -41,7 +41,7 @@ def test_the_small_demo_finds_identical_streams(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_a_demo_s_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "pages").mkdir()
     (tmp_path / "pages" / "mine.txt").write_text("keep")
-    done = CliRunner().invoke(app, ["demo", "--out", str(tmp_path)])
+    done = CliRunner().invoke(app, ["demo", "--output", str(tmp_path)])
     assert done.exit_code == 1 and "the folder holds other files" in done.stderr
     assert (tmp_path / "pages" / "mine.txt").read_text() == "keep"
 
@@ -49,6 +49,6 @@ def test_a_folder_that_is_not_a_demo_s_is_left_alone(tmp_path: Path) -> None:
 def test_a_file_or_a_folder_that_cannot_be_made_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     for out in ("file", "file/in"):
-        done = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / out)])
+        done = CliRunner().invoke(app, ["demo", "--output", str(tmp_path / out)])
         assert done.exit_code == 1 and done.stderr.startswith("error: ")
     assert (tmp_path / "file").read_text() == "mine"

@@ -52,7 +52,7 @@ def test_plan_for_people(recipe: str, tmp_path: Path) -> None:
 
 
 def test_plan_for_programs(recipe: str, tmp_path: Path) -> None:
-    data = document("plan", recipe, "--steps", 10, "--global-batch", 20, "--plot", tmp_path / "mix.png")
+    data = document("plan", recipe, "--steps", 10, "--global-batch", 20, "--plot-to", tmp_path / "mix.png")
     assert data["budget"] == 200 and data["length"] == 899 and data["skipped"] == 1
     lines, pages = data["sources"]
     assert lines["drawn"] + pages["drawn"] == 200 and lines["epochs"] == 3
@@ -107,7 +107,7 @@ def test_trace_for_people(recipe: str) -> None:
         (("plan", "RECIPE", "--samples", 3, "--tokens", 5), "more than one budget"),
         (("plan", "RECIPE", "--tokens", 5), "has no lengths in tokens"),
         (("plan", "RECIPE", "--samples", 1000), "1,000 samples are requested, the plan has 899"),
-        (("plan", "ENDLESS", "--plot", "x.png"), "an endless plan cannot be plotted"),
+        (("plan", "ENDLESS", "--plot-to", "x.png"), "an endless plan cannot be plotted"),
         (("trace", "RECIPE"), "expected one of --step, --key, --document and --source-document"),
         (
             ("trace", "RECIPE", "--step", 3, "--key", "s00003", "--global-batch", 3),
@@ -156,7 +156,7 @@ def test_batches_by_budget(recipe: str, tmp_path: Path) -> None:
     assert "3 ranks x 4,000 bytes, at most 9 samples, by budget" in said and "of their budget" in said
     ranks = document("plan", path, "--world", 3)["ranks"]
     assert ranks["batch_size"] is None and ranks["budget"]["fill"] <= 1 and ranks["budget"]["samples"] <= 27
-    assert document("plan", path, "--world", 3, "--batch", 4)["ranks"]["batch_size"] == 4
+    assert document("plan", path, "--world", 3, "--batch-size", 4)["ranks"]["batch_size"] == 4
     plan = Recipe.load(path).plan()
     loaders = [Loader(plan, rank=rank, world_size=3, output="samples") for rank in range(3)]
     for step, batches in zip(range(5), zip(*loaders, strict=True), strict=False):
@@ -171,4 +171,4 @@ def test_batches_by_budget(recipe: str, tmp_path: Path) -> None:
         assert [row["step"] for each in seen for row in each["seen"] if row["position"] == position] == [step]
     assert "steps by budget require --world" in run("trace", path, "--step", 3).output
     assert "--steps requires --global-batch" in run("trace", path, "--key", "0", "--steps", 3, "--world", 3).output
-    assert "--world and --batch go together" in run("plan", recipe, "--world", 3).output
+    assert "--world and --batch-size go together" in run("plan", recipe, "--world", 3).output

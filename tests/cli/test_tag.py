@@ -17,11 +17,13 @@ def run(*arguments: object) -> Result:
 
 def test_a_folder_is_tagged_and_the_report_says_what_was_done(tmp_path: Path) -> None:
     write_tree(tmp_path)
-    result = run(tmp_path / "documents", "-t", "c4_v2", "-t", "gopher_v2", "-n", "quality", "--workers", 2)
+    result = run(tmp_path / "documents", "-t", "c4_v2", "-t", "gopher_v2", "--name", "quality", "--workers", 2)
     assert result.exit_code == 0, result.output
     assert "files       4" in result.output and "documents   500" in result.output
     assert len(contents(tmp_path / "attributes/quality")) == 4
-    assert "4 (4 up to date)" in run(tmp_path / "documents", "-t", "c4_v2", "-t", "gopher_v2", "-n", "quality").output
+    assert (
+        "4 (4 up to date)" in run(tmp_path / "documents", "-t", "c4_v2", "-t", "gopher_v2", "--name", "quality").output
+    )
 
 
 def test_json_is_one_document(tmp_path: Path) -> None:

@@ -84,8 +84,8 @@ def test_index(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "shown"),
     [
-        (["--tokens", 1000, "--sequence-length", 64], {"samples": 15, "steps": 15}),
-        (["--steps", 3, "--sequence-length", 8, "--ranks", 2], {"samples": 6, "trained_tokens": 48}),
+        (["--tokens", 1000, "--seq-len", 64], {"samples": 15, "steps": 15}),
+        (["--steps", 3, "--seq-len", 8, "--ranks", 2], {"samples": 6, "trained_tokens": 48}),
         (["--lines", MODALITIES / "main.idx", "--micro-batch", 4], {"samples": 69, "steps": 17, "tokens": None}),
         (["--samples", 7, "--accumulation", 2], {"steps": 3, "batches_per_rank": 7}),
         (["--checkpoint", "seen_steps_5-seen_tokens_50-target_tokens_100"], {"last_step": 4, "target_steps": 10}),
@@ -99,10 +99,8 @@ def test_numbers(words: list[object], shown: dict[str, int]) -> None:
 def test_numbers_that_are_refused() -> None:
     assert "exactly one number" in run("numbers", status=1)
     assert "exactly one number" in run("numbers", "--steps", 1, "--samples", 1, status=1)
-    assert "--sequence-length" in run("numbers", "--tokens", 5, status=1)
-    assert "too few for a sample" in run(
-        "numbers", "--data", MODALITIES / "main_2b.pbin", "--sequence-length", 10**6, status=1
-    )
+    assert "--seq-len" in run("numbers", "--tokens", 5, status=1)
+    assert "too few for a sample" in run("numbers", "--data", MODALITIES / "main_2b.pbin", "--seq-len", 10**6, status=1)
 
 
 def test_ratios() -> None:

@@ -16,7 +16,7 @@ from helpers.written_datasets import samples
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    fm.write("d", samples(30), samples_per_shard=10)
+    fm.write("d", samples(30), max_shard_samples=10)
     return tmp_path
 
 
@@ -31,7 +31,7 @@ def test_reshard(root: Path) -> None:
     assert "shards   5" in run("reshard", "d", "e", "--samples", "6", "--workers", "1")
     assert len(fm.open("e")) == 30
     assert "a dataset already exists here" in run("reshard", "d", "e", "--samples", "6", status=1)
-    found = json.loads(run("reshard", "d", "e", "--size", "10kB", "--overwrite", "--json", "--workers", "1"))
+    found = json.loads(run("reshard", "d", "e", "--max-shard-size", "10kB", "--overwrite", "--json", "--workers", "1"))
     assert found["samples"] == 30
     assert "limit" in run("reshard", "d", "f", status=1)
 
@@ -45,25 +45,27 @@ def test_append(root: Path) -> None:
 
 
 def test_delete(root: Path) -> None:
-    assert "would delete" in run("delete", "d", "s00001", "--dry-run")
+    assert "would delete" in run("delete", "d", "--yes", "s00001", "--dry-run")
     assert len(fm.open("d")) == 30
     Path("gone.txt").write_text("s00002\n\ns00029\nnope\n")
-    assert "no sample with this key" in run("delete", "d", "--list", "gone.txt", status=1)
-    text = run("delete", "d", "s00001", "--list", "gone.txt", "--ignore-missing", "--workers", "1")
+    assert "no sample with this key" in run("delete", "d", "--yes", "--keys-from", "gone.txt", status=1)
+    text = run("delete", "d", "--yes", "s00001", "--keys-from", "gone.txt", "--on-error", "skip", "--workers", "1")
     assert "3 samples" in text and "2 of 3" in text and "nope" in text
     assert len(fm.open("d")) == 27
-    assert "nothing to delete" in run("delete", "d", status=1)
+    assert "nothing to delete" in run("delete", "d", "--yes", status=1)
     Path("bad.txt").write_bytes(b"\xff\xfe")
-    assert "UTF-8" in run("delete", "d", "--list", "bad.txt", status=1)
-    run("delete", "d", "--list", "none.txt", status=1)
+    assert "UTF-8" in run("delete", "d", "--yes", "--keys-from", "bad.txt", status=1)
+    run("delete", "d", "--yes", "--keys-from", "none.txt", status=1)
 
 
 def test_add_parts(root: Path) -> None:
     fm.write("extra", [{"__key__": f"s{i:05d}", "cls": i, "txt": "x"} for i in range(29)])
     assert "has no sample" in run("add-parts", "d", "extra", "--workers", "1", status=1)
-    run("add-parts", "d", "extra", "--missing", "skip", "--part", "cls", "--workers", "1")
+    run("add-parts", "d", "extra", "--on-error", "skip", "--part-name", "cls", "--workers", "1")
     assert fm.open("d", raw=True)["s00004"]["cls"] == 4 and "txt" not in fm.open("d", raw=True)["s00004"]
-    found = json.loads(run("add-parts", "d", "extra", "--missing", "skip", "--into", "aux", "--json", "--workers", "1"))
+    found = json.loads(
+        run("add-parts", "d", "extra", "--on-error", "skip", "--into", "aux", "--json", "--workers", "1")
+    )
     assert found["samples"] == 29 and found["path"] == "aux"
 
 
@@ -74,7 +76,7 @@ def test_mount_says_what_is_missing(root: Path) -> None:
 
 def test_a_list_of_keys_from_another_system(root: Path) -> None:
     (root / "keys.txt").write_bytes(b"\xef\xbb\xbfs00000\r\ns00001\r\n\r\n")
-    assert "deleted           2 samples" in run("delete", "d", "--list", "keys.txt", "--workers", "1")
+    assert "deleted           2 samples" in run("delete", "d", "--yes", "--keys-from", "keys.txt", "--workers", "1")
 
 
 def test_numbers_beyond_64_bits_are_one_message(root: Path) -> None:

@@ -193,13 +193,13 @@ def written(root: Path) -> Path:
         ]
 
     first, more, extra = root / "first", root / "more", root / "extra"
-    feedmill.write(str(first), made(range(30)), samples_per_shard=7, sample_type="CrudeWebdataset")
+    feedmill.write(str(first), made(range(30)), max_shard_samples=7, sample_type="CrudeWebdataset")
     feedmill.write(str(more), made(range(30, 40)))
-    append(str(first), [str(more)], samples=6, workers=1)
+    append(str(first), [str(more)], max_shard_samples=6, workers=1)
     delete(str(first), [made(range(i, i + 1))[0]["__key__"] for i in (0, 3, 14, 15, 16, 17, 18, 19, 20)], workers=1)
     feedmill.write(str(extra), [{"__key__": row["__key__"], "txt": "more"} for row in made(range(40))])
     add_parts(str(first), str(extra), workers=1)
-    reshard(str(first), str(root / "last"), samples=9, shuffle=1, workers=1)
+    reshard(str(first), str(root / "last"), max_shard_samples=9, shuffle=1, workers=1)
     return root / "last"
 
 

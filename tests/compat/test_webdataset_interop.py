@@ -37,7 +37,7 @@ def test_webdataset_decodes_the_same_values(tmp_path: Path) -> None:
          "cls": i, "npy": np.arange(i), "npz": {"a": np.ones(i), "b": np.eye(2)}, "ten": [np.arange(3)]}
         for i in range(8)
     ]  # fmt: skip
-    fm.write(str(tmp_path / "d"), rows, samples_per_shard=3)
+    fm.write(str(tmp_path / "d"), rows, max_shard_samples=3)
     shards = sorted(map(str, (tmp_path / "d").rglob("*.tar")))
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run([PEER, "-c", _READER, *shards], capture_output=True, text=True, env=env, check=False)

@@ -35,7 +35,7 @@ GOLDEN = ROOT / "tests/golden"
 TOKENIZER = "tokenizer/tokenizer.json"
 
 CASES: list[tuple[str, str]] = [
-    ("demo --out demo-out", "media"),
+    ("demo --output demo-out", "media"),
     ("info coco", ""),
     ("info table", "arrow"),
     ("info books.pbin", ""),
@@ -51,7 +51,7 @@ CASES: list[tuple[str, str]] = [
     ("reshard coco coco2 --samples 2", ""),
     ("append coco more", ""),
     ("delete coco 000001", ""),
-    ("add-parts coco parts --missing skip", ""),
+    ("add-parts coco parts --on-error skip", ""),
     ("mount coco mnt", "mount"),
     ("tag web/documents -t char_length_v1 --name lengths", ""),
     ("tag web/documents -t pii_regex_v2 --name pii", ""),
@@ -72,7 +72,7 @@ CASES: list[tuple[str, str]] = [
     ("convert coco coco_mds --to mds --allow-loss", ""),
     ("convert docs.jsonl docs_parquet --to parquet", "arrow"),
     ("plan recipe.yaml", ""),
-    ("plan recipe.yaml --samples 8 --plot plan.png", "media"),
+    ("plan recipe.yaml --samples 8 --plot-to plan.png", "media"),
     ("trace recipe.yaml --step 1 --global-batch 2", ""),
     ("forget d1 docs.jsonl mixed", ""),
     ("bench recipe.yaml --seconds 0.1 --workers 0", ""),
@@ -83,7 +83,7 @@ CASES: list[tuple[str, str]] = [
     ("shuffle books.pbin shuffled.ds --seed 7", ""),
     ("split books.pbin 'part_{part}.pbin' --ratio 1,1 --seed 7", ""),
     ("filter books.pbin short.pbin --max-length 100", ""),
-    ("numbers --data books.pbin --sequence-length 8 --ranks 1 --micro-batch 1", ""),
+    ("numbers --data books.pbin --seq-len 8 --ranks 1 --micro-batch 1", ""),
     ("modalities data create_raw_index more.jsonl", ""),
     ("modalities data merge_packed_data books.pbin news.pbin merged.pbin", ""),
     ("modalities data pack_encoded_data pack.yaml", "tokenize"),

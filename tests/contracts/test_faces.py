@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
+from typer.main import get_command
 from typer.models import ArgumentInfo, OptionInfo
 from typer.testing import CliRunner
 
 import feedmill as fm
-from feedmill.cli.app import VERBS, app
+from feedmill.cli.app import app
+from feedmill.cli.command import OLD, translated
 from feedmill.cli.engines import OPTIONS
-from feedmill.cli.renamed import OLD, translated
+from feedmill.cli.verbs import VERBS
 from feedmill.errors import ConfigError
 from feedmill.jobs.policy import renamed_parameters
 from helpers.conversion_sources import sample_set
@@ -26,10 +28,10 @@ PRINTING = {"json", "interactive", "list", "schema", "bins", "plot", "plot_to", 
 """What only says how a report is shown."""
 MEDIA = {"media_metadata", "media_by_extension", "media_by_header", "media_by_glob"}
 ONLY_HERE: dict[str, tuple[set[str], set[str]]] = {
-    "prepare": ({*MEDIA, "force_overwrite", "skip_dataset_yaml"}, {"media", "energon_exact", "shards"}),
+    "prepare": ({*MEDIA, "overwrite", "skip_dataset_yaml"}, {"media", "energon_exact", "shards"}),
     "prepare-media": (MEDIA, {"media"}),
-    "delete": ({"list_file"}, set()),
-    "add-parts": ({"part"}, {"parts", "encode"}),  # files, or functions
+    "delete": ({"list_file", "yes"}, set()),
+    "add-parts": ({"part_name"}, {"parts", "encode"}),  # files, or functions
     "mount": (set(), {"ready"}),
     "serve": (set(), {"on_start"}),
     "tag": (set(), {"exact"}),  # of Dolma's face
@@ -38,7 +40,7 @@ ONLY_HERE: dict[str, tuple[set[str], set[str]]] = {
         {"to", "tokenizer_backend", "always_add"},
         {"formats", "backend", "rule", "loss_rule", "tokenizer_name", "unit_bytes"},
     ),
-    "convert": ({"plan"}, {"plan_only", "on_preview"}),
+    "convert": (set(), {"on_preview"}),
     "bench": (set(), {"log", "options"}),
     "run": (set(), {"on_step"}),
 }
@@ -72,8 +74,13 @@ def test_a_verb_and_its_function_have_the_same_options(verb: str) -> None:
 
 @pytest.mark.parametrize("verb", OLD)
 def test_old_options_are_not_those_of_today(verb: str) -> None:
-    known = {f"--{name.replace('_', '-')}" for name in options(verb)[1]}
+    known = {spelling for parameter in command(verb).params for spelling in parameter.opts}
     assert not known & set(OLD[verb]) and {new.partition("=")[0] for new in OLD[verb].values()} <= known
+
+
+def command(verb: str) -> Any:
+    """Return the command of a verb as the parser sees it."""
+    return get_command(app).get_command(None, verb)
 
 
 def run(*words: str) -> Any:
@@ -103,6 +110,11 @@ CALLS: dict[tuple[str, str], Any] = {
     ("stat", "-p"): (make_texts, ["-p", "1"]),
     ("convert", "--max-bad"): (make_samples, ["--on-error", "skip", "--max-bad", "3"]),
     ("prepare", "--skip-bad-shards"): (make_tars, ["--skip-bad-shards"]),
+    ("prepare", "--force-overwrite"): (make_tars, ["--force-overwrite"]),
+    ("convert", "--plan"): (make_samples, ["--plan"]),
+    ("convert", "--samples-per-shard"): (make_samples, ["--samples-per-shard", "2"]),
+    ("tag", "-n"): (make_texts, ["-t", "char_length_v1", "-n", "e"]),
+    ("tag", "--redo"): (make_texts, ["-t", "char_length_v1", "--redo"]),
 }
 
 

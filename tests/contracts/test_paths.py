@@ -46,7 +46,7 @@ CALLS: dict[str, Callable[[Path], Any]] = {
     "preview": lambda root: fm.preview(root / "tars"),
     "repair": lambda root: fm.repair(root / "tars", progress=False),
     "report": lambda root: fm.report(root / "tars", root / "r.html"),
-    "reshard": lambda root: fm.reshard(root / "tars", root / "re", samples=3, progress=False),
+    "reshard": lambda root: fm.reshard(root / "tars", root / "re", max_shard_samples=3, progress=False),
     "shuffle": lambda root: fm.shuffle(root / "t.pbin", root / "s.pbin", seed=1),
     "split": lambda root: fm.split(root / "t.pbin", root / "x.{part}.pbin", chunks=2),
     "stat": lambda root: fm.stat(root / "documents"),

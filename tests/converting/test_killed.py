@@ -11,12 +11,12 @@ from helpers.conversion_sources import sample_set, tokens, tree
 from helpers.kills import finish, kill_at_random, kill_everywhere, run_until_killed
 
 WORK = {
-    "webdataset": ("source", "out", "--to", "webdataset", "--samples-per-shard", 40),
-    "vla": ("source", "out", "--to", "vla", "--samples-per-shard", 40),
-    "mds": ("source", "out", "--to", "mds", "--samples-per-shard", 40),
-    "npz": ("source", "out", "--to", "npz", "--samples-per-shard", 40),
-    "parquet": ("source", "out.parquet", "--to", "parquet", "--samples-per-shard", 40),
-    "jsonl": ("source", "out.jsonl", "--to", "jsonl", "--fields", "txt,json", "--samples-per-shard", 40),
+    "webdataset": ("source", "out", "--to", "webdataset", "--max-shard-samples", 40),
+    "vla": ("source", "out", "--to", "vla", "--max-shard-samples", 40),
+    "mds": ("source", "out", "--to", "mds", "--max-shard-samples", 40),
+    "npz": ("source", "out", "--to", "npz", "--max-shard-samples", 40),
+    "parquet": ("source", "out.parquet", "--to", "parquet", "--max-shard-samples", 40),
+    "jsonl": ("source", "out.jsonl", "--to", "jsonl", "--fields", "txt,json", "--max-shard-samples", 40),
     "rows": ("rows", "out", "--to", "parquet"),
     "lines": ("rows", "out.jsonl.gz", "--to", "jsonl.gz"),
     "tokens": ("tokens", "out", "--to", "megatron"),
@@ -112,7 +112,7 @@ def test_a_source_that_changed_is_noticed(tmp_path: Path) -> None:
     assert run_until_killed(7, words("webdataset"), tmp_path / "w")
     write(str(tmp_path / "w/source"), [{"__key__": "a", "txt": "b"}], overwrite=True, progress=False)
     with pytest.raises(FeedmillError) as error:
-        fm.convert(tmp_path / "w/source", tmp_path / "w/out", "webdataset", samples_per_shard=40, progress=False)
+        fm.convert(tmp_path / "w/source", tmp_path / "w/out", "webdataset", max_shard_samples=40, progress=False)
     assert error.value.kind == "unfinished-job"
 
 

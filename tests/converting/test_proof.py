@@ -18,7 +18,7 @@ from helpers.conversion_sources import files, parts, rot, sample_set, tokens, tr
 
 
 def convert(source: Path, destination: Path, to: str, **options: Any) -> Any:
-    return fm.convert(source, destination, to, **{"workers": 1, "progress": False, "samples_per_shard": 30, **options})
+    return fm.convert(source, destination, to, **{"workers": 1, "progress": False, "max_shard_samples": 30, **options})
 
 
 def test_what_the_proof_says(tmp_path: Path) -> None:
@@ -64,11 +64,11 @@ def test_a_single_changed_byte_is_found(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_only_what_a_conversion_has_written_is_replaced(tmp_path: Path) -> None:
     source = sample_set(tmp_path / "source")
-    convert(source, tmp_path / "d", "webdataset", samples_per_shard=10)
+    convert(source, tmp_path / "d", "webdataset", max_shard_samples=10)
     with pytest.raises(ConfigError, match="--overwrite"):
         convert(source, tmp_path / "d", "webdataset")
     before = files(tmp_path / "d")
-    again = convert(source, tmp_path / "d", "webdataset", samples_per_shard=10)  # the same command: it is done
+    again = convert(source, tmp_path / "d", "webdataset", max_shard_samples=10)  # the same command: it is done
     assert again.samples == 90 and again.resumed == 9 and files(tmp_path / "d") == before
     convert(source, tmp_path / "d", "webdataset", overwrite=True)
     convert(source, tmp_path / "e", "webdataset")
@@ -142,11 +142,11 @@ def test_two_at_once_are_refused(tmp_path: Path) -> None:
 def test_a_plan_writes_nothing(tmp_path: Path) -> None:
     source = tokens(tmp_path / "source", loss=True)
     said = []
-    report = convert(source, tmp_path / "d", "pbin", plan_only=True, on_preview=said.append)
+    report = convert(source, tmp_path / "d", "pbin", dry_run=True, on_preview=said.append)
     assert said == [report.plan] and report.plan.count == 180 and report.plan.outputs == 3
     assert [loss.content for loss in report.plan.losses] == [True] and not (tmp_path / "d").exists()
     with pytest.warns(DeprecationWarning, match="on_preview"):  # the name of release 0.1
-        convert(source, tmp_path / "d", "pbin", plan_only=True, said=said.append)
+        convert(source, tmp_path / "d", "pbin", dry_run=True, said=said.append)
     assert len(said) == 2
 
 
@@ -155,7 +155,7 @@ def test_object_stores(tmp_path: Path, s3_bucket: str, monkeypatch: pytest.Monke
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
     source = sample_set(tmp_path / "source", 20, binary=to != "jsonl")
     there = f"{s3_bucket}/d.jsonl" if to == "jsonl" else f"{s3_bucket}/d"
-    report = fm.convert(source, there, to, samples_per_shard=8, workers=1, progress=False)
+    report = fm.convert(source, there, to, max_shard_samples=8, workers=1, progress=False)
     assert report.digest is not None and find_proof(there) is not None
     fm.convert(there, tmp_path / "back", "wds", workers=1, progress=False)
     assert [key for key, _ in parts(tmp_path / "back")] == [key for key, _ in parts(source)]
@@ -181,10 +181,10 @@ def test_another_machine_finishes_a_conversion_to_an_object_store(
     with monkeypatch.context() as patch:
         patch.setattr("feedmill.converting.units.write_hashes", two)
         with pytest.raises(KeyboardInterrupt):
-            fm.convert(source, there, to, samples_per_shard=4, workers=1, progress=False)
+            fm.convert(source, there, to, max_shard_samples=4, workers=1, progress=False)
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache of another machine"))
-    report = fm.convert(source, there, to, samples_per_shard=4, workers=1, progress=False)
-    assert report.digest == fm.convert(source, calm, to, samples_per_shard=4, workers=1, progress=False).digest
+    report = fm.convert(source, there, to, max_shard_samples=4, workers=1, progress=False)
+    assert report.digest == fm.convert(source, calm, to, max_shard_samples=4, workers=1, progress=False).digest
     assert report.resumed == (0 if to == "jsonl" else 2)  # pieces of one file lie on the disk of a machine
     assert not [name for name in open_store(s3_bucket).files() if "feedmill-work" in name.path]
 

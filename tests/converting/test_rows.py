@@ -130,7 +130,7 @@ def test_tables_lose_bytes_and_moments_only_where_it_is_said(tmp_path: Path) -> 
     assert [loss.what for loss in report.plan.losses] == ["dates, times and decimals become text"]
     found = read(tmp_path / "d.jsonl")
     assert found[1]["at"] == "1970-01-02T00:00:00" and np.isnan(found[1]["v"][1])
-    convert(tmp_path / "s.parquet", tmp_path / "again", "parquet", samples_per_shard=1)
+    convert(tmp_path / "s.parquet", tmp_path / "again", "parquet", max_shard_samples=1)
     assert pq.read_table(tmp_path / "again/part-000001.parquet").to_pylist()[0]["raw"] == b"x"
     assert len(list((tmp_path / "again").glob("*.parquet"))) == 2
 
@@ -286,11 +286,11 @@ def test_a_source_that_changed_after_it_was_surveyed_is_told(tmp_path: Path, mon
 def test_limits_that_are_asked_for_hold_for_tables(tmp_path: Path) -> None:
     pq.write_table(pa.table({"n": range(25_000)}), tmp_path / "x.parquet", **PLAIN)
     size = (tmp_path / "x.parquet").stat().st_size
-    for options, outputs in (({}, 1), ({"samples_per_shard": 10_000}, 3), ({"shard_size": size // 4}, 4)):
+    for options, outputs in (({}, 1), ({"max_shard_samples": 10_000}, 3), ({"max_shard_size": size // 4}, 4)):
         report = convert(tmp_path / "x.parquet", tmp_path / "d", "parquet", overwrite=True, **options)
         assert (report.samples, report.outputs) == (25_000, outputs)
     with pytest.raises(ConfigError, match="at least 1 was expected"):
-        convert(tmp_path / "x.parquet", tmp_path / "e", "parquet", shard_size=0)
+        convert(tmp_path / "x.parquet", tmp_path / "e", "parquet", max_shard_size=0)
 
 
 @pytest.mark.parametrize("to", ["jsonl", "parquet", "wds", "mds"])

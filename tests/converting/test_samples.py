@@ -31,7 +31,7 @@ def place(root: Path, to: str, name: str = "out") -> Path:
 
 
 def convert(source: Path, destination: Path, to: str, **options: Any) -> Any:
-    return fm.convert(source, destination, to, **{"workers": 1, "progress": False, "samples_per_shard": 40, **options})
+    return fm.convert(source, destination, to, **{"workers": 1, "progress": False, "max_shard_samples": 40, **options})
 
 
 @pytest.mark.parametrize("first", (*BINARY, "jsonl"))
@@ -44,8 +44,8 @@ def test_a_round_trip_through_every_pair_gives_the_same_samples(tmp_path: Path, 
     convert(source, a, first)
     if (first, second) in (("jsonl", "parquet"), ("jsonl", "jsonl"), ("parquet", "jsonl"), ("parquet", "parquet")):
         b = tmp_path / f"b.{second}"  # as rows
-    convert(a, b, second, samples_per_shard=33)
-    convert(b, tmp_path / "back", "wds", samples_per_shard=50)
+    convert(a, b, second, max_shard_samples=33)
+    convert(b, tmp_path / "back", "wds", max_shard_samples=50)
     found, wanted = parts(tmp_path / "back"), parts(source)
     if text:  # the text of JSON may be spaced in another way; a table of columns has them as values
         found, wanted = [objects(p) for p in found], [objects(p) for p in wanted]
@@ -60,14 +60,14 @@ def objects(sample: tuple[str, dict[str, bytes]]) -> tuple[str, Any]:
 @pytest.mark.parametrize("to", (*BINARY, "jsonl"))
 def test_the_bytes_do_not_depend_on_the_processes(tmp_path: Path, to: str) -> None:
     source = sample_set(tmp_path / "source", binary=to != "jsonl")
-    one = convert(source, place(tmp_path / "one", to), to, workers=1, samples_per_shard=20)
-    two = convert(source, place(tmp_path / "two", to), to, workers=3, samples_per_shard=20)
+    one = convert(source, place(tmp_path / "one", to), to, workers=1, max_shard_samples=20)
+    two = convert(source, place(tmp_path / "two", to), to, workers=3, max_shard_samples=20)
     assert files(tmp_path / "one") == files(tmp_path / "two") and one.digest == two.digest
 
 
 def test_the_digest_is_of_the_samples_alone(tmp_path: Path) -> None:
     source = sample_set(tmp_path / "source")
-    found = {convert(source, tmp_path / f"{n}", "wds", samples_per_shard=n).digest for n in (7, 30, 1000)}
+    found = {convert(source, tmp_path / f"{n}", "wds", max_shard_samples=n).digest for n in (7, 30, 1000)}
     assert len(found) == 1
 
 
@@ -85,20 +85,20 @@ def test_the_digest_is_of_the_samples_alone(tmp_path: Path) -> None:
 def test_any_parts_come_back(tmp_path_factory: pytest.TempPathFactory, made: list[dict[str, bytes]], to: str) -> None:
     root = tmp_path_factory.mktemp("any")
     write(str(root / "s"), [{"__key__": f"k{i}", **sample} for i, sample in enumerate(made)], progress=False)
-    convert(root / "s", root / "d", to, samples_per_shard=5)
+    convert(root / "s", root / "d", to, max_shard_samples=5)
     convert(root / "d", root / "e", "wds")
     assert parts(root / "e") == [(f"k{i}", sample) for i, sample in enumerate(made)]
 
 
 def test_what_is_prepared_keeps_splits_and_its_description(tmp_path: Path) -> None:
     source = tmp_path / "source"
-    with fm.writer(str(source), samples_per_shard=10, sample_type="TextSample", field_map={"text": "txt"}) as w:
+    with fm.writer(str(source), max_shard_samples=10, sample_type="TextSample", field_map={"text": "txt"}) as w:
         w.write_samples(samples(40))
     (source / ".nv-meta/split.yaml").write_text(
         "split_parts:\n  train: [shards/000000.tar, shards/000001.tar]\n  val: [shards/000003.tar]\n"
         "  test: [shards/000002.tar]\nexclude: []\n"
     )
-    report = convert(source, tmp_path / "d", "webdataset", samples_per_shard=15)
+    report = convert(source, tmp_path / "d", "webdataset", max_shard_samples=15)
     assert fm.open(tmp_path / "d").splits == {"train": 20, "val": 10, "test": 10} and report.plan.losses == []
     assert fm.open(tmp_path / "d", split="val")[0].text == "words 30 é"
     assert check(str(tmp_path / "d")).findings == []
@@ -113,7 +113,7 @@ def test_what_is_prepared_keeps_splits_and_its_description(tmp_path: Path) -> No
 
 def test_splits_become_those_of_lines_and_back(tmp_path: Path) -> None:
     source = tmp_path / "source"
-    with fm.writer(str(source), samples_per_shard=10) as w:
+    with fm.writer(str(source), max_shard_samples=10) as w:
         w.write_samples(samples(40))
     (source / ".nv-meta/split.yaml").write_text(
         "split_parts:\n  train: [shards/000000.tar, shards/000003.tar]\n  val: [shards/000001.tar]\n"
@@ -149,10 +149,10 @@ def test_fields_are_taken(tmp_path: Path) -> None:
 
 def test_limits_of_shards(tmp_path: Path) -> None:
     source = sample_set(tmp_path / "source")
-    convert(source, tmp_path / "d", "wds", shard_size="50kB")
+    convert(source, tmp_path / "d", "wds", max_shard_size="50kB")
     sizes = [path.stat().st_size for path in sorted((tmp_path / "d").glob("*.tar"))]
     assert len(sizes) > 3 and max(sizes) <= 51_200 + 1024
-    convert(tmp_path / "d", tmp_path / "m", "mds", shard_size="4kB")
+    convert(tmp_path / "d", tmp_path / "m", "mds", max_shard_size="4kB")
     assert len(list((tmp_path / "m").glob("*.mds"))) > 5
 
 
@@ -232,14 +232,14 @@ def damaged(root: Path) -> Path:
 def test_bad_samples_stop_it_or_are_listed(tmp_path: Path, to: str) -> None:
     source = damaged(tmp_path)
     with pytest.raises(FeedmillError, match="on-error skip"):
-        convert(source, tmp_path / "d", to, samples_per_shard=10)
-    report = convert(source, tmp_path / "e", to, samples_per_shard=10, on_error="skip")
+        convert(source, tmp_path / "d", to, max_shard_samples=10)
+    report = convert(source, tmp_path / "e", to, max_shard_samples=10, on_error="skip")
     assert report.samples + report.skipped == 90 and 31 <= report.skipped < 40
     assert {bad.index for bad in report.examples} >= set(range(60, 90))
-    again = convert(source, tmp_path / "f", to, samples_per_shard=10, on_error="skip", error_budget=40)
+    again = convert(source, tmp_path / "f", to, max_shard_samples=10, on_error="skip", error_budget=40)
     assert again.samples == report.samples
     with pytest.raises(DataError, match=r"budget of 20 is exceeded") as error:
-        convert(source, tmp_path / "g", to, samples_per_shard=10, on_error="skip", error_budget=20)
+        convert(source, tmp_path / "g", to, max_shard_samples=10, on_error="skip", error_budget=20)
     assert error.value.kind == "too-many-bad"
     proof = json.loads((tmp_path / "e/.feedmill/convert.json").read_text())
     assert proof["skipped"] == report.skipped and len(proof["skipped_examples"]) == report.skipped
@@ -251,9 +251,9 @@ def test_keys_that_come_twice(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         convert(tmp_path / "s", tmp_path / "d", "wds")
     assert error.value.kind == "duplicate-key"
-    assert convert(tmp_path / "s", tmp_path / "e", "wds", samples_per_shard=2).samples == 4
+    assert convert(tmp_path / "s", tmp_path / "e", "wds", max_shard_samples=2).samples == 4
     with pytest.raises(DataError) as error:
-        convert(tmp_path / "s", tmp_path / "f", "webdataset", samples_per_shard=2)
+        convert(tmp_path / "s", tmp_path / "f", "webdataset", max_shard_samples=2)
     assert error.value.kind == "duplicate-key"
 
 
@@ -317,7 +317,7 @@ def test_media_metadata_goes_along_where_all_is_taken(tmp_path: Path) -> None:
     made = [{"__key__": f"k{i}", "png": picture.getvalue(), "txt": "x"} for i in range(6)]
     write(str(tmp_path / "s"), made, progress=False)
     prepare_media(str(tmp_path / "s"), MediaFilter("EXTENSION"), progress=False)
-    report = convert(tmp_path / "s", tmp_path / "d", "webdataset", samples_per_shard=4)
+    report = convert(tmp_path / "s", tmp_path / "d", "webdataset", max_shard_samples=4)
     assert report.plan.losses == []
     with sqlite3.connect(tmp_path / "d/.nv-meta/index.sqlite") as connection:
         keys = [key for (key,) in connection.execute("SELECT entry_key FROM media_metadata ORDER BY entry_key")]

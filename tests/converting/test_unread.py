@@ -122,17 +122,15 @@ def test_what_lies_beside_robots_goes_along_or_is_named(tmp_path: Path) -> None:
     again = convert(tmp_path / "v", tmp_path / "v2", "vla", workers=2)
     assert again.plan.losses == [] and again.digest == report.digest
     for to in ("wds", "webdataset", "mds", "parquet"):
-        said = lost(convert(ROOT / "robotics", tmp_path / to, to, plan_only=True))
+        said = lost(convert(ROOT / "robotics", tmp_path / to, to, dry_run=True))
         assert "stats.json, preprocessing_config.yaml: VLA Foundry" in said
-    assert "stats.json" in lost(
-        convert(ROOT / "robotics", tmp_path / "f", "vla", plan_only=True, fields=["lowdim.npz"])
-    )
+    assert "stats.json" in lost(convert(ROOT / "robotics", tmp_path / "f", "vla", dry_run=True, fields=["lowdim.npz"]))
 
 
 def test_what_lerobot_says_beside_its_samples_is_named(tmp_path: Path) -> None:
     source = lerobot_v3(tmp_path / "l", [3, 2])
     for to in ("wds", "parquet", "vla"):
-        said = lost(convert(source, tmp_path / to, to, plan_only=True))
+        said = lost(convert(source, tmp_path / to, to, dry_run=True))
         assert "frames per second" in said and ("windows" in said) == (to == "vla")
 
 
@@ -204,9 +202,9 @@ def test_names_of_classes_are_lost_only_with_a_word(tmp_path: Path) -> None:
     pq.write_table(pa.table({"label": [0, 1]}, schema=schema), tmp_path / "a.parquet")
     for to in ("wds", "mds"):
         assert "names of classes and shapes of arrays of 'label'" in lost(
-            convert(tmp_path / "a.parquet", tmp_path / to, to, plan_only=True)
+            convert(tmp_path / "a.parquet", tmp_path / to, to, dry_run=True)
         )
-    assert convert(tmp_path / "a.parquet", tmp_path / "p", "parquet", plan_only=True).plan.losses == []
+    assert convert(tmp_path / "a.parquet", tmp_path / "p", "parquet", dry_run=True).plan.losses == []
 
 
 def test_shards_that_the_split_file_leaves_out_are_named_and_no_error(tmp_path: Path) -> None:

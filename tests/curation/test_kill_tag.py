@@ -19,7 +19,7 @@ TAGGERS = ["char_length_with_paragraphs_v1", "c4_v2", "gopher_v2", "uniseg_lengt
 
 
 def command(processes: int) -> list[str]:
-    words = ["tag", "documents/**/*", "-n", "e", "--workers", str(processes)]
+    words = ["tag", "documents/**/*", "--name", "e", "--workers", str(processes)]
     words += [word for name in TAGGERS for word in ("-t", name)]
     return [sys.executable, "-c", "from feedmill.cli.app import main; main()", *words]
 

@@ -86,7 +86,7 @@ def test_what_is_up_to_date_is_not_made_again(tmp_path: Path) -> None:
     report = run(tmp_path)
     assert (report.files, report.reused, report.rows) == (5, 4, 501)
     assert all(p.stat().st_mtime_ns == time for p, time in before.items())
-    assert run(tmp_path, redo=True).reused == 0
+    assert run(tmp_path, overwrite=True).reused == 0
 
 
 @pytest.mark.parametrize("change", ["documents", "output", "no output", "record", "taggers", "exact"])
@@ -259,12 +259,12 @@ def test_destinations_take_the_place_of_attributes(tmp_path: Path) -> None:
     write_documents(tmp_path / "one/deep/x.jsonl", [document(1)])
     write_documents(tmp_path / "two/y.jsonl", [document(2)])
     patterns = [f"{tmp_path}/one/**/*.jsonl", f"{tmp_path}/two"]
-    tag(patterns, ["doc_count_v1"], out=[f"{tmp_path}/out"], name="e", progress=False)
+    tag(patterns, ["doc_count_v1"], output=[f"{tmp_path}/out"], name="e", progress=False)
     assert list(contents(tmp_path / "out")) == ["deep/x.jsonl", "y.jsonl"]
-    tag(patterns, ["doc_count_v1"], out=[f"{tmp_path}/o1", f"{tmp_path}/o2"], progress=False)
+    tag(patterns, ["doc_count_v1"], output=[f"{tmp_path}/o1", f"{tmp_path}/o2"], progress=False)
     assert list(contents(tmp_path / "o2")) == ["doc_count_v1/y.jsonl"]
     with pytest.raises(ConfigError, match="destinations"):
-        tag(patterns, ["doc_count_v1"], out=[f"{tmp_path}/out"], exact=True, progress=False)
+        tag(patterns, ["doc_count_v1"], output=[f"{tmp_path}/out"], exact=True, progress=False)
 
 
 def test_a_file_that_two_patterns_name_is_tagged_once(tmp_path: Path) -> None:
@@ -332,7 +332,7 @@ def test_places_that_would_be_shared_are_refused(tmp_path: Path) -> None:
         write_documents(tmp_path / name / "x.jsonl", [document(1)])
     patterns = [f"{tmp_path}/a/*", f"{tmp_path}/b/*"]
     with pytest.raises(ConfigError, match="share the attribute file"):
-        tag(patterns, TAGGERS, out=[f"{tmp_path}/o"], name="e", progress=False)
+        tag(patterns, TAGGERS, output=[f"{tmp_path}/o"], name="e", progress=False)
     with pytest.raises(ConfigError, match="'documents'"):
         tag(patterns, TAGGERS, name="e", progress=False)
 

@@ -20,7 +20,7 @@ def test_they_are_the_same_each_time_and_whole(tmp_path: Path) -> None:
     for name in ("a", "b"):
         assert write_robots(LocalStore(tmp_path / name), "r", 3, speed=0.2, seed=1) == 24
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
-    assert not fm.check(str(tmp_path / "a" / "r"), samples=True, progress=False).findings
+    assert not fm.check(str(tmp_path / "a" / "r"), read_samples=True, progress=False).findings
     found = compute_statistics(str(tmp_path / "a" / "r"), progress=False)
     assert {one.shape for one in found.values()} == {(8, 2)}
     assert found["robot__actual__xy"].count.tolist() == [21, 21, 24, 24, 24, 21, 21, 21]

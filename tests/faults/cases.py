@@ -53,12 +53,12 @@ def writing() -> list[Case]:
     prepare = ("prepare", "d", "--split-ratio", "2,1,0", "--sample-type", "CrudeWebdataset", *ONE)
     lines = ("prepare", "x.jsonl", "--split-ratio", "2,1,0", "--sample-type", "CrudeWebdataset", *ONE)
     media = ("prepare-media", "d", "--media-by-extension", *ONE)
-    delete = ("delete", "d", "s00001", "s00005", "s00008", "s00009", "s00010", "s00011", *ONE)
+    delete = ("delete", "d", "--yes", "s00001", "s00005", "s00008", "s00009", "s00010", "s00011", *ONE)
     d = see(looks.samples, "d")
     reshard = ("reshard", "d", "e", "--samples", "5", "--shuffle", "3", *ONE)
     return [
         Case("prepare tars", prepare, data.plain_tars, d, 50, each=True, differing=UUID),
-        Case("prepare again", (*prepare, "--force-overwrite"), data.sample_set, d, 50, each=True, differing=UUID),
+        Case("prepare again", (*prepare, "--overwrite"), data.sample_set, d, 50, each=True, differing=UUID),
         Case("prepare jsonl", lines, data.json_lines, see(looks.splits, "x.jsonl"), 12, each=True),
         Case("prepare media", media, data.pictures, see(looks.media, "d"), 10, plain=looks.without_time),
         Case("prepare media files", ("prepare-media", "media", *media[2:]), data.picture_files,
@@ -85,7 +85,7 @@ def converting() -> list[Case]:
         return Case(f"convert {name}", words, make, facts.pop("look", None) or see(looks.samples, out), **facts)
 
     some, texts, tree = data.texts_set, data.text_samples, data.rows
-    few = ("--samples-per-shard", "5")
+    few = ("--max-shard-samples", "5")
     return [
         case("wds", "source", "out", "webdataset", some, *few),
         case("wds wids", "source", "out", "wds", some, "--wids", *few),
@@ -185,8 +185,8 @@ def curating() -> list[Case]:
              " --bloom_filter.estimated_doc_count 1000 --bloom_filter.desired_false_positive_rate 1e-6"
              " --processes 1")  # fmt: skip
     return [
-        case("tag", "tag d/documents/* -n e -t char_length_v1 -t gopher_v2 --workers 1", "d/attributes"),
-        case("tag by 2", "tag d/documents/* -n e -t char_length_v1 --workers 2", "d/attributes"),
+        case("tag", "tag d/documents/* --name e -t char_length_v1 -t gopher_v2 --workers 1", "d/attributes"),
+        case("tag by 2", "tag d/documents/* --name e -t char_length_v1 --workers 2", "d/attributes"),
         case("dedupe", "dedupe d/documents --workers 1", "d/attributes"),
         case("dedupe paragraphs", "dedupe d/documents --by paragraphs --workers 1", "d/attributes"),
         case("dedupe bloom", "dedupe d/documents --by paragraphs --bloom f.bin --items 1000 --workers 1",

@@ -33,7 +33,7 @@ def sample_set(folder: Path, name: str = "d", count: int = 12, first: int = 0, p
     import feedmill as fm
     from helpers.written_datasets import samples
 
-    kind = {"samples_per_shard": per_shard, "sample_type": "CrudeWebdataset", "progress": False}
+    kind = {"max_shard_samples": per_shard, "sample_type": "CrudeWebdataset", "progress": False}
     fm.write(str(folder / name), samples(count, first), **kind)
 
 
@@ -74,7 +74,7 @@ def pictures(folder: Path, name: str = "d") -> None:
     """A prepared dataset with images."""
     import feedmill as fm
 
-    fm.write(str(folder / name), [{"__key__": f"i{n}", "png": picture(n)} for n in range(6)], samples_per_shard=2,
+    fm.write(str(folder / name), [{"__key__": f"i{n}", "png": picture(n)} for n in range(6)], max_shard_samples=2,
              sample_type="CrudeWebdataset", progress=False)  # fmt: skip
 
 
@@ -214,4 +214,4 @@ def old_conversion(folder: Path) -> None:
     import feedmill as fm
 
     sample_set(folder, "before", 6, 300, 3)
-    fm.convert(str(folder / "before"), str(folder / "out"), "wds", workers=1, progress=False, samples_per_shard=3)
+    fm.convert(str(folder / "before"), str(folder / "out"), "wds", workers=1, progress=False, max_shard_samples=3)

@@ -57,6 +57,6 @@ def test_every_type_of_array(tmp_path: Path, dtype: str) -> None:
 
 def test_a_shard_beyond_4_gib_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mds_write, "_MOST", 1000)
-    with pytest.raises(DataError, match="--shard-size"):
+    with pytest.raises(DataError, match="--max-shard-size"):
         write_shard(open_store(str(tmp_path)), "s.mds", {"a": "bytes"}, [[bytes(2000)]])
     assert not list(tmp_path.iterdir())

@@ -21,7 +21,7 @@ META = ".nv-meta"
 def base(tmp_path: Path) -> Path:
     """Two shards of five samples, of the same size."""
     samples = [{"__key__": f"k{i}", "txt": f"t {i}"} for i in range(10)]
-    fm.write(str(tmp_path / "base"), samples, samples_per_shard=5, progress=False)
+    fm.write(str(tmp_path / "base"), samples, max_shard_samples=5, progress=False)
     return tmp_path / "base"
 
 
@@ -95,7 +95,7 @@ def test_an_index_that_another_tool_made_since_is_believed(base: Path) -> None:
     """The sidecar names the index that it belongs to: beside another one it says nothing of the shards."""
     other = base.parent / "other"
     fm.write(
-        str(other), [{"__key__": f"o{i}", "txt": f"u {i}"} for i in range(10)], samples_per_shard=5, progress=False
+        str(other), [{"__key__": f"o{i}", "txt": f"u {i}"} for i in range(10)], max_shard_samples=5, progress=False
     )
     sidecar = (base / META / "feedmill.shards.json").read_text()
     (other / META / "feedmill.shards.json").write_text(sidecar)
@@ -161,7 +161,7 @@ def test_facts_of_many_shards_in_a_bucket_take_a_list(tmp_path: Path, monkeypatc
     """With a request for each of 10^5 shards, `info` took most of an hour."""
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
     samples = [{"__key__": f"k{number}", "bin": bytes(number)} for number in range(12)]
-    fm.write(str(tmp_path / "d"), samples, samples_per_shard=1, progress=False)
+    fm.write(str(tmp_path / "d"), samples, max_shard_samples=1, progress=False)
     with range_server() as server:
         paths = [path for path in (tmp_path / "d").rglob("*") if path.is_file()]
         server.objects = {path.relative_to(tmp_path).as_posix(): path.read_bytes() for path in paths}

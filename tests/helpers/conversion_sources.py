@@ -24,7 +24,7 @@ def samples(count: int, *, binary: bool = True) -> Iterator[dict[str, Any]]:
 
 
 def sample_set(root: Path, count: int = 90, *, binary: bool = True, per_shard: int = 25) -> Path:
-    write(str(root), samples(count, binary=binary), samples_per_shard=per_shard, progress=False)
+    write(str(root), samples(count, binary=binary), max_shard_samples=per_shard, progress=False)
     return root
 
 

@@ -95,7 +95,7 @@ def test_a_file_that_changed_is_not_read_by_its_old_splits(file: Path) -> None:
 
 def test_check_tells_of_splits_that_do_not_fit(file: Path) -> None:
     prepare(str(file), split_ratio="8,1,1", progress=False)
-    assert check(str(file), samples=True).findings == []
+    assert check(str(file), read_samples=True).findings == []
     splits = Path(f"{file}.split.yaml")
     splits.write_text(splits.read_text().replace("last_at: ", "last_at: 1"))
     assert [finding.kind for finding in check(str(file)).findings] == ["stale-index"]

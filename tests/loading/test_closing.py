@@ -65,7 +65,7 @@ if __name__ == "__main__":
 def server(tmp_path_factory: pytest.TempPathFactory):
     folder, order = tmp_path_factory.mktemp("closing"), random.Random(0)
     samples = [{"__key__": f"k{i:05}", "bin": order.randbytes(15_000)} for i in range(3000)]
-    fm.write(str(folder), samples, samples_per_shard=1000, progress=False)
+    fm.write(str(folder), samples, max_shard_samples=1000, progress=False)
     with range_server() as running:
         for path in folder.rglob("*"):
             if path.is_file():

@@ -36,7 +36,7 @@ _PROGRAM = "from feedmill.cli.app import main; main()"
 
 
 def start(root: Path, place: Path, *options: str) -> subprocess.Popen[str]:
-    fm.write(str(root), samples(300), samples_per_shard=100)
+    fm.write(str(root), samples(300), max_shard_samples=100)
     place.mkdir()
     command = [sys.executable, "-c", _PROGRAM, "mount", str(root), str(place), *options]
     child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)

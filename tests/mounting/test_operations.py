@@ -69,7 +69,7 @@ def tree(fs: Operations, path: str = "/") -> dict[str, bytes]:
 def root(tmp_path: Path) -> Path:
     rows = [*samples(40), {"__key__": "a/b/x", "txt": "1"}, {"__key__": "a/b/y", "txt": "2", "tar.gz": b"3"}]
     rows += [{"__key__": "a/z", "txt": "4"}, {"__key__": "a", "txt": "5"}, {"__key__": "a-", "txt": "6"}]
-    fm.write(str(tmp_path / "d"), rows, samples_per_shard=15)
+    fm.write(str(tmp_path / "d"), rows, max_shard_samples=15)
     return tmp_path / "d"
 
 

@@ -48,8 +48,8 @@ ALL = ["lengths", "copies", "kept", "tokens", "merge"]
 def test_nothing_runs_twice(folder: Path) -> None:
     assert ran() == ALL
     assert ran() == []
-    assert ran(force=True) == ALL
-    assert ran(steps=["tokens"], force=True) == ["tokens"]
+    assert ran(overwrite=True) == ALL
+    assert ran(steps=["tokens"], overwrite=True) == ["tokens"]
     shutil.copyfile("p.json", "q.json")  # another pipeline with another manifest: the verbs skip what is there
     assert len(fm.run("q.json", progress=False, steps=["lengths", "copies"]).steps) == 2
 
@@ -107,7 +107,7 @@ def test_fewer_outputs_leave_no_old_ones(folder: Path, caplog: pytest.LogCapture
 
 def test_the_plan_says_why_and_runs_nothing(folder: Path) -> None:
     def reasons() -> list[list[str]]:
-        return [step.reasons for step in fm.run("p.json", plan=True).steps]
+        return [step.reasons for step in fm.run("p.json", dry_run=True).steps]
 
     assert reasons()[0] == ["it has not run yet"] and reasons()[2] == ["it reads what the step 'lengths' writes"]
     assert not (folder / "attributes").exists()
@@ -169,7 +169,7 @@ def test_one_run_at_a_time(folder: Path) -> None:
     with alone(LocalStore(str(folder)), "p.run.json"), ThreadPoolExecutor() as pool:
         with pytest.raises(StorageError, match="another process is writing here"):
             pool.submit(fm.run, "p.json", progress=False).result()
-        assert pool.submit(fm.run, "p.json", plan=True).result().steps[0].reasons
+        assert pool.submit(fm.run, "p.json", dry_run=True).result().steps[0].reasons
 
 
 @pytest.mark.parametrize(

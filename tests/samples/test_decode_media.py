@@ -121,8 +121,8 @@ def test_typed_samples_and_batches_have_handles(tmp_path: Path) -> None:
 def test_checking_samples_decodes_their_videos(tmp_path: Path) -> None:
     from feedmill.indexing.check import check
 
-    assert check(str(dataset_with_video(tmp_path / "good")), samples=True, progress=False).findings == []
-    (finding,) = check(str(dataset_with_video(tmp_path / "bad", bad=True)), samples=True, progress=False).findings
+    assert check(str(dataset_with_video(tmp_path / "good")), read_samples=True, progress=False).findings == []
+    (finding,) = check(str(dataset_with_video(tmp_path / "bad", bad=True)), read_samples=True, progress=False).findings
     assert (finding.kind, finding.record) == ("bad-media", "a.mp4") and (finding.file or "").endswith("0.tar")
     with pytest.raises(DataError, match=r"neither video nor audio|cannot be decoded"):
         AVDecoder(b"1\n00:00:00,000 --> 00:00:01,000\nwords\n\n").check()

@@ -57,7 +57,7 @@ def test_a_dataset_is_prepared_and_loaded_as_from_a_disk(bucket: str, tmp_path: 
     order = random.Random(0)
     samples = [{"__key__": f"k{i:04}", "bin": order.randbytes(2000), "txt": f"{i}"} for i in range(300)]
     for place in (str(tmp_path / "d"), f"{bucket}/d"):
-        fm.write(place, samples, samples_per_shard=100, progress=False)
+        fm.write(place, samples, max_shard_samples=100, progress=False)
     found = []
     for place in (str(tmp_path / "d"), f"{bucket}/d"):
         plan = fm.Recipe.parse({"source": place, "epochs": 1, "seed": 3}).plan()

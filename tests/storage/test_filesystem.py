@@ -96,7 +96,7 @@ def test_a_busy_hub_is_asked_again(hub: HubServer) -> None:
 
 def test_a_loader_reads_ahead_from_the_hub(tmp_path: Path, hub: HubServer) -> None:
     samples = [{"__key__": f"k{i:04d}", "txt": f"{i}", "bin": os.urandom(20_000)} for i in range(400)]
-    fm.write(str(tmp_path / "set"), samples, samples_per_shard=100, progress=False)
+    fm.write(str(tmp_path / "set"), samples, max_shard_samples=100, progress=False)
     files = {str(p.relative_to(tmp_path / "set")): p.read_bytes() for p in (tmp_path / "set").rglob("*") if p.is_file()}
     hub.commit(files)
     url = "hf://datasets/org/set"
@@ -351,7 +351,7 @@ def test_verbs_write_to_a_file_system(tmp_path: Path, monkeypatch: pytest.Monkey
     url = f"local://{tmp_path}/out"
     samples = [{"__key__": f"k{i}", "txt": f"{i}"} for i in range(50)]
     for place in (url, str(tmp_path / "ours")):
-        fm.write(place, samples, samples_per_shard=20, progress=False)
+        fm.write(place, samples, max_shard_samples=20, progress=False)
     assert [sample.raw("txt") for sample in fm.open(url).read_raw([0, 49])] == [b"0", b"49"]
     ours = {p.name: p.read_bytes() for p in (tmp_path / "ours").rglob("*.tar")}
     assert {p.name: p.read_bytes() for p in (tmp_path / "out").rglob("*.tar")} == ours and len(ours) == 3

@@ -333,7 +333,7 @@ def test_what_could_not_be_read_before_is_requested_when_it_is_looked_at():
 
 def test_a_recipe_that_opens_a_dataset_twice_for_its_split_requests_its_files_once(tmp_path, monkeypatch):
     samples = [{"__key__": f"k{i}", "txt": f"{i}"} for i in range(40)]
-    fm.write(str(tmp_path / "d"), samples, samples_per_shard=10, progress=False)
+    fm.write(str(tmp_path / "d"), samples, max_shard_samples=10, progress=False)
     fm.prepare(str(tmp_path / "d"), split_ratio=[3, 1, 0], progress=False)
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
     with range_server() as server:

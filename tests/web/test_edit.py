@@ -126,7 +126,7 @@ def test_a_folder_that_cannot_be_written(folder: Path, editable: Site, monkeypat
 def test_the_spread_over_ranks(folder: Path, editable: Site) -> None:
     data = editable.get("/mix.yaml/mixture.json?batch=32&world=4").json
     shares = {
-        share["source"]: share for share in fm.plan(folder / "mix.yaml", world=4, batch=8).facts["ranks"]["shares"]
+        share["source"]: share for share in fm.plan(folder / "mix.yaml", world=4, batch_size=8).facts["ranks"]["shares"]
     }
     assert {row["name"]: row["spread"] for row in data["sources"]} == shares
     assert "spread over ranks" in editable.get("/mix.yaml/mixture?batch=32&world=4").words

@@ -57,7 +57,7 @@ def test_reports(root: Path, tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text('{"a": 1}\n<script>alert(1)</script>\n')
     bad = inside(fm.check(tmp_path / "x.jsonl", progress=False).show())
     assert "damaged" in bad and "x.jsonl" in bad
-    assert "up to date" in inside(fm.run(root / "crawl.yaml", plan=True, progress=False).show())
+    assert "up to date" in inside(fm.run(root / "crawl.yaml", dry_run=True, progress=False).show())
     assert "entries" in inside(fm.trace(str(root / "mix.yaml"), step=0, global_batch=4).show())
     assert pickle.loads(pickle.dumps(good)).samples == good.samples
 

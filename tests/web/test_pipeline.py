@@ -1,4 +1,4 @@
-"""Pipelines: the page says what the manifest and `run --plan` say."""
+"""Pipelines: the page says what the manifest and `run --dry-run` say."""
 
 from __future__ import annotations
 

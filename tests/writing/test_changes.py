@@ -35,7 +35,7 @@ from helpers.written_datasets import contents, files, samples
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """100 samples in 5 shards: 3 of train, 1 of val, 1 of test; one sample and no shard excluded."""
-    fm.write(str(tmp_path / "d"), samples(100), samples_per_shard=20, sample_type="CrudeWebdataset")
+    fm.write(str(tmp_path / "d"), samples(100), max_shard_samples=20, sample_type="CrudeWebdataset")
     prepare(str(tmp_path / "d"), split_ratio="3,1,1", progress=False)
     return tmp_path / "d"
 
@@ -51,7 +51,7 @@ def exclude(root: Path, *entries: str) -> None:
 class TestReshard:
     @pytest.mark.parametrize("shuffle", [None, 3])
     def test_splits_stay_apart(self, root: Path, tmp_path: Path, shuffle: int | None) -> None:
-        report = reshard(str(root), str(tmp_path / "e"), samples=7, shuffle=shuffle, workers=1)
+        report = reshard(str(root), str(tmp_path / "e"), max_shard_samples=7, shuffle=shuffle, workers=1)
         assert (report.samples, report.shards) == (100, 9 + 3 + 3)
         for split in ("train", "val", "test"):
             old, new = contents(root, split), contents(tmp_path / "e", split)
@@ -60,37 +60,37 @@ class TestReshard:
         assert (tmp_path / "e/.nv-meta/dataset.yaml").read_text() == (root / ".nv-meta/dataset.yaml").read_text()
 
     def test_the_bytes_do_not_depend_on_processes(self, root: Path, tmp_path: Path) -> None:
-        reshard(str(root), str(tmp_path / "e"), size="9kB", shuffle=1, workers=1)
-        reshard(str(root), str(tmp_path / "f"), size="9kB", shuffle=1, workers=2)
+        reshard(str(root), str(tmp_path / "e"), max_shard_size="9kB", shuffle=1, workers=1)
+        reshard(str(root), str(tmp_path / "f"), max_shard_size="9kB", shuffle=1, workers=2)
         assert files(tmp_path / "e") == files(tmp_path / "f")
         assert max(path.stat().st_size for path in (tmp_path / "e").rglob("*.tar")) <= 9000
 
     def test_what_is_excluded_is_left_out_and_said(self, root: Path, tmp_path: Path) -> None:
         exclude(root, "shards/000004.tar", "shards/000001.tar/s00025")
-        report = reshard(str(root), str(tmp_path / "e"), samples=50, workers=1)
+        report = reshard(str(root), str(tmp_path / "e"), max_shard_samples=50, workers=1)
         assert report.samples == 79 and len(report.warnings) == 2
         assert "s00025" not in contents(tmp_path / "e")
 
     def test_tars_and_lines_can_be_resharded(self, tmp_path: Path) -> None:
         make_shards(tmp_path / "plain", [3, 4])
-        reshard(str(tmp_path / "plain"), str(tmp_path / "e"), samples=5, workers=1)
+        reshard(str(tmp_path / "plain"), str(tmp_path / "e"), max_shard_samples=5, workers=1)
         assert contents(tmp_path / "e") == contents(tmp_path / "plain")
         (tmp_path / "x.jsonl").write_text('{"a": 1}\n{"a": 2}\n{"a": 3}\n')
-        report = reshard(str(tmp_path / "x.jsonl"), str(tmp_path / "f"), samples=2, workers=1, prefix="x/")
+        report = reshard(str(tmp_path / "x.jsonl"), str(tmp_path / "f"), max_shard_samples=2, workers=1, prefix="x/")
         assert report.shards == 2 and fm.open(tmp_path / "f")["x/2"]["json"] == {"a": 3}
         with pytest.raises(ConfigError):
-            reshard(str(tmp_path / "x.jsonl"), str(tmp_path / "g"), size="1k")
+            reshard(str(tmp_path / "x.jsonl"), str(tmp_path / "g"), max_shard_size="1k")
 
     def test_lines_keep_their_splits(self, tmp_path: Path) -> None:
         path = tmp_path / "x.jsonl"
         path.write_text("".join(f'{{"n": {n}}}\n' for n in range(10)))
-        reshard(str(path), str(tmp_path / "a"), samples=4, workers=1)
+        reshard(str(path), str(tmp_path / "a"), max_shard_samples=4, workers=1)
         assert fm.open(tmp_path / "a").splits == {"train": 10}
         (tmp_path / "x.jsonl.split.yaml").write_text(
             "samples: 10\nlast_at: 81\nsplit_parts: {train: [[0, 2], [3, 7]], val: [[1, 2], [2, 3]], test: []}\n"
         )
         for name, shuffle in (("b", None), ("c", 1)):
-            reshard(str(path), str(tmp_path / name), samples=4, shuffle=shuffle, workers=1)
+            reshard(str(path), str(tmp_path / name), max_shard_samples=4, shuffle=shuffle, workers=1)
             assert fm.open(tmp_path / name).splits == {"train": 6, "val": 2, "test": 0}
             found = {s: sorted(map(int, contents(tmp_path / name, s))) for s in ("train", "val", None)}
             assert found == {"train": [0, 1, 3, 4, 5, 6], "val": [1, 2], None: list(range(10))}
@@ -102,7 +102,7 @@ class TestReshard:
             huggingface(tmp_path / "s" / split, [3])
         (tmp_path / "s/dataset_dict.json").write_text('{"splits": ["train", "test"]}')
         with pytest.raises(ConfigError, match=r"splits of huggingface would be lost.*'feedmill convert"):
-            reshard(str(tmp_path / "s"), str(tmp_path / "d"), samples=2, workers=1)
+            reshard(str(tmp_path / "s"), str(tmp_path / "d"), max_shard_samples=2, workers=1)
 
     def test_media_metadata_goes_along(self, tmp_path: Path) -> None:
         from PIL import Image
@@ -110,7 +110,7 @@ class TestReshard:
         image = Image.new("RGB", (5, 4))
         fm.write(str(tmp_path / "d"), [{"__key__": f"{i}", "png": image} for i in range(4)])
         prepare(str(tmp_path / "d"), media=MediaFilter("EXTENSION"), progress=False)
-        reshard(str(tmp_path / "d"), str(tmp_path / "e"), samples=1, prefix="p/", workers=1)
+        reshard(str(tmp_path / "d"), str(tmp_path / "e"), max_shard_samples=1, prefix="p/", workers=1)
         delete(str(tmp_path / "e"), ["p/2"], workers=1)
         index = sqlite3.connect(tmp_path / "e/.nv-meta/index.sqlite")
         rows = index.execute("SELECT entry_key, metadata_json FROM media_metadata ORDER BY entry_key").fetchall()
@@ -121,15 +121,15 @@ class TestReshard:
             with pytest.raises(ConfigError):
                 reshard(str(root), str(tmp_path / "e"), **options)
         with pytest.raises(ConfigError):
-            reshard(str(root), str(root) + "/", samples=3)
+            reshard(str(root), str(root) + "/", max_shard_samples=3)
         with pytest.raises(NotFound):
-            reshard(str(tmp_path / "none"), str(tmp_path / "e"), samples=3)
+            reshard(str(tmp_path / "none"), str(tmp_path / "e"), max_shard_samples=3)
         assert not (tmp_path / "e").exists()
 
     def test_two_parts_of_one_name_are_not_lost_silently(self, tmp_path: Path) -> None:
         write_tar(tmp_path / "d/x.tar", [("a.txt", b"1"), ("b.txt", b"2"), ("b.json", b"{}"), ("b.txt", b"3")])
         with pytest.raises(DataError) as error:
-            reshard(str(tmp_path / "d"), str(tmp_path / "e"), samples=5, workers=1)
+            reshard(str(tmp_path / "d"), str(tmp_path / "e"), max_shard_samples=5, workers=1)
         assert error.value.kind == "duplicate-part" and error.value.record == "b.txt"
 
 
@@ -138,7 +138,7 @@ class TestAppend:
         before = {name: word for name, word in files(root).items() if ".tar" in name}
         old = contents(root)
         fm.write(str(tmp_path / "more"), samples(50, 100))
-        report = append(str(root), [str(tmp_path / "more")], split="val", samples=20, workers=1)
+        report = append(str(root), [str(tmp_path / "more")], split="val", max_shard_samples=20, workers=1)
         assert (report.samples, report.shards) == (50, 3)
         assert before.items() <= files(root).items()
         assert contents(root) == {**old, **contents(tmp_path / "more")}
@@ -147,9 +147,9 @@ class TestAppend:
         assert check(str(root)).findings == []
 
     def test_it_is_what_writing_all_at_once_gives(self, tmp_path: Path) -> None:
-        fm.write(str(tmp_path / "a"), samples(100), samples_per_shard=20)
-        fm.write(str(tmp_path / "b"), samples(60), samples_per_shard=20)
-        fm.write(str(tmp_path / "b"), samples(40, 60), samples_per_shard=20, append=True)
+        fm.write(str(tmp_path / "a"), samples(100), max_shard_samples=20)
+        fm.write(str(tmp_path / "b"), samples(60), max_shard_samples=20)
+        fm.write(str(tmp_path / "b"), samples(40, 60), max_shard_samples=20, append=True)
         assert files(tmp_path / "a") == files(tmp_path / "b")
 
     @pytest.mark.parametrize("split", [None, "val"])
@@ -174,7 +174,7 @@ class TestAppend:
         before = files(root)
         fm.write(str(tmp_path / "more"), samples(50, 60))
         with pytest.raises(DataError, match="--prefix") as error:
-            append(str(root), [str(tmp_path / "more")], samples=20, workers=1)
+            append(str(root), [str(tmp_path / "more")], max_shard_samples=20, workers=1)
         assert error.value.kind == "duplicate-key" and error.value.record == "s00060"
         assert files(root) == before
 
@@ -213,9 +213,9 @@ class TestDelete:
         assert fm.open(root, raw=True).get("s00046.json") == b'{"n":46}'
 
     def test_it_is_what_writing_without_them_gives(self, tmp_path: Path) -> None:
-        fm.write(str(tmp_path / "a"), samples(20), samples_per_shard=20)
+        fm.write(str(tmp_path / "a"), samples(20), max_shard_samples=20)
         delete(str(tmp_path / "a"), [f"s{i:05d}" for i in range(10, 20)], workers=1)
-        fm.write(str(tmp_path / "b"), samples(10), samples_per_shard=20)
+        fm.write(str(tmp_path / "b"), samples(10), max_shard_samples=20)
         assert files(tmp_path / "a") == files(tmp_path / "b")
 
     def test_a_shard_of_which_nothing_stays_is_removed(self, root: Path) -> None:
@@ -246,7 +246,7 @@ class TestDelete:
 
     def test_it_can_be_counted_first(self, root: Path) -> None:
         before = files(root)
-        report = delete(str(root), ["s00003", "nope"], ignore_missing=True, dry_run=True)
+        report = delete(str(root), ["s00003", "nope"], on_error="skip", dry_run=True)
         size = (root / "shards/000000.tar").stat().st_size
         assert (report.samples, report.rewritten, report.missing) == (1, 1, ["nope"]) and 0 < report.bytes < size
         assert files(root) == before
@@ -295,7 +295,7 @@ class TestAddParts:
         with pytest.raises(DataError) as error:
             add_parts(str(root), str(tmp_path / "extra"), workers=1)
         assert error.value.kind == "part-exists"
-        add_parts(str(root), str(tmp_path / "extra"), replace=True, workers=1)
+        add_parts(str(root), str(tmp_path / "extra"), overwrite=True, workers=1)
         assert fm.open(root, raw=True)["s00008"]["txt"] == "text 8"
 
     def test_parts_are_kept_whatever_they_are_called(self, tmp_path: Path) -> None:
@@ -348,11 +348,11 @@ class TestAddParts:
             add_parts(str(root), str(tmp_path / "extra"), workers=1)
         assert error.value.record == "s00000"
         assert {k: v for k, v in files(root).items() if ".feedmill-work" not in k} == before
-        report = add_parts(str(root), str(tmp_path / "extra"), missing="skip", workers=1)
+        report = add_parts(str(root), str(tmp_path / "extra"), on_error="skip", workers=1)
         assert "1 parts were added" in report.warnings[0] and fm.open(root)["s00007"]["cls"] == 1
-        report = add_parts(str(root), str(tmp_path / "extra"), missing="skip", into=str(tmp_path / "f"), workers=1)
+        report = add_parts(str(root), str(tmp_path / "extra"), on_error="skip", into=str(tmp_path / "f"), workers=1)
         assert report.samples == 1 and "99 samples" in report.warnings[0]
-        for options in ({"missing": "what"}, {"parts": ["nope"]}):
+        for options in ({"on_error": "what"}, {"parts": ["nope"]}):
             with pytest.raises(FeedmillError):
                 add_parts(str(root), str(tmp_path / "extra"), **options)
 
@@ -362,9 +362,9 @@ class TestAddParts:
         with pytest.raises(
             EmptyResult, match=r"0 of 100 samples kept \(100: the source lacks the key\).*--allow-empty"
         ):
-            add_parts(str(root), str(tmp_path / "extra"), missing="skip", workers=1)
+            add_parts(str(root), str(tmp_path / "extra"), on_error="skip", workers=1)
         assert {k: v for k, v in files(root).items() if ".feedmill-work" not in k} == before
-        report = add_parts(str(root), str(tmp_path / "extra"), missing="skip", allow_empty=True, workers=1)
+        report = add_parts(str(root), str(tmp_path / "extra"), on_error="skip", allow_empty=True, workers=1)
         assert "0 parts were added" in report.warnings[0]
 
     def test_excluded_samples_get_their_parts_too(self, root: Path) -> None:
@@ -407,7 +407,7 @@ class TestReading:
         else:
             source += ".parquet"
             pq.write_table(pa.Table.from_pylist(self.large(300)), source, compression="none")
-        reshard(source, str(tmp_path / "e"), samples=300, shuffle=shuffle, workers=1, progress=False)
+        reshard(source, str(tmp_path / "e"), max_shard_samples=300, shuffle=shuffle, workers=1, progress=False)
         fm.write(str(tmp_path / "f"), samples(3))
         append(str(tmp_path / "f"), [source], workers=1, progress=False)
         assert 1 <= most[0] <= (3 if kind == "table" else 2)
@@ -432,5 +432,5 @@ class TestReading:
     ) -> None:
         fm.write(str(tmp_path / "d"), ({"__key__": f"{i}", "cls": i} for i in range(600)))
         monkeypatch.setattr(copying, "READ_BYTES", 64 << 20)
-        reshard(str(tmp_path / "d"), str(tmp_path / "e"), samples=600, workers=1, progress=False)
+        reshard(str(tmp_path / "d"), str(tmp_path / "e"), max_shard_samples=600, workers=1, progress=False)
         assert most[0] == 256

@@ -27,7 +27,10 @@ from helpers.kills import run_until_killed
 from helpers.written_datasets import contents, files, samples
 
 GONE = ["s00001", "s00011"]
-WORDS = {"delete": ["delete", "d", *GONE, "--workers", "1"], "add-parts": ["add-parts", "d", "extra", "--workers", "1"]}
+WORDS = {
+    "delete": ["delete", "d", "--yes", *GONE, "--workers", "1"],
+    "add-parts": ["add-parts", "d", "extra", "--workers", "1"],
+}
 
 # Killed before the n-th thing that the end of a change removes.
 _AT_THE_END = """
@@ -67,7 +70,7 @@ def run(verb: str, folder: Path) -> None:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Path:
-    fm.write(str(tmp_path / "start/d"), samples(30), samples_per_shard=10, sample_type="CrudeWebdataset")
+    fm.write(str(tmp_path / "start/d"), samples(30), max_shard_samples=10, sample_type="CrudeWebdataset")
     fm.write(str(tmp_path / "start/extra"), ({"__key__": f"s{i:05d}", "cls": i} for i in range(30)))
     return tmp_path / "start"
 
@@ -180,9 +183,9 @@ def test_new_shards_whose_units_the_machine_lost_are_written_again(
     def act(folder: Path) -> Path:
         with contextlib.chdir(folder):
             if verb == "append":
-                append("d", ["more"], samples=4, workers=1, progress=False)
+                append("d", ["more"], max_shard_samples=4, workers=1, progress=False)
                 return folder / "d"
-            reshard("d", "e", samples=4, workers=1, progress=False)
+            reshard("d", "e", max_shard_samples=4, workers=1, progress=False)
             return folder / "e"
 
     shutil.copytree(start, calm)

@@ -40,7 +40,7 @@ def dying(*arguments, **options):
 os.replace = dying
 import feedmill as fm
 from helpers.written_datasets import samples
-fm.write(sys.argv[2], samples(int(sys.argv[3])), samples_per_shard=40, append=sys.argv[4] == "append")
+fm.write(sys.argv[2], samples(int(sys.argv[3])), max_shard_samples=40, append=sys.argv[4] == "append")
 """
 TESTS = str(Path(__file__).parents[1])
 
@@ -114,15 +114,15 @@ def _look(url: Path, valid: list[dict[str, dict[str, bytes]]]) -> None:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Path:
-    fm.write(str(tmp_path / "start"), samples(120), samples_per_shard=30, sample_type="CrudeWebdataset")
-    fm.write(str(tmp_path / "more"), samples(50, 500), samples_per_shard=30)
+    fm.write(str(tmp_path / "start"), samples(120), max_shard_samples=30, sample_type="CrudeWebdataset")
+    fm.write(str(tmp_path / "more"), samples(50, 500), max_shard_samples=30)
     fm.write(str(tmp_path / "extra"), ({"__key__": f"s{i:05d}", "cls": i} for i in range(120)))
     return tmp_path / "start"
 
 
 def test_a_killed_delete(start: Path, tmp_path: Path) -> None:
     gone = ["s00001", "s00031", "s00032", *(f"s{i:05d}" for i in range(90, 120))]
-    killed_at_each_file(["delete", "d", *gone, "--workers", "1"], start, tmp_path / "k", [contents(start)])
+    killed_at_each_file(["delete", "d", "--yes", *gone, "--workers", "1"], start, tmp_path / "k", [contents(start)])
 
 
 def test_a_killed_append(start: Path, tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_killed_reshard(start: Path, tmp_path: Path) -> None:
 
 
 def test_processes_killed_at_random_moments(tmp_path: Path) -> None:
-    fm.write(str(tmp_path / "s"), samples(900), samples_per_shard=100)
+    fm.write(str(tmp_path / "s"), samples(900), max_shard_samples=100)
     words = ["reshard", str(tmp_path / "s"), "e", "--samples", "30", "--workers", "2"]
     (tmp_path / "calm").mkdir()
     begun = time.monotonic()
@@ -182,7 +182,7 @@ def half_in_place(start: Path, tmp_path: Path) -> Path:
     raise AssertionError("no such moment")
 
 
-DELETE = ["delete", "d", "s00001", "s00031", "--workers", "1"]
+DELETE = ["delete", "d", "--yes", "s00001", "s00031", "--workers", "1"]
 
 
 @pytest.mark.parametrize("who", ["the same command", "a reader", "a writer", "prepare"])
@@ -219,7 +219,7 @@ def test_other_work_clears_up_after_a_killed_append(start: Path, tmp_path: Path)
     words = ["append", "d", str(tmp_path / "more"), "--samples", "10", "--workers", "1"]
     assert run_until_killed(6, words, place)
     assert len(list((place / "d/shards").glob("*.tar"))) > 4
-    finish(["delete", "d", "s00001", "--workers", "1"], place)
+    finish(["delete", "d", "--yes", "s00001", "--workers", "1"], place)
     assert len(list((place / "d/shards").glob("*.tar"))) == 4 and len(contents(place / "d")) == 119
 
 
@@ -245,7 +245,7 @@ def test_shards_that_a_killed_append_has_listed_join_their_split(start: Path, sp
         fm.write(str(place / "again"), samples(5, 900))
         append(str(place / "d"), [str(place / "again")], split="test", progress=False)
     elif other == "delete":
-        finish(["delete", "d", "s00001", "--workers", "1"], place)
+        finish(["delete", "d", "--yes", "s00001", "--workers", "1"], place)
     else:
         fm.write(str(place / "d"), samples(5, 900), split="test", append=True)
     assert len(fm.open(place / "d", split=split or "train")) == (
@@ -267,6 +267,6 @@ def test_splits_that_were_made_after_a_killed_append_stay(start: Path) -> None:
         shutil.rmtree(place / "d")
     prepare(str(place / "d"), split_ratio="1,8,0", progress=False)
     splits = fm.open(place / "d").splits
-    finish(["delete", "d", "s00119", "--workers", "1"], place)
+    finish(["delete", "d", "--yes", "s00119", "--workers", "1"], place)
     assert sum(splits.values()) == sum(fm.open(place / "d").splits.values()) + 1
     assert fm.open(place / "d").splits["train"] == splits["train"]

@@ -22,14 +22,14 @@ def bucket(s3_bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> s
 
 
 def test_object_stores_are_written_too(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fm.write(str(tmp_path / "d"), samples(60), samples_per_shard=20)
+    fm.write(str(tmp_path / "d"), samples(60), max_shard_samples=20)
     with pytest.raises(Broken):
-        fm.write(f"{bucket}/d", breaking(64), samples_per_shard=20)
+        fm.write(f"{bucket}/d", breaking(64), max_shard_samples=20)
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache of another machine"))
-    report = fm.write(f"{bucket}/d", samples(64), samples_per_shard=20)
+    report = fm.write(f"{bucket}/d", samples(64), max_shard_samples=20)
     assert (report.reused, report.shards) == (3, 4)
     append(f"{bucket}/d", [str(tmp_path / "d")], prefix="more/", workers=1)
-    reshard(f"{bucket}/d", f"{bucket}/e", samples=50, workers=1)
+    reshard(f"{bucket}/d", f"{bucket}/e", max_shard_samples=50, workers=1)
     assert contents(f"{bucket}/e") == contents(f"{bucket}/d") and len(contents(f"{bucket}/e")) == 124
     with pytest.raises(ConfigError) as error:
         delete(f"{bucket}/d", ["s00001"])

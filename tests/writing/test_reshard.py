@@ -24,12 +24,12 @@ def test_a_data_set_is_not_replaced_by_itself(tmp_path: Path) -> None:
     names = (f"file://{root}", f"{root}/", f"{tmp_path}/link", f"{root}/shards/000000.tar", f"{root}/wids.json")
     for source in (*names, f"{root}/shards/{{000000..000000}}.tar", f"file://{root}/shards/000000.tar"):
         with pytest.raises(ConfigError):
-            reshard(source, str(root), samples=5, overwrite=True, workers=1)
+            reshard(source, str(root), max_shard_samples=5, overwrite=True, workers=1)
         assert files(root) == before, source
 
 
 def test_a_folder_in_the_source_is_refused(tmp_path: Path) -> None:
     make_shards(tmp_path / "plain", [3, 4])  # killed, the new tars would be among those that are read
     with pytest.raises(ConfigError, match="into itself"):
-        reshard(str(tmp_path / "plain"), str(tmp_path / "plain/new"), samples=2, workers=1)
+        reshard(str(tmp_path / "plain"), str(tmp_path / "plain/new"), max_shard_samples=2, workers=1)
     assert not (tmp_path / "plain/new").exists()

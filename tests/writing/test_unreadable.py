@@ -20,7 +20,7 @@ TYPED = {"sample_type": "CaptioningSample", "field_map": {"image": "png,jpg", "c
 @pytest.fixture
 def dataset(tmp_path: Path) -> Path:
     made = ({"__key__": f"k{i}", "jpg": b"a picture", "txt": f"text {i}"} for i in range(6))
-    fm.write(str(tmp_path / "d"), made, samples_per_shard=3, progress=False, **TYPED)
+    fm.write(str(tmp_path / "d"), made, max_shard_samples=3, progress=False, **TYPED)
     return tmp_path / "d"
 
 

@@ -33,7 +33,7 @@ from helpers.written_datasets import Broken, breaking, contents, files, samples
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
-    with fm.writer(str(tmp_path / "d"), samples_per_shard=40, sample_type="CrudeWebdataset") as w:
+    with fm.writer(str(tmp_path / "d"), max_shard_samples=40, sample_type="CrudeWebdataset") as w:
         w.write_samples(samples(100))
     ds = fm.open(tmp_path / "d")
     assert len(ds) == 100 and ds.splits == {"train": 100} and ds.describe()["shards"] == 3
@@ -61,7 +61,7 @@ ANYTHING = st.dictionaries(
 def test_anything_comes_back(rows: dict[str, dict[str, bytes]], most: int, size: int) -> None:
     good = {key: parts for key, parts in rows.items() if not refused(key)}
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(DataError):
-        with fm.writer(f"{folder}/d", samples_per_shard=most, shard_size=size) as w:
+        with fm.writer(f"{folder}/d", max_shard_samples=most, max_shard_size=size) as w:
             for key, parts in rows.items():
                 with contextlib.suppress(DataError):
                     w.write({"__key__": key, **parts})
@@ -84,7 +84,7 @@ def refused(key: str) -> bool:
 
 def test_the_index_is_the_one_that_prepare_makes(tmp_path: Path) -> None:
     root = tmp_path / "d"
-    fm.write(str(root), samples(90), samples_per_shard=25)
+    fm.write(str(root), samples(90), max_shard_samples=25)
     ours = {p.name: p.read_bytes() for p in root.rglob("*") if p.is_file()}
     prepare(str(root), rescan=True, progress=False)
     theirs = {p.name: p.read_bytes() for p in root.rglob("*") if p.is_file()}
@@ -92,9 +92,9 @@ def test_the_index_is_the_one_that_prepare_makes(tmp_path: Path) -> None:
 
 
 def test_the_bytes_do_not_depend_on_how_it_was_written(tmp_path: Path) -> None:
-    fm.write(str(tmp_path / "a"), samples(300), samples_per_shard=70)
-    fm.write(str(tmp_path / "b"), list(samples(300)), samples_per_shard=70, workers=3)
-    with fm.writer(str(tmp_path / "c"), samples_per_shard=70) as w:
+    fm.write(str(tmp_path / "a"), samples(300), max_shard_samples=70)
+    fm.write(str(tmp_path / "b"), list(samples(300)), max_shard_samples=70, workers=3)
+    with fm.writer(str(tmp_path / "c"), max_shard_samples=70) as w:
         for sample in samples(300):
             w.write(sample)
     assert files(tmp_path / "a") == files(tmp_path / "b") == files(tmp_path / "c")
@@ -106,7 +106,7 @@ def produced(bounds: tuple[int, int]) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_one_shard_for_each_item(tmp_path: Path, workers: int) -> None:
-    fm.write(str(tmp_path / "a"), samples(90), samples_per_shard=30)
+    fm.write(str(tmp_path / "a"), samples(90), max_shard_samples=30)
     items = [(0, 30), (30, 60), (60, 90)]
     report = fm.write(str(tmp_path / "b"), items, produce=produced, workers=workers)
     assert (report.samples, report.shards) == (90, 3)
@@ -120,11 +120,11 @@ def test_an_item_without_samples_has_no_shard(tmp_path: Path) -> None:
 
 
 def test_shards_end_before_a_limit(tmp_path: Path) -> None:
-    fm.write(str(tmp_path / "d"), samples(200), samples_per_shard=None, shard_size="40kB")
+    fm.write(str(tmp_path / "d"), samples(200), max_shard_samples=None, max_shard_size="40kB")
     sizes = [path.stat().st_size for path in sorted((tmp_path / "d").rglob("*.tar"))]
     assert max(sizes) <= 40_000 and min(sizes[:-1]) > 40_000 - 3 * 1536
     big = [{"__key__": str(i), "bin": bytes(50_000 if i == 1 else 10)} for i in range(3)]
-    report = fm.write(str(tmp_path / "e"), big, shard_size=40_000)
+    report = fm.write(str(tmp_path / "e"), big, max_shard_size=40_000)
     assert report.shards == 3  # the one that fits no shard has its own
 
 
@@ -226,7 +226,7 @@ def test_nothing_to_write(tmp_path: Path) -> None:
 
 def test_a_data_set_is_not_replaced_unasked(tmp_path: Path) -> None:
     root = str(tmp_path / "d")
-    fm.write(root, samples(50), samples_per_shard=10)
+    fm.write(root, samples(50), max_shard_samples=10)
     with pytest.raises(ConfigError) as error:
         fm.write(root, samples(5))
     assert error.value.kind == "exists" and len(fm.open(root)) == 50
@@ -238,18 +238,18 @@ def test_a_data_set_is_not_replaced_unasked(tmp_path: Path) -> None:
 
 def test_a_replaced_dataset_is_readable_until_the_new_one_is_complete(tmp_path: Path) -> None:
     root = str(tmp_path / "d")
-    fm.write(root, samples(50), samples_per_shard=10)
+    fm.write(root, samples(50), max_shard_samples=10)
     before = files(tmp_path / "d")
     with pytest.raises(Broken):
-        fm.write(root, breaking(64), samples_per_shard=20, overwrite=True)
+        fm.write(root, breaking(64), max_shard_samples=20, overwrite=True)
     assert len(fm.open(root)) == 50
     assert {name: data for name, data in files(tmp_path / "d").items() if ".feedmill-work" not in name} == before
     with pytest.raises(ConfigError) as error:
-        fm.write(root, samples(100), samples_per_shard=20)
+        fm.write(root, samples(100), max_shard_samples=20)
     assert error.value.kind == "exists"
-    report = fm.write(root, samples(100), samples_per_shard=20, overwrite=True)
+    report = fm.write(root, samples(100), max_shard_samples=20, overwrite=True)
     assert (report.reused, report.shards) == (3, 5)
-    fm.write(str(tmp_path / "e"), samples(100), samples_per_shard=20)
+    fm.write(str(tmp_path / "e"), samples(100), max_shard_samples=20)
     assert files(tmp_path / "d") == files(tmp_path / "e")
 
 
@@ -258,7 +258,7 @@ def test_a_run_that_ends_while_a_dataset_is_replaced_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: int
 ) -> None:
     root = str(tmp_path / "d")
-    fm.write(root, samples(50), samples_per_shard=10)
+    fm.write(root, samples(50), max_shard_samples=10)
     rename, left = LocalStore.rename, [renames]
 
     def breaking_rename(self: LocalStore, *arguments: Any) -> None:
@@ -270,18 +270,18 @@ def test_a_run_that_ends_while_a_dataset_is_replaced_is_finished(
     with monkeypatch.context() as patch:
         patch.setattr(LocalStore, "rename", breaking_rename)
         with pytest.raises(Broken):
-            fm.write(root, samples(100), samples_per_shard=20, overwrite=True)
+            fm.write(root, samples(100), max_shard_samples=20, overwrite=True)
     assert len(fm.open(root)) == 100  # whoever opens it finishes it
-    assert fm.write(root, samples(100), samples_per_shard=20).reused == 5
-    fm.write(str(tmp_path / "e"), samples(100), samples_per_shard=20)
+    assert fm.write(root, samples(100), max_shard_samples=20).reused == 5
+    fm.write(str(tmp_path / "e"), samples(100), max_shard_samples=20)
     assert files(tmp_path / "d") == files(tmp_path / "e")
 
 
 def test_other_work_removes_what_would_have_replaced_a_dataset(tmp_path: Path) -> None:
     root = str(tmp_path / "d")
-    fm.write(root, samples(50), samples_per_shard=10)
+    fm.write(root, samples(50), max_shard_samples=10)
     with pytest.raises(Broken):
-        fm.write(root, breaking(64), samples_per_shard=20, overwrite=True)
+        fm.write(root, breaking(64), max_shard_samples=20, overwrite=True)
     fm.write(root, [{**sample, "__key__": f"x{n}"} for n, sample in enumerate(samples(5))], append=True)
     assert len(fm.open(root)) == 55 and not (tmp_path / "d/.feedmill-work").exists()
 
@@ -306,14 +306,14 @@ def test_two_writers_at_once_are_refused(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_run_is_continued(tmp_path: Path) -> None:
-    fm.write(str(tmp_path / "a"), samples(100), samples_per_shard=20)
+    fm.write(str(tmp_path / "a"), samples(100), max_shard_samples=20)
     root = str(tmp_path / "b")
     with pytest.raises(Broken):
-        fm.write(root, breaking(64), samples_per_shard=20)
+        fm.write(root, breaking(64), max_shard_samples=20)
     with pytest.raises(FeedmillError):
         fm.open(root).describe()["indexed"] or fm.open(root, split="train")
     assert not (tmp_path / "b/.nv-meta/.info.json").exists()
-    report = fm.write(root, samples(100), samples_per_shard=20)
+    report = fm.write(root, samples(100), max_shard_samples=20)
     assert (report.reused, report.shards) == (3, 5)
     assert files(tmp_path / "a") == files(tmp_path / "b")
 
@@ -321,32 +321,32 @@ def test_an_interrupted_run_is_continued(tmp_path: Path) -> None:
 def test_other_samples_after_an_interruption_are_noticed(tmp_path: Path) -> None:
     root = str(tmp_path / "d")
     with pytest.raises(Broken):
-        fm.write(root, breaking(55), samples_per_shard=20)
+        fm.write(root, breaking(55), max_shard_samples=20)
     for other in (samples(100, 1), samples(10)):
         with pytest.raises(DataError) as error:
-            fm.write(root, other, samples_per_shard=20)
+            fm.write(root, other, max_shard_samples=20)
         assert error.value.kind == "changed"
-    fm.write(root, samples(100, 1), samples_per_shard=20, overwrite=True)
+    fm.write(root, samples(100, 1), max_shard_samples=20, overwrite=True)
     assert fm.open(root)[0].key == "s00001"
 
 
 def test_other_limits_after_an_interruption_begin_anew(tmp_path: Path) -> None:
     root = str(tmp_path / "d")
     with pytest.raises(Broken):
-        fm.write(root, breaking(99), samples_per_shard=20)
-    assert fm.write(root, samples(99), samples_per_shard=50).reused == 0
+        fm.write(root, breaking(99), max_shard_samples=20)
+    assert fm.write(root, samples(99), max_shard_samples=50).reused == 0
     assert sorted(p.name for p in (tmp_path / "d").rglob("*.tar")) == ["000000.tar", "000001.tar"]
-    fm.write(str(tmp_path / "e"), samples(99), samples_per_shard=50)
+    fm.write(str(tmp_path / "e"), samples(99), max_shard_samples=50)
     assert files(tmp_path / "d") == files(tmp_path / "e")
 
 
 def test_a_damaged_shard_of_an_interrupted_run_is_written_again(tmp_path: Path) -> None:
     root = tmp_path / "d"
     with pytest.raises(Broken):
-        fm.write(str(root), breaking(75), samples_per_shard=20)
+        fm.write(str(root), breaking(75), max_shard_samples=20)
     (root / "shards/000001.tar").write_bytes(b"torn")
-    assert fm.write(str(root), samples(100), samples_per_shard=20).reused == 1
-    fm.write(str(tmp_path / "e"), samples(100), samples_per_shard=20)
+    assert fm.write(str(root), samples(100), max_shard_samples=20).reused == 1
+    fm.write(str(tmp_path / "e"), samples(100), max_shard_samples=20)
     assert files(root) == files(tmp_path / "e")
 
 
@@ -369,12 +369,12 @@ def test_a_full_disk_stops_it_and_leaves_no_shard_with_a_hole(tmp_path: Path, mo
     monkeypatch.setattr(ShardFile, "_put", full)
     root = tmp_path / "d"
     with pytest.raises(StorageError) as error:
-        fm.write(str(root), samples(3000), samples_per_shard=700)
+        fm.write(str(root), samples(3000), max_shard_samples=700)
     assert error.value.kind == "enospc" and "full" in str(error.value)
     assert not [p for p in root.rglob("*") if p.name.endswith(".feedmill-tmp")]
     monkeypatch.undo()
-    fm.write(str(root), samples(3000), samples_per_shard=700)
-    fm.write(str(tmp_path / "e"), samples(3000), samples_per_shard=700)
+    fm.write(str(root), samples(3000), max_shard_samples=700)
+    fm.write(str(tmp_path / "e"), samples(3000), max_shard_samples=700)
     assert files(root) == files(tmp_path / "e")
 
 
@@ -419,7 +419,7 @@ def named(item: tuple[int, int]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("produce", [None, named])
 def test_another_encoder_after_an_interruption_begins_anew(tmp_path: Path, produce: Any) -> None:
     root = str(tmp_path / "d")
-    limits: dict[str, Any] = {"samples_per_shard": 4, "produce": produce, "workers": produce and 1}
+    limits: dict[str, Any] = {"max_shard_samples": 4, "produce": produce, "workers": produce and 1}
 
     def items(*, broken: bool = False) -> Any:
         pairs = [(0, 40), (-1, 0)] if broken else [(0, 40), (40, 80)]

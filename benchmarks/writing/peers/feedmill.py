@@ -17,7 +17,7 @@ def _write(folder: str, samples: int, per_shard: int, parts: dict[str, Any]) -> 
     """Write with Feedmill, including the index."""
     import feedmill as fm
 
-    with fm.writer(folder, samples_per_shard=per_shard) as writer:
+    with fm.writer(folder, max_shard_samples=per_shard) as writer:
         for i in range(samples):
             writer.write({"__key__": f"sample_{i:08d}", **parts})
 

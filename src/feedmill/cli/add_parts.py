@@ -8,7 +8,8 @@ import typer
 
 from feedmill.cli.options import AllowEmpty, Json
 from feedmill.cli.output import emit, facts, human_size
-from feedmill.cli.reshard import Processes, Progress
+from feedmill.cli.reshard import Processes
+from feedmill.jobs.policy import METAVAR
 
 if TYPE_CHECKING:
     from feedmill.writing.rewrite import RewriteReport
@@ -19,20 +20,20 @@ def add_parts(
     source: Annotated[
         str, typer.Argument(metavar="SOURCE", help="A dataset with the same keys, whose parts are added.")
     ],
-    part: Annotated[
-        list[str] | None, typer.Option("--part", metavar="NAME", help="Only this part; repeatable.")
+    part_name: Annotated[
+        list[str] | None, typer.Option("--part-name", metavar="NAME", help="Only this part; repeatable.")
     ] = None,
     into: Annotated[
         str | None,
         typer.Option("--into", metavar="FOLDER", help="Write the new parts to a separate dataset in this folder."),
     ] = None,
-    missing: Annotated[
-        str, typer.Option("--missing", metavar="error|skip", help="What to do if SOURCE lacks a key.")
-    ] = "error",
-    replace: Annotated[bool, typer.Option("--replace", help="Replace parts with the same name.")] = False,
+    on_error: Annotated[
+        str,
+        typer.Option("--on-error", metavar=METAVAR, help="Stop if SOURCE lacks a key, or leave the sample as it is."),
+    ] = "raise",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace parts with the same name.")] = False,
     allow_empty: AllowEmpty = False,
     workers: Processes = None,
-    progress: Progress = True,
     json: Json = False,
 ) -> None:
     """Add the parts that another dataset has under the same keys.
@@ -44,13 +45,13 @@ def add_parts(
     report = add_parts_to(
         dataset,
         source,
-        parts=part,
+        parts=part_name,
         into=into,
-        missing=missing,
-        replace=replace,
+        on_error=on_error,
+        overwrite=overwrite,
         allow_empty=allow_empty,
         workers=workers,
-        progress=progress and not json,
+        progress=not json,
     )
     emit(report.as_dict(), json, lambda: show(report))
 

@@ -1,6 +1,6 @@
 """The `feedmill` command: lazily imported verbs, and errors reported as one message.
 
-To add a verb, add a file to this package and a row to `VERBS`. The file defines a function of the verb's name, or a
+To add a verb, add a file to this package and a row to `verbs.py`. The file defines a function of the verb's name, or a
 `typer.Typer` called `app` if the verb has subcommands.
 """
 
@@ -15,69 +15,19 @@ import sys
 from functools import partial
 from importlib import import_module
 from io import TextIOWrapper
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from feedmill import __version__
+from feedmill.cli.command import VerbCommand, finish
 from feedmill.cli.output import fail, json_wanted
-from feedmill.cli.renamed import VerbCommand
+from feedmill.cli.verbs import GROUPS, VERBS
 from feedmill.errors import FeedmillError, defect_of
 
 DEBUG = "FEEDMILL_DEBUG"
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
-
-
-class Verb(NamedTuple):
-    """Module of a verb, and its line in the help."""
-
-    module: str
-    help: str
-    hidden: bool = False
-
-
-VERBS: dict[str, Verb] = {  # in the order of the help
-    "demo": Verb("feedmill.cli.demo", "Run the main job on sample data: prepare, load, kill, resume."),
-    "info": Verb("feedmill.cli.info", "Describe a dataset: format, samples, shards, splits, type."),
-    "preview": Verb("feedmill.cli.preview", "Show samples as text, and their images as one picture."),
-    "check": Verb("feedmill.cli.check", "Find truncated shards, changed data and wrong indices."),
-    "repair": Verb("feedmill.cli.repair", "Remove incomplete samples, report them, index the rest."),
-    "prepare": Verb("feedmill.cli.prepare", "Index a dataset, make splits, set the sample type."),
-    "prepare-media": Verb("feedmill.cli.prepare_media", "Store sizes and durations of media in the index."),
-    "reshard": Verb("feedmill.cli.reshard", "Write samples to shards of another size, number or order."),
-    "append": Verb("feedmill.cli.append", "Add samples to a prepared dataset, as new shards."),
-    "delete": Verb("feedmill.cli.delete", "Delete samples by key; rewrites only their shards."),
-    "add-parts": Verb("feedmill.cli.add_parts", "Add parts from another dataset with the same keys."),
-    "mount": Verb("feedmill.cli.mount", "Mount a dataset as a read-only file system."),
-    "tag": Verb("feedmill.cli.tag", "Compute attributes of documents: length, quality, privacy."),
-    "dedupe": Verb("feedmill.cli.dedupe", "Mark duplicates: documents, paragraphs, n-grams."),
-    "neardedupe": Verb("feedmill.cli.neardedupe", "Mark near-duplicates: MinHash, exact Jaccard, clusters."),
-    "filter": Verb("feedmill.cli.filter", "Keep documents by attributes, length or index."),
-    "stat": Verb("feedmill.cli.stat", "Show counts and distributions of documents and attributes."),
-    "tokenize": Verb("feedmill.cli.tokenize", "Write token files: .pbin, .ds, Megatron-LM, Dolma."),
-    "decode": Verb("feedmill.cli.decode", "Show documents of token files as text."),
-    "run": Verb("feedmill.cli.run", "Run a pipeline of verbs; skip the steps that are up to date."),
-    "convert": Verb("feedmill.cli.convert", "Convert a dataset to another format; compares every sample."),
-    "plan": Verb("feedmill.cli.plan", "Show what a recipe yields: tree, weights, repeats, bytes."),
-    "trace": Verb("feedmill.cli.trace", "Show what a step saw, or when a sample or document is seen."),
-    "forget": Verb("feedmill.cli.forget", "Find documents in all that was made from them; list them."),
-    "serve": Verb("feedmill.cli.serve", "Look at samples, steps and mixtures in a browser."),
-    "report": Verb("feedmill.cli.report", "Write what serve shows to one HTML file."),
-    "bench": Verb("feedmill.cli.bench", "Measure how fast a recipe loads on this machine."),
-    "cache": Verb("feedmill.cli.cache", "List, fill or empty the cache of remote data."),
-    "index": Verb("feedmill.cli.index", "Write the index of a JSONL or .pbin file."),
-    "merge": Verb("feedmill.cli.merge", "Merge token files or JSONL files."),
-    "shuffle": Verb("feedmill.cli.shuffle", "Shuffle documents, lines or chunks of tokens."),
-    "split": Verb("feedmill.cli.split", "Split token files or JSONL files into parts."),
-    "numbers": Verb("feedmill.cli.numbers", "Convert between tokens, samples and steps."),
-    "mix": Verb("feedmill.cli.mix", "Old name of 'filter' for documents.", hidden=True),
-    "modalities": Verb("feedmill.compat.modalities.cli", "Modalities' own data commands: index, pack, merge, shuffle."),
-    "energon": Verb("feedmill.compat.energon.cli", "Energon's own commands: prepare, info, lint, preview."),
-    "nanotron": Verb("feedmill.compat.nanotron.cli", "Nanotron's data tool: preprocess_data."),
-    "vla": Verb("feedmill.compat.vla.cli", "VLA Foundry's data: manifests, statistics, windows."),
-    "dolma": Verb("feedmill.compat.dolma.cli", "Dolma's own commands: tag, dedupe, mix, tokens, stat."),
-}
 
 
 class VerbGroup(TyperGroup):
@@ -90,18 +40,33 @@ class VerbGroup(TyperGroup):
         """Import and return the verb; None for an unknown name."""
         if cmd_name not in VERBS:
             return None
-        module = import_module(VERBS[cmd_name].module)
+        verb = VERBS[cmd_name]
+        module = import_module(verb.module)
         app = getattr(module, "app", None)
         if app is None:
             app = new_app()
             app.command(cmd_name, cls=VerbCommand)(getattr(module, cmd_name.replace("-", "_")))
         command = typer.main.get_command(app)
+        if not hasattr(command, "commands"):
+            finish(command, verb)
         _refuse_empty(command)
         return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
-        with formatter.section("Verbs"):
-            formatter.write_dl([(name, verb.help) for name, verb in VERBS.items() if not verb.hidden])
+        """Write the verbs, group by group."""
+        width = max(map(len, VERBS))
+        for group, verbs in GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl([(f"{name:<{width}}", verb.help) for name, verb in verbs.items() if not verb.hidden])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the verb that the first word names; an unknown word is an error that names a similar verb."""
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            from feedmill.samples.types import did_you_mean
+
+            hint = did_you_mean(args[0], [name for name, verb in VERBS.items() if not verb.hidden])
+            ctx.fail(f"there is no verb {args[0]!r}{hint}")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the verb. Report an error as one message and an exit status; see `main`."""
@@ -156,10 +121,10 @@ def _not_empty(known: Any, ctx: Any, parameter: Any, value: Any) -> Any:
     return value if known is None else known(ctx, parameter, value)
 
 
-def new_app(**settings: Any) -> typer.Typer:
+def new_app(*, completes: bool = False, **settings: Any) -> typer.Typer:
     """Return a `typer.Typer` with the settings of this program: plain help and tracebacks (rich is slow to import)."""
     return typer.Typer(
-        add_completion=False,
+        add_completion=completes,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
@@ -167,7 +132,7 @@ def new_app(**settings: Any) -> typer.Typer:
     )
 
 
-app = new_app(cls=VerbGroup, no_args_is_help=True)
+app = new_app(completes=True, cls=VerbGroup, no_args_is_help=True)
 
 
 def _version(wanted: bool) -> None:

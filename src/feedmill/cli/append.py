@@ -8,7 +8,7 @@ import typer
 
 from feedmill.cli.options import Json
 from feedmill.cli.output import emit
-from feedmill.cli.reshard import Pattern, PerShard, Prefix, Processes, Progress, Size, show
+from feedmill.cli.reshard import Pattern, PerShard, Prefix, Processes, Size, show
 
 
 def append(
@@ -17,12 +17,11 @@ def append(
     split: Annotated[
         str | None, typer.Option("--split", metavar="NAME", help="Split of the new samples; default: the first.")
     ] = None,
-    samples: PerShard = 10_000,
-    size: Size = None,
+    max_shard_samples: PerShard = 10_000,
+    max_shard_size: Size = None,
     pattern: Pattern = None,
     prefix: Prefix = "",
     workers: Processes = None,
-    progress: Progress = True,
     json: Json = False,
 ) -> None:
     """Add the samples of other datasets as new shards; existing shards do not change.
@@ -35,11 +34,11 @@ def append(
         dataset,
         sources,
         split=split,
-        samples=samples,
-        size=size,
+        max_shard_samples=max_shard_samples,
+        max_shard_size=max_shard_size,
         pattern=pattern,
         prefix=prefix,
         workers=workers,
-        progress=progress and not json,
+        progress=not json,
     )
     emit(report.as_dict(), json, lambda: show(report))

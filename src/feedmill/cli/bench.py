@@ -34,7 +34,7 @@ def bench(
         int, typer.Option("--start", metavar="N", min=0, help="Position of the plan at which to start.")
     ] = 0,
     output: Annotated[
-        str, typer.Option("--output", metavar="numpy|torch", help="Array type of the batches.")
+        str, typer.Option("--arrays", metavar="numpy|torch", help="Array type of the batches.")
     ] = "numpy",
     device: Annotated[
         str | None, typer.Option("--device", metavar="NAME", help="Device to copy torch batches to, such as cuda.")

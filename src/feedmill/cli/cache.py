@@ -33,7 +33,6 @@ def cache(
     ] = None,
     samples: Samples = None,
     trust: Trust = False,
-    progress: Annotated[bool, typer.Option("--progress/--no-progress", help="Show a progress bar.")] = True,
     json: Json = False,
 ) -> None:
     """List what the cache of remote data holds, fetch the data of recipes before a run, or delete it.
@@ -43,7 +42,7 @@ def cache(
     """
     from feedmill.loading.caching import cache as run
 
-    report = run(action, targets or (), dir=dir, size=size, samples=samples, trust=trust, progress=progress)
+    report = run(action, targets or (), dir=dir, size=size, samples=samples, trust=trust, progress=not json)
     emit(report.as_dict(), json, lambda: _show(report))
 
 

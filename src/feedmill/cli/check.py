@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @on_engine
 def check(
     path: DatasetPath,
-    samples: Annotated[bool, typer.Option("--samples", help="Also read and decode every sample.")] = False,
+    read_samples: Annotated[bool, typer.Option("--read-samples", help="Also read and decode every sample.")] = False,
     dataset_config: DatasetConfig = None,
     split_config: SplitConfig = None,
     trust: Trust = False,
@@ -32,7 +32,7 @@ def check(
 
     report = check_dataset(
         path,
-        samples=samples,
+        read_samples=read_samples,
         dataset_config=dataset_config,
         split_config=split_config,
         trust=trust,

@@ -24,20 +24,20 @@ def convert(
     split: Split = None,
     fields: Annotated[
         str | None,
-        typer.Option("--fields", "--keep", metavar="A,B", help="Convert only these parts; '*' matches all."),
+        typer.Option("--fields", metavar="A,B", help="Convert only these parts; '*' matches all."),
     ] = None,
-    samples_per_shard: Annotated[
+    max_shard_samples: Annotated[
         int | None,
         typer.Option(
-            "--samples-per-shard",
+            "--max-shard-samples",
             metavar="N",
             min=1,
             help="Maximum samples per output; default: 10,000, or 100,000 rows.",
         ),
     ] = None,
-    shard_size: Annotated[
+    max_shard_size: Annotated[
         str | None,
-        typer.Option("--shard-size", metavar="SIZE", help="Maximum source bytes per output; default: 1G."),
+        typer.Option("--max-shard-size", metavar="SIZE", help="Maximum source bytes per output; default: 1G."),
     ] = None,
     token_size: TokenSize = None,
     seq_len: Annotated[
@@ -60,7 +60,7 @@ def convert(
     verify: Annotated[
         bool, typer.Option("--verify/--no-verify", help="Read the destination back and compare every sample.")
     ] = True,
-    plan: Annotated[bool, typer.Option("--plan", help="Only show what would be done and lost.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done and lost.")] = False,
     workers: Annotated[
         int | None,
         typer.Option("--workers", "--num-workers", metavar="N", min=1, help="Processes; default: one per core."),
@@ -82,8 +82,8 @@ def convert(
         to,
         split=split,
         fields=[] if fields is None else parse_fields(fields),
-        samples_per_shard=samples_per_shard,
-        shard_size=shard_size,
+        max_shard_samples=max_shard_samples,
+        max_shard_size=max_shard_size,
         token_size=token_size,
         seq_len=seq_len,
         wids=wids,
@@ -94,10 +94,10 @@ def convert(
         verify=verify,
         workers=workers,
         progress=not json,
-        plan_only=plan,
+        dry_run=dry_run,
         on_preview=None if json else show_plan,
     )
-    emit(report.as_dict(), json, lambda: None if plan else show(report))
+    emit(report.as_dict(), json, lambda: None if dry_run else show(report))
 
 
 def parse_fields(text: str) -> list[str]:

@@ -23,7 +23,7 @@ def dedupe(
     documents: Documents,
     by: Annotated[str, typer.Option("--by", metavar="UNIT", help="documents, paragraphs or ngrams.")] = "documents",
     name: Annotated[
-        str | None, typer.Option("--name", "-n", metavar="NAME", help="Name of the attribute set; default: dup_UNIT.")
+        str | None, typer.Option("--name", metavar="NAME", help="Name of the attribute set; default: dup_UNIT.")
     ] = None,
     key: Annotated[
         str | None,

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from feedmill.cli.options import Json
+from feedmill.cli.dialogue import confirm
+from feedmill.cli.options import Json, Yes
 from feedmill.cli.output import counted, emit, facts, human_size
-from feedmill.cli.reshard import Processes, Progress
+from feedmill.cli.reshard import Processes
+from feedmill.jobs.policy import METAVAR
 
 if TYPE_CHECKING:
     from feedmill.writing.rewrite import RewriteReport
@@ -18,12 +20,14 @@ def delete(
     dataset: Annotated[str, typer.Argument(metavar="DATASET", help="A prepared dataset on a local disk.")],
     keys: Annotated[list[str] | None, typer.Argument(metavar="KEY...", help="Keys of the samples to delete.")] = None,
     list_file: Annotated[
-        str | None, typer.Option("--list", metavar="FILE", help="A file with one key on each line.")
+        str | None, typer.Option("--keys-from", metavar="FILE", help="A file with one key on each line.")
     ] = None,
-    ignore_missing: Annotated[bool, typer.Option("--ignore-missing", help="Ignore keys that do not exist.")] = False,
+    on_error: Annotated[
+        str, typer.Option("--on-error", metavar=METAVAR, help="Stop at a key that does not exist, or skip it.")
+    ] = "raise",
+    yes: Yes = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it would cost.")] = False,
     workers: Processes = None,
-    progress: Progress = True,
     json: Json = False,
 ) -> None:
     """Delete samples by key; only the shards that hold them are rewritten.
@@ -33,13 +37,18 @@ def delete(
     from feedmill.writing.delete import delete as delete_samples
 
     wanted = [*(keys or ()), *(listed(list_file) if list_file is not None else ())]
+    if wanted and not dry_run:
+        what = (
+            f"Delete {counted(len(wanted), 'sample')} from {dataset}? Their shards are rewritten, and no copy is kept."
+        )
+        confirm(what, yes)
     report = delete_samples(
         dataset,
         wanted,
-        ignore_missing=ignore_missing,
+        on_error=on_error,
         dry_run=dry_run,
         workers=workers,
-        progress=progress and not json,
+        progress=not json,
     )
     emit(report.as_dict(), json, lambda: show(report, "would delete" if dry_run else "deleted"))
 

@@ -34,7 +34,7 @@ SHARDS = 10
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder for all output.")] = Path("demo-out"),
+    out: Annotated[Path, typer.Option("--output", metavar="FOLDER", help="Folder for all output.")] = Path("demo-out"),
     pages: Annotated[int, typer.Option("--pages", metavar="N", min=SHARDS, help="Page images to render.")] = 1500,
     docs: Annotated[int, typer.Option("--docs", metavar="N", min=10, help="Documents in the JSONL dataset.")] = 3000,
     samples: Annotated[int, typer.Option("--samples", metavar="N", min=400, help="Samples to train on.")] = 3000,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -14,6 +15,15 @@ if TYPE_CHECKING:
 
 MAX_PARTS_FOR_A_MAP = 10
 """Maximum number of distinct parts for which a field map is offered; more need a ``sample_loader.py``."""
+
+
+def confirm(what: str, yes: bool) -> None:
+    """Ask before something is lost, unless `yes`. Without a terminal that can answer, it is wrong usage."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise typer.BadParameter(f"this needs a confirmation: {what}", param_hint="--yes")
+    typer.confirm(what, abort=True)
 
 
 def confirm_overwrite(url: str, overwrite: bool) -> None:

@@ -12,7 +12,7 @@ from feedmill.cli.output import emit, facts
 
 def numbers(
     sequence_length: Annotated[
-        int | None, typer.Option("--sequence-length", metavar="N", min=1, help="Tokens per sample.")
+        int | None, typer.Option("--seq-len", metavar="N", min=1, help="Tokens per sample.")
     ] = None,
     ranks: Annotated[int, typer.Option("--ranks", metavar="N", min=1, help="Data-parallel degree.")] = 1,
     micro_batch: Annotated[

@@ -57,6 +57,7 @@ TokenSize = Annotated[
 ]
 MixedTokenizers = Annotated[bool, typer.Option("--mixed-tokenizers", help="Allow inputs of different tokenizers.")]
 DropLoss = Annotated[bool, typer.Option("--drop-loss", help="Drop loss masks if the output format has none.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 OverwriteFiles = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")]
 Ids = Annotated[
     str | None,
@@ -80,7 +81,7 @@ ShownPaths = Annotated[
     list[str], typer.Argument(metavar="PATH...", help="Datasets of any format, recipes, pipelines, telemetry.")
 ]
 LossLog = Annotated[
-    str | None, typer.Option("--loss", metavar="FILE", help="Loss log of the run: CSV, JSON lines or TensorBoard.")
+    str | None, typer.Option("--loss-log", metavar="FILE", help="Loss log of the run: CSV, JSON lines or TensorBoard.")
 ]
 ShownTokenizer = Annotated[
     list[str] | None,

@@ -29,11 +29,12 @@ def plan(
         int | None,
         typer.Option("--world", metavar="W", min=1, help="Show how evenly sources and cost are spread over W ranks."),
     ] = None,
-    batch: Annotated[
-        int | None, typer.Option("--batch", metavar="B", min=1, help="Samples per rank and step; requires --world.")
+    batch_size: Annotated[
+        int | None,
+        typer.Option("--batch-size", metavar="B", min=1, help="Samples per rank and step; requires --world."),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE", help="Draw the mixture over the budget (.png, .jpg).")
+        Path | None, typer.Option("--plot-to", metavar="FILE", help="Draw the mixture over the budget (.png, .jpg).")
     ] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of recipes and exit.")] = False,
     json: Json = False,
@@ -57,7 +58,7 @@ def plan(
         steps=steps,
         global_batch=global_batch,
         world=world,
-        batch=batch,
+        batch_size=batch_size,
         plot=plot,
     )
     emit(report.as_dict(), json, lambda: _print(report.plan, report.facts))

@@ -69,8 +69,7 @@ ByGlob = Annotated[
         help="Choose media files by name, e.g. '*.jpg,*.png'.",
     ),
 ]
-Overwrite = Annotated[bool, typer.Option("--force-overwrite", help="Prepare again without asking.")]
-Progress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show a progress bar on a terminal.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Prepare again without asking.")]
 
 
 @on_engine
@@ -101,9 +100,8 @@ def prepare(
         bool | None,
         typer.Option("--interactive/--non-interactive", help="Ask for missing options; default: only on a terminal."),
     ] = None,
-    force_overwrite: Overwrite = False,
+    overwrite: Overwrite = False,
     workers: Threads = None,
-    progress: Progress = True,
     json: Json = False,
 ) -> None:
     """Index a dataset, divide it into splits, and set how samples are read.
@@ -132,7 +130,7 @@ def prepare(
     report = run(
         path,
         asking=asking and not tar_index_only,
-        overwrite=force_overwrite,
+        overwrite=overwrite,
         media=media_filter(media_metadata, media_by_extension, media_by_header, media_by_glob),
         field_map=parse_field_map(field_map),
         sample_type=None if skip_dataset_yaml else sample_type,
@@ -147,7 +145,7 @@ def prepare(
         rescan=rescan,
         digest=digest,
         workers=workers,
-        progress=progress and not json,
+        progress=not json,
     )
     emit(report.as_dict(), json, lambda: show(report))
 

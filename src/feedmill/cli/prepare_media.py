@@ -9,7 +9,7 @@ import typer
 from feedmill.cli.engines import on_engine
 from feedmill.cli.options import Json, MediaThreads
 from feedmill.cli.output import emit, facts
-from feedmill.cli.prepare import ByExtension, ByGlob, ByHeader, Media, Progress, media_filter
+from feedmill.cli.prepare import ByExtension, ByGlob, ByHeader, Media, media_filter
 
 if TYPE_CHECKING:
     from feedmill.indexing.prepare_media import MediaReport
@@ -27,7 +27,6 @@ def prepare_media(
     media_by_header: ByHeader = False,
     media_by_glob: ByGlob = None,
     workers: MediaThreads = None,
-    progress: Progress = True,
     json: Json = False,
 ) -> None:
     """Store sizes of images, durations and rates of audio and video in the index, without scanning the shards again.
@@ -37,7 +36,7 @@ def prepare_media(
     from feedmill.indexing.prepare_media import prepare_media as work
 
     media = media_filter(True, media_by_extension, media_by_header, media_by_glob)
-    report = work(path, media, workers=workers, progress=progress and not json)
+    report = work(path, media, workers=workers, progress=not json)
     emit(report.as_dict(), json, lambda: show(report))
 
 

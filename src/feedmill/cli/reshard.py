@@ -17,23 +17,22 @@ Processes = Annotated[
     int | None,
     typer.Option("--workers", "--num-workers", metavar="N", min=1, help="Processes; default: one per core."),
 ]
-PerShard = Annotated[int | None, typer.Option("--samples", metavar="N", min=1, help="Samples per shard.")]
+PerShard = Annotated[int | None, typer.Option("--max-shard-samples", metavar="N", min=1, help="Samples per shard.")]
 Size = Annotated[
-    str | None, typer.Option("--size", metavar="SIZE", help="Maximum bytes per shard, such as 500MB or 1G.")
+    str | None, typer.Option("--max-shard-size", metavar="SIZE", help="Maximum bytes per shard, such as 500MB or 1G.")
 ]
 Pattern = Annotated[
     str | None, typer.Option("--pattern", metavar="PATH", help="Pattern of shard names, such as 'shards/%06d.tar'.")
 ]
 Prefix = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Prefix for every key.")]
-Progress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show a progress bar on a terminal.")]
 
 
 @on_engine
 def reshard(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="A dataset of samples with parts.")],
     destination: Annotated[str, typer.Argument(metavar="DESTINATION", help="Folder of the new dataset.")],
-    samples: PerShard = None,
-    size: Size = None,
+    max_shard_samples: PerShard = None,
+    max_shard_size: Size = None,
     shuffle: Annotated[
         int | None, typer.Option("--shuffle", metavar="SEED", help="Shuffle the samples of each split.")
     ] = None,
@@ -41,7 +40,6 @@ def reshard(
     prefix: Prefix = "",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing dataset.")] = False,
     workers: Processes = None,
-    progress: Progress = True,
     json: Json = False,
 ) -> None:
     """Write the samples of a dataset to shards of another size or order; splits are kept.
@@ -53,14 +51,14 @@ def reshard(
     report = reshard_dataset(
         source,
         destination,
-        samples=samples,
-        size=size,
+        max_shard_samples=max_shard_samples,
+        max_shard_size=max_shard_size,
         shuffle=shuffle,
         pattern=pattern,
         prefix=prefix,
         overwrite=overwrite,
         workers=workers,
-        progress=progress and not json,
+        progress=not json,
     )
     emit(report.as_dict(), json, lambda: show(report))
 

@@ -49,7 +49,6 @@ def stat(
     allow_stale: AllowStale = False,
     id_: Ids = None,
     allow_empty: AllowEmpty = False,
-    progress: Annotated[bool, typer.Option("--progress/--no-progress", help="Show a progress bar.")] = True,
     json: Json = False,
 ) -> None:
     """Count documents and attributes, and show how lengths and scores are distributed.
@@ -70,7 +69,7 @@ def stat(
         allow_stale=allow_stale,
         id=id_,
         allow_empty=allow_empty,
-        progress=progress and not json,
+        progress=not json,
     )
     if json:  # an error of drawing is then the only document
         _picture(report, bins, plot_to)

@@ -32,12 +32,12 @@ class Story:
                 raise ConfigError(
                     "the folder holds other files: it must be empty or from an earlier demo",
                     file=str(out),
-                    fix="Pass another --out.",
+                    fix="Pass another --output.",
                 )
             out.mkdir(parents=True, exist_ok=True)
             (out / _MARK).touch()
         except NotADirectoryError:
-            raise ConfigError("--out is a file, not a folder", file=str(out), fix="Pass another --out.") from None
+            raise ConfigError("--output is a file, not a folder", file=str(out), fix="Pass another --output.") from None
         except OSError as error:
             raise storage_error(error, str(out)) from None
         for name in _OURS:

@@ -35,23 +35,22 @@ def tag(
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option("--name", "-n", metavar="NAME", help="Name of the attribute set; default: one set per tagger."),
+        typer.Option("--name", metavar="NAME", help="Name of the attribute set; default: one set per tagger."),
     ] = None,
-    out: Annotated[
+    output: Annotated[
         list[str] | None,
         typer.Option(
-            "--out", metavar="DIR", help="Folder for each pattern; default: attributes/NAME beside documents/."
+            "--output", metavar="DIR", help="Folder for each pattern; default: attributes/NAME beside documents/."
         ),
     ] = None,
     tagger_modules: Modules = None,
     workers: Processes = None,
-    redo: Annotated[bool, typer.Option("--redo", help="Process up-to-date files, too.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Process up-to-date files, too.")] = False,
     on_error: Annotated[
         str, typer.Option("--on-error", metavar=METAVAR, help="Stop at an invalid file, or finish the others first.")
     ] = "raise",
     id_: Ids = None,
     allow_empty: AllowEmpty = False,
-    progress: Annotated[bool, typer.Option("--progress/--no-progress", help="Show a progress bar.")] = True,
     list_: Annotated[bool, typer.Option("--list", help="List the taggers and exit.")] = False,
     json: Json = False,
 ) -> None:
@@ -68,14 +67,14 @@ def tag(
         documents or (),
         taggers or (),
         name=name,
-        out=out,
+        output=output,
         tagger_modules=tagger_modules or (),
         workers=workers,
-        redo=redo,
+        overwrite=overwrite,
         on_error=on_error,
         id=id_,
         allow_empty=allow_empty,
-        progress=progress and not json,
+        progress=not json,
     )
     emit(report.as_dict(), json, lambda: show(report))
     if report.failed:

@@ -86,7 +86,6 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing o
 Workers = Annotated[
     int | None, typer.Option("--workers", "--num-workers", metavar="N", min=1, help="Processes; default: one per core.")
 ]
-Progress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show a progress bar on a terminal.")]
 NONE = "none"
 
 
@@ -114,7 +113,6 @@ def tokenize(
     allow_empty: AllowEmpty = False,
     overwrite: Overwrite = False,
     workers: Workers = None,
-    progress: Progress = True,
     json: Json = False,
 ) -> None:
     """Tokenize documents to token files of one or more formats in one pass.
@@ -150,7 +148,7 @@ def tokenize(
         allow_empty=allow_empty,
         overwrite=overwrite,
         workers=workers,
-        progress=progress and not json,
+        progress=not json,
         **choices,
     )
     emit(report.as_dict(), json, lambda: show(report))

@@ -23,7 +23,13 @@ from feedmill.storage import is_local_folder
 from feedmill.storage.limits import parse_size
 
 
-@renamed_parameters(max_bad="error_budget", said="on_preview")
+@renamed_parameters(
+    max_bad="error_budget",
+    said="on_preview",
+    plan_only="dry_run",
+    samples_per_shard="max_shard_samples",
+    shard_size="max_shard_size",
+)
 def convert(
     source: str | os.PathLike[str],
     destination: str | os.PathLike[str],
@@ -31,8 +37,8 @@ def convert(
     *,
     split: str | None = None,
     fields: Sequence[str] = (),
-    samples_per_shard: int | None = None,
-    shard_size: int | str | None = None,
+    max_shard_samples: int | None = None,
+    max_shard_size: int | str | None = None,
     token_size: int | None = None,
     seq_len: int | None = None,
     wids: bool = False,
@@ -43,7 +49,7 @@ def convert(
     verify: bool = True,
     workers: int | None = None,
     progress: bool = True,
-    plan_only: bool = False,
+    dry_run: bool = False,
     on_preview: Callable[[Preview], None] | None = None,
 ) -> ConvertReport:
     """Convert a dataset: samples, tokens, or rows of text.
@@ -57,8 +63,8 @@ def convert(
         to: the format to write; see `feedmill.converting.table`.
         split: convert only this split.
         fields: convert only these parts or columns; names or patterns (``*.json``).
-        samples_per_shard, shard_size: maximum samples of an output (default: 10,000, or 100,000 rows of a table), and
-            maximum bytes of source data (a number, or a string such as ``"1G"``).
+        max_shard_samples, max_shard_size: maximum samples of an output (default: 10,000, or 100,000 rows of a table),
+            and maximum bytes of source data (a number, or a string such as ``"1G"``).
         token_size: bytes per token; default: as in the source.
         seq_len: for ``vla-text``, the sequence length of the training program.
         wids: also write the index ``wids.json`` next to plain tars.
@@ -70,7 +76,7 @@ def convert(
         verify: read the destination back and compare.
         workers: number of processes; default: one per core.
         progress: show a progress bar on a terminal.
-        plan_only: write nothing; only return the preview.
+        dry_run: write nothing; only return the preview.
         on_preview: called with the preview before anything is written.
 
     Raises:
@@ -80,8 +86,8 @@ def convert(
     options = Options(
         split=split,
         fields=tuple(fields),
-        samples_per_shard=samples_per_shard,
-        shard_size=parse_size(shard_size),
+        max_shard_samples=max_shard_samples,
+        max_shard_size=parse_size(max_shard_size),
         token_size=token_size,
         seq_len=seq_len,
         wids=wids,
@@ -95,7 +101,7 @@ def convert(
     )
     check_target(to)
     _check_options(to, options)
-    return _convert(os.fspath(source), os.fspath(destination), to, options, plan_only, on_preview)
+    return _convert(os.fspath(source), os.fspath(destination), to, options, dry_run, on_preview)
 
 
 def _convert(
@@ -103,7 +109,7 @@ def _convert(
     destination: str,
     to: str,
     options: Options,
-    plan_only: bool,
+    dry_run: bool,
     on_preview: Callable[[Preview], None] | None,
 ) -> ConvertReport:
     check_places(source, destination)
@@ -113,15 +119,15 @@ def _convert(
     is_file = is_one_file(destination, to)
     with ConvertWork(destination, is_file=is_file) as work:
         overwrite = options.overwrite and not finish_interrupted(work)
-        if not plan_only:
+        if not dry_run:
             refuse_present(work, destination, overwrite=options.overwrite, is_file=is_file)
-        staged = not plan_only and is_staged(work, destination, overwrite=options.overwrite, is_file=is_file)
+        staged = not dry_run and is_staged(work, destination, overwrite=options.overwrite, is_file=is_file)
         place = stage(work).locate(place_of(destination, is_file=is_file)[1]) if staged else destination
         conversion = _planned(source, place, to, kind, options, work)
         conversion.plan.destination, conversion.staged = destination, staged
         if on_preview is not None:
             on_preview(conversion.plan)
-        if plan_only:
+        if dry_run:
             return ConvertReport(conversion.plan)
         conversion.plan.allow(allow_loss=options.allow_loss)
         done = finished(work, conversion, replace(options, overwrite=overwrite))
@@ -158,7 +164,7 @@ def _family(source: str, destination: str, to: str, kind: str, options: Options,
 
 def _check_options(to: str, options: Options) -> None:
     """Raise `ConfigError` for options that are invalid or have no effect on this conversion."""
-    samples, size = options.samples_per_shard, options.shard_size
+    samples, size = options.max_shard_samples, options.max_shard_size
     if any(most is not None and most < 1 for most in (samples, size)):
         raise ConfigError(
             f"shards of {samples} samples or {size} bytes, where at least 1 was expected",

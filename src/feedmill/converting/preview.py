@@ -20,8 +20,8 @@ class Options:
 
     split: str | None = None
     fields: tuple[str, ...] = ()
-    samples_per_shard: int | None = None
-    shard_size: int | None = None
+    max_shard_samples: int | None = None
+    max_shard_size: int | None = None
     token_size: int | None = None
     seq_len: int | None = None
     wids: bool = False

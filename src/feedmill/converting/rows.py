@@ -207,10 +207,10 @@ def _unique(files: Sequence[Any], source: str) -> None:
 
 def _ranges(dataset: Dataset, options: Options) -> list[Unit]:
     """Return units of consecutive rows, each within one file of the source."""
-    most = options.samples_per_shard or ROWS_EACH
-    if options.shard_size is not None and len(dataset):
+    most = options.max_shard_samples or ROWS_EACH
+    if options.max_shard_size is not None and len(dataset):
         mean = int(described(dataset).get("bytes") or 0) // len(dataset)
-        most = max(1, min(most, options.shard_size // max(1, mean)))
+        most = max(1, min(most, options.max_shard_size // max(1, mean)))
     counts = getattr(dataset, "counts", None)
     ends = np.cumsum(counts).tolist() if counts is not None and len(counts) else [len(dataset)]
     units: list[Unit] = []

@@ -209,10 +209,10 @@ def cut(source: str, parts: Sequence[Part], options: Options, usual: int | None)
 
     `usual` is the limit on bytes if the options set none.
     """
-    size = options.shard_size if options.shard_size is not None else usual
+    size = options.max_shard_size if options.max_shard_size is not None else usual
     units: list[Unit] = []
     for split, count in parts:
-        ends = _run_ends(opened(source, split), count, options.samples_per_shard or SAMPLES_EACH, size) if count else []
+        ends = _run_ends(opened(source, split), count, options.max_shard_samples or SAMPLES_EACH, size) if count else []
         for start, stop in zip([0, *ends[:-1]], ends, strict=False):
             units.append(Unit(len(units), (split, start, stop), stop - start))
     return units

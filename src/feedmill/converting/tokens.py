@@ -96,7 +96,7 @@ def plan_tokens(source: str, destination: str, to: str, kind: str, options: Opti
     reads = TokenSource(source, kind, form.loss, beside)
     target: Target = TokenFiles(destination, False, kind, form)
     if wanted.form == "sequences":
-        target = Sequences(destination, False, (options.seq_len or 0) + 1, options.samples_per_shard or SEQUENCES)
+        target = Sequences(destination, False, (options.seq_len or 0) + 1, options.max_shard_samples or SEQUENCES)
         units = [Unit(0, ("", ""), plan.count or 0)]
         fix = "Convert to another token format to keep them."
         plan.losses.append(Loss("document boundaries, and the tokens after the last sequence", content=True, fix=fix))

@@ -52,7 +52,7 @@ class TagTask(NamedTuple):
     input: DocumentFile
     outputs: tuple[Output, ...]
     options: dict[str, Any]
-    redo: bool
+    overwrite: bool
     on_error: OnError
 
     def __str__(self) -> str:
@@ -98,16 +98,23 @@ class TagReport(Showable):
         return {**vars(self), "failed": [error.as_dict() for error in self.failed]}
 
 
-@renamed_parameters(processes="workers", experiment="name", destination="out", modules="tagger_modules")
+@renamed_parameters(
+    processes="workers",
+    experiment="name",
+    destination="output",
+    out="output",
+    redo="overwrite",
+    modules="tagger_modules",
+)
 def tag(
     documents: Sequence[str | os.PathLike[str]],
     taggers: Sequence[str],
     *,
     name: str | None = None,
-    out: Sequence[str] | None = None,
+    output: Sequence[str] | None = None,
     tagger_modules: Sequence[str] = (),
     workers: int | None = 1,
-    redo: bool = False,
+    overwrite: bool = False,
     on_error: str = RAISE,
     exact: bool = False,
     id: str | None = None,
@@ -120,10 +127,10 @@ def tag(
         documents: patterns of files, see `feedmill.documents.find`.
         taggers: names, see `feedmill.curation.registry`; ``name=path`` for those that require a model or list.
         name: the name of the attribute set; None for one set per tagger, with the name of the tagger.
-        out: a folder for each pattern; None for ``attributes/<name>`` in place of ``documents``.
+        output: a folder for each pattern; None for ``attributes/<name>`` in place of ``documents``.
         tagger_modules: files or modules with user-defined taggers; their code is run.
         workers: number of processes; by default one per core.
-        redo: also process files whose results are up to date.
+        overwrite: also process files whose results are up to date.
         on_error: ``"raise"`` to stop at the first invalid file, ``"skip"`` to finish the others first.
         exact: reproduce Dolma's known defects, see docs/migration/dolma.md.
         id: the field that ids are read from (``id`` by default), or ``auto``, which generates ids from file and row for
@@ -142,8 +149,8 @@ def tag(
     choices = [registry.Choice.parse(text) for text in taggers]
     options = _options(choices, tagger_modules, exact) | ({} if id is None else {"id": id})
     found = Found()
-    places = find_places(documents, choices, name, out, exact, allow_empty, id, found)
-    tasks = [TagTask(input_, outputs, options, redo, policy) for input_, outputs in places]
+    places = find_places(documents, choices, name, output, exact, allow_empty, id, found)
+    tasks = [TagTask(input_, outputs, options, overwrite, policy) for input_, outputs in places]
     if not tasks:
         raise NotFound("no files match any pattern", file=", ".join(found.missing), fix="Check the paths.")
     refuse_inputs([(task.input, task.outputs) for task in tasks])
@@ -214,7 +221,7 @@ def tag_file(task: TagTask, workers: int = 1) -> Done:
 
 def _tag_file(task: TagTask, workers: int) -> Done:
     source, name = task.input.store(), task.input.path
-    todo = [output for output in task.outputs if task.redo or not _current(task, output)]
+    todo = [output for output in task.outputs if task.overwrite or not _current(task, output)]
     if not todo:
         record = records.read_record(open_store(task.outputs[0].root), task.outputs[0].path)
         return Done(task.input.name, record.rows if record else 0, task.input.size, False)

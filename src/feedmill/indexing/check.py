@@ -31,6 +31,7 @@ from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
 from feedmill.formats.tokens.manifest import manifest_path, read_manifest, wrong_files
 from feedmill.indexing.prepare_tars import find_shards
 from feedmill.indexing.scanning import Scanned, checked, repeated_parts
+from feedmill.jobs.policy import renamed_parameters
 from feedmill.jobs.progress import Progress
 from feedmill.notebooks import Showable
 from feedmill.samples.avdecoder import AVDecoder
@@ -68,10 +69,11 @@ class CheckReport(Showable):
         return {**plain, "findings": [finding.as_dict() for finding in self.findings]}
 
 
+@renamed_parameters(samples="read_samples")
 def check(
     url: str | os.PathLike[str],
     *,
-    samples: bool = False,
+    read_samples: bool = False,
     dataset_config: str | None = None,
     split_config: str | None = None,
     trust: bool = False,
@@ -81,8 +83,8 @@ def check(
     """Check a dataset for every problem that could affect a run on it.
 
     Args:
-        samples: also read and decode every sample, as training would.
-        dataset_config, split_config, trust: as in `feedmill.open`; used with `samples`.
+        read_samples: also read and decode every sample, as training would.
+        dataset_config, split_config, trust: as in `feedmill.open`; used with `read_samples`.
 
     Raises:
         NotFound: there is no dataset at `url`.
@@ -109,7 +111,7 @@ def check(
             _check_description(url, index, report, dataset_config, split_config, trust)
     if found.format.family in TOKENS or how == "manifest" or found.format is WEBDATASET:  # a damaged manifest
         _check_token_files(found, report, progress)
-    if samples and not report.findings:
+    if read_samples and not report.findings:
         _check_samples(url, report, dataset_config, split_config, trust, progress)
     del report.findings[MAX_FINDINGS:]
     return report

@@ -8,5 +8,5 @@
   output, and their publication; `alone` takes only the lock; `settle` is for readers. `unfinished.py`: the state that
   a killed job left.
 - `policy.py`: the `on_error` policies and error budgets.
-- `progress.py`: the progress bar.
+- `progress.py`: signs of life: a bar, or lines; `amounts.py`: sizes and durations as text.
 """

@@ -37,7 +37,14 @@ POLICIES: dict[OnError, ErrorPolicy] = {RAISE: ErrorPolicy(skips=False), SKIP: E
 """Policies by name. To add one, add a row here and a name in `OnError`."""
 METAVAR = "|".join(POLICIES)
 """Placeholder of the policies in help texts."""
-_OLD: dict[str | bool, OnError] = {"fail": RAISE, "stop": RAISE, "continue": SKIP, False: RAISE, True: SKIP}
+_OLD: dict[str | bool, OnError] = {
+    "fail": RAISE,
+    "stop": RAISE,
+    "error": RAISE,
+    "continue": SKIP,
+    False: RAISE,
+    True: SKIP,
+}
 """Deprecated names of release 0.1."""
 _SHARE_OF = 1000
 

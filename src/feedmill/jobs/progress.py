@@ -1,4 +1,4 @@
-"""A progress bar with rate and time left, drawn only on a terminal."""
+"""Signs of life of long work: a bar on a terminal, or a line every ten seconds, with rate and time left."""
 
 from __future__ import annotations
 
@@ -6,16 +6,41 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
+
+from feedmill.jobs.amounts import human_duration, human_size
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-_INTERVAL = 0.1
+Style = Literal["bar", "plain", "none"]
+
+_INTERVAL, _LINE_INTERVAL = 0.1, 10.0
+_WINDOW = 30.0
+"""Seconds over which the rate is averaged."""
+_FIRST_RATE = 1.0
+"""Seconds before the first rate: earlier ones say little."""
+_NARROW, _WIDE = 70, 100
 _drawn: list[Progress] = []
-"""Bars that are currently drawn."""
+"""Those that are currently drawn."""
+_chosen: list[Style] = []
+
+
+def choose(style: Style) -> None:
+    """Set how progress is shown in this process. Without a choice, a bar is drawn if stderr is a terminal."""
+    _chosen[:] = [style]
+
+
+def usual() -> Style:
+    """Return the style for a command: a bar on a terminal, else lines."""
+    return "bar" if _is_terminal() else "plain"
+
+
+def _is_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 @contextlib.contextmanager
@@ -32,13 +57,13 @@ def still() -> Iterator[None]:
 
 
 class Progress:
-    """One bar on stderr, shown during a ``with`` block.
+    """Progress of one piece of work on stderr, shown during a ``with`` block.
 
     Args:
         label: the action, e.g. ``"scanning shards"``.
         total: number of steps; None if unknown.
-        unit: name of the steps, e.g. ``"shards"``.
-        enabled: False for no bar; True and None draw one if stderr is a terminal.
+        unit: name of the steps, e.g. ``"shards"``; ``"B"`` for bytes.
+        enabled: False to show nothing.
     """
 
     def __init__(self, label: str, total: int | None, unit: str = "", enabled: bool | None = None) -> None:
@@ -46,11 +71,17 @@ class Progress:
         self.total = total
         self.unit = unit
         self.done = 0
-        self.enabled = enabled is not False and sys.stderr is not None and sys.stderr.isatty()
+        self._style: Style = "none"
+        if enabled is not False and sys.stderr is not None:
+            self._style = _chosen[0] if _chosen else "bar" if _is_terminal() else "none"
+        self._note = ""
+        self._sizes: Iterator[int] | None = None
         self._bar: Bar | None = None
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
         self._begin = time.monotonic()
+        self._seen: deque[tuple[float, int]] = deque()
+        self._lines = 0
 
     @property
     def elapsed(self) -> float:
@@ -59,85 +90,141 @@ class Progress:
 
     def __enter__(self) -> Self:
         self._begin = time.monotonic()
-        if self.enabled:
-            self._bar = _bar(self.unit)
-            self._bar.add_task(self.label, total=self.total, note="")
+        if self._style == "bar":
+            self._bar = _bar()
+            self._bar.add_task(self.label, total=self.total, amount="", rate="", left="", note="")
             self._bar.start()
+        if self._style != "none":
             self.draw()
             _drawn.append(self)
         return self
 
     def draw(self) -> None:
-        """Start a thread that redraws the bar."""
+        """Start a thread that redraws the bar, or prints lines."""
         self._stopped.clear()
         self._thread = threading.Thread(target=self._draw, name="feedmill-progress", daemon=True)
         self._thread.start()
 
     def stop_drawing(self) -> None:
-        """End the thread that redraws the bar."""
+        """End that thread."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join()
 
     def _draw(self) -> None:
-        while self._bar is not None and not self._stopped.wait(_INTERVAL):
-            self._bar.refresh()
+        while not self._stopped.wait(_INTERVAL):
+            self._look()
+            if self._bar is not None:
+                self._refresh()
+            elif self.elapsed >= (self._lines + 1) * _LINE_INTERVAL:
+                self._lines = int(self.elapsed // _LINE_INTERVAL)
+                self._print(self.line())
 
-    def advance(self, n: int = 1) -> None:
-        """Advance the bar by `n` steps."""
-        self.done += n
-        if self._bar is not None:
-            self._bar.advance(self._bar.task_ids[0], n)
+    def _look(self) -> None:
+        """Remember how much is done now, for the rate."""
+        now = time.monotonic()
+        if not self._seen or now - self._seen[-1][0] >= _FIRST_RATE:
+            self._seen.append((now, self.done))
+            while now - self._seen[0][0] > _WINDOW:
+                self._seen.popleft()
+
+    @property
+    def rate(self) -> float | None:
+        """Return the steps per second in the last half minute; None in the first second, or if nothing was done."""
+        if self.elapsed < _FIRST_RATE:
+            return None
+        since, before = self._seen[0] if self._seen else (self._begin, 0)
+        if len(self._seen) < 2:
+            since, before = self._begin, 0
+        rate = (self.done - before) / max(time.monotonic() - since, 1e-9)
+        return rate if rate > 0 else None
+
+    def amount(self) -> str:
+        """Return how much is done, of how much: ``1.2 GB of 3 GB``."""
+        if self.unit == "B":
+            return human_size(self.done) + (f" of {human_size(self.total)}" if self.total else "")
+        return f"{self.done:,}" + (f" of {self.total:,}" if self.total is not None else "") + f" {self.unit}".rstrip()
+
+    def speed(self) -> str:
+        """Return the rate as text; empty if it is unknown."""
+        rate = self.rate
+        if rate is None:
+            return ""
+        if self.unit == "B":
+            return f"{human_size(rate)}/s"
+        return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s" if rate >= 0.1 else f"{60 * rate:.1f}/min"
+
+    def left(self) -> str:
+        """Return the time that is left as text; empty if it is unknown."""
+        rate = self.rate
+        return "" if rate is None or not self.total else f"{human_duration((self.total - self.done) / rate)} left"
+
+    def line(self) -> str:
+        """Return the state as one line of text."""
+        share = f" ({self.done / self.total:.0%})" if self.total else ""
+        parts = [self.amount() + share, self.speed(), self.left(), self._note]
+        return f"{self.label}: {', '.join(part for part in parts if part)}"
+
+    def _refresh(self) -> None:
+        assert self._bar is not None
+        self._bar.update(
+            self._bar.task_ids[0],
+            completed=self.done,
+            amount=self.amount(),
+            rate=self.speed(),
+            left=self.left(),
+            note=self._note,
+        )
+        self._bar.refresh()
+
+    @staticmethod
+    def _print(text: str) -> None:
+        with contextlib.suppress(OSError, ValueError):  # the reader of stderr is gone
+            sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()
+
+    def of_sizes(self, sizes: Iterable[int]) -> Self:
+        """Let each step advance the bar by a size, in this order: bytes of files, not files."""
+        self._sizes = iter(sizes)
+        return self
+
+    def advance(self, n: int | None = None) -> None:
+        """Advance by `n` steps; by default, by one step or the next one of the sizes."""
+        self.done += n if n is not None else 1 if self._sizes is None else next(self._sizes, 0)
 
     def note(self, text: str) -> None:
         """Show `text` beside the rate; it replaces the previous text."""
-        if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], note=text)
+        self._note = text
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._bar is not None:
+        if self in _drawn:
             _drawn.remove(self)
             self.stop_drawing()
+        if self._bar is not None:
+            self._refresh()
             self._bar.stop()
             self._bar = None
+        elif self._lines and kind is None:
+            self._print(f"{self.label}: {self.amount()} in {human_duration(self.elapsed)}")
 
 
-def _bar(unit: str) -> Bar:
+def _bar() -> Bar:
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        ProgressColumn,
-        SpinnerColumn,
-        Task,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
+    from rich.progress import BarColumn, ProgressColumn, SpinnerColumn, TextColumn
     from rich.progress import Progress as Bar
-    from rich.text import Text
 
-    class Rate(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            speed = task.finished_speed or task.speed
-            return Text(f"{speed:,.1f} {unit}/s".replace(" /", "/") if speed else "", style="progress.data.speed")
-
-    amount: tuple[ProgressColumn | str, ...] = (MofNCompleteColumn(), TextColumn(unit), Rate())
-    if unit == "B":
-        amount = (DownloadColumn(), TransferSpeedColumn())
+    console = Console(stderr=True)
+    wide, narrow = console.width >= _WIDE, console.width < _NARROW
+    columns: list[ProgressColumn | str] = [TextColumn("{task.description}")]
+    columns += [] if narrow else [BarColumn(40 if wide else 15)]
+    columns += [TextColumn("{task.fields[amount]}"), TextColumn("{task.fields[rate]}", style="progress.data.speed")]
+    columns += [TextColumn("{task.fields[left]}", style="progress.remaining")]
+    columns += [TextColumn("{task.fields[note]}")] if wide else []
     return Bar(
         SpinnerColumn(finished_text=" "),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        *amount,
-        TextColumn("{task.fields[note]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
+        *columns,
+        console=console,
         auto_refresh=False,  # rich's own thread cannot be paused
     )

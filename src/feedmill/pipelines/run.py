@@ -18,6 +18,7 @@ from feedmill import __version__
 from feedmill.documents.wildcards import is_pattern
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.jobs.engine import current, is_alone
+from feedmill.jobs.policy import renamed_parameters
 from feedmill.jobs.work import alone
 from feedmill.notebooks import Showable
 from feedmill.pipelines.files import Files, changed, files_of, with_hashes
@@ -71,12 +72,13 @@ class RunReport(Showable):
         return asdict(self)
 
 
+@renamed_parameters(plan="dry_run", force="overwrite")
 def run(
     pipeline: str | os.PathLike[str],
     *,
-    plan: bool = False,
+    dry_run: bool = False,
     steps: Sequence[str] = (),
-    force: bool = False,
+    overwrite: bool = False,
     hash: bool = True,
     progress: bool = True,
     on_step: Callable[[StepReport], None] | None = None,
@@ -89,9 +91,9 @@ def run(
 
     Args:
         pipeline: path or URL of the description, see docs/pipelines.md.
-        plan: run nothing; report what would run, and why.
+        dry_run: run nothing; report what would run, and why.
         steps: names of the steps to run; by default all.
-        force: also run the steps that are up to date.
+        overwrite: also run the steps that are up to date.
         hash: compare files on a disk by their content; otherwise by their size and time of change.
         progress: show progress bars.
         on_step: called before each step that runs.
@@ -109,8 +111,8 @@ def run(
         raise ConfigError(f"the pipeline has no step {unknown[0]!r}{hint}", file=described.url, kind="unknown-step")
     chosen = [step for step in described.steps if not steps or step.name in steps]
     store, name = manifest_of(described.url)
-    with contextlib.nullcontext() if plan else alone(store, name):
-        return _run_all(chosen, History(described), plan, force, hash and is_alone(), progress, on_step)
+    with contextlib.nullcontext() if dry_run else alone(store, name):
+        return _run_all(chosen, History(described), dry_run, overwrite, hash and is_alone(), progress, on_step)
 
 
 def _run_all(

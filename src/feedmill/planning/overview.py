@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from feedmill.errors import ConfigError
+from feedmill.jobs.policy import renamed_parameters
 from feedmill.notebooks import Showable
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
@@ -31,6 +32,7 @@ class PlanReport(Showable):
         return dict(self.facts)
 
 
+@renamed_parameters(batch="batch_size")
 def plan(
     recipe: str | os.PathLike[str] | Recipe | Plan,
     *,
@@ -39,7 +41,7 @@ def plan(
     steps: int | None = None,
     global_batch: int | None = None,
     world: int | None = None,
-    batch: int | None = None,
+    batch_size: int | None = None,
     plot: str | os.PathLike[str] | None = None,
 ) -> PlanReport:
     """Return a summary of a recipe: samples, tokens, weights, draws, repeats and bytes to read per source.
@@ -48,7 +50,7 @@ def plan(
         recipe: path or URL of a recipe, a loaded recipe, or a plan.
         samples, tokens, steps: the budget; at most one of them. By default, the whole of a finite plan. A step has
             `global_batch` samples.
-        world, batch: report how evenly `world` ranks are loaded, with `batch` samples per rank and step.
+        world, batch_size: report how evenly `world` ranks are loaded, with `batch_size` samples per rank and step.
         plot: path of an image (.png, .jpg) to which the mixture over the budget is drawn.
 
     Raises:
@@ -57,7 +59,7 @@ def plan(
     """
     bound, path = bound_plan(recipe)
     budget = _budget(bound, samples, tokens, steps, global_batch)
-    ranks = _ranks(bound, world, batch, budget)
+    ranks = _ranks(bound, world, batch_size, budget)
     if plot is not None:
         _draw(bound, budget, Path(plot))
     drawn = None if plot is None else str(plot)
@@ -102,7 +104,7 @@ def _ranks(plan: Any, world: int | None, batch: int | None, budget: int | None) 
     """Return how evenly the ranks are loaded, or None if `world` is not given."""
     by_budget = batch is None and plan.dealing is not None and plan.dealing.budget is not None
     if (world is None) != (batch is None) and not (by_budget and world is not None):
-        raise ConfigError("--world and --batch go together", fix="Give both, or neither.")
+        raise ConfigError("--world and --batch-size go together", fix="Give both, or neither.")
     if world is None:
         return None
     from feedmill.planning.dealing.evenness import spread

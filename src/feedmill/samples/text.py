@@ -1,4 +1,4 @@
-"""Format values of samples for display: a few lines of text with terminal control characters escaped, and sizes."""
+"""Format values of samples for display: a few lines of text with terminal control characters escaped."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import json
 import re
 from collections.abc import Mapping
 from typing import Any
+
+from feedmill.jobs.amounts import human_size
+
+__all__ = ["as_text", "cut", "human_size", "printable"]
 
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # all but tab and newline; lone surrogates too
 MAX_LINES, MAX_WIDTH = 12, 110
@@ -40,15 +44,6 @@ def cut(text: str, lines: int, width: int) -> str:
 def printable(text: str) -> str:
     """Return the text with terminal control characters replaced by escape sequences."""
     return _CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
-
-
-def human_size(count: float) -> str:
-    """Return a number of bytes for display: ``"3.4 MB"`` (decimal units)."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if abs(count) < 1000 or unit == "TB":
-            break
-        count /= 1000
-    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}" if count < 100 else f"{count:,.0f} {unit}"
 
 
 def _bytes(value: bytes, lines: int, width: int) -> str:

@@ -120,7 +120,7 @@ def _counted(
 ) -> dict[str, int | None]:
     """Return all counts that follow from one; those that need a sequence length are None without one."""
     if step.sequence < 1 and (tokens is not None or data is not None):
-        raise ConfigError("the sequence length is missing", kind="bad-number", fix="Add --sequence-length N.")
+        raise ConfigError("the sequence length is missing", kind="bad-number", fix="Add --seq-len N.")
     if data is not None:
         tokens = count_tokens(data)
         samples = windows(tokens, step.sequence, reuse_last_target=not own_targets)

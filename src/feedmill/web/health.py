@@ -57,7 +57,7 @@ class Checking:
         from feedmill.indexing.check import check
 
         try:
-            report = check(path, trust=trust, samples=self.samples, workers=1, progress=False).as_dict()
+            report = check(path, trust=trust, read_samples=self.samples, workers=1, progress=False).as_dict()
         except FeedmillError as error:
             report = {"findings": [error.as_dict()], "notes": [], "samples": 0, "shards": 0, "bytes": 0}
         except Exception as error:  # a thread has nobody else to tell

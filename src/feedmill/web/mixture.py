@@ -99,7 +99,7 @@ def of_plan(
     """
     budget = _budget(plan, None, BATCH) if budget is None else budget
     spread = world > 1
-    facts = overview(plan, samples=budget, world=world if spread else None, batch=batch if spread else None).facts
+    facts = overview(plan, samples=budget, world=world if spread else None, batch_size=batch if spread else None).facts
     known = [stage.as_dict() for stage in plan.report(0).stages]
     return {
         "fingerprint": plan.fingerprint,

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from feedmill.errors import ConfigError, DataError, NotFound, refuse_empty
+from feedmill.errors import DataError, NotFound, refuse_empty
 from feedmill.formats.base import Dataset, Sample
 from feedmill.formats.energon import prepared as energon
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.tar.dataset import TarDataset
+from feedmill.jobs.policy import RAISE, on_error_policy, renamed_parameters, skips
 from feedmill.samples.encode import Encode, Encoder
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import open_store
@@ -35,8 +36,6 @@ from feedmill.writing.writer import encoding_facts
 Make = Callable[[list[Sample]], Sequence[Mapping[str, Any]]]
 """Function that maps samples to the new parts of each (name -> value)."""
 
-_ON_MISSING = ("error", "skip")
-
 
 @dataclass(frozen=True, slots=True)
 class _Column:
@@ -44,8 +43,8 @@ class _Column:
 
     source: Dataset | Make
     parts: tuple[str, ...] | None
-    missing: str
-    replace: bool
+    skips: bool
+    overwrite: bool
     encoder: Encoder
 
     def of(self, samples: list[Sample]) -> Iterator[tuple[Sample, dict[str, Any]]]:
@@ -83,25 +82,26 @@ class _Column:
         try:
             return source.find(key)
         except NotFound:
-            if self.missing == "error":
+            if not self.skips:
                 raise NotFound(
                     "the source has no sample with this key",
                     file=source.url,
                     record=key,
                     kind="no-such-key",
-                    fix="To leave such samples unchanged, pass missing='skip' (--missing skip).",
+                    fix="To leave such samples unchanged, pass on_error='skip' (--on-error skip).",
                 ) from None
             return None
 
 
+@renamed_parameters(replace="overwrite", missing="on_error")
 def add_parts(
     url: str | os.PathLike[str],
     source: str | Make,
     *,
     parts: Sequence[str] | None = None,
     into: str | None = None,
-    missing: str = "error",
-    replace: bool = False,
+    on_error: str = RAISE,
+    overwrite: bool = False,
     allow_empty: bool = False,
     encode: Mapping[str, Encode] | None = None,
     workers: int | None = None,
@@ -119,8 +119,8 @@ def add_parts(
             and returns one mapping of new parts for each (values as for `write`).
         parts: names of the source's parts to add; all by default.
         into: URL of the new dataset.
-        missing: handling of keys that the source lacks: ``error``, or ``skip`` to leave those samples unchanged.
-        replace: overwrite existing parts of the same name instead of raising an error.
+        on_error: handling of keys that the source lacks: ``raise``, or ``skip`` to leave those samples unchanged.
+        overwrite: replace existing parts of the same name instead of raising an error.
         allow_empty: accept a source that has none of the keys.
         encode: suffix or part name -> function that returns bytes.
         workers: processes; by default one per core.
@@ -134,17 +134,17 @@ def add_parts(
     """
     url = os.fspath(url)
     began = time.perf_counter()
-    if missing not in _ON_MISSING:
-        raise ConfigError(f"invalid value missing={missing!r}", fix=f"Use {' or '.join(_ON_MISSING)}.")
+    skip = skips(on_error_policy(on_error))
     store = open_store(url)
     need_prepared(store, url)
     dataset = open_source(source) if isinstance(source, str) else source
-    column = _Column(dataset, None if parts is None else tuple(parts), missing, replace, Encoder(encode))
+    column = _Column(dataset, None if parts is None else tuple(parts), skip, overwrite, Encoder(encode))
     if isinstance(dataset, Dataset):
         named = dataset.url, dataset.fingerprint()
     else:
         named = "function", identity(dataset)
-    job = {"from": hash_words([*named, *(parts or ()), missing, str(replace)]), **encoding_facts(None, encode)}
+    chosen = [*named, *(parts or ()), "skip" if skip else "error", str(overwrite)]
+    job = {"from": hash_words(chosen), **encoding_facts(None, encode)}
     report = _into(url, into, column, job, workers, progress) if into is not None else None
     if report is None:
         need_local(store, url, "add-parts")
@@ -162,7 +162,7 @@ def _in_place(
             for name, value in change.finish().items():
                 setattr(report, name, value)
             return report
-        if column.missing == "skip" and not allow_empty:
+        if column.skips and not allow_empty:
             _refuse_disjoint_keys(change.shards, url, column)
         todo = {shard.path: None for shard in change.shards}
         before = {shard.path: len(shard.scan.parts) for shard in change.shards}
@@ -209,13 +209,13 @@ class _Adder:
     def _with(self, sample: Sample, added: Mapping[str, Any]) -> dict[str, Any]:
         refuse_duplicate_parts(sample)
         both = [name for name in added if name in sample]
-        if both and not self.column.replace:
+        if both and not self.column.overwrite:
             raise DataError(
                 f"the sample already has a part {both[0]!r}",
                 file=sample.source.where,
                 record=sample.key,
                 kind="part-exists",
-                fix="Do not add this part, or replace it with replace=True (--replace).",
+                fix="Do not add this part, or replace it with overwrite=True (--overwrite).",
             )
         return {name: sample.raw(name) for name in sample} | dict(added)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.energon import prepared as energon
+from feedmill.jobs.policy import renamed_parameters
 from feedmill.storage import open_store, paths_of
 from feedmill.storage.limits import parse_size
 from feedmill.writing.copying import Copy, Group, Piece, facts, groups_of, open_source, pieces_of
@@ -31,13 +32,14 @@ class _Copies:
         return self.copies[work[0]](work[1])
 
 
+@renamed_parameters(samples="max_shard_samples", size="max_shard_size")
 def append(
     url: str | os.PathLike[str],
     sources: Sequence[str | os.PathLike[str]],
     *,
     split: str | None = None,
-    samples: int | None = 10_000,
-    size: int | str | None = None,
+    max_shard_samples: int | None = 10_000,
+    max_shard_size: int | str | None = None,
     pattern: str | None = None,
     prefix: str = "",
     workers: int | None = None,
@@ -49,7 +51,7 @@ def append(
         url: the prepared dataset to append to.
         sources: datasets whose samples have parts. Their splits are not kept.
         split: the split that the new shards join; the first one by default.
-        samples, size: maximum number of samples and bytes per shard.
+        max_shard_samples, max_shard_size: maximum number of samples and bytes per shard.
         pattern: path of a shard, with ``%06d`` for its number; by default, the pattern of the last shard's name.
         prefix: text added before every new key.
         workers: number of processes; by default one per core.
@@ -67,7 +69,7 @@ def append(
         raise ConfigError("nothing to append: no sources were given", file=url, fix="Give at least one dataset.")
     store = open_store(url)
     need_prepared(store, url)
-    layout = Layout(pattern or _pattern(list(energon.read_info(store))), samples, parse_size(size))
+    layout = Layout(pattern or _pattern(list(energon.read_info(store))), max_shard_samples, parse_size(max_shard_size))
     opened = [open_source(source) for source in sources]
     groups = [[Group((), g.order) for g in groups_of(dataset)] for dataset in opened]
     work = [

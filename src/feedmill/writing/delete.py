@@ -20,6 +20,7 @@ from feedmill.formats.energon.write import write_idx
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.formats.tar.scan import in_file, scan_shard
 from feedmill.formats.tar.write import END
+from feedmill.jobs.policy import RAISE, on_error_policy, renamed_parameters, skips
 from feedmill.storage import open_store
 from feedmill.storage.os_errors import is_disk_error, storage_error
 from feedmill.writing.present import need_local, need_prepared
@@ -29,11 +30,12 @@ from feedmill.writing.shard import Shard
 _STEP = 8 << 20
 
 
+@renamed_parameters(ignore_missing="on_error")
 def delete(
     url: str | os.PathLike[str],
     keys: Sequence[str],
     *,
-    ignore_missing: bool = False,
+    on_error: str = RAISE,
     dry_run: bool = False,
     workers: int | None = None,
     progress: bool = True,
@@ -47,7 +49,7 @@ def delete(
     Args:
         url: a prepared dataset on a local disk.
         keys: keys of samples, including excluded ones.
-        ignore_missing: report unknown keys instead of raising an error.
+        on_error: handling of unknown keys: ``raise``, or ``skip`` to report them.
         dry_run: change nothing.
         workers: number of processes; by default one per core.
 
@@ -61,6 +63,7 @@ def delete(
     store = open_store(url)
     need_prepared(store, url)
     need_local(store, url, "delete")
+    skip = skips(on_error_policy(on_error))
     wanted = set(keys)
     report = RewriteReport(url)
     if not wanted:
@@ -75,7 +78,7 @@ def delete(
         scans = {shard.path: shard for shard in change.shards}
         names = {scans[path].scan.keys[i] for path, places in found.items() for i in places.tolist()}
         report.missing = sorted(wanted - names)
-        _check(report, url, names, ignore_missing, sum(len(shard.scan.keys) for shard in change.shards))
+        _check(report, url, names, skip, sum(len(shard.scan.keys) for shard in change.shards))
         removed = [path for path, places in found.items() if len(places) == len(scans[path].scan.keys)]
         changed = {path: places for path, places in found.items() if path not in set(removed)}
         report.samples, report.rewritten, report.removed = len(names), len(changed), len(removed)
@@ -91,10 +94,10 @@ def delete(
     return report
 
 
-def _check(report: RewriteReport, url: str, names: set[str], ignore_missing: bool, total: int) -> None:
-    if report.missing and not ignore_missing:
+def _check(report: RewriteReport, url: str, names: set[str], skip: bool, total: int) -> None:
+    if report.missing and not skip:
         more = f" (and with {len(report.missing) - 1} more given keys)" if len(report.missing) > 1 else ""
-        fix = "Nothing was deleted. Correct the keys, or allow missing ones (--ignore-missing)."
+        fix = "Nothing was deleted. Correct the keys, or allow missing ones (--on-error skip)."
         if not names:
             fix = (
                 "None of the keys exists, and nothing was deleted. If this command ran before, even if it was killed"

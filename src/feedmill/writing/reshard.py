@@ -14,6 +14,7 @@ from feedmill.formats.energon import prepared as energon
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tar.dataset import TarDataset
+from feedmill.jobs.policy import renamed_parameters
 from feedmill.storage import Store, canonical_location
 from feedmill.storage.cache.copies import cached_copy
 from feedmill.storage.limits import parse_size
@@ -28,12 +29,13 @@ from feedmill.writing.writer import WriteReport
 _DESCRIPTION = ("dataset.yaml", "sample_loader.py")
 
 
+@renamed_parameters(samples="max_shard_samples", size="max_shard_size")
 def reshard(
     source: str | os.PathLike[str],
     url: str | os.PathLike[str],
     *,
-    samples: int | None = None,
-    size: int | str | None = None,
+    max_shard_samples: int | None = None,
+    max_shard_size: int | str | None = None,
     shuffle: int | None = None,
     pattern: str | None = None,
     prefix: str = "",
@@ -49,8 +51,8 @@ def reshard(
     Args:
         source: a dataset whose samples have parts: a WebDataset (prepared or not), a tar, a JSONL file.
         url: folder of the new dataset.
-        samples: maximum number of samples per shard.
-        size: maximum bytes per shard, or text such as ``"1G"``.
+        max_shard_samples: maximum number of samples per shard.
+        max_shard_size: maximum bytes per shard, or text such as ``"1G"``.
         shuffle: seed of a random order of the samples within each split.
         pattern: path of a shard, with ``%06d`` for its number.
         prefix: text added before every key, e.g. to merge datasets with the same keys.
@@ -58,20 +60,22 @@ def reshard(
         workers: number of processes; by default one per core.
 
     Raises:
-        ConfigError: neither `samples` nor `size` is given, `url` is inside the source, or a dataset exists already.
+        ConfigError: no limit is given, `url` is inside the source, or a dataset exists already.
         DataError: the source is corrupt, or a key occurs twice.
         StorageError: the dataset cannot be written.
     """
     source = os.fspath(source)
     url = os.fspath(url)
     began = time.perf_counter()
-    if samples is None and size is None:
+    if max_shard_samples is None and max_shard_size is None:
         raise ConfigError(
-            "no shard limit was given", kind="bad-limit", fix="Pass samples (--samples) or size (--size)."
+            "no shard limit was given",
+            kind="bad-limit",
+            fix="Pass max_shard_samples (--max-shard-samples) or max_shard_size (--max-shard-size).",
         )
     if f"{canonical_location(url)}/".startswith(f"{canonical_location(source)}/"):
         raise ConfigError("a dataset cannot be re-sharded into itself", file=url, fix="Write to another folder.")
-    layout = Layout(pattern or PATTERN, samples, parse_size(size))
+    layout = Layout(pattern or PATTERN, max_shard_samples, parse_size(max_shard_size))
     dataset = open_source(source)
     if overwrite:
         _keep_source(dataset, url)

@@ -12,6 +12,7 @@ from typing import Any
 
 from feedmill.formats.offsets import hash_words
 from feedmill.jobs.engine import Where, key_of
+from feedmill.jobs.policy import renamed_parameters
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.jobs.threads import ordered_map
@@ -32,14 +33,15 @@ Produce = Callable[[Any], Iterable[Any]]
 """Function that returns the samples of one shard for an item."""
 
 
+@renamed_parameters(samples_per_shard="max_shard_samples", shard_size="max_shard_size")
 def write(
     url: str | os.PathLike[str],
     samples: Iterable[Any],
     *,
     produce: Produce | None = None,
     pattern: str | None = None,
-    samples_per_shard: int | None = 10_000,
-    shard_size: int | str | None = "3GB",
+    max_shard_samples: int | None = 10_000,
+    max_shard_size: int | str | None = "3GB",
     split: str | None = None,
     sample_type: str | None = None,
     field_map: Mapping[str, str] | None = None,
@@ -59,8 +61,8 @@ def write(
         produce: function at the top level of a module that returns the samples of an item. Each item becomes one shard
             (none if it has no samples), and several processes share the items. The limits have no effect.
         pattern: path of a shard, with ``%06d`` for its number; ``shards/%06d.tar`` by default.
-        samples_per_shard, shard_size: maximum number of samples per shard, and maximum size in bytes or as text such as
-            ``"1G"``.
+        max_shard_samples, max_shard_size: maximum number of samples per shard, and maximum size in bytes or as text
+            such as ``"1G"``.
         split: the split of the samples; by default ``train`` in a new dataset, the first one with `append`.
         sample_type, field_map: content of ``dataset.yaml``; the field map also maps fields of dataclasses to parts.
         encode: suffix or part name -> function that returns bytes.
@@ -98,7 +100,7 @@ def write(
             report = write_shards(target, items, produce, encoding, workers=workers, progress=progress)
     else:
         options = {"split": split, "sample_type": sample_type, "field_map": field_map, "encode": encode}
-        limits = {"pattern": pattern, "samples_per_shard": samples_per_shard, "shard_size": shard_size}
+        limits = {"pattern": pattern, "max_shard_samples": max_shard_samples, "max_shard_size": max_shard_size}
         writer = Writer(url, append=append, overwrite=overwrite, **limits, **options)  # type: ignore[arg-type]
         report = write_samples(writer, samples, workers=workers or 0, progress=progress)
     report.seconds = round(time.perf_counter() - began, 3)

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from feedmill.errors import ConfigError, DataError
+from feedmill.jobs.policy import renamed_parameters
 from feedmill.notebooks import Showable
 from feedmill.samples.description import describe_type
 from feedmill.samples.encode import Encode, Encoder
@@ -114,8 +115,8 @@ class Writer:
     Args:
         url: folder of the dataset, as path or URL.
         pattern: path of a shard in it, with ``%06d`` for its number.
-        samples_per_shard, shard_size: maximum number of samples per shard, and maximum size in bytes or as text such as
-            ``"1G"``.
+        max_shard_samples, max_shard_size: maximum number of samples per shard, and maximum size in bytes or as text
+            such as ``"1G"``.
         split: the split of the samples.
         sample_type, field_map: content of ``dataset.yaml``; the field map also maps fields of dataclasses to parts.
         encode: suffix or part name -> function that returns bytes.
@@ -131,13 +132,14 @@ class Writer:
         StorageError: the dataset cannot be written.
     """
 
+    @renamed_parameters(samples_per_shard="max_shard_samples", shard_size="max_shard_size")
     def __init__(
         self,
         url: str,
         *,
         pattern: str | None = None,
-        samples_per_shard: int | None = 10_000,
-        shard_size: int | str | None = "3GB",
+        max_shard_samples: int | None = 10_000,
+        max_shard_size: int | str | None = "3GB",
         split: str | None = None,
         sample_type: str | None = None,
         field_map: Mapping[str, str] | None = None,
@@ -147,7 +149,7 @@ class Writer:
     ) -> None:
         if append and overwrite:
             raise ConfigError("append and overwrite cannot be used together", fix="Remove one of them.")
-        layout = Layout(pattern or PATTERN, samples_per_shard, parse_size(shard_size))
+        layout = Layout(pattern or PATTERN, max_shard_samples, parse_size(max_shard_size))
         description = describe_type(sample_type, field_map) if sample_type is not None else None
         self.url = url
         self.encoding = Encoding(Encoder(encode), Taker(field_map))
@@ -348,7 +350,7 @@ def writer(url: str, **options: Any) -> Writer:
 
     >>> import feedmill, tempfile
     >>> folder = tempfile.mkdtemp() + "/cats"
-    >>> with feedmill.writer(folder, samples_per_shard=1000) as w:
+    >>> with feedmill.writer(folder, max_shard_samples=1000) as w:
     ...     for i in range(3):
     ...         w.write({"__key__": f"{i:06d}", "txt": "a cat", "json": {"number": i}})
     >>> feedmill.open(folder)["000002"]["json"]

@@ -44,10 +44,10 @@ def tag(arguments: Sequence[str], file: str | None, exact: bool) -> None:
         values["documents"],
         values["taggers"],
         name=values["experiment"],
-        out=values["destination"],
+        output=values["destination"],
         tagger_modules=values["tagger_modules"],
         workers=1 if values["debug"] else values["processes"],
-        redo=values["ignore_existing"],
+        overwrite=values["ignore_existing"],
         exact=exact,
         allow_empty=True,
     )

@@ -24,8 +24,6 @@ from feedmill.cli.prepare import (
     Exclude,
     FieldMapText,
     Media,
-    Overwrite,
-    Progress,
     SampleType,
     ShuffleTars,
     SkipYaml,
@@ -37,6 +35,9 @@ from feedmill.cli.prepare import (
 from feedmill.cli.prepare_media import MediaTarget
 from feedmill.cli.prepare_media import show as show_media
 from feedmill.cli.preview import preview
+
+Overwrite = Annotated[bool, typer.Option("--force-overwrite", help="Prepare again without asking.")]
+Progress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show a progress bar on a terminal.")]
 
 app = new_app(no_args_is_help=True, help="Energon's command line: the same options and output files.")
 app.command("info", short_help="Describe a dataset.")(info)
@@ -90,7 +91,7 @@ def lint(
 
     report = check(
         path,
-        samples=True,
+        read_samples=True,
         dataset_config=dataset_config,
         split_config=split_config,
         trust=trust,

@@ -1,0 +1,27 @@
+"""Sizes and durations for display."""
+
+from __future__ import annotations
+
+
+def human_size(count: float) -> str:
+    """Return a number of bytes for display: ``"3.4 MB"`` (decimal units)."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if abs(count) < 1000 or unit == "TB":
+            break
+        count /= 1000
+    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}" if count < 100 else f"{count:,.0f} {unit}"
+
+
+def human_duration(seconds: float) -> str:
+    """Return a duration for display.
+
+    >>> human_duration(42), human_duration(61), human_duration(7300)
+    ('42 s', '1 min 1 s', '2 h 1 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60:,} h {minutes % 60} min"
