@@ -4,6 +4,10 @@ import os
 import pty
 import subprocess
 import sys
+from types import SimpleNamespace
+
+from feedmill.jobs.progress import Progress
+from feedmill.jobs.run import run_largest_first
 
 CODE = """
 import sys, time
@@ -49,3 +53,56 @@ def test_a_pipe_gets_nothing_and_rich_is_not_loaded():
     for enabled in ["None", "True"]:
         done = subprocess.run([sys.executable, "-c", CODE.format(enabled=enabled)], capture_output=True, text=True)
         assert (done.stdout, done.stderr) == ("False 4\n", "")
+
+
+def test_lines_are_printed_where_there_is_no_terminal():
+    code = """
+import time
+from feedmill.jobs import progress
+progress._LINE_INTERVAL, progress._FIRST_RATE = 0.2, 0.1
+progress.choose("plain")
+with progress.Progress("indexing", 4_000_000, "B") as bar:
+    for _ in range(4):
+        time.sleep(0.2)
+        bar.advance(1_000_000)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    first, *_, last = done.stderr.splitlines()
+    assert done.stdout == "" and "rich" not in done.stderr
+    assert first.startswith("indexing: ") and " of 4 MB (" in first
+    assert "MB/s" in done.stderr and " left" in done.stderr and last.startswith("indexing: 4 MB of 4 MB in ")
+
+
+def test_nothing_is_printed_if_that_was_chosen():
+    code = "from feedmill.jobs import progress; progress._LINE_INTERVAL = 0.05; progress.choose('none')\n"
+    code += "import time\nwith progress.Progress('x', 2) as bar:\n    bar.advance(); time.sleep(0.3)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_files_advance_by_their_sizes():
+    with Progress.of_files("tagging", [5, 7, 9], enabled=False) as bar:
+        assert (bar.total, bar.unit) == (21, "B")
+        bar.advance()
+        bar.advance()
+        assert bar.done == 12
+    with Progress("reading", 30, "B", enabled=False) as bar:
+        assert run_largest_first(str, [1, 2, 3], [5, 15, 10], workers=1, progress=bar) == ["1", "2", "3"]
+        assert bar.done == 30
+
+
+def test_a_rate_is_that_of_the_last_half_minute(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("feedmill.jobs.progress.time", SimpleNamespace(monotonic=lambda: now[0]))
+    bar = Progress("reading", 1000, "files", enabled=False)
+    assert bar.speed() == bar.left() == ""
+    for second in range(60):
+        now[0] += 1
+        bar.advance(2 if second < 30 else 10)
+        bar._look()
+    assert (
+        9 <= bar.rate <= 10
+        and bar.left()
+        == f"{round((1000 - 360) / bar.rate) // 60} min " * ((1000 - 360) / bar.rate >= 60)
+        + f"{round((1000 - 360) / bar.rate) % 60} s left"
+    )

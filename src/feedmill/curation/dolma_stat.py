@@ -162,7 +162,7 @@ def summarize(
     tasks = [_Task(file, pattern, most, exact) for file in files]
     workers = workers_for(sum(file.size for file in files), workers)
     found: dict[str, Bins] = {}
-    with Progress("reading", len(tasks), "files", progress) as bar:
+    with Progress.of_files("reading", [file.size for file in files], progress) as bar:
         for part in run(bins_of, tasks, workers=workers, progress=bar, preload=("feedmill.curation.dolma_stat",)):
             for name, bins in part.items():
                 own = found.setdefault(name, Bins())

@@ -160,7 +160,7 @@ def tag(
     report = TagReport(files=len(tasks), outputs=outputs, missing=found.missing, warnings=skipped_warnings(found))
     # The largest first, so that no process is left alone with a large file at the end.
     tasks.sort(key=lambda task: (-task.input.size, task.input.name))
-    with Progress("tagging", len(tasks), "files", enabled=progress) as bar:
+    with Progress.of_files("tagging", [task.input.size for task in tasks], progress) as bar:
         for done in _results(tasks, available_cores() if workers is None else workers, bar):
             report.reused += done.error is None and not done.made
             report.rows += done.rows

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -157,6 +157,8 @@ class Progress:
     def left(self) -> str:
         """Return the time that is left as text; empty if it is unknown."""
         rate = self.rate
+        if self.total and self.done >= self.total:
+            return f"in {human_duration(self.elapsed)}"
         return "" if rate is None or not self.total else f"{human_duration((self.total - self.done) / rate)} left"
 
     def line(self) -> str:
@@ -187,6 +189,11 @@ class Progress:
         """Let each step advance the bar by a size, in this order: bytes of files, not files."""
         self._sizes = iter(sizes)
         return self
+
+    @classmethod
+    def of_files(cls, label: str, sizes: Sequence[int], enabled: bool | None = None) -> Self:
+        """Return the progress of work on files of these sizes in bytes, one step for each."""
+        return cls(label, sum(sizes), "B", enabled).of_sizes(sizes)
 
     def advance(self, n: int | None = None) -> None:
         """Advance by `n` steps; by default, by one step or the next one of the sizes."""

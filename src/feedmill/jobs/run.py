@@ -109,6 +109,9 @@ def run_largest_first(
     so that the run does not end with one process working on a large item.
     """
     order = sorted(range(len(items)), key=lambda i: -sizes[i])
+    progress: Progress | None = options.get("progress")
+    if progress is not None and progress.unit == "B":
+        progress.of_sizes([sizes[i] for i in order])
     if (where := options.get("where")) is not None:
         options["where"] = replace(where, numbers=[where.numbers[i] for i in order] if where.numbers else order)
     found = dict(zip(order, run(function, [items[i] for i in order], **options), strict=True))

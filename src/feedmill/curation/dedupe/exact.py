@@ -66,7 +66,7 @@ def find_exact(
     where = Where("reading", fingerprint(names), place, last=False)
     preload = _PRELOAD if tasks[0].options.unit == DOCUMENTS else KERNELS
     files = [task.file.size for task in tasks]
-    with Progress("reading", len(tasks), "files", progress) as bar:
+    with Progress.of_files("reading", files, progress) as bar:
         scanned = run_largest_first(scan, tasks, files, workers=workers, progress=bar, preload=preload, where=where)
     work = tasks[0].work
     references = sum(task.reference for task in tasks)
@@ -90,8 +90,9 @@ def render_all(
     progress: bool | None,
 ) -> list[Finished | None]:
     """Write the attributes of all files, in the last stage."""
-    with Progress("writing", len(tasks), "files", progress) as bar:
-        jobs, sizes = list(zip(tasks, scanned, strict=True)), [task.file.size for task in tasks]
+    sizes = [task.file.size for task in tasks]
+    with Progress.of_files("writing", sizes, progress) as bar:
+        jobs = list(zip(tasks, scanned, strict=True))
         where, policy = Where("writing", answers.whole, place), Policy(shared=answers)
         return run_largest_first(
             finish, jobs, sizes, workers=workers, progress=bar, preload=preload, where=where, policy=policy

@@ -94,7 +94,7 @@ def find_by_stages(
     prints = [_name(task, shape) for task in tasks]
     files = [task.file.size for task in tasks]
     preload = (*KERNELS, "feedmill.curation.dedupe.filling")
-    with Progress("reading", len(tasks), "files", progress) as bar:
+    with Progress.of_files("reading", files, progress) as bar:
         where = Where("reading", fingerprint(prints), place, last=False)
         scanned = run_largest_first(
             scan, tasks, files, workers=workers, progress=bar, preload=preload, where=where, policy=Policy(shared=shape)

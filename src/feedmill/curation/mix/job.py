@@ -122,8 +122,8 @@ def mix(
     with contextlib.ExitStack() as stack:
         for stream in config.streams if is_alone() else ():
             stack.enter_context(Claim(open_store(stream.output), stream.name, lease=current() is not None))
-        bar = stack.enter_context(Progress("mixing", len(shards), "files", progress))
         sizes = [sum(file.size for file in shard.files) for shard in shards]
+        bar = stack.enter_context(Progress.of_files("filtering", sizes, progress))
         where = None
         if current() is not None:
             key = key_of(*(_fingerprint(shard) for shard in shards))

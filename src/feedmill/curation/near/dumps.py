@@ -233,7 +233,7 @@ def add_dump(
     if tasks:
         plan = _plan_print(dumps, tasks)
         dumps.forget_work(keep | {plan})
-        with Progress("reading", len(tasks), "files", progress) as bar:
+        with Progress.of_files("reading", [task.file.size for task in tasks], progress) as bar:
             where = Where("reading", plan, dumps.store, last=False)
             sketched = list(spread(sketch.sketch, tasks, workers, bar, where))
         record = _plan(dumps, tasks, sketched, plan)
