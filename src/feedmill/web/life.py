@@ -11,6 +11,7 @@ from feedmill.curation.mix.rules import Rules
 from feedmill.curation.mix.verdict import attributes_of, stream_of
 from feedmill.documents.kinds import kind_of
 from feedmill.documents.lineage.chain import Descent, Lineages, Row, read_raw
+from feedmill.documents.lineage.shards import is_shard
 from feedmill.documents.lineage.sidecar import read_lineage
 from feedmill.documents.rows import load
 from feedmill.errors import ConfigError, FeedmillError, NotFound
@@ -101,12 +102,12 @@ def _asked(known: _Known, plan: Plan, state: State) -> tuple[Row, list[Row]]:
         found = known.documents.find([word])[word]
         rows = [Row(one.file, one.row) for one in found]
         return rows[0], rows
-    source = state.choice("source", plan.names, next(name for name, files in known.held.files.items() if files))
+    source = state.choice("source", plan.names, next(name for name, rows in known.held.of_source.items() if rows.paths))
     index = state.number("at", 0) or 0
     if index >= len(plan.source(source)):
         raise NotFound(f"{source} has {len(plan.source(source)):,} samples", kind="no-such-sample")
     rows = [raw for one in known.held.rows(source, index) for raw in known.lineages.follow(*one).raw]
-    rows = [row for row in dict.fromkeys(rows) if kind_of(row.path) is not None]
+    rows = [row for row in dict.fromkeys(rows) if kind_of(row.path) is not None or is_shard(row.path)]
     if not rows:
         raise NotFound(
             "it is not known from which document this sample was made",
@@ -153,7 +154,7 @@ def _raw(document: Document, line: bytes) -> dict[str, Any]:
         value = load(line)
     except (orjson.JSONDecodeError, ValueError, RecursionError):
         value = None
-    text = value.get("text") if isinstance(value, dict) else None
+    text = value.get("text", value.get("txt")) if isinstance(value, dict) else None
     if not isinstance(text, str):
         shown = line.decode("utf-8", "replace")
         pieces, more = marked_text(shown, [], MOST_TEXT)
@@ -254,9 +255,10 @@ def _tokens(plan: Plan, known: _Known, document: Document) -> list[dict[str, Any
     """Return the rows of token files that hold the document, with the samples that they are in the recipe."""
     colors, found = slots(plan.names), []
     for made in document.artefacts:
-        if made.lines:
-            continue
-        entry: dict[str, Any] = {"file": made.file, "rows": made.rows[:MOST_ROWS], "samples": []}
+        if made.verb == "filter" and made.lines:
+            continue  # shown with its rules
+        entry: dict[str, Any] = {"file": made.file, "verb": made.verb, "rows": made.rows[:MOST_ROWS], "samples": []}
+        entry["shown"] = f"{made.noun} {made.shown}"
         for row in made.rows[:MOST_ROWS]:
             for source, index in known.held.samples(made.file, row):
                 dataset = plan.source(source)

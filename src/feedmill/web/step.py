@@ -14,7 +14,7 @@ from feedmill.planning import ledger
 from feedmill.planning.forecast import mixture
 from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.plan import Plan
-from feedmill.tracing.held import files_of
+from feedmill.tracing.held import rows_of
 from feedmill.tracing.trace import trace
 from feedmill.web.charts import path, stacked, ticks
 from feedmill.web.content import read_one, shown_parts
@@ -195,7 +195,7 @@ def _opened(thing: Thing, entries: Sequence[dict[str, Any]], state: State) -> di
         "problem": chosen.get("problem"),
     }
     dataset = plan.source(chosen["source"])
-    found["life"] = bool(files_of(dataset))
+    found["life"] = bool(rows_of(dataset).paths)
     try:
         if isinstance(plan, PackedPlan) or has_tokens(dataset):
             found["documents"] = [_text(thing, entry, colors) for entry in inside]

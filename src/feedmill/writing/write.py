@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from feedmill.documents.lineage.samples import write_shard_lineage
+from feedmill.documents.lineage.sidecar import Origins
 from feedmill.formats.offsets import hash_words
 from feedmill.jobs.engine import Where, key_of
 from feedmill.jobs.progress import Progress
@@ -142,6 +144,7 @@ def write_shards(
     encoding: Encoding | None = None,
     *,
     splits: Callable[[Sequence[Shard]], Mapping[str, Sequence[str]]] | None = None,
+    origins: Callable[[Any], Origins | None] | None = None,
     workers: int | None = None,
     progress: bool = True,
 ) -> WriteReport:
@@ -151,6 +154,7 @@ def write_shards(
         produce: function that returns the samples of an item; `Encoded` ones are written unchanged.
         splits: function of the written shards that returns split -> shard paths; by default all shards are in the
             target's split.
+        origins: function of an item that returns the lineage of its shard, if its samples are rows of files.
     """
     encoding = encoding or Encoding(Encoder(), Taker())
     keys = Keys(target.url, target.base)
@@ -174,6 +178,12 @@ def write_shards(
                 if shard is not None:
                     keys.add_shard(shard)
                     shards.append(shard)
+    if origins is not None:
+        written = {shard.path: shard for shard in shards}
+        for number, item in listed:
+            if names[number] in written and (lineage := origins(item)) is not None:
+                path = names[number]
+                write_shard_lineage(lineage, target.store, path, target.home.locate(path))
     target.finish(shards, None if splits is None else splits(shards))
     return WriteReport.of(target.url, shards, len(target.done), 0.0)
 
