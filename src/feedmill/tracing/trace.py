@@ -247,7 +247,7 @@ def _samples_of_step(
     else:
         traced = ledger.batch(plan, step, global_batch, rank=rank, world_size=world, **begins)
         owner = {}
-    entries = ledger.entries(plan, traced.positions)
+    entries = ledger.entries(plan, traced.positions, traced.located)
     rows = [entry.as_dict() | ({"rank": owner[entry.position]} if owner else {}) for entry in entries]
     shown = _contents(plan, [(entry.source, entry.index) for entry in entries]) if show else []
     for row, content in zip(rows, shown, strict=False):

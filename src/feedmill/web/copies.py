@@ -46,7 +46,7 @@ def save_copy(thing: Thing, state: State, name: str) -> str:
     if not _NAME.fullmatch(name):
         fix = "Use letters, digits, '.', '_' and '-', and end with .yaml."
         raise ConfigError(f"{name[:40]!r} is not a name for a recipe", kind="bad-name", fix=fix)
-    changed = changed_recipe(thing.path, state)
+    changed = changed_recipe(thing.recipe, state)
     if changed is None:
         raise ConfigError("no weight is changed: there is nothing to save", kind="bad-address")
     text = as_yaml(changed)

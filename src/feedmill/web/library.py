@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset
@@ -19,6 +19,9 @@ from feedmill.web.columns import Columns
 from feedmill.web.documents import open_documents
 from feedmill.web.runs import Run, is_pipeline, read_run
 from feedmill.web.telemetry import Series, is_telemetry, read_telemetry
+
+if TYPE_CHECKING:
+    from feedmill.planning.recipes.recipe import Recipe
 
 Kind = Literal["dataset", "recipe", "pipeline", "telemetry"]
 FRONT = {"dataset": "samples", "recipe": "mixture", "pipeline": "pipeline", "telemetry": "loader"}
@@ -73,12 +76,17 @@ class Thing:
             return self._columns[split]
 
     @cached_property
+    def recipe(self) -> Recipe:
+        """The recipe as it was when its plan was made. Raises as `feedmill.Recipe.load`."""
+        from feedmill.planning.recipes.recipe import Recipe
+
+        return Recipe.load(self.path)
+
+    @cached_property
     def plan(self) -> Plan:
         """The recipe's plan. Raises as `feedmill.Recipe.load` and `plan` do."""
-        from feedmill.planning.overview import bound_plan
-
         with _OPENED:
-            return bound_plan(self.path, trust=self.trust)[0]
+            return self.recipe.plan(trust=self.trust)
 
     @property
     def front(self) -> str:
@@ -123,6 +131,16 @@ class Library:
         if name not in self.things:
             raise NotFound(f"nothing is open as {name[:80]!r}", kind="not-open", fix=f"Open: {', '.join(self.things)}.")
         return self.things[name]
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether any data is read from a store that is not local, where pages wait for requests."""
+        datasets = [thing.dataset() for thing in self.things.values() if thing.kind == "dataset"]
+        plans = [thing.plan for thing in self.things.values() if thing.kind == "recipe"]
+        sources = [source for plan in plans for source in plan.sources]
+        return any("://" in thing.path for thing in self.things.values()) or any(
+            dataset.is_remote for dataset in (*datasets, *sources)
+        )
 
 
 def _short(path: str) -> str:

@@ -17,9 +17,10 @@ from feedmill.documents.rows import load
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.planning.plan import Plan
 from feedmill.storage import canonical_location, open_store, split_url
-from feedmill.tracing.copies import copies
+from feedmill.tracing.copies import Texts
 from feedmill.tracing.document import Artefact, Document, Documents, Sighting, sightings
 from feedmill.tracing.held import Held
+from feedmill.web.behind import behind
 from feedmill.web.documents import Span, marked_text
 from feedmill.web.library import Thing
 from feedmill.web.state import State
@@ -145,6 +146,7 @@ def _raw(document: Document, line: bytes) -> dict[str, Any]:
         "line": document.row + 1,
         "bytes": len(line),
         "id": None,
+        "words": None,
         "pieces": [],
         "more": 0,
         "spans": [],
@@ -154,12 +156,13 @@ def _raw(document: Document, line: bytes) -> dict[str, Any]:
         value = load(line)
     except (orjson.JSONDecodeError, ValueError, RecursionError):
         value = None
-    text = value.get("text", value.get("txt")) if isinstance(value, dict) else None
+    value = value if isinstance(value, dict) else {}
+    text, identity = value.get("text", value.get("txt")), value.get("id")
+    found["id"] = str(identity) if isinstance(identity, str | int) and identity != "" else None
     if not isinstance(text, str):
         shown = line.decode("utf-8", "replace")
         pieces, more = marked_text(shown, [], MOST_TEXT)
         return {**found, "pieces": pieces, "more": more, "characters": len(shown)}
-    identity = value.get("id")
     spans: list[Span] = []
     for name, attributes in attributes_of(Row(document.file, document.row)).items():
         for attribute, entries in attributes.items():
@@ -170,7 +173,6 @@ def _raw(document: Document, line: bytes) -> dict[str, Any]:
         counts[span.name] = counts.get(span.name, 0) + 1
     return {
         **found,
-        "id": str(identity) if isinstance(identity, str | int) and identity != "" else None,
         "pieces": pieces,
         "more": more,
         "characters": len(text),
@@ -192,12 +194,15 @@ def _split(name: str, attribute: str, entries: Any, size: int, spans: list[Span]
 
 def _copies(known: _Known, document: Document) -> dict[str, Any]:
     """Return the copies of the document, each with what became of it."""
+    found: dict[str, Any] = {"rows": [], "whole": True, "problem": None, "searching": False}
     try:
-        found, whole = copies(known.documents.descent.raw, Row(document.file, document.row))
-    except (FeedmillError, orjson.JSONDecodeError) as error:
-        return {"rows": [], "whole": False, "problem": str(error)}
+        texts = behind(known, "_texts", lambda: Texts(known.documents.descent.raw)).result()
+    except FeedmillError as error:
+        return {**found, "whole": False, "problem": str(error)}
+    if texts is None:
+        return {**found, "searching": True}
     rows = []
-    for one in found:
+    for one in texts.copies(Row(document.file, document.row)):
         outputs = [made for made in known.documents.descent.made_from(*one.row) if made.verb == "filter"]
         kept = None if not outputs else any(made.rows for made in outputs)
         rows.append(
@@ -210,7 +215,7 @@ def _copies(known: _Known, document: Document) -> dict[str, Any]:
                 "kept": kept,
             }
         )
-    return {"rows": rows, "whole": whole, "problem": None}
+    return {**found, "rows": rows, "whole": texts.whole}
 
 
 def _filtered(made: Artefact) -> dict[str, Any]:
