@@ -44,13 +44,13 @@ class Behind(Generic[T]):
         """Seconds since it began."""
         return time.monotonic() - self._begin
 
-    def result(self, patience: float | None = PATIENCE) -> T | None:
-        """Return the result, or None if it is not there after some seconds; None waits for it.
+    def result(self, *, wait: bool = False) -> T | None:
+        """Return the result; None if it is not there after `PATIENCE`, unless `wait` is set.
 
         Raises:
             FeedmillError: the error of the function.
         """
-        self._ended.wait(patience)
+        self._ended.wait(None if wait else PATIENCE)
         if self._error is not None:
             raise self._error
         return self._made

@@ -18,7 +18,7 @@ from feedmill.storage.descriptors import refuse_special
 from feedmill.web.columns import Columns
 from feedmill.web.documents import open_documents
 from feedmill.web.runs import Run, is_pipeline, read_run
-from feedmill.web.telemetry import Series, is_telemetry, read_telemetry
+from feedmill.web.telemetry import RANK, Series, is_telemetry, read_telemetry
 
 if TYPE_CHECKING:
     from feedmill.planning.recipes.recipe import Recipe
@@ -28,6 +28,7 @@ FRONT = {"dataset": "samples", "recipe": "mixture", "pipeline": "pipeline", "tel
 """The view that is shown first of each kind."""
 
 _OPENED = threading.RLock()
+_LAST_NUMBER = re.compile(r"\d+(?=\D*$)")
 
 
 @dataclass
@@ -118,7 +119,7 @@ class Library:
         self, paths: Sequence[str | os.PathLike[str]], *, tokenizer: str | Sequence[str] | None = None, **options: Any
     ) -> None:
         options["tokenizers"] = (tokenizer,) if isinstance(tokenizer, str) else tuple(tokenizer or ())
-        given = [os.fspath(path) for path in paths]
+        given = _with_ranks([os.fspath(path) for path in paths])
         if not given:
             raise ConfigError("nothing to show", kind="bad-usage", fix="Give datasets or recipes.")
         names = unique_names([_short(path) for path in given])
@@ -146,6 +147,16 @@ class Library:
 def _short(path: str) -> str:
     last = path.rstrip("/").rpartition("/")[2].replace("{rank}", "rank")
     return re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip("-.") or "data"
+
+
+def _with_ranks(paths: Sequence[str]) -> list[str]:
+    """Return the paths with ``loading-0.jsonl loading-1.jsonl`` as ``loading-{rank}.jsonl``: one run is one view."""
+    names: dict[str, list[str]] = {}
+    for path in paths:
+        folder, slash, name = path.rpartition("/")
+        ranks = _LAST_NUMBER.sub(RANK, name) if RANK not in path and is_telemetry(path) else name
+        names.setdefault(f"{folder}{slash}{ranks}", []).append(path)
+    return [one if len(several) > 1 else several[0] for one, several in names.items()]
 
 
 def _open(path: str, split: str | None, trust: bool) -> Dataset:
