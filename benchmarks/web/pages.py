@@ -1,7 +1,7 @@
 """Measure the pages of ``feedmill serve``: server time, the memory of the server, and ten clients at once.
 
-The data is a JSONL file of 1,000,000 samples, a recipe of 1,000 sources, and 20,000 documents with attributes. Two times
-are measured for each page: the processor time of the server, which other programs on the machine do not change, and the
+The data is a JSONL file of 1,000,000 samples, a recipe of 1,000 sources, and 20,000 documents with attributes. Two
+times are measured for each page: the processor time of the server, which other programs do not change, and the
 time until the answer is complete. Ten clients ask for the next page as soon as they have one.
 
     python -m benchmarks.web.pages [--pages 1000] [--folder DIR]

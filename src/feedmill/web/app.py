@@ -25,6 +25,7 @@ from feedmill.errors import ConfigError, FeedmillError, NotFound, defect_of
 from feedmill.formats.base import Dataset
 from feedmill.web import bench as bench_view
 from feedmill.web import home as home_view
+from feedmill.web import life as life_view
 from feedmill.web import samples as samples_view
 from feedmill.web.content import MEDIA, extension, kind_of, read_one
 from feedmill.web.copies import save_copy
@@ -75,6 +76,7 @@ def app_of(library: Library, *, token: str | None, hosts: Sequence[str]) -> ASGI
         Route("/{thing}/part", pages.part),
         Route("/{thing}/jump", pages.jump),
         Route("/{thing}/filter.yaml", pages.filter_file),
+        Route("/{thing}/forget.zip", pages.forget),
         Route("/{thing}/loss", pages.loss, methods=["POST"]),
         Route("/{thing}/copy", pages.copy, methods=["POST"]),
         Route("/{thing}/{view}.json", pages.view),
@@ -252,6 +254,15 @@ class _Pages:
         def make() -> tuple[bytes, str]:
             thing = self._library[request.path_params["thing"]]
             return bench_view.filter_file(thing, state).encode(), "application/yaml"
+
+        return await self._bytes(make, "no-store")
+
+    async def forget(self, request: Request) -> Response:
+        """Send what must be forgotten with a document, as `feedmill forget --report` writes it."""
+        state = State(request.query_params.multi_items())
+
+        def make() -> tuple[bytes, str]:
+            return life_view.forget_files(self._library.recipe(request.path_params["thing"]), state), "application/zip"
 
         return await self._bytes(make, "no-store")
 

@@ -133,6 +133,13 @@ class Library:
             raise NotFound(f"nothing is open as {name[:80]!r}", kind="not-open", fix=f"Open: {', '.join(self.things)}.")
         return self.things[name]
 
+    def recipe(self, name: str) -> Thing:
+        """Return what is open under a name, which must be a recipe. Raises NotFound."""
+        thing = self[name]
+        if thing.kind != "recipe":
+            raise NotFound(f"{thing.path} is a {thing.kind}, and no recipe", kind="no-view")
+        return thing
+
     @property
     def is_remote(self) -> bool:
         """Whether any data is read from a store that is not local, where pages wait for requests."""

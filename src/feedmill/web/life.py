@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +21,7 @@ from feedmill.planning.plan import Plan
 from feedmill.storage import canonical_location, open_store, split_url
 from feedmill.tracing.copies import Texts
 from feedmill.tracing.document import Artefact, Document, Documents, Sighting, sightings
+from feedmill.tracing.forget import report_files, report_of
 from feedmill.tracing.held import Held
 from feedmill.web.behind import behind
 from feedmill.web.documents import Span, marked_text
@@ -92,6 +95,29 @@ def life(thing: Thing, state: State) -> dict[str, Any]:
         "command": f"feedmill trace {thing.path} --source-document {made.file}:{made.row + 1} --global-batch {batch}",
         "forget": f"feedmill forget {made.file}:{made.row + 1} {thing.path} --global-batch {batch} --report FOLDER",
     }
+
+
+def forget_files(thing: Thing, state: State) -> bytes:
+    """Return what `feedmill forget --report` writes about the document of an address, as a ZIP archive.
+
+    Raises:
+        ConfigError: the address has an invalid value, or searching for the id would take too long.
+        NotFound: there is no such document.
+    """
+    plan, known = thing.plan, _Known.of(thing)
+    word = state.get("document", "")
+    if not word or not known.held.paths:
+        raise NotFound("no document is named in the address", kind="no-such-document", fix="Give FILE:LINE or an id.")
+    _refuse_large(known.documents.descent, word)
+    batch = bounded(state, "batch", BATCH, MOST_BATCH)
+    limit = min(steps_of(plan, batch, state) * batch, plan.length or SEARCHED, SEARCHED)
+    found = known.documents.find([word])
+    report = report_of(found, {thing.path: plan}, {thing.path: known.held}, samples=limit, global_batch=batch)
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in report_files(report, [thing.path]).items():
+            archive.writestr(f"forget/{name}", data)
+    return out.getvalue()
 
 
 def _asked(known: _Known, plan: Plan, state: State) -> tuple[Row, list[Row]]:
