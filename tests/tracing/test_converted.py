@@ -116,7 +116,7 @@ def test_shards_without_lineage_are_the_raw_samples(root: Path, tmp_path: Path) 
     (entry, *_) = fm.trace(tmp_path / "r.yaml", step=15, global_batch=2, origins=True, show=True).facts["entries"]
     (origin,) = entry["origins"]
     assert origin["file"].endswith("wds/shards/000001.tar") and origin["line"] == 6
-    assert json.loads(json.loads(origin["text"])["json"])["text"] == "document 30"
+    assert json.loads(origin["text"])["json"]["text"] == "document 30"
     key = json.loads(origin["text"])["id"]
     for word in (key, f"{origin['file']}:6"):
         (found,) = fm.trace(tmp_path / "r.yaml", source_document=word, global_batch=2).facts["documents"]

@@ -13,7 +13,7 @@ from feedmill.curation.mix.rules import Rules
 from feedmill.curation.mix.verdict import attributes_of, stream_of
 from feedmill.documents.kinds import kind_of
 from feedmill.documents.lineage.chain import Descent, Lineages, Row, read_raw
-from feedmill.documents.lineage.shards import is_shard
+from feedmill.documents.lineage.shards import is_shard, noun_of
 from feedmill.documents.lineage.sidecar import read_lineage
 from feedmill.documents.rows import load
 from feedmill.errors import ConfigError, FeedmillError, NotFound
@@ -24,8 +24,10 @@ from feedmill.tracing.document import Artefact, Document, Documents, Sighting, s
 from feedmill.tracing.forget import report_files, report_of
 from feedmill.tracing.held import Held
 from feedmill.web.behind import behind
+from feedmill.web.content import read_one
 from feedmill.web.documents import Span, marked_text
 from feedmill.web.library import Thing
+from feedmill.web.pictures import first_image
 from feedmill.web.state import State
 from feedmill.web.step import BATCH, MOST_BATCH, SEARCHED, bounded, slots, steps_of
 
@@ -75,6 +77,7 @@ def life(thing: Thing, state: State) -> dict[str, Any]:
     limit = min(steps * batch, plan.length or steps * batch, SEARCHED)
     seen = sightings(plan, known.held, made, samples=limit, global_batch=batch)
     raw = _raw(made, line)
+    raw["picture"] = _picture(plan, known, made)
     base = canonical_location(split_url(thing.path)[0]).rstrip("/") + "/"
     return {
         "name": thing.name,
@@ -172,6 +175,8 @@ def _raw(document: Document, line: bytes) -> dict[str, Any]:
         "line": document.row + 1,
         "bytes": len(line),
         "id": None,
+        "noun": noun_of(document.file, ""),
+        "picture": None,
         "words": None,
         "pieces": [],
         "more": 0,
@@ -205,6 +210,16 @@ def _raw(document: Document, line: bytes) -> dict[str, Any]:
         "words": len(text.split()) if len(text) <= MOST_TEXT else None,
         "spans": [{"name": name, "count": count} for name, count in counts.items()],
     }
+
+
+def _picture(plan: Plan, known: _Known, document: Document) -> dict[str, Any] | None:
+    """Return where the picture of a document is: in the first sample of the recipe that has it."""
+    places = [Row(document.file, document.row), *(Row(one.file, row) for one in document.artefacts for row in one.rows)]
+    found = next((sample for place in places for sample in known.held.samples(*place)), None)
+    if found is None or not is_shard(places[0].path):
+        return None
+    part = first_image(read_one(plan.source(found[0]), found[1]))
+    return None if part is None else {"source": found[0], "at": found[1], "part": part}
 
 
 def _split(name: str, attribute: str, entries: Any, size: int, spans: list[Span], scores: list[dict[str, Any]]) -> None:

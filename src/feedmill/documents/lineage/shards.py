@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
 
 import orjson
 
@@ -54,7 +55,7 @@ def read_samples(path: str, rows: Sequence[int]) -> dict[int, bytes]:
         if not samples:
             raise NotFound("there is no such sample", file=path, record=f"sample {row + 1:,}", kind="no-such-row")
         (sample,) = dataset.read_raw(samples[:1])
-        out[row] = orjson.dumps({"id": sample.key, **{name: _text(sample.raw(name)) for name in sample}})
+        out[row] = orjson.dumps({"id": sample.key, **{name: _part(name, sample.raw(name)) for name in sample}})
     return out
 
 
@@ -88,7 +89,11 @@ def _opened(path: str) -> tuple[Dataset, int]:
     return open_raw(path)[0], 0
 
 
-def _text(data: bytes) -> str:
+def _part(name: str, data: bytes) -> Any:
+    """Return a part as JSON if it is JSON, as text if it is text, and otherwise how many bytes it has."""
+    if name.rpartition(".")[2] == "json":
+        with contextlib.suppress(orjson.JSONDecodeError):
+            return orjson.loads(data)
     try:
         return data.decode()
     except UnicodeDecodeError:
