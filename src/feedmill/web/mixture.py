@@ -19,7 +19,7 @@ from feedmill.web.copies import proposed_name
 from feedmill.web.library import Thing
 from feedmill.web.state import State
 from feedmill.web.step import BATCH, slots
-from feedmill.web.weights import WEIGHT, as_yaml, changed_recipe, recipe_tree
+from feedmill.web.weights import WEIGHT, changed_recipe, recipe_tree, whole_text
 
 _WINDOWS, _ENDLESS, _KEPT = 60, 1000, 32
 _WIDTH, _HEIGHT, _TOP, _LINE = 1000.0, 300.0, 8.0, 15.0
@@ -55,7 +55,7 @@ def mixture(thing: Thing, state: State) -> dict[str, Any]:
 def _text(thing: Thing) -> str:
     """Return the recipe as YAML, to compare others with."""
     if "_text" not in thing.__dict__:
-        thing.__dict__["_text"] = as_yaml(thing.recipe)
+        thing.__dict__["_text"] = whole_text(thing.recipe)
     return str(thing.__dict__["_text"])
 
 
@@ -75,7 +75,7 @@ def _mixture(thing: Thing, state: State) -> dict[str, Any]:
     budget = _budget(plan, state.number("steps", None, least=1), batch)
     stage = state.number("stage", 1, least=1) or 1
     own = 0 if recipe.model.stages is None else len(recipe.model.stages)
-    text = None if changed is None else as_yaml(changed)
+    text = None if changed is None else whole_text(changed)
     found = of_plan(plan, budget, stages=own, world=world, batch=_per_rank(batch, world))
     return {
         "name": thing.name,
