@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 from feedmill.converting.job import VERB, Done
 from feedmill.documents.lineage.sidecar import Origins
+from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
 
 if TYPE_CHECKING:
     from feedmill.converting.engine import Conversion
+
+_AT_ONCE = 8
 
 
 def write_lineages(conversion: Conversion, store: Store, target: Store, name: str, done: Sequence[Done]) -> list[str]:
@@ -23,7 +26,14 @@ def write_lineages(conversion: Conversion, store: Store, target: Store, name: st
     """
     if conversion.is_file:
         return _write(conversion, store, target, name, done)
-    return [path for each in done if each.path for path in _write(conversion, store, target, each.path, [each])]
+    filled = [each for each in done if each.path]
+    written = ordered_map(
+        lambda each: _write(conversion, store, target, each.path, [each]),
+        filled,
+        workers=0 if store.is_local else _AT_ONCE,  # in an object store each is a request
+        in_flight=2 * _AT_ONCE,
+    )
+    return [path for paths in written for path in paths]
 
 
 def _write(conversion: Conversion, store: Store, target: Store, path: str, done: Sequence[Done]) -> list[str]:

@@ -29,6 +29,7 @@ from feedmill.writing.work import identity
 from feedmill.writing.writer import BATCH_BYTES, BATCH_SAMPLES, Keys, Writer, WriteReport, encoding_facts
 
 _ENCODED_AT_ONCE = 32
+_LINEAGES_AT_ONCE = 8
 
 Produce = Callable[[Any], Iterable[Any]]
 """Function that returns the samples of one shard for an item."""
@@ -179,13 +180,27 @@ def write_shards(
                     keys.add_shard(shard)
                     shards.append(shard)
     if origins is not None:
-        written = {shard.path: shard for shard in shards}
-        for number, item in listed:
-            if names[number] in written and (lineage := origins(item)) is not None:
-                path = names[number]
-                write_shard_lineage(lineage, target.store, path, target.home.locate(path))
+        _write_lineages(target, {names[number]: item for number, item in listed}, shards, origins)
     target.finish(shards, None if splits is None else splits(shards))
     return WriteReport.of(target.url, shards, len(target.done), 0.0)
+
+
+def _write_lineages(
+    target: Destination,
+    items: Mapping[str, Any],
+    shards: Sequence[Shard],
+    origins: Callable[[Any], Origins | None],
+) -> None:
+    """Write the lineages of the shards, whose items have these paths."""
+
+    def write(shard: Shard) -> None:
+        lineage = origins(items[shard.path])
+        if lineage is not None:
+            write_shard_lineage(lineage, target.store, shard.path, target.home.locate(shard.path))
+
+    workers = 0 if target.store.is_local else _LINEAGES_AT_ONCE  # in an object store each is a request
+    for _ in ordered_map(write, shards, workers=workers, in_flight=2 * _LINEAGES_AT_ONCE):
+        pass
 
 
 def _write_shard(shared: _Shared, work: tuple[str, Any]) -> Shard | None:
