@@ -96,7 +96,8 @@ def test_a_file_is_replaced_where_that_is_said(tmp_path: Path) -> None:
         "d.jsonl.idx",
         ".feedmill",
     }
-    assert [path.name for path in (tmp_path / ".feedmill").iterdir()] == ["convert.d.jsonl.json"]
+    beside = sorted(path.name for path in (tmp_path / ".feedmill").iterdir())
+    assert beside == ["convert.d.jsonl.json", "d.jsonl.lineage"]
 
 
 def test_a_source_is_not_replaced_by_itself(tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ def test_a_tree_keeps_its_shape(tmp_path: Path) -> None:
     convert(source, tmp_path / "z", "jsonl.zst")
     assert sorted(files(tmp_path / "p")) == [
         ".feedmill/convert.json",
+        *(f"documents/web/.feedmill/{n}.parquet.lineage" for n in range(3)),
         *(f"documents/web/{n}.parquet" for n in range(3)),
     ]
     assert (tmp_path / "z/documents/web/2.jsonl.zst").exists()

@@ -173,5 +173,6 @@ def test_manifests_say_the_sizes(tmp_path: Path, to: str) -> None:
         manifest = read_manifest(store, path.name.removesuffix(".feedmill.json"))
         assert manifest is not None and manifest.sizes
         said |= manifest.sizes
-    there = {entry.path: entry.size for entry in store.files() if not entry.path.endswith(".feedmill.json")}
+    beside = (".feedmill.json", ".feedmill.lineage")
+    there = {entry.path: entry.size for entry in store.files() if not entry.path.endswith(beside)}
     assert said == there

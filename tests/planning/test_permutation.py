@@ -50,6 +50,20 @@ def test_the_inverse_holds_for_huge_ranges(n: int, key: int, seed: int) -> None:
     assert np.array_equal(unpermute(images, n, key), values)
 
 
+@given(st.integers(1, 2**63), KEYS, st.integers(0, 2**32))
+@settings(max_examples=60, deadline=None)
+def test_few_values_go_where_they_go_among_many(n: int, key: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values = (rng.integers(0, 2**63, 30, dtype=np.uint64) % np.uint64(n)).view(np.int64)
+    keys = rng.integers(0, 2**64, 30, dtype=np.uint64)
+    for walk in (permute, unpermute):
+        for some in (key, keys):
+            parts = [
+                walk(values[i : i + 3], n, some if isinstance(some, int) else some[i : i + 3]) for i in range(0, 30, 3)
+            ]
+            assert np.array_equal(np.concatenate(parts), walk(values, n, some))
+
+
 @given(st.integers(1, 10**7), st.integers(0, 2**32))
 @settings(max_examples=30, deadline=None)
 def test_a_key_per_element_is_the_same_as_one_key(n: int, seed: int) -> None:

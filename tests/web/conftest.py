@@ -12,6 +12,14 @@ from helpers.web_runs import make_pipeline, make_telemetry
 from helpers.web_server import Site, serving
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _patient() -> Iterator[None]:
+    """Pages wait for what is made in the background: tests read it at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("feedmill.web.behind.PATIENCE", 60.0)
+        yield
+
+
 @pytest.fixture(scope="session")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("web")

@@ -76,6 +76,36 @@ def test_the_saved_copy_is_what_the_page_showed(folder: Path, editable: Site) ->
     }
 
 
+def test_weights_of_recipes_that_a_recipe_names(folder: Path) -> None:
+    inner = "blend:\n  - {path: ../pages, split: train, weight: 0.7}\n  - {path: ../text/prose.jsonl, weight: 0.3}\n"
+    outer = (
+        "seed: 1\nsamples: 2000\nblend:\n  - {path: text/prose.jsonl, weight: 1, name: p}\n"
+        "  - weight: 3\n    blend: [{recipe: parts/inner.yaml, weight: 1}]\n"
+    )
+    (folder / "parts").mkdir()
+    (folder / "parts/inner.yaml").write_text(inner)
+    (folder / "outer.yaml").write_text(outer)
+    with serving(folder / "outer.yaml", edit=True) as site:
+        shown = site.get("/outer.yaml/mixture.json").json
+        assert [(row["depth"], row["param"], row["weight"]) for row in shown["tree"]] == [
+            (0, "w.0", "1"),
+            (0, "w.1", "3"),
+            (1, "w.1.0", "1"),
+            (2, "w.1.0.0", "0.7"),
+            (2, "w.1.0.1", "0.3"),
+        ]
+        query = "w.1.0.0=0.2&w.0=2"
+        wanted = site.get(f"/outer.yaml/mixture.json?{query}").json
+        assert [row["weight"] for row in wanted["tree"]] == ["2", "3", "1", "0.2", "0.3"]
+        assert {"-  weight: 0.7", "+  weight: 0.2"} <= {line["text"] for line in wanted["diff"]}
+        assert save(site, "new.yaml", query, "outer.yaml").status == 303
+        assert site.get("/outer.yaml/mixture?w.1.0.7=1").status == 400
+    assert (folder / "parts/inner.yaml").read_text() == inner and (folder / "outer.yaml").read_text() == outer
+    assert {path.name for path in (folder / "parts").iterdir()} == {"inner.yaml", "inner-2.yaml"}
+    saved = fm.Recipe.load(folder / "new.yaml").plan()
+    assert saved.fingerprint == wanted["fingerprint"]
+
+
 @pytest.mark.parametrize(
     "name", ["staged.yaml", "../x.yaml", "/x.yaml", "a/b.yaml", "", ".x.yaml", "x.py", "x.yaml\n", "é.yaml", "x\0.yaml"]
 )

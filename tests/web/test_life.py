@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import zipfile
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
@@ -113,3 +115,21 @@ def test_hostile_text_is_shown_as_text_with_its_spans(site: Site) -> None:
 def test_wrong_addresses_are_errors(site: Site, query: str, status: int) -> None:
     assert site.get(f"/recipe.yaml/life?{query}").status == status
     assert "error" in json.loads(site.get(f"/recipe.yaml/life.json?{query}").text)
+
+
+def test_the_report_for_forget_is_that_of_the_verb(root: Path, site: Site, tmp_path: Path) -> None:
+    data = json.loads(site.get("/recipe.yaml/life.json?at=2").text)
+    page = site.get("/recipe.yaml/life?at=2")
+    answer = site.get(
+        "/recipe.yaml/" + re.search(r'href="/recipe.yaml/(forget.zip[^"]+)"', page.text)[1].replace("&amp;", "&")
+    )
+    assert answer.status == 200 and answer.headers["content-type"] == "application/zip"
+    fm.forget([data["document"]], [root / "recipe.yaml"], report=tmp_path / "gone", global_batch=data["batch"])
+    with zipfile.ZipFile(io.BytesIO(answer.body)) as archive:
+        found = {name.removeprefix("forget/"): archive.read(name) for name in archive.namelist()}
+    wanted = {path.name: path.read_bytes() for path in (tmp_path / "gone").iterdir()}
+    assert set(found) == set(wanted) >= {"report.json", "exclude.yaml", "drop-web.pbin.txt"}
+    assert all(found[name] == wanted[name] for name in wanted if name != "report.json")
+    assert json.loads(found["report.json"])["files"] == json.loads(wanted["report.json"])["files"]
+    assert site.get("/recipe.yaml/forget.zip").status == 404
+    assert site.get("/recipe.yaml/forget.zip?document=nothing").status == 404

@@ -104,3 +104,13 @@ def test_what_is_no_telemetry(root: Path, tmp_path: Path) -> None:
     (tmp_path / "a-0.jsonl").write_text(json.dumps(hostile) + "\n" + json.dumps([1]) + "\n")
     with pytest.raises(DataError), serving(tmp_path / "a-{rank}.jsonl"):
         pass
+
+
+def test_the_files_of_all_ranks_are_one_view(root: Path, tmp_path: Path) -> None:
+    make_telemetry(tmp_path / "run")
+    make_telemetry(tmp_path / "other", ranks=1)
+    files = sorted((tmp_path / "run").iterdir())
+    with serving(*files, tmp_path / "other/loading-0.jsonl", root / "text/prose.jsonl") as site:
+        names = [one["name"] for one in json.loads(site.get("/index.json").text)["things"]]
+        assert names == ["loading-rank.jsonl", "loading-0.jsonl", "prose.jsonl"]
+        assert len(lanes(site)) == len(files) > 1

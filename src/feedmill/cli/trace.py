@@ -149,7 +149,7 @@ def _print_origins(entries: list[dict[str, Any]], name: str) -> None:
 
 
 def _row(one: dict[str, Any]) -> str:
-    return f"line {one['row'] + 1:,}" if one["lines"] else f"row {one['row']:,}"
+    return f"{one['noun']} {one['row'] + (one['noun'] != 'row'):,}"
 
 
 def _print_documents(plan: Any, data: dict[str, Any], shown: list[dict[str, Any]]) -> None:  # noqa: ARG001

@@ -19,6 +19,7 @@ import orjson
 
 from feedmill.converting import staging
 from feedmill.converting.job import Bad, ConvertWork, Done, place_of
+from feedmill.converting.lineages import write_lineages
 from feedmill.converting.preview import Options, Preview
 from feedmill.converting.proof import Proof, proof_place, read_proof, write_proof
 from feedmill.converting.units import Shared, Target, Unit, Written, check_unit, convert_unit
@@ -177,6 +178,7 @@ def perform(work: ConvertWork, conversion: Conversion, options: Options) -> Conv
     if not conversion.staged:
         staging.clear_away(work, store)
     files = conversion.target.finish(store, conversion.units, done)
+    lineages = write_lineages(conversion, store, target, name, done)
     digest, digests = _digests(work, done)
     if options.verify:
         _verify(work, conversion, options, done)
@@ -195,6 +197,7 @@ def perform(work: ConvertWork, conversion: Conversion, options: Options) -> Conv
         outputs=[(e.path.rpartition("/")[2] if conversion.is_file else e.path, e.samples) for e in done if e.samples],
         digests=digests,
         files=files,
+        lineages=lineages,
         job=_job(conversion),
     )
     if conversion.staged:

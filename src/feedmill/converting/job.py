@@ -49,6 +49,7 @@ class Done(msgspec.Struct, frozen=True):
         bad: skipped samples.
         extra: data of the target format.
         hashes: xxh3 digest of the file of sample hashes, which is not synced.
+        rows: ranges ``[begin, end)`` of the samples' numbers, see `Source.numbers`.
     """
 
     number: int
@@ -59,6 +60,12 @@ class Done(msgspec.Struct, frozen=True):
     bad: list[Bad] = []
     extra: dict[str, Any] = {}
     hashes: str = ""
+    rows: list[tuple[int, int]] = []
+
+    @property
+    def numbers(self) -> npt.NDArray[np.int64]:
+        """The numbers of the samples in what the unit reads, int64[samples]."""
+        return np.concatenate([np.zeros(0, np.int64), *(np.arange(*span) for span in self.rows)])
 
 
 class _Job(msgspec.Struct):

@@ -29,7 +29,8 @@ class Proof(msgspec.Struct, frozen=True):
         skipped, skipped_examples: number of skipped samples of the source, and the first of them.
         losses: what the format could not store.
         outputs, digests: path and samples of each output, and the digest of its samples.
-        files: all files of the destination.
+        files: all data files of the destination, with their indices.
+        lineages: the lineages of the outputs, see `feedmill.documents.lineage`.
         job: hash of the conversion; equal for the same command on the same source.
     """
 
@@ -45,6 +46,7 @@ class Proof(msgspec.Struct, frozen=True):
     outputs: list[tuple[str, int]]
     digests: list[str]
     files: list[str]
+    lineages: list[str] = []
     job: str = ""
     version: int = VERSION
 

@@ -13,7 +13,7 @@ import orjson
 from feedmill.converting.engine import Conversion
 from feedmill.converting.facts import described
 from feedmill.converting.fields import row_of, wanted
-from feedmill.converting.job import Bad, ConvertWork, bad_sample
+from feedmill.converting.job import Bad, ConvertWork, Done, bad_sample
 from feedmill.converting.jsontypes import columns_of, has_json, merge_columns, weight
 from feedmill.converting.lines import line_files, parse, rows_in, stem
 from feedmill.converting.preview import Loss, Options, Preview, named
@@ -22,6 +22,9 @@ from feedmill.converting.table import is_one_file
 from feedmill.converting.targets.lines import LineRows
 from feedmill.converting.targets.parquet import ParquetRows, Rows
 from feedmill.converting.units import Shared, Source, Target, Unit, opened
+from feedmill.documents.lineage.runs import Runs
+from feedmill.documents.lineage.samples import StoredRows, add_samples, size_of
+from feedmill.documents.lineage.sidecar import Origins
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset
 from feedmill.formats.jsonl import splits as jsonl_splits
@@ -72,6 +75,18 @@ class RowSource(Source):
                 batch, size = [], 0
         if batch:
             yield self._storable(batch, bad)
+
+    def numbers(self, item: Rows) -> Sequence[int]:
+        """See `Source`."""
+        return [number for number, _ in item]
+
+    def add_origins(self, origins: Origins, unit: Unit, done: Done) -> bool:
+        """See `Source`."""
+        if not self.tree:
+            return add_samples(origins, StoredRows.of(opened(self.url, self.split)), done.numbers)
+        url = open_store(self.tree).locate(unit.what[0])
+        origins.add(Runs.of(origins.number(url, size_of(url)), done.numbers))
+        return True
 
     def rows(self, unit: Unit, bad: list[Bad]) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the number and values of each row of a unit."""

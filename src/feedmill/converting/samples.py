@@ -21,7 +21,7 @@ from feedmill.converting.facts import (
     source_facts,
 )
 from feedmill.converting.fields import Taken, Taker, parts_of
-from feedmill.converting.job import Bad, ConvertWork, bad_sample
+from feedmill.converting.job import Bad, ConvertWork, Done, bad_sample
 from feedmill.converting.losses import binary_parts, is_keyed, losses_of
 from feedmill.converting.preview import SAMPLES_EACH, Options, Preview
 from feedmill.converting.reading import read_each, refuse_duplicate_columns
@@ -32,6 +32,8 @@ from feedmill.converting.targets.parquet import Parquet
 from feedmill.converting.targets.shards import Shards
 from feedmill.converting.targets.tars import ListedTars, PreparedTars, Tars
 from feedmill.converting.units import Shared, Source, Target, Unit, opened
+from feedmill.documents.lineage.samples import StoredRows, add_samples
+from feedmill.documents.lineage.sidecar import Origins
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset
 from feedmill.formats.registry import targets
@@ -89,6 +91,14 @@ class SampleSource(Source):
         """See `Source`."""
         number, taken = item
         self._refuse(opened(self.url, unit.what[0]), number, taken.key, error, bad)
+
+    def numbers(self, item: tuple[int, Taken]) -> Sequence[int]:
+        """See `Source`."""
+        return (item[0],)
+
+    def add_origins(self, origins: Origins, unit: Unit, done: Done) -> bool:
+        """See `Source`."""
+        return add_samples(origins, StoredRows.of(opened(self.url, unit.what[0])), done.numbers)
 
     def _refuse(self, dataset: Dataset, number: int, key: str, error: FeedmillError, bad: list[Bad]) -> None:
         error.file = error.file or dataset.url

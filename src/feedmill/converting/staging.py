@@ -14,6 +14,7 @@ from typing import Any
 
 from feedmill.converting.job import VERB, ConvertWork, place_of
 from feedmill.converting.proof import Proof, proof_place, read_proof, write_proof
+from feedmill.documents.lineage.samples import shard_lineage
 from feedmill.errors import ConfigError
 from feedmill.formats.jsonl.splits import splits_name
 from feedmill.jobs.engine import is_alone
@@ -94,7 +95,7 @@ def publish(work: ConvertWork, name: str, proof: Proof) -> None:
     """Replace the old result with the new one, which is finished."""
     staged = stage(work)
     write_proof(staged, name, proof)
-    files = [*proof.files, proof_place(name)]
+    files = [*proof.files, *proof.lineages, proof_place(name)]
     deletes = sorted(set(work.noted.get("replace", ())) - set(files))
     work.publish([(f"{_NEW}/{path}", path) for path in files], deletes)
 
@@ -129,13 +130,13 @@ def _present(store: Store, name: str, url: str, *, overwrite: bool, is_file: boo
         there = [path for path in (name, name + ".idx", splits_name(name)) if store.exists(path)]
         if there and not overwrite:
             raise _exists(url, "the file already exists", "Name another file, or replace it with --overwrite.")
-        return [*there, *(p for p in [proof_place(name)] if store.exists(p))]
+        return [*there, *(p for p in [proof_place(name), shard_lineage(name)] if store.exists(p))]
     try:
         there = [entry.path for entry in store.files()]
     except LookupError:
         return []
     proof = read_proof(store, "")
-    known = set(proof.files) if proof is not None else set()
+    known = {*proof.files, *proof.lineages} if proof is not None else set()
     others = [path for path in there if path not in known]
     if others or (there and not overwrite):
         what = (

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from feedmill.converting import vlatext
 from feedmill.converting.engine import Conversion
-from feedmill.converting.job import Bad, ConvertWork
+from feedmill.converting.job import Bad, ConvertWork, Done
 from feedmill.converting.preview import Loss, Options, Preview, named
 from feedmill.converting.targets.tokens import (
     ENDINGS,
@@ -20,14 +22,19 @@ from feedmill.converting.targets.tokens import (
     read_sequences,
 )
 from feedmill.converting.units import Shared, Source, Target, Unit
+from feedmill.documents.lineage.runs import Runs
+from feedmill.documents.lineage.samples import StoredRows, add_samples
+from feedmill.documents.lineage.sidecar import Origins
 from feedmill.errors import ConfigError
 from feedmill.formats.registry import targets
-from feedmill.formats.tokens.base import Form
+from feedmill.formats.sniff import open_raw
+from feedmill.formats.tokens.base import Form, Int64s
 from feedmill.formats.tokens.vla_text import SEQUENCES
 from feedmill.storage import open_store
 from feedmill.tokens.corpus import SUFFIXES, Corpus, open_corpus
 from feedmill.tokens.units import Documents
 
+_TOGETHER = 1 << 20
 _LEAST = {"pbin": 1, "ds": 2, "megatron": 2, "dolma": 2}
 
 
@@ -54,6 +61,21 @@ class TokenSource(Source):
         path = unit.what[0]
         corpus = corpus_of(path or self.url, None if path else _largest(self.url))
         yield from read_corpus(corpus, loss=self.loss)
+
+    def add_origins(self, origins: Origins, unit: Unit, done: Done) -> bool:
+        """See `Source`."""
+        if self.kind == "vla-text":
+            return add_samples(origins, StoredRows.of(open_raw(self.url)[0]), np.arange(done.samples))
+        corpus = corpus_of(unit.what[0] or self.url, None if unit.what[0] else _largest(self.url))
+        for (url, size), count in zip(corpus.main_files(), np.diff(corpus.firsts).tolist(), strict=True):
+            origins.add(Runs.whole(origins.number(url, size), count))
+        return True
+
+    def lengths(self) -> Iterator[Int64s]:
+        """Yield the number of tokens of the documents of the whole source, int64[n] each."""
+        units = Documents(corpus_of(self.url, _largest(self.url)))
+        for first in range(0, len(units), _TOGETHER):
+            yield units.lengths(np.arange(first, min(first + _TOGETHER, len(units))))
 
 
 def plan_tokens(source: str, destination: str, to: str, kind: str, options: Options, work: ConvertWork) -> Conversion:

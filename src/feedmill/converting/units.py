@@ -17,8 +17,11 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 
 from feedmill.converting.job import PIECE, Bad, Done, Hashes, read_hashes, write_hashes
+from feedmill.documents.lineage.samples import shard_lineage
+from feedmill.documents.lineage.sidecar import Origins
 from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset, Sample
+from feedmill.formats.offsets import Int64s
 from feedmill.formats.sniff import open_raw
 from feedmill.storage import Store, open_store, split_url
 from feedmill.storage.base import changed
@@ -82,6 +85,18 @@ class Source(ABC):
         """Add an item that the format cannot store to `bad`, or raise the error."""
         raise error
 
+    def numbers(self, item: Any) -> Sequence[int]:  # noqa: ARG002
+        """Return the numbers of the samples of an item in what the unit reads; none if all are written, in order."""
+        return ()
+
+    def lengths(self) -> Iterator[Int64s]:
+        """Yield the number of tokens of all documents, int64[n] each, if they are token files."""
+        return iter(())
+
+    @abstractmethod
+    def add_origins(self, origins: Origins, unit: Unit, done: Done) -> bool:
+        """Append the rows of an output to its lineage. Return False if the samples are rows of no file."""
+
 
 @dataclass(frozen=True, slots=True)
 class Target(ABC):
@@ -115,6 +130,14 @@ class Target(ABC):
     @abstractmethod
     def finish(self, store: Store, units: Sequence[Unit], done: Sequence[Done]) -> list[str]:
         """Complete the destination from all outputs: join them, write the index. Return all files, as store paths."""
+
+    def lineage(self, path: str) -> str:
+        """Return the path of the lineage of an output, see `feedmill.documents.lineage`."""
+        return shard_lineage(path)
+
+    def sequences(self, source: Source, done: Done) -> tuple[int, Int64s] | None:  # noqa: ARG002
+        """Return the sequences of the documents if the outputs' rows are sequences; see `Origins.encoded`."""
+        return None
 
     @abstractmethod
     def read_back(self, written: Written) -> Hashed:
@@ -196,7 +219,7 @@ def convert_unit(shared: Shared, unit: Unit) -> Done:
     target = shared.target
     store = open_store(shared.folder if target.piece else target.destination)
     path = f"{unit.number:06d}{PIECE}" if target.piece else target.path(unit)
-    done = Done(unit.number, "", 0, "", 0, [], {})
+    done = Done(unit.number, "", 0, "", 0, [], {}, rows=[])
     hashes: list[bytes] = []
     try:
         _write(shared, store, path, unit, done, hashes)
@@ -209,7 +232,7 @@ def convert_unit(shared: Shared, unit: Unit) -> Done:
     if hashes or target.keeps_empty:
         entry = store.stat(path)
         place = store.locate(path) if target.piece else path
-        done = Done(unit.number, place, entry.size, entry.version, len(hashes), done.bad, done.extra)
+        done = Done(unit.number, place, entry.size, entry.version, len(hashes), done.bad, done.extra, rows=done.rows)
     return msgspec.structs.replace(done, hashes=write_hashes(shared.notes, done.number, b"".join(hashes)))
 
 
@@ -225,8 +248,19 @@ def _write(shared: Shared, store: Store, path: str, unit: Unit, done: Done, hash
                 hashes += add(item)
             except (DataError, NotFound) as error:
                 source.refuse(unit, item, error, done.bad)
+            else:
+                _extend(done.rows, source.numbers(item))
         if not hashes and not target.keeps_empty:
             raise _Empty("all samples were skipped")
+
+
+def _extend(rows: list[tuple[int, int]], numbers: Sequence[int]) -> None:
+    """Add ascending numbers to ranges ``[begin, end)``."""
+    for number in numbers:
+        if rows and rows[-1][1] == number:
+            rows[-1] = (rows[-1][0], number + 1)
+        else:
+            rows.append((number, number + 1))
 
 
 def check_unit(shared: Shared, written: Written) -> Different | None:

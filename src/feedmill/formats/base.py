@@ -444,6 +444,22 @@ class Dataset(Showable, ABC):
         fields: Fields | None = columns(raw)
         return fields
 
+    @property
+    def row_files(self) -> Sequence[str]:
+        """Return paths or URLs of the files whose rows the samples are; none if no file has its samples as rows."""
+        return ()
+
+    def stored_rows(self, indices: Indices) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the file of each sample, as its number in `row_files`, and its row there from 0; int64[n] both.
+
+        Rows are lines, rows of columns, or samples of a shard, and count those that the split excludes.
+        """
+        raise NotImplementedError(self.format)  # a format without `row_files` is not asked
+
+    def samples_of_row(self, file: int, row: int) -> list[int]:  # noqa: ARG002
+        """Return the samples that are a row of a file of `row_files`; none if the split excludes it."""
+        return []
+
     def locate_part(self, name: str) -> Source:
         """Return the location of one part, by its file name; its `index` is that name. Raises `NotFound`."""
         source = self.locate(self.find(split_name(name)[0]))

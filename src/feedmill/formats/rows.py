@@ -204,6 +204,25 @@ class RowsDataset(Dataset):
     def _extent(self, file: int, local: int) -> tuple[int, int]:
         """Return offset and length of the smallest known byte range that contains a row."""
 
+    def _stored(self, file: int, local: Int64s) -> Int64s:  # noqa: ARG002
+        """Return the row numbers in a file, int64[n], ascending, of its samples."""
+        return local
+
+    @property
+    def row_files(self) -> Sequence[str]:
+        return [self.store.locate(path) for path in self.files]
+
+    def stored_rows(self, indices: Indices) -> tuple[Int64s, Int64s]:
+        files, rows = (np.empty(len(indices), np.int64) for _ in range(2))
+        for number, places, local in self._by_file(indices):
+            files[places], rows[places] = number, self._stored(number, local)
+        return files, rows
+
+    def samples_of_row(self, file: int, row: int) -> list[int]:
+        stored = self._stored(file, np.arange(int(self.counts[file])))
+        place = int(np.searchsorted(stored, row))
+        return [int(self._starts[file]) + place] if place < len(stored) and stored[place] == row else []
+
     def _key(self, file: int, local: int) -> str:
         """Return the key of a row: its number in the dataset, unless the format has a better one."""
         return str(int(self._starts[file]) + local)

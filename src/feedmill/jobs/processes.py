@@ -55,7 +55,7 @@ class Shared:
     def value(self) -> Any:
         """Return the unpickled value."""
         if self._data is not None:
-            self._value = pickle.loads(self._data)  # noqa: S301 - our own bytes
+            self._value = pickle.loads(self._data)  # noqa: S301 - our own bytes  # nosec B301
             self._data = None
         return self._value
 
@@ -128,7 +128,7 @@ def _portable(error: Exception) -> Exception:
     trace = "".join(traceback.format_exception(error))
     try:
         # Some exceptions can be pickled but not unpickled, which would look like a dead worker.
-        sent: Exception = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+        sent: Exception = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes  # nosec B301
     except Exception:
         sent = FeedmillError(f"{type(error).__name__}: {error}", kind="worker-error")
     if not isinstance(error, FeedmillError) or error.__cause__ is not None:

@@ -59,13 +59,13 @@ class Shelf:
         """Unpickle the result. Its arrays use the memory file until the last of them is released."""
         if parcel.spans is None or file is None:
             self.give_back(file)
-            return pickle.loads(parcel.data)  # noqa: S301 - our own worker's bytes
+            return pickle.loads(parcel.data)  # noqa: S301 - our own worker's bytes  # nosec B301
         begin, length = parcel.spans[-1]
         memory = mmap.mmap(file, begin + length)
         weakref.finalize(memory, self.give_back, file).atexit = False
         whole = memoryview(memory)
         buffers = [whole[at : at + size] for at, size in parcel.spans]
-        return pickle.loads(parcel.data, buffers=buffers)  # noqa: S301
+        return pickle.loads(parcel.data, buffers=buffers)  # noqa: S301 - our own worker's bytes  # nosec B301
 
     def close(self) -> None:
         """Close free memory files now, and the others when their arrays are released."""

@@ -23,7 +23,7 @@ def folders() -> Iterator[Path]:
     caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     if os.path.isabs(caches):  # a user without a home has none
         yield Path(caches) / "feedmill" / "kernels"
-    yield Path(os.environ.get("TMPDIR") or "/tmp") / f"feedmill-{os.geteuid()}"
+    yield Path(os.environ.get("TMPDIR") or "/tmp") / f"feedmill-{os.geteuid()}"  # noqa: S108 - read only if `trusted`  # nosec B108
 
 
 def trusted(about: os.stat_result) -> bool:

@@ -205,13 +205,13 @@ class _PoolFolder:
             assert entry.ds is not None
             return entry.ds.get(entry.fname)
         if entry.pickled:
-            return pickle.loads(held)  # noqa: S301 - written by this process, into a folder that only its user can access
+            return pickle.loads(held)  # noqa: S301 - written by this process, into a folder that only its user can access  # nosec B301
         assert entry.ds is not None
         return entry.ds.value(entry.fname, held)
 
     def stored(self, entry: _Entry) -> Any:
         """Return the value of an entry without a store, in a fork of the process that wrote it."""
-        return pickle.loads(self._path(entry).read_bytes())  # noqa: S301 - see `read`
+        return pickle.loads(self._path(entry).read_bytes())  # noqa: S301 - see `read`  # nosec B301
 
     def release(self, entry: _Entry) -> None:
         """Remove one reference, and delete the file after the last one."""

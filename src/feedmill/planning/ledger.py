@@ -250,10 +250,13 @@ def _grid(
     return grid, own
 
 
-def entries(plan: Plan, positions: npt.ArrayLike) -> list[Entry]:
+def entries(plan: Plan, positions: npt.ArrayLike, located: Located | None = None) -> list[Entry]:
     """Return the entries of these positions, in that order, with one bulk read per source for keys and offsets.
 
     A sample that cannot be read becomes an entry with a `problem`: the ledger must also work on damaged data.
+
+    Args:
+        located: ``plan.locate(positions)``, if it is known, as in the steps of `batch`.
 
     Raises:
         NotFound: a position outside the plan.
@@ -261,7 +264,7 @@ def entries(plan: Plan, positions: npt.ArrayLike) -> list[Entry]:
     asked = np.asarray(positions, np.int64)
     packed = _packed(plan)
     if packed is None:
-        return _entries(plan, asked, unskipped(plan, asked), plan.locate(asked))
+        return _entries(plan, asked, unskipped(plan, asked), plan.locate(asked) if located is None else located)
     spans = packed.spans(asked)
     rows = np.repeat(asked, np.diff(spans.row_offsets))
     found = _entries(plan, rows, unskipped(plan, rows), packed.documents.locate(spans.position))

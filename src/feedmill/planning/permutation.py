@@ -115,6 +115,8 @@ def unpermute(images: npt.NDArray[np.int64], n: int, key: Keys) -> npt.NDArray[n
     return _walk(images, n, key, _backward)
 
 
+_FEW = 8
+"""Values up to which `_walk` does without arrays."""
 _Network = Callable[[npt.NDArray[np.uint64], int, int, Keys, range], npt.NDArray[np.uint64]]
 
 
@@ -130,6 +132,11 @@ def _walk(values: npt.NDArray[np.int64], n: int, key: Keys, network: _Network) -
     a += a % 2  # with two odd radixes every round is an even permutation, and half of all orders would never occur
     b = -(-n // a)
     rounds = range(_ROUNDS_SMALL if n < _SMALL else _ROUNDS)
+    if len(values) <= _FEW:
+        several = [key] * len(values) if isinstance(key, int) else key.tolist()
+        pairs = zip(source.tolist(), several, strict=True)
+        back = network is _backward
+        return np.array([_walk_one(x, n, a, b, one, rounds, back=back) for x, one in pairs], _U64).view(np.int64)
     limit = _U64(n)
     out = np.empty(len(values), _U64)
     for start in range(0, len(values), _CHUNK):
@@ -145,6 +152,23 @@ def _walk(values: npt.NDArray[np.int64], n: int, key: Keys, network: _Network) -
                 outside = outside[moved >= limit]
         out[part] = result
     return out.view(np.int64)
+
+
+def _walk_one(x: int, n: int, a: int, b: int, key: int, rounds: range, *, back: bool) -> int:
+    """Return the result of `_walk` for one value: for a few values, Python's numbers are faster than arrays."""
+    while True:
+        left, right = divmod(x, b)
+        for number in reversed(rounds) if back else rounds:
+            even = number % 2 == 0
+            other, radix = (right, a) if even else (left, b)
+            noise = (other + key + (number + 1) * _GOLDEN) * _MIX_1 & _MASK
+            noise = ((noise ^ noise >> 32) * _MIX_2 & _MASK) >> 32
+            noise = noise * radix >> 32
+            digit = ((left if even else right) + (radix - noise if back else noise)) % radix
+            left, right = (digit, right) if even else (left, digit)
+        x = left * b + right
+        if x < n:
+            return x
 
 
 def _forward(x: npt.NDArray[np.uint64], a: int, b: int, key: Keys, rounds: range) -> npt.NDArray[np.uint64]:

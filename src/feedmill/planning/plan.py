@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from feedmill.storage.cache.settings import DataCache
 
 IntArray = npt.NDArray[np.int64]
+_REPORTS = 8  # reports that a plan keeps: what is shown of it asks for the same ones several times
 
 
 class Plan(Showable):
@@ -273,7 +274,7 @@ class Plan(Showable):
             parts[f"data of {name}"] = f"{len(dataset)} samples {dataset.fingerprint()}"
         return parts
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """Return one hash of the whole plan. Plans with equal fingerprints yield the same samples in the same order."""
         return fingerprint_of(self.fingerprints)
@@ -323,7 +324,13 @@ class Plan(Showable):
 
     def report(self, samples: int | None = None) -> Report:
         """Return weights, draws and repeats of each source for the first `samples` positions, or for the whole plan."""
-        return report(self.node, self.names, self.length, self._budget(samples), self._means.mean_where_known)
+        total = self._budget(samples)
+        known: dict[int | None, Report] = self.__dict__.setdefault("_reports", {})
+        if total not in known:
+            if len(known) >= _REPORTS:
+                known.clear()
+            known[total] = report(self.node, self.names, self.length, total, self._means.mean_where_known)
+        return known[total]
 
     def drawn(self, samples: int) -> list[int]:
         """Return how many samples the first `samples` positions draw from each source; see `report`."""

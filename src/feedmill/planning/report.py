@@ -244,6 +244,10 @@ def _leaves(
         return
     if isinstance(node, Subset):
         cut = cut or node  # the outermost subset is the smallest
+    if len(node.children) == 1 and not isinstance(node, Interleaved):
+        (count,) = [None] if total is None else node.draws(total)
+        yield from _leaves(node.children[0], asked, realized, count, tokens, cut)
+        return
     shares: Sequence[tuple[Fraction | None, Fraction | None]] = [(None, None)] * len(node.children)
     if isinstance(node, Interleaved):
         known = node.shares(total)
@@ -257,7 +261,7 @@ def _leaves(
 
 
 def _times(above: Fraction | None, own: Fraction | None) -> Fraction | None:
-    return None if own is None else own * (1 if above is None else above)
+    return own if above is None or own is None else own * above
 
 
 def _stages(node: Node, names: Sequence[str]) -> Iterator[StageReport]:
@@ -281,23 +285,30 @@ def _title(node: Node, names: Sequence[str]) -> str:
 def draws(root: Node, total: int) -> dict[int, tuple[int, bool]]:
     """Return the number of samples that the first `total` positions draw from each leaf, and whether it is exact."""
     if not isinstance(root, Skip):
-        return dict(_drawn(root, total))
+        return _drawn(root, total)
     reach = root.reach(total)[0]
     less = dropped(root, reach, len(root.leaves))
-    counts = dict(_drawn(root.child, reach))
+    counts = _drawn(root.child, reach)
     if less is None:  # too many to count: in proportion
         return {leaf: (count * total // (reach or 1), False) for leaf, (count, _) in counts.items()}
     return {leaf: (count - less[leaf], exact) for leaf, (count, exact) in counts.items()}
 
 
-def _drawn(node: Node, total: int, mixed: bool = False, exact: bool = True) -> Iterator[tuple[int, tuple[int, bool]]]:
-    """Yield the samples drawn from each leaf by the first `total` positions of the node, and whether that is exact.
+def _drawn(node: Node, total: int) -> dict[int, tuple[int, bool]]:
+    """Return the samples drawn from each leaf by the first `total` positions of a node, and whether that is exact."""
+    found: dict[int, tuple[int, bool]] = {}
+    _add_drawn(found, node, total, mixed=False, exact=True)
+    return found
+
+
+def _add_drawn(found: dict[int, tuple[int, bool]], node: Node, total: int, *, mixed: bool, exact: bool) -> None:
+    """Add what is drawn below a node.
 
     Below a shuffle that is cut in mid-epoch (`mixed`), the positions are not a prefix of their nodes' streams. Only the
     expected share of each source is then known without evaluating the whole epoch.
     """
-    if isinstance(node, Leaf):
-        yield node.number, (total, exact)
+    if len(node.leaves) == 1:  # every position draws one sample
+        found[node.leaves[0]] = (total, exact)
         return
     if isinstance(node, Shuffle):
         mixed = mixed or bool(total % node.length)
@@ -306,4 +317,7 @@ def _drawn(node: Node, total: int, mixed: bool = False, exact: bool = True) -> I
         exact, length = False, node.length or total
         counts = [(2 * total * count + length) // (2 * length) for count in node.draws(length)]
     for child, count in zip(node.children, counts, strict=True):
-        yield from _drawn(child, count, mixed, exact)
+        if len(child.leaves) == 1:
+            found[child.leaves[0]] = (count, exact)
+        else:
+            _add_drawn(found, child, count, mixed=mixed, exact=exact)

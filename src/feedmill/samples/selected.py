@@ -60,6 +60,17 @@ class SelectedDataset(Dataset):
     def extents(self, indices: Indices) -> Sequence[Extents]:
         return self.dataset.extents(self._numbers(indices))
 
+    @property
+    def row_files(self) -> Sequence[str]:
+        return self.dataset.row_files
+
+    def stored_rows(self, indices: Indices) -> tuple[Int64s, Int64s]:
+        return self.dataset.stored_rows(self._numbers(indices))
+
+    def samples_of_row(self, file: int, row: int) -> list[int]:
+        found = np.asarray(self.dataset.samples_of_row(file, row), np.int64)
+        return np.flatnonzero(np.isin(self.numbers, found)).tolist()
+
     def locate(self, index: int) -> Source:
         return self.dataset.locate(int(self.numbers[self._checked(index)]))
 

@@ -107,7 +107,7 @@ def _execute(source: bytes, path: str, at: str) -> dict[str, Any]:
     # Dataclasses look up their module by name while it runs.
     sys.modules[module.__name__] = module
     try:
-        exec(compile(source, path, "exec"), module.__dict__)
+        exec(compile(source, path, "exec"), module.__dict__)  # noqa: S102 - only where the user allows code of the data  # nosec B102
     except FeedmillError:
         raise
     except Exception as error:

@@ -9,6 +9,7 @@ from typing import Any
 from feedmill.curation.mix.verdict import attribute_files, why_dropped
 from feedmill.documents.kinds import kind_of
 from feedmill.documents.lineage.chain import Descent, Lineages, Made, Row, find_ids, read_raw
+from feedmill.documents.lineage.shards import find_keys, is_shard, noun_of
 from feedmill.errors import FeedmillError, NotFound
 from feedmill.planning import ledger
 from feedmill.planning.plan import Plan
@@ -41,9 +42,14 @@ class Artefact:
     dropped: str | None = None
 
     @property
+    def noun(self) -> str:
+        """What the rows are, see `noun_of`."""
+        return noun_of(self.file, self.verb)
+
+    @property
     def shown(self) -> str:
-        """The rows as users count them: lines from 1, documents from 0."""
-        numbers = [f"{row + 1:,}" if self.lines else f"{row:,}" for row in self.rows]
+        """The rows as users count them: lines and samples from 1, documents from 0."""
+        numbers = [f"{row + (self.noun != 'row'):,}" for row in self.rows]
         return ", ".join(numbers[:_SHOWN]) + (", ..." if len(numbers) > _SHOWN else "")
 
 
@@ -75,14 +81,9 @@ class Document:
         """Return a line for each file that was made from it."""
         lines = [f"attributes: {path}, line {self.row + 1:,}" for path in self.attributes]
         for made in self.artefacts:
-            where = f"{'line' if made.lines else 'row'} {made.shown}" if made.rows else f"dropped: {made.dropped}"
+            where = f"{made.noun} {made.shown}" if made.rows else f"dropped: {made.dropped}"
             lines.append(f"{made.verb}: {made.file}, {where}")
         return lines
-
-
-def is_lines(path: str, verb: str) -> bool:
-    """Return whether the rows of an output of a verb are lines; otherwise they are documents or sequences."""
-    return verb != "tokenize" and kind_of(path) is not None
 
 
 class Documents:
@@ -111,8 +112,11 @@ class Documents:
                 found[word] = [self._document(row) for row in rows]
         texts = [path for path in self.descent.raw if kind_of(path) is not None]
         by_id = find_ids(texts, ids)
+        shards = [path for path in self.descent.raw if is_shard(path)]
+        for key, path, row in find_keys(shards, [word for word in ids if word not in by_id]):
+            by_id.setdefault(key, []).append(Row(path, row))
         missing = [word for word in ids if word not in by_id]
-        if missing and not texts:
+        if missing and not texts and not shards:
             raise NotFound(
                 "the raw documents are unknown, because this file has no lineage",
                 file=next(iter(self.descent.raw), None),
@@ -120,7 +124,8 @@ class Documents:
                 fix="Write it again with this release, which writes its lineage.",
             )
         if missing:
-            names = ", ".join(texts[:3]) + (", ..." if len(texts) > 3 else "")
+            searched = [*texts, *shards]
+            names = ", ".join(searched[:3]) + (", ..." if len(searched) > 3 else "")
             raise NotFound(
                 f"no raw file has a document with this id, and it is no FILE:LINE of them (looked in {names})",
                 record=missing[0],
@@ -166,7 +171,7 @@ class Documents:
             except FeedmillError as error:
                 dropped = f"unknown: {error}"
             dropped = dropped or f"not written by {made.verb}"
-        lines = is_lines(made.output, made.verb)
+        lines = noun_of(made.output, made.verb) == "line"
         return Artefact(made.output, made.verb, made.rows, lines, made.source.path, made.source.row, dropped)
 
 

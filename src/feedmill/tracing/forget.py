@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,6 +102,30 @@ def forget(
     plans, held, outputs = _opened(paths_of(paths), lineages)
     target = None if report is None else _empty_folder(os.fspath(report))
     found = Documents(outputs, lineages).find(wanted)
+    done = report_of(found, plans, held, samples=samples, global_batch=global_batch)
+    if target is not None:
+        store = open_store(target)
+        for name, data in report_files(done, plans).items():
+            store.write_bytes(name, data)
+            done.written.append(store.locate(name))
+    return done
+
+
+def report_of(
+    found: Mapping[str, Sequence[Document]],
+    plans: Mapping[str, Plan],
+    held: Mapping[str, Held],
+    *,
+    samples: int | None = None,
+    global_batch: int | None = None,
+) -> ForgetReport:
+    """Return the report about documents.
+
+    Args:
+        found: id or ``FILE:LINE`` -> the documents.
+        plans, held: recipe -> its plan, and the files that it reads.
+        samples, global_batch: see `forget`.
+    """
     documents = [
         _forgotten(asked, document, plans, held, samples, global_batch)
         for asked, several in found.items()
@@ -113,11 +137,7 @@ def forget(
             files[path].add(one.document.row)
         for made in one.document.artefacts:
             files[made.file].update(made.rows)
-    rows = {path: sorted(numbers) for path, numbers in files.items() if numbers}
-    done = ForgetReport(documents, rows)
-    if target is not None:
-        done.written.extend(_write(target, done, plans))
-    return done
+    return ForgetReport(documents, {path: sorted(numbers) for path, numbers in files.items() if numbers})
 
 
 def _opened(paths: Sequence[str], lineages: Lineages) -> tuple[dict[str, Plan], dict[str, Held], list[str]]:
@@ -163,8 +183,8 @@ def _has_lineage(path: str, lineages: Lineages) -> bool:
 def _forgotten(
     asked: str,
     document: Document,
-    plans: dict[str, Plan],
-    held: dict[str, Held],
+    plans: Mapping[str, Plan],
+    held: Mapping[str, Held],
     samples: int | None,
     global_batch: int | None,
 ) -> Forgotten:
@@ -197,13 +217,14 @@ def _empty_folder(path: str) -> str:
     return path
 
 
-def _write(folder: str, report: ForgetReport, plans: dict[str, Plan]) -> list[str]:
-    """Write the report, and what removes the documents. Return the paths of the files."""
+def report_files(report: ForgetReport, plans: Iterable[str]) -> dict[str, bytes]:
+    """Return the files of the report's folder: the report itself, and what removes the documents; see the module."""
     files = {"report.json": orjson.dumps({**report.as_dict(), "written": []}, option=orjson.OPT_INDENT_2)}
     ids = sorted({json.dumps(one.id, ensure_ascii=False) for one in report.documents if one.id is not None})
     if ids:
         rules = [f"  - {json.dumps(f'.id == {one}', ensure_ascii=False)}" for one in ids]
         files["exclude.yaml"] = "\n".join(["syntax: jq", "exclude:", *rules, ""]).encode()
+    plans = list(plans)
     names = unique_names([_stem(path) for path in plans])
     for name, path in zip(names, plans, strict=True):
         samples = sorted({one for document in report.documents for one in document.seen[path]["samples"]})
@@ -214,10 +235,7 @@ def _write(folder: str, report: ForgetReport, plans: dict[str, Plan]) -> list[st
     for name, path in zip(unique_names([path.rpartition("/")[2] for path in tokens]), tokens, strict=True):
         numbers = "".join(f"{row}\n" for row in report.files[path])
         files[f"drop-{name}.txt"] = f"# {path}\n{numbers}".encode()
-    store = open_store(folder)
-    for name, data in files.items():
-        store.write_bytes(name, data)
-    return [store.locate(name) for name in files]
+    return files
 
 
 def _stem(path: str) -> str:

@@ -3,40 +3,51 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
 
 from feedmill.documents.lineage.chain import Lineages, Row
-from feedmill.documents.lineage.sidecar import lineage_path
+from feedmill.documents.lineage.samples import StoredRows
 from feedmill.formats.base import Dataset
 from feedmill.formats.tokens.base import TokenDataset
-from feedmill.formats.tokens.vla_text import MANIFEST
 from feedmill.formats.tokens.windows import WindowDataset
 from feedmill.planning.plan import Plan
-from feedmill.storage import open_store
 from feedmill.tokens.outputs import main_file
 
 
-class Span(NamedTuple):
-    """Documents [first, first + rows) of a dataset, which are the rows of a file."""
+class TokenRows:
+    """The documents of token files, or their windows, as rows of these files.
 
-    path: str
-    first: int
-    rows: int
+    Attributes:
+        paths: the files.
+    """
+
+    def __init__(self, dataset: TokenDataset | WindowDataset) -> None:
+        self._dataset = dataset
+        files = (dataset.tokens if isinstance(dataset, WindowDataset) else dataset).files()
+        self.paths: Sequence[str] = [main_file(path) for path, _, _ in files]
+        self._ends = np.cumsum([rows for _, _, rows in files], dtype=np.int64)
+        self._firsts = [first for _, first, _ in files]
+
+    def at(self, index: int) -> list[tuple[int, int]]:
+        """Return file and row of each document of a sample."""
+        if isinstance(self._dataset, WindowDataset):
+            return [(file, document) for file, document in self._dataset.documents_of(index)]
+        file = int(np.searchsorted(self._ends, index, side="right"))
+        return [(file, index - self._firsts[file])] if file < len(self.paths) else []
+
+    def samples(self, file: int, row: int) -> Iterable[int]:
+        """Return the samples that have a row of a file."""
+        if isinstance(self._dataset, WindowDataset):
+            return self._dataset.windows_of(file, row)
+        first = self._firsts[file]
+        return [first + row] if 0 <= row < int(self._ends[file]) - first else []
 
 
-def files_of(dataset: Dataset) -> list[Span]:
-    """Return the files of a dataset with the documents in them; none for formats whose samples have no lineage."""
-    if isinstance(dataset, WindowDataset):
-        dataset = dataset.tokens
-    if isinstance(dataset, TokenDataset):
-        return [Span(main_file(path), first, rows) for path, first, rows in dataset.files()]
-    if dataset.format == "jsonl":
-        return [Span(dataset.locate(0).where, 0, len(dataset))] if len(dataset) else []
-    folder, manifest = dataset.url, getattr(dataset, "manifest", MANIFEST)
-    folder = folder.removesuffix(f"/{manifest}")
-    store = open_store(folder)
-    return [Span(store.locate(manifest), 0, len(dataset))] if store.exists(lineage_path(manifest)) else []
+def rows_of(dataset: Dataset) -> TokenRows | StoredRows:
+    """Return the samples of a dataset as rows of files; its `paths` are empty if they are rows of no file."""
+    return TokenRows(dataset) if isinstance(dataset, TokenDataset | WindowDataset) else StoredRows.of(dataset)
 
 
 class Held:
@@ -46,16 +57,16 @@ class Held:
         datasets: by name of the source.
 
     Attributes:
-        files: the files of each source.
+        of_source: the rows of each source.
     """
 
     def __init__(self, datasets: Mapping[str, Dataset], lineages: Lineages) -> None:
-        self._datasets, self._lineages = datasets, lineages
-        self.files = {name: files_of(dataset) for name, dataset in datasets.items()}
+        self._lineages = lineages
+        self.of_source = {name: rows_of(dataset) for name, dataset in datasets.items()}
         self._sources: dict[str, list[tuple[str, int]]] = defaultdict(list)
-        for name, spans in self.files.items():
-            for number, span in enumerate(spans):
-                self._sources[lineages.place(span.path)].append((name, number))
+        for name, rows in self.of_source.items():
+            for number, path in enumerate(rows.paths):
+                self._sources[lineages.place(path)].append((name, number))
 
     @classmethod
     def of(cls, plan: Plan, lineages: Lineages) -> Held:
@@ -65,20 +76,14 @@ class Held:
     @property
     def paths(self) -> list[str]:
         """All files, each once."""
-        return list(dict.fromkeys(span.path for spans in self.files.values() for span in spans))
+        return list(dict.fromkeys(path for rows in self.of_source.values() for path in rows.paths))
 
     def rows(self, source: str, index: int) -> list[Row]:
-        """Return the rows that a sample is: several documents for a window; none for formats without lineage."""
-        dataset, spans = self._datasets[source], self.files[source]
-        if isinstance(dataset, WindowDataset):
-            return [Row(spans[file].path, document) for file, document in dataset.documents_of(index)]
-        return [Row(span.path, index - span.first) for span in spans if 0 <= index - span.first < span.rows]
+        """Return the rows that a sample is: several documents for a window; none if it is a row of no file."""
+        rows = self.of_source[source]
+        return [Row(rows.paths[file], row) for file, row in rows.at(index)]
 
     def samples(self, path: str, row: int) -> Iterator[tuple[str, int]]:
         """Yield source and number of each sample that has a row."""
         for name, number in self._sources.get(self._lineages.place(path), ()):
-            dataset, span = self._datasets[name], self.files[name][number]
-            if isinstance(dataset, WindowDataset):
-                yield from ((name, window) for window in dataset.windows_of(number, row))
-            elif 0 <= row < span.rows:
-                yield name, span.first + row
+            yield from ((name, index) for index in self.of_source[name].samples(number, row))

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from feedmill.documents.kinds import kind_of
 from feedmill.documents.lineage.chain import Lineages, Origin, read_raw
+from feedmill.documents.lineage.shards import noun_of
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.loading.state import read_state
 from feedmill.notebooks import Showable
@@ -25,7 +25,7 @@ from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.resuming.resume import Allowed
 from feedmill.samples.preview import as_shown
-from feedmill.tracing.document import LISTED, Documents, is_lines, sightings
+from feedmill.tracing.document import LISTED, Documents, sightings
 from feedmill.tracing.held import Held
 
 _ALLOW = ("append", "skip", "change")
@@ -146,10 +146,10 @@ def _add_origins(plan: Plan, rows: list[tuple[dict[str, Any], str, int]], show: 
         entry["origins"] = [
             {
                 "file": chain[-1].path,
-                "line": chain[-1].row + 1 if kind_of(chain[-1].path) else None,
+                "line": None if noun_of(chain[-1].path, "") == "row" else chain[-1].row + 1,
                 "row": chain[-1].row,
                 "through": [
-                    {"file": one.path, "row": one.row, "lines": is_lines(one.path, one.verb), "verb": one.verb}
+                    {"file": one.path, "row": one.row, "noun": noun_of(one.path, one.verb), "verb": one.verb}
                     for one in chain[:-1]
                 ],
             }
@@ -182,7 +182,7 @@ def _of_document(plan: Plan, word: str, options: dict[str, Any], show: bool) -> 
         raise ConfigError(
             "the formats of the sources have no lineage",
             kind="no-lineage",
-            fix="Trace a sample by its key: --key. Token files and JSONL files have lineage.",
+            fix="Trace a sample by its key: --key. Token files, shards, tables and JSONL files have lineage.",
         )
     found = []
     for document in Documents(held.paths, lineages).find([word])[word]:
@@ -247,7 +247,7 @@ def _samples_of_step(
     else:
         traced = ledger.batch(plan, step, global_batch, rank=rank, world_size=world, **begins)
         owner = {}
-    entries = ledger.entries(plan, traced.positions)
+    entries = ledger.entries(plan, traced.positions, traced.located)
     rows = [entry.as_dict() | ({"rank": owner[entry.position]} if owner else {}) for entry in entries]
     shown = _contents(plan, [(entry.source, entry.index) for entry in entries]) if show else []
     for row, content in zip(rows, shown, strict=False):

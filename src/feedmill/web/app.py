@@ -13,8 +13,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import orjson
+from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
@@ -25,6 +25,7 @@ from feedmill.errors import ConfigError, FeedmillError, NotFound, defect_of
 from feedmill.formats.base import Dataset
 from feedmill.web import bench as bench_view
 from feedmill.web import home as home_view
+from feedmill.web import life as life_view
 from feedmill.web import samples as samples_view
 from feedmill.web.content import MEDIA, extension, kind_of, read_one
 from feedmill.web.copies import save_copy
@@ -49,7 +50,10 @@ HEADERS = (
     ("cross-origin-resource-policy", "same-origin"),
     ("x-frame-options", "DENY"),
 )
+Make = Callable[[], dict[str, Any]]
+"""Function that returns the data of a page."""
 _STATIC = Path(__file__).parent / "static"
+_AT_ONCE = 4  # pages that are made at the same time
 _MOST_FORM = 4096  # bytes of a form with a name
 _MOST_BYTES = 64 << 20  # of a part that is sent as it is
 _DAY = 86_400
@@ -72,6 +76,7 @@ def app_of(library: Library, *, token: str | None, hosts: Sequence[str]) -> ASGI
         Route("/{thing}/part", pages.part),
         Route("/{thing}/jump", pages.jump),
         Route("/{thing}/filter.yaml", pages.filter_file),
+        Route("/{thing}/forget.zip", pages.forget),
         Route("/{thing}/loss", pages.loss, methods=["POST"]),
         Route("/{thing}/copy", pages.copy, methods=["POST"]),
         Route("/{thing}/{view}.json", pages.view),
@@ -139,9 +144,16 @@ class _Guard:
 class _Pages:
     def __init__(self, library: Library) -> None:
         self._library = library
+        self._turns: CapacityLimiter | None = None
         self._environment = environment()
         self._environment.globals |= {"views": VIEWS, "keys": KEYS, "things": library.things, "RANGE": RANGE}
         self._environment.globals["edit"] = any(thing.edit for thing in library.things.values())
+
+    async def _off(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Run a function in a thread, a few at once for local data: more only take turns, and each waits for all."""
+        if self._turns is None and not self._library.is_remote:
+            self._turns = CapacityLimiter(_AT_ONCE)
+        return await to_thread.run_sync(function, *arguments, limiter=self._turns)
 
     async def home(self, request: Request) -> Response:
         state = State(request.query_params.multi_items())
@@ -162,31 +174,38 @@ class _Pages:
 
         return await self._answer(request, request.path_params["thing"], name, state, make)
 
-    async def _answer(
-        self, request: Request, thing: str | None, view: str, state: State, make: Callable[[], dict[str, Any]]
-    ) -> Response:
-        begin = time.perf_counter()
-        data, problem, status = None, None, 200
-        try:
-            data = await run_in_threadpool(make)
-        except FeedmillError as error:
-            problem, status = (
-                error,
-                404 if isinstance(error, NotFound) else 400 if isinstance(error, ConfigError) else 500,
-            )
-        except Exception as error:
-            logger.exception("%s", request.url.path)
-            problem, status = defect_of(error), 500
+    async def _answer(self, request: Request, thing: str | None, view: str, state: State, make: Make) -> Response:
         if request.url.path.endswith(".json"):
-            return Response(
-                _json(data if problem is None else {"error": problem.as_dict()}), status, media_type="application/json"
-            )
+            body, status = await self._off(self._data, request.url.path, make)
+            return Response(body, status, media_type="application/json")
         theme = state.get("theme") or request.cookies.get("feedmill-theme", "")
         theme = theme if theme in ("light", "dark") else ""
+        body, status = await self._off(self._page, request.url.path, thing, view, state, theme, make)
+        answer = HTMLResponse(body, status)
+        if "theme" in state:
+            answer.set_cookie("feedmill-theme", theme, samesite="strict", max_age=365 * _DAY)
+        return answer
+
+    def _made(self, path: str, make: Make) -> tuple[dict[str, Any] | None, FeedmillError | None, int]:
+        """Return the data of a page, or the error, and the status."""
+        try:
+            return make(), None, 200
+        except FeedmillError as error:
+            return None, error, 404 if isinstance(error, NotFound) else 400 if isinstance(error, ConfigError) else 500
+        except Exception as error:
+            logger.exception("%s", path)
+            return None, defect_of(error), 500
+
+    def _data(self, path: str, make: Make) -> tuple[bytes, int]:
+        data, problem, status = self._made(path, make)
+        return _json(data if problem is None else {"error": problem.as_dict()}), status
+
+    def _page(self, path: str, thing: str | None, view: str, state: State, theme: str, make: Make) -> tuple[bytes, int]:
+        begin = time.perf_counter()
+        data, problem, status = self._made(path, make)
         known = self._library.things.get(thing or "")
         page = self._environment.get_template("problem.html" if problem is not None else f"{view}.html")
-        html = await run_in_threadpool(
-            page.render,
+        html = page.render(
             data=data,
             problem=problem,
             state=state,
@@ -195,14 +214,11 @@ class _Pages:
             view=view,
             theme=theme,
             base="/" if known is None else f"/{known.name}/",
-            here=request.url.path,
-            twin=("/index" if view == "home" else request.url.path) + ".json" + state.link().removesuffix("?"),
+            here=path,
+            twin=("/index" if view == "home" else path) + ".json" + state.link().removesuffix("?"),
             milliseconds=lambda: round(1000 * (time.perf_counter() - begin)),
         )
-        answer = HTMLResponse(html.encode("utf-8", "replace"), status)
-        if "theme" in state:
-            answer.set_cookie("feedmill-theme", theme, samesite="strict", max_age=365 * _DAY)
-        return answer
+        return html.encode("utf-8", "replace"), status
 
     async def nothing(self, request: Request, error: Exception) -> Response:  # noqa: ARG002
         fail = _raising(NotFound("there is nothing at this address", kind="no-page"))
@@ -241,6 +257,15 @@ class _Pages:
 
         return await self._bytes(make, "no-store")
 
+    async def forget(self, request: Request) -> Response:
+        """Send what must be forgotten with a document, as `feedmill forget --report` writes it."""
+        state = State(request.query_params.multi_items())
+
+        def make() -> tuple[bytes, str]:
+            return life_view.forget_files(self._library.recipe(request.path_params["thing"]), state), "application/zip"
+
+        return await self._bytes(make, "no-store")
+
     async def jump(self, request: Request) -> Response:
         """Go to a sample by key or number, or to a step by number."""
         text = request.query_params.get("to", "").strip()
@@ -256,7 +281,7 @@ class _Pages:
             return {"to": f"/{thing.name}/samples" + State([("at", str(number))]).link() + "#sample"}
 
         try:
-            return RedirectResponse((await run_in_threadpool(make))["to"], 303)
+            return RedirectResponse((await self._off(make))["to"], 303)
         except FeedmillError:
             return await self._answer(request, request.path_params["thing"], "samples", state, make)
 
@@ -276,7 +301,7 @@ class _Pages:
             return {"to": f"/{thing.name}/step{state.link()}"}
 
         try:
-            return RedirectResponse((await run_in_threadpool(make))["to"], 303)
+            return RedirectResponse((await self._off(make))["to"], 303)
         except FeedmillError:
             return await self._answer(request, request.path_params["thing"], "step", state, make)
 
@@ -294,7 +319,7 @@ class _Pages:
             return {"to": f"/{thing.name}/mixture{state.link(saved=os.path.basename(path))}"}
 
         try:
-            return RedirectResponse((await run_in_threadpool(make))["to"], 303)
+            return RedirectResponse((await self._off(make))["to"], 303)
         except FeedmillError as error:
             return await self._answer(request, request.path_params["thing"], "mixture", state, _raising(error))
 
@@ -307,7 +332,7 @@ class _Pages:
 
     async def _bytes(self, make: Callable[[], tuple[bytes, str]], cache: str, range_: str | None = None) -> Response:
         try:
-            data, kind = await run_in_threadpool(make)
+            data, kind = await self._off(make)
         except FeedmillError as error:
             return PlainTextResponse(f"{error}\n", 404)
         except Exception as error:

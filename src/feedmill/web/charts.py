@@ -17,12 +17,11 @@ _PITCH, _BAR, _HEIGHT = 100 / BINS, 100 / BINS * 0.834, 32.0
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
 
-def histogram(values: Numbers, chosen: tuple[float | None, float | None] = (None, None)) -> dict[str, Any]:
+def histogram(values: Numbers) -> dict[str, Any]:
     """Return a histogram as plain data: the range, whether its scale is logarithmic, and bars with their place.
 
     Args:
         values: [n], at least one.
-        chosen: the range that is selected; None where it is open.
     """
     low, high = float(values.min()), float(values.max())
     if low == high:
@@ -36,7 +35,6 @@ def histogram(values: Numbers, chosen: tuple[float | None, float | None] = (None
         first, last = edges[number], edges[number + 1]
         tall = _HEIGHT * count / top
         tall = max(tall, 1.0) if count else 0.0
-        inside = (chosen[0] is None or last > chosen[0]) and (chosen[1] is None or first <= chosen[1])
         bars.append(
             {
                 "x": round(number * width + width * 0.083, 2),
@@ -46,10 +44,21 @@ def histogram(values: Numbers, chosen: tuple[float | None, float | None] = (None
                 "low": _plain(first),
                 "high": _plain(last),
                 "count": count,
-                "chosen": inside and chosen != (None, None),
+                "chosen": False,
             }
         )
     return {"low": _plain(low), "high": _plain(high), "log": log, "bars": bars, "samples": len(values)}
+
+
+def with_chosen(drawing: dict[str, Any], low: float | None, high: float | None) -> dict[str, Any]:
+    """Return a histogram with the bars marked that have values from `low` to `high`; None where the range is open."""
+    if low is None and high is None:
+        return drawing
+    bars = [
+        {**bar, "chosen": (low is None or bar["high"] > low) and (high is None or bar["low"] <= high)}
+        for bar in drawing["bars"]
+    ]
+    return {**drawing, "bars": bars}
 
 
 def _edges(low: float, high: float, log: bool, whole: bool) -> npt.NDArray[np.float64]:

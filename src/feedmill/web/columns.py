@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
 from typing import Any, cast
 
 import numpy as np
@@ -13,8 +10,9 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.formats.base import Dataset
 from feedmill.samples.types import did_you_mean
-from feedmill.web.charts import histogram
+from feedmill.web.charts import histogram, with_chosen
 from feedmill.web.documents import Documents
+from feedmill.web.kept import Kept
 from feedmill.web.state import State
 
 Int64s = npt.NDArray[np.int64]
@@ -35,8 +33,7 @@ class Columns:
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
         self._values: dict[str, Numbers] = dict(dataset.columns) if isinstance(dataset, Documents) else {}
-        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
-        self._lock = threading.Lock()
+        self._kept = Kept(_KEPT)
         self.problems: dict[str, str] = dict(dataset.problems) if isinstance(dataset, Documents) else {}
         for name in dict.fromkeys([*_MEASURES, *dataset.cost_fields]):
             try:
@@ -67,10 +64,8 @@ class Columns:
 
     def histogram(self, name: str, state: State) -> dict[str, Any]:
         """Return the histogram of a column over all samples; see `feedmill.web.charts.histogram`."""
-        chosen = state.ranges().get(name, (None, None))
-        return cast(
-            "dict[str, Any]", self._once(("histogram", name, chosen), lambda: histogram(_finite(self[name]), chosen))
-        )
+        drawing = self._kept(("histogram", name), lambda: histogram(_finite(self[name])))
+        return with_chosen(drawing, *state.ranges().get(name, (None, None)))
 
     def selected(self, state: State) -> Int64s | None:
         """Return the numbers of the samples that the state selects, in its order; None for all in stored order.
@@ -82,7 +77,7 @@ class Columns:
         if not ranges and not sort:
             return None
         key = ("selected", tuple(sorted(ranges.items(), key=str)), sort)
-        return cast("Int64s", self._once(key, lambda: self._select(state)))
+        return cast("Int64s", self._kept(key, lambda: self._select(state)))
 
     def _select(self, state: State) -> Int64s:
         mask = np.ones(len(self._dataset), np.bool_)
@@ -97,19 +92,6 @@ class Columns:
             order = np.argsort(-values if sort.startswith("-") else values, kind="stable")
             chosen = chosen[order]
         return chosen.astype(np.int32) if len(self._dataset) < 1 << 31 else chosen
-
-    def _once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return a result, from the last ones if it is there: following pages need the same."""
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-        made = make()
-        with self._lock:
-            self._kept[key] = made
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
-        return made
 
 
 def _finite(values: Numbers) -> Numbers:

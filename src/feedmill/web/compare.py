@@ -10,7 +10,6 @@ from feedmill.errors import ConfigError, NotFound
 from feedmill.pipelines.files import changed
 from feedmill.pipelines.history import StepRecord
 from feedmill.planning.overview import plan as overview
-from feedmill.planning.recipes.recipe import Recipe
 from feedmill.web.compared import content, diff_lines, fields, keys, order, plans_differ_at
 from feedmill.web.content import facts_of
 from feedmill.web.library import Thing
@@ -156,7 +155,7 @@ def _recipes(one: Thing, other: Thing) -> dict[str, Any]:
 
 def _diff(one: Thing, other: Thing) -> dict[str, Any]:
     """Return the lines by which two recipes differ, both in one notation, so that comments and spacing do not count."""
-    before, after = (as_yaml(Recipe.load(thing.path)) for thing in (one, other))
+    before, after = (as_yaml(thing.recipe) for thing in (one, other))
     return diff_lines(before, after, one.name, other.name)
 
 

@@ -17,6 +17,7 @@ from feedmill.errors import FeedmillError
 from feedmill.formats.base import Dataset, Sample
 from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.plan import Plan
+from feedmill.planning.resuming.prefix import same_until
 from feedmill.web.content import facts_of
 
 SECONDS = 1.0
@@ -193,12 +194,16 @@ def plans_differ_at(a: Plan, b: Plan, budget: int) -> int | None:
 
     Sources are the same if they have the same name and the same data. Rows differ if any of their spans does.
     """
+    if a.fingerprint == b.fingerprint:
+        return None
     known = {pair: number for number, pair in enumerate(zip(a.names, _hashes(a), strict=True))}
     ids = np.array([known.get(pair, -1) for pair in zip(b.names, _hashes(b), strict=True)])
     packed = isinstance(a, PackedPlan), isinstance(b, PackedPlan)
     if packed[0] != packed[1]:
         return 0 if budget else None
-    low, size = 0, 256
+    low, size = 0, 64
+    if not packed[0]:  # most positions are the same by structure: they are not evaluated
+        low = same_until(a.node, b.node, {old: new for new, old in enumerate(ids.tolist()) if old >= 0}, budget)
     while low < budget:
         here = np.arange(low, min(low + size, budget))
         differs = _rows_differ(a, b, here, ids) if packed[0] else _differ(a, b, here, ids)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 import secrets
+from typing import Any
 
 from feedmill.errors import ConfigError, StorageError
+from feedmill.planning.recipes.member import names_of
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.web.library import Thing
 from feedmill.web.state import State
-from feedmill.web.weights import as_yaml, changed_recipe
+from feedmill.web.weights import as_yaml, changed_recipe, members_at
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.ya?ml", re.ASCII)
 
@@ -46,16 +48,42 @@ def save_copy(thing: Thing, state: State, name: str) -> str:
     if not _NAME.fullmatch(name):
         fix = "Use letters, digits, '.', '_' and '-', and end with .yaml."
         raise ConfigError(f"{name[:40]!r} is not a name for a recipe", kind="bad-name", fix=fix)
-    changed = changed_recipe(thing.path, state)
+    changed = changed_recipe(thing.recipe, state)
     if changed is None:
         raise ConfigError("no weight is changed: there is nothing to save", kind="bad-address")
-    text = as_yaml(changed)
-    folder = os.path.dirname(thing.path)
-    if Recipe.parse(text, base=folder or ".").fingerprint != changed.fingerprint:
-        raise ConfigError("the changed recipe cannot be written as a file beside it", file=thing.path, kind="no-copy")
-    path = os.path.join(folder, name)
-    _create(path, f"# A copy of {os.path.basename(thing.path)} with other weights.\n{text}".encode())
+    path = os.path.join(os.path.dirname(thing.path), name)
+    if os.path.lexists(path):
+        raise _exists(path)
+    _save(changed, thing.recipe, thing.path, path)
     return path
+
+
+def _save(changed: Recipe, original: Recipe, source: str, path: str) -> None:
+    """Write a changed recipe as a file, after copies of the recipes that it names and that are changed, too."""
+    data = changed.model.model_dump(exclude_unset=True)
+    for place, inner in changed.nested.items():
+        if inner.fingerprint == original.nested[place].fingerprint:
+            continue
+        if inner.file is None or "://" in inner.file or inner.file == changed.file:
+            raise ConfigError("the changed recipe cannot be written as a file beside it", file=source, kind="no-copy")
+        name = proposed_name(inner.file)
+        _save(inner, original.nested[place], inner.file, os.path.join(os.path.dirname(inner.file), name))
+        member: Any = data
+        for step in place:
+            member = member[step]
+        member.setdefault("name", names_of(members_at(changed, place[:-2]))[int(place[-1])])  # orders depend on it
+        member["recipe"] = os.path.join(os.path.dirname(member["recipe"]), name)
+    final = changed.restated(
+        {key: data[key] for key in ("blend", "blend_epochized", "concat", "source") if key in data}
+    )
+    text = as_yaml(final)
+    if Recipe.parse(text, base=os.path.dirname(path) or ".").fingerprint != final.fingerprint:
+        raise ConfigError("the changed recipe cannot be written as a file beside it", file=source, kind="no-copy")
+    _create(path, f"# A copy of {os.path.basename(source)} with other weights.\n{text}".encode())
+
+
+def _exists(path: str) -> ConfigError:
+    return ConfigError("the file exists", file=path, kind="exists", fix="Give another name.")
 
 
 def _create(path: str, data: bytes) -> None:
@@ -71,6 +99,6 @@ def _create(path: str, data: bytes) -> None:
         finally:
             os.unlink(temporary)
     except FileExistsError:
-        raise ConfigError("the file exists", file=path, kind="exists", fix="Give another name.") from None
+        raise _exists(path) from None
     except OSError as error:
         raise StorageError(f"the copy cannot be written ({error.strerror})", file=path, kind="storage") from None

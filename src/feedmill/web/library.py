@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset
@@ -18,13 +18,17 @@ from feedmill.storage.descriptors import refuse_special
 from feedmill.web.columns import Columns
 from feedmill.web.documents import open_documents
 from feedmill.web.runs import Run, is_pipeline, read_run
-from feedmill.web.telemetry import Series, is_telemetry, read_telemetry
+from feedmill.web.telemetry import RANK, Series, is_telemetry, read_telemetry
+
+if TYPE_CHECKING:
+    from feedmill.planning.recipes.recipe import Recipe
 
 Kind = Literal["dataset", "recipe", "pipeline", "telemetry"]
 FRONT = {"dataset": "samples", "recipe": "mixture", "pipeline": "pipeline", "telemetry": "loader"}
 """The view that is shown first of each kind."""
 
 _OPENED = threading.RLock()
+_LAST_NUMBER = re.compile(r"\d+(?=\D*$)")
 
 
 @dataclass
@@ -73,12 +77,17 @@ class Thing:
             return self._columns[split]
 
     @cached_property
+    def recipe(self) -> Recipe:
+        """The recipe as it was when its plan was made. Raises as `feedmill.Recipe.load`."""
+        from feedmill.planning.recipes.recipe import Recipe
+
+        return Recipe.load(self.path)
+
+    @cached_property
     def plan(self) -> Plan:
         """The recipe's plan. Raises as `feedmill.Recipe.load` and `plan` do."""
-        from feedmill.planning.overview import bound_plan
-
         with _OPENED:
-            return bound_plan(self.path, trust=self.trust)[0]
+            return self.recipe.plan(trust=self.trust)
 
     @property
     def front(self) -> str:
@@ -110,7 +119,7 @@ class Library:
         self, paths: Sequence[str | os.PathLike[str]], *, tokenizer: str | Sequence[str] | None = None, **options: Any
     ) -> None:
         options["tokenizers"] = (tokenizer,) if isinstance(tokenizer, str) else tuple(tokenizer or ())
-        given = [os.fspath(path) for path in paths]
+        given = _with_ranks([os.fspath(path) for path in paths])
         if not given:
             raise ConfigError("nothing to show", kind="bad-usage", fix="Give datasets or recipes.")
         names = unique_names([_short(path) for path in given])
@@ -124,10 +133,37 @@ class Library:
             raise NotFound(f"nothing is open as {name[:80]!r}", kind="not-open", fix=f"Open: {', '.join(self.things)}.")
         return self.things[name]
 
+    def recipe(self, name: str) -> Thing:
+        """Return what is open under a name, which must be a recipe. Raises NotFound."""
+        thing = self[name]
+        if thing.kind != "recipe":
+            raise NotFound(f"{thing.path} is a {thing.kind}, and no recipe", kind="no-view")
+        return thing
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether any data is read from a store that is not local, where pages wait for requests."""
+        datasets = [thing.dataset() for thing in self.things.values() if thing.kind == "dataset"]
+        plans = [thing.plan for thing in self.things.values() if thing.kind == "recipe"]
+        sources = [source for plan in plans for source in plan.sources]
+        return any("://" in thing.path for thing in self.things.values()) or any(
+            dataset.is_remote for dataset in (*datasets, *sources)
+        )
+
 
 def _short(path: str) -> str:
     last = path.rstrip("/").rpartition("/")[2].replace("{rank}", "rank")
     return re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip("-.") or "data"
+
+
+def _with_ranks(paths: Sequence[str]) -> list[str]:
+    """Return the paths with ``loading-0.jsonl loading-1.jsonl`` as ``loading-{rank}.jsonl``: one run is one view."""
+    names: dict[str, list[str]] = {}
+    for path in paths:
+        folder, slash, name = path.rpartition("/")
+        ranks = _LAST_NUMBER.sub(RANK, name) if RANK not in path and is_telemetry(path) else name
+        names.setdefault(f"{folder}{slash}{ranks}", []).append(path)
+    return [one if len(several) > 1 else several[0] for one, several in names.items()]
 
 
 def _open(path: str, split: str | None, trust: bool) -> Dataset:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,16 +13,21 @@ from feedmill.curation.mix.rules import Rules
 from feedmill.curation.mix.verdict import attributes_of, stream_of
 from feedmill.documents.kinds import kind_of
 from feedmill.documents.lineage.chain import Descent, Lineages, Row, read_raw
+from feedmill.documents.lineage.shards import is_shard, noun_of
 from feedmill.documents.lineage.sidecar import read_lineage
 from feedmill.documents.rows import load
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.planning.plan import Plan
 from feedmill.storage import canonical_location, open_store, split_url
-from feedmill.tracing.copies import copies
+from feedmill.tracing.copies import Texts
 from feedmill.tracing.document import Artefact, Document, Documents, Sighting, sightings
+from feedmill.tracing.forget import report_files, report_of
 from feedmill.tracing.held import Held
+from feedmill.web.behind import behind
+from feedmill.web.content import read_one
 from feedmill.web.documents import Span, marked_text
 from feedmill.web.library import Thing
+from feedmill.web.pictures import first_image
 from feedmill.web.state import State
 from feedmill.web.step import BATCH, MOST_BATCH, SEARCHED, bounded, slots, steps_of
 
@@ -70,6 +77,7 @@ def life(thing: Thing, state: State) -> dict[str, Any]:
     limit = min(steps * batch, plan.length or steps * batch, SEARCHED)
     seen = sightings(plan, known.held, made, samples=limit, global_batch=batch)
     raw = _raw(made, line)
+    raw["picture"] = _picture(plan, known, made)
     base = canonical_location(split_url(thing.path)[0]).rstrip("/") + "/"
     return {
         "name": thing.name,
@@ -92,6 +100,29 @@ def life(thing: Thing, state: State) -> dict[str, Any]:
     }
 
 
+def forget_files(thing: Thing, state: State) -> bytes:
+    """Return what `feedmill forget --report` writes about the document of an address, as a ZIP archive.
+
+    Raises:
+        ConfigError: the address has an invalid value, or searching for the id would take too long.
+        NotFound: there is no such document.
+    """
+    plan, known = thing.plan, _Known.of(thing)
+    word = state.get("document", "")
+    if not word or not known.held.paths:
+        raise NotFound("no document is named in the address", kind="no-such-document", fix="Give FILE:LINE or an id.")
+    _refuse_large(known.documents.descent, word)
+    batch = bounded(state, "batch", BATCH, MOST_BATCH)
+    limit = min(steps_of(plan, batch, state) * batch, plan.length or SEARCHED, SEARCHED)
+    found = known.documents.find([word])
+    report = report_of(found, {thing.path: plan}, {thing.path: known.held}, samples=limit, global_batch=batch)
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in report_files(report, [thing.path]).items():
+            archive.writestr(f"forget/{name}", data)
+    return out.getvalue()
+
+
 def _asked(known: _Known, plan: Plan, state: State) -> tuple[Row, list[Row]]:
     """Return the raw document that an address asks for, and all of its sample."""
     word = state.get("document")
@@ -101,12 +132,12 @@ def _asked(known: _Known, plan: Plan, state: State) -> tuple[Row, list[Row]]:
         found = known.documents.find([word])[word]
         rows = [Row(one.file, one.row) for one in found]
         return rows[0], rows
-    source = state.choice("source", plan.names, next(name for name, files in known.held.files.items() if files))
+    source = state.choice("source", plan.names, next(name for name, rows in known.held.of_source.items() if rows.paths))
     index = state.number("at", 0) or 0
     if index >= len(plan.source(source)):
         raise NotFound(f"{source} has {len(plan.source(source)):,} samples", kind="no-such-sample")
     rows = [raw for one in known.held.rows(source, index) for raw in known.lineages.follow(*one).raw]
-    rows = [row for row in dict.fromkeys(rows) if kind_of(row.path) is not None]
+    rows = [row for row in dict.fromkeys(rows) if kind_of(row.path) is not None or is_shard(row.path)]
     if not rows:
         raise NotFound(
             "it is not known from which document this sample was made",
@@ -144,6 +175,9 @@ def _raw(document: Document, line: bytes) -> dict[str, Any]:
         "line": document.row + 1,
         "bytes": len(line),
         "id": None,
+        "noun": noun_of(document.file, ""),
+        "picture": None,
+        "words": None,
         "pieces": [],
         "more": 0,
         "spans": [],
@@ -153,12 +187,13 @@ def _raw(document: Document, line: bytes) -> dict[str, Any]:
         value = load(line)
     except (orjson.JSONDecodeError, ValueError, RecursionError):
         value = None
-    text = value.get("text") if isinstance(value, dict) else None
+    value = value if isinstance(value, dict) else {}
+    text, identity = value.get("text", value.get("txt")), value.get("id")
+    found["id"] = str(identity) if isinstance(identity, str | int) and identity != "" else None
     if not isinstance(text, str):
         shown = line.decode("utf-8", "replace")
         pieces, more = marked_text(shown, [], MOST_TEXT)
         return {**found, "pieces": pieces, "more": more, "characters": len(shown)}
-    identity = value.get("id")
     spans: list[Span] = []
     for name, attributes in attributes_of(Row(document.file, document.row)).items():
         for attribute, entries in attributes.items():
@@ -169,13 +204,22 @@ def _raw(document: Document, line: bytes) -> dict[str, Any]:
         counts[span.name] = counts.get(span.name, 0) + 1
     return {
         **found,
-        "id": str(identity) if isinstance(identity, str | int) and identity != "" else None,
         "pieces": pieces,
         "more": more,
         "characters": len(text),
         "words": len(text.split()) if len(text) <= MOST_TEXT else None,
         "spans": [{"name": name, "count": count} for name, count in counts.items()],
     }
+
+
+def _picture(plan: Plan, known: _Known, document: Document) -> dict[str, Any] | None:
+    """Return where the picture of a document is: in the first sample of the recipe that has it."""
+    places = [Row(document.file, document.row), *(Row(one.file, row) for one in document.artefacts for row in one.rows)]
+    found = next((sample for place in places for sample in known.held.samples(*place)), None)
+    if found is None or not is_shard(places[0].path):
+        return None
+    part = first_image(read_one(plan.source(found[0]), found[1]))
+    return None if part is None else {"source": found[0], "at": found[1], "part": part}
 
 
 def _split(name: str, attribute: str, entries: Any, size: int, spans: list[Span], scores: list[dict[str, Any]]) -> None:
@@ -191,12 +235,15 @@ def _split(name: str, attribute: str, entries: Any, size: int, spans: list[Span]
 
 def _copies(known: _Known, document: Document) -> dict[str, Any]:
     """Return the copies of the document, each with what became of it."""
+    found: dict[str, Any] = {"rows": [], "whole": True, "problem": None, "searching": False}
     try:
-        found, whole = copies(known.documents.descent.raw, Row(document.file, document.row))
-    except (FeedmillError, orjson.JSONDecodeError) as error:
-        return {"rows": [], "whole": False, "problem": str(error)}
+        texts = behind(known, "_texts", lambda: Texts(known.documents.descent.raw)).result()
+    except FeedmillError as error:
+        return {**found, "whole": False, "problem": str(error)}
+    if texts is None:
+        return {**found, "searching": True}
     rows = []
-    for one in found:
+    for one in texts.copies(Row(document.file, document.row)):
         outputs = [made for made in known.documents.descent.made_from(*one.row) if made.verb == "filter"]
         kept = None if not outputs else any(made.rows for made in outputs)
         rows.append(
@@ -209,7 +256,7 @@ def _copies(known: _Known, document: Document) -> dict[str, Any]:
                 "kept": kept,
             }
         )
-    return {"rows": rows, "whole": whole, "problem": None}
+    return {**found, "rows": rows, "whole": texts.whole}
 
 
 def _filtered(made: Artefact) -> dict[str, Any]:
@@ -254,9 +301,10 @@ def _tokens(plan: Plan, known: _Known, document: Document) -> list[dict[str, Any
     """Return the rows of token files that hold the document, with the samples that they are in the recipe."""
     colors, found = slots(plan.names), []
     for made in document.artefacts:
-        if made.lines:
-            continue
-        entry: dict[str, Any] = {"file": made.file, "rows": made.rows[:MOST_ROWS], "samples": []}
+        if made.verb == "filter" and made.lines:
+            continue  # shown with its rules
+        entry: dict[str, Any] = {"file": made.file, "verb": made.verb, "rows": made.rows[:MOST_ROWS], "samples": []}
+        entry["shown"] = f"{made.noun} {made.shown}"
         for row in made.rows[:MOST_ROWS]:
             for source, index in known.held.samples(made.file, row):
                 dataset = plan.source(source)

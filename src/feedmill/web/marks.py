@@ -18,6 +18,8 @@ _HIDDEN = re.compile(
 
 def marked(text: str) -> Markup:
     """Return text as HTML whose hidden characters are shown as boxes with their code."""
+    if _HIDDEN.search(text) is None:
+        return escape(text)
     parts, last = [], 0
     for found in _HIDDEN.finditer(text):
         parts += [escape(text[last : found.start()]), _mark(found[0])]

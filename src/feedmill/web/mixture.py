@@ -13,14 +13,13 @@ from feedmill.errors import ConfigError, FeedmillError
 from feedmill.planning.forecast import mixture as forecast
 from feedmill.planning.overview import plan as overview
 from feedmill.planning.plan import Plan
-from feedmill.planning.recipes.recipe import Recipe
 from feedmill.web.charts import path, ticks
 from feedmill.web.compared import diff_lines, plans_differ_at
 from feedmill.web.copies import proposed_name
 from feedmill.web.library import Thing
 from feedmill.web.state import State
 from feedmill.web.step import BATCH, slots
-from feedmill.web.weights import WEIGHT, as_yaml, changed_recipe, recipe_tree
+from feedmill.web.weights import WEIGHT, changed_recipe, recipe_tree, whole_text
 
 _WINDOWS, _ENDLESS, _KEPT = 60, 1000, 32
 _WIDTH, _HEIGHT, _TOP, _LINE = 1000.0, 300.0, 8.0, 15.0
@@ -53,6 +52,13 @@ def mixture(thing: Thing, state: State) -> dict[str, Any]:
     }
 
 
+def _text(thing: Thing) -> str:
+    """Return the recipe as YAML, to compare others with."""
+    if "_text" not in thing.__dict__:
+        thing.__dict__["_text"] = whole_text(thing.recipe)
+    return str(thing.__dict__["_text"])
+
+
 def _saved(thing: Thing, state: State) -> str | None:
     """Return the path of the copy that the address says was saved, if it is there."""
     name = os.path.basename(state.get("saved", ""))
@@ -61,13 +67,15 @@ def _saved(thing: Thing, state: State) -> str | None:
 
 
 def _mixture(thing: Thing, state: State) -> dict[str, Any]:
-    recipe, changed = Recipe.load(thing.path), changed_recipe(thing.path, state)
+    recipe = thing.recipe
+    changed = changed_recipe(recipe, state)
     plan = thing.plan if changed is None else changed.plan(_reuse(thing), trust=thing.trust)
     batch = state.number("batch", BATCH, least=1) or BATCH
     world = state.number("world", 1, least=1) or 1
     budget = _budget(plan, state.number("steps", None, least=1), batch)
     stage = state.number("stage", 1, least=1) or 1
     own = 0 if recipe.model.stages is None else len(recipe.model.stages)
+    text = None if changed is None else whole_text(changed)
     found = of_plan(plan, budget, stages=own, world=world, batch=_per_rank(batch, world))
     return {
         "name": thing.name,
@@ -81,8 +89,8 @@ def _mixture(thing: Thing, state: State) -> dict[str, Any]:
         "steps": -(-budget // batch),
         "tree": recipe_tree(recipe if changed is None else changed, recipe, stage),
         "stage": min(stage, len(found["stages"])) if found["stages"] else None,
-        "diff": [] if changed is None else diff_lines(as_yaml(recipe), as_yaml(changed), "before", "after")["lines"],
-        "yaml": None if changed is None else as_yaml(changed),
+        "diff": [] if text is None else diff_lines(_text(thing), text, "before", "after")["lines"],
+        "yaml": text,
     }
 
 

@@ -203,7 +203,7 @@ def _tokens(thing: Thing) -> dict[str, Any] | None:
 
     if not has_tokens(thing.dataset()) and not (isinstance(thing.dataset(), Documents) and thing.tokenizers):
         return None
-    found = tokens(thing, State())
+    found = tokens(thing, State(), wait=True)
     return found if found.get("chart") else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import ipaddress
 import logging
 import os
@@ -61,6 +62,7 @@ def serve(
         raise ConfigError(f"without a token, {host} would let everybody on the network read", fix="Keep the token.")
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     library = Library(given, loss=loss, tokenizer=tokenizer, trust=trust, edit=edit)
+    gc.freeze()  # what is open stays: collections while pages are made need not look at it
     listening = _listen(host, port)
     number = listening.getsockname()[1]
     secret = secrets.token_urlsafe(18) if token else None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from urllib.parse import urlencode
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from urllib.parse import quote_plus, urlencode
 
 from feedmill.errors import ConfigError
 
@@ -14,6 +14,7 @@ FIRST = (
 """Parameters that come first, in this order; then ranges of columns by name."""
 RANGE = "f."
 """Beginning of the parameters that limit a column: ``f.bytes=100:2000``."""
+_PLACES = {name: place for place, name in enumerate(FIRST)}
 _MOST = 1 << 62
 
 
@@ -66,9 +67,16 @@ class State(Mapping[str, str]):
         for name, value in changes.items():
             if value is None:
                 items.pop(name, None)
-        known = [name for name in FIRST if name in items]
-        rest = sorted(name for name in items if name not in FIRST)
-        return "?" + urlencode([(name, items[name]) for name in (*known, *rest)])
+        return "?" + urlencode([(name, items[name]) for name in sorted(items, key=_order)])
+
+    def each(self, name: str) -> Callable[[object], str]:
+        """Return a function that returns `link` with a value of this parameter, for the many links of a table."""
+        pairs = [(other, self._items[other]) for other in sorted({*self._items} - {name}, key=_order)]
+        place = sum(_order(other) < _order(name) for other, _ in pairs)
+        before, after = urlencode(pairs[:place]), urlencode(pairs[place:])
+        begin = f"?{before}{'&' if before else ''}{quote_plus(name)}="
+        end = f"&{after}" if after else ""
+        return lambda value: f"{begin}{quote_plus(str(value))}{end}"
 
     def limited(self, column: str, low: object = None, high: object = None) -> str:
         """Return the query with another range of a column, from the first page; no range if both are None."""
@@ -79,6 +87,10 @@ class State(Mapping[str, str]):
         """Return the query without filters and search."""
         gone = dict.fromkeys([name for name in self if name.startswith(RANGE)])
         return self.link(**gone, q=None, page=None, at=None)
+
+
+def _order(name: str) -> tuple[int, str]:
+    return _PLACES.get(name, len(_PLACES)), name
 
 
 def _limit(text: str, name: str) -> float | None:

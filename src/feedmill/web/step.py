@@ -14,7 +14,7 @@ from feedmill.planning import ledger
 from feedmill.planning.forecast import mixture
 from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.plan import Plan
-from feedmill.tracing.held import files_of
+from feedmill.tracing.held import rows_of
 from feedmill.tracing.trace import trace
 from feedmill.web.charts import path, stacked, ticks
 from feedmill.web.content import read_one, shown_parts
@@ -27,6 +27,7 @@ BATCH, WORLD = 16, 1
 MOST_LANES, MOST_ROWS, MOST_SIGHTINGS = 16, 64, 200
 MOST_BATCH, MOST_WORLD = 1 << 16, 1 << 16
 _ENDLESS, _WINDOWS, _DRAWN = 1000, 80, 2000
+_KEPT = 64  # lengths of runs whose shares are kept: the address of an endless plan can name any
 SEARCHED = 50_000_000  # positions that are searched for other sightings
 
 
@@ -195,7 +196,7 @@ def _opened(thing: Thing, entries: Sequence[dict[str, Any]], state: State) -> di
         "problem": chosen.get("problem"),
     }
     dataset = plan.source(chosen["source"])
-    found["life"] = bool(files_of(dataset))
+    found["life"] = bool(rows_of(dataset).paths)
     try:
         if isinstance(plan, PackedPlan) or has_tokens(dataset):
             found["documents"] = [_text(thing, entry, colors) for entry in inside]
@@ -253,11 +254,16 @@ def _sightings(plan: Plan, opened: dict[str, Any], batch: int, steps: int) -> di
 
 def shares_over(plan: Plan, samples: int) -> dict[str, Any]:
     """Return the share of each source over the run as polygons in a box of 1000 x 36; sources from the 11th are one."""
-    known = plan.__dict__.setdefault("_web_shares", {})
+    known: dict[int, dict[str, Any]] = plan.__dict__.setdefault("_web_shares", {})
     if samples not in known:
-        known[samples] = mixture(plan, max(1, samples), _WINDOWS)
-    found = known[samples]
-    shares = found.shares.T
+        if len(known) >= _KEPT:
+            known.clear()
+        known[samples] = _drawn_shares(plan, samples)
+    return known[samples]
+
+
+def _drawn_shares(plan: Plan, samples: int) -> dict[str, Any]:
+    shares = mixture(plan, max(1, samples), _WINDOWS).shares.T
     names = list(plan.names)
     rows = [*shares[:10], shares[10:].sum(axis=0)] if len(names) > 10 else list(shares)
     shapes = stacked(np.array(rows), 1000, 36)

@@ -8,8 +8,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from feedmill import __version__
 from feedmill.samples.text import human_size
+from feedmill.web.kept import Kept
 from feedmill.web.marks import marked, visible
 from feedmill.web.samples import column_names
+
+_KEPT = 128
+"""Histograms that are kept as they are drawn: they are a third of a page, and the same for all its numbers."""
 
 
 def environment() -> Environment:
@@ -30,7 +34,7 @@ def environment() -> Environment:
         "quiet": _quiet,
         "one": _one,
     }
-    made.globals |= {"version": __version__, "column_names": column_names}
+    made.globals |= {"version": __version__, "column_names": column_names, "measure": _measure, "kept": Kept(_KEPT)}
     return made
 
 
@@ -47,6 +51,11 @@ def _quiet(value: Any) -> str:
     if isinstance(value, float) and not value.is_integer():
         return f"{value:,.4g}"
     return f"{int(value):,}"
+
+
+def _measure(name: str, value: Any) -> str:
+    """Return a number of an index column with its unit."""
+    return "" if value is None else human_size(value) if name == "bytes" else _quiet(value)
 
 
 def _one(items: Any) -> Any:

@@ -12,6 +12,7 @@ from feedmill.errors import FeedmillError, NotFound
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.kernels.order.binpack import best_fit_decreasing
 from feedmill.planning.packing.best_fit import cut
+from feedmill.web.behind import behind
 from feedmill.web.charts import ticks
 from feedmill.web.content import read_one
 from feedmill.web.corpus import NoDocuments
@@ -25,28 +26,40 @@ MOST_LENGTHS, MOST_PACKED = 4_000_000, 100_000
 """Documents of which lengths are drawn, and of which rows are packed; more are sampled at equal distances."""
 BINS, WIDTH, HEIGHT = 48, 1000, 220
 _PIECES = 600
+_WITHOUT: dict[str, Any] = {"why": None, "texts": 0, "fertility": [], "sides": None}
+"""The facts about tokenizers before they are loaded."""
 _SHARES = (1, 10, 50, 90, 99)
 
 Int64s = npt.NDArray[np.int64]
 
 
-def tokens(thing: Thing, state: State) -> dict[str, Any]:
+def tokens(thing: Thing, state: State, *, wait: bool = False) -> dict[str, Any]:
     """Return lengths, fertility and fill as plain data.
+
+    Tokenizers are loaded, and texts encoded, in the background. Until that is done, ``loading`` is set, and the data
+    has what needs no tokenizer: the lengths of token files and how full rows are.
+
+    Args:
+        wait: whether to wait until that is done.
 
     Raises:
         ConfigError: the address has an unknown tokenizer, or an invalid number.
         NotFound: there is no such document.
     """
     dataset = files_of(thing.dataset())
-    found: dict[str, Any] = {"name": thing.name, "path": thing.path}
+    stored = isinstance(dataset, TokenDataset)
+    found: dict[str, Any] = {"name": thing.name, "path": thing.path, "loading": False}
+    if behind(thing, "_token_facts_loaded", partial(_load, thing)).result(wait=wait) is None:
+        found["loading"] = True
+        if not stored:
+            return found
     try:
         lengths, of = _lengths(thing)
     except NoDocuments as error:
         return found | {"absent": error.as_dict()}
     seq_len = min(state.number("seq_len", SEQ_LEN, least=1) or SEQ_LEN, MOST_SEQ_LEN)
     scale = state.choice("scale", ("log", "linear"), "log" if _long_tail(lengths) else "linear")
-    tokenizers, problems = tokenizers_of(thing)
-    stored = isinstance(dataset, TokenDataset)
+    tokenizers, problems = ({}, []) if found["loading"] else tokenizers_of(thing)
     return found | {
         "format": dataset.describe().get("format"),
         "documents": len(dataset) if stored else of,
@@ -60,9 +73,20 @@ def tokens(thing: Thing, state: State) -> dict[str, Any]:
         "packing": _once(thing, ("packing", seq_len), lambda: packing(lengths, seq_len)),
         "packed": min(len(lengths), MOST_PACKED),
         "problems": problems,
-        **_fertility(thing, state),
+        **(_WITHOUT if found["loading"] else _fertility(thing, state)),
         "tokenizers": list(tokenizers),
     }
+
+
+def _load(thing: Thing) -> bool:
+    """Load tokenizers and encode texts, which the page needs. What fails is met and shown there."""
+    try:
+        texts = texts_of(thing)
+        for name, tokenizer in tokenizers_of(thing)[0].items():
+            _once(thing, ("measured", name), partial(measured, tokenizer, texts))
+    except FeedmillError:
+        pass
+    return True
 
 
 def _once(thing: Thing, key: Any, make: Any) -> Any:

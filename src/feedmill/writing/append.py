@@ -80,9 +80,12 @@ def append(
     job = {"verb": "append", "split": split, "prefix": prefix, "sources": [facts(dataset) for dataset in opened]}
     target = Destination(url, layout, job=job, split=split, append=True)
     copies = _Copies([Copy(dataset, groups[n], prefix) for n, dataset in enumerate(opened)])
+    origins = [copy.origins("append") for copy in copies.copies]
     with closing(target):
         try:
-            report = write_shards(target, work, copies, workers=workers, progress=progress)
+            report = write_shards(
+                target, work, copies, origins=lambda one: origins[one[0]](one[1]), workers=workers, progress=progress
+            )
         except DataError as error:
             if error.kind == "duplicate-key":  # the same command would fail again, so nothing is kept
                 target.drop()

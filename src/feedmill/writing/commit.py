@@ -98,7 +98,7 @@ def copy_media(new: Path, media: Media, removed: Collection[str] = ()) -> None:
         connection.execute("BEGIN")
         for name, statement in tables:
             connection.execute(statement)
-            connection.execute(f"INSERT INTO main.{name} SELECT * FROM old.{name}")
+            connection.execute(f"INSERT INTO main.{name} SELECT * FROM old.{name}")  # noqa: S608 - two names of the query above  # nosec B608
         if any(name == "media_metadata" for name, _ in tables):
             if media.prefix:
                 connection.execute("UPDATE main.media_metadata SET entry_key = ? || entry_key", (media.prefix,))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from feedmill.documents.lineage.samples import StoredRows, add_samples, size_of
+from feedmill.documents.lineage.sidecar import Origins
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.base import Dataset, Sample
 from feedmill.formats.energon import ENERGON
@@ -180,6 +183,17 @@ class Copy:
                     if self.prefix:
                         sample.key = self.prefix + sample.key
                     yield encoding(sample)
+
+    def origins(self, verb: str) -> Callable[[Piece], Origins | None]:
+        """Return a function that returns the lineage of the shard of a piece; None if samples are rows of no file."""
+        stored, sizes = StoredRows.of(self.dataset), cache(size_of)
+
+        def of(piece: Piece) -> Origins | None:
+            origins = Origins(verb)
+            numbers = self.groups[piece.group].order.numbers(piece.first, piece.last)
+            return origins if add_samples(origins, stored, numbers, sizes) else None
+
+        return of
 
 
 Bounded = Callable[[Int64s], Iterator[slice]]

@@ -89,7 +89,9 @@ def delete(
             made = change.make(changed, _without, workers=workers, progress=progress, label="deleting")
             paths = [shard.path for shard in change.shards if shard.path in changed]
             changes = {path: shard.path for path, shard in zip(paths, made, strict=True)}
-            change.swap(changes, removed, samples_out=sorted(names), members_out=members, facts=report.as_dict())
+            facts = report.as_dict()
+            names_out = sorted(names)
+            change.swap(changes, removed, rows_out=changed, samples_out=names_out, members_out=members, facts=facts)
     report.seconds = round(time.perf_counter() - began, 3)
     return report
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from feedmill.documents.lineage.samples import shard_lineage
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.energon import database, sidecar
 from feedmill.formats.energon import members as energon_members
@@ -251,6 +252,7 @@ def clear_left(store: Store, left: Mapping[str, Any]) -> None:
         if path not in listed and number is not None and number >= first:
             store.delete(path)
             store.delete(idx_name(path))
+            store.delete(shard_lineage(path))
 
 
 def _join_left(store: Store, left: Mapping[str, Any]) -> None:
@@ -269,7 +271,7 @@ def _of_dataset(shards: Sequence[str]) -> list[str]:
     """Return all files of a dataset, beginning with ``.info.json``, without which it is not a dataset."""
     index = [energon.INFO, energon.INFO_YAML, database.INDEX, energon.UUID, energon_members.PATH, sidecar.PATH]
     described = [f"{database.META}/{name}" for name in ("split.yaml", "split.json", "dataset.yaml")]
-    return [*index, *described, *(path for shard in shards for path in (shard, idx_name(shard)))]
+    return [*index, *described, *(path for shard in shards for path in (shard, idx_name(shard), shard_lineage(shard)))]
 
 
 def _tars(store: Store) -> list[str]:

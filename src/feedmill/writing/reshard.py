@@ -102,7 +102,8 @@ def reshard(
             return _splits(dataset, groups, pieces, target.layout, shards)
 
         copy = Copy(dataset, groups, prefix)
-        report = write_shards(target, pieces, copy, splits=splits, workers=workers, progress=progress)
+        origins = copy.origins("reshard")
+        report = write_shards(target, pieces, copy, splits=splits, origins=origins, workers=workers, progress=progress)
     report.warnings += _left_out(dataset)
     report.seconds = round(time.perf_counter() - began, 3)
     return report

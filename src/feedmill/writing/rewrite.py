@@ -13,11 +13,15 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from feedmill.documents.lineage.samples import kept, shard_lineage, write_shard_lineage
+from feedmill.documents.lineage.sidecar import read_lineage
 from feedmill.formats.energon import database, sidecar
 from feedmill.formats.energon import prepared as energon
 from feedmill.formats.energon import write as energon_write
 from feedmill.formats.energon.prepared import idx_name
-from feedmill.formats.offsets import hash_words
+from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.notebooks import Showable
@@ -137,6 +141,7 @@ class Rewrite:
         changed: Mapping[str, str],
         removed: Sequence[str],
         *,
+        rows_out: Mapping[str, Int64s] | None = None,
         samples_out: Sequence[str] = (),
         members_out: Sequence[str] = (),
         facts: Mapping[str, Any] | None = None,
@@ -146,6 +151,7 @@ class Rewrite:
         Args:
             changed: shard path -> path of its new version.
             removed: shards to delete.
+            rows_out: shard path -> numbers of its deleted samples, int64[n].
             samples_out: keys of deleted samples.
             members_out: member names of deleted samples.
             facts: content of the report, recorded in case publication is interrupted.
@@ -161,10 +167,22 @@ class Rewrite:
         commit(self.store, whole, splits, exclude=exclude, removed=members_out, out=new)
         moves = [(staged, path) for path, staged in changed.items()]
         moves += [(idx_name(staged), idx_name(path)) for staged, path in moves]
+        moves += self._lineages(changed, rows_out or {})
         moves += [(f"{NEW}/{path}", path) for path in below(new) if path.startswith(f"{database.META}/")]
-        deletes = [file for path in removed for file in (path, idx_name(path))]
+        deletes = [file for path in removed for file in (path, idx_name(path), shard_lineage(path))]
         self.work.publish([(in_job(staged), path) for staged, path in moves], deletes, facts=dict(facts or {}))
         self.finish()
+
+    def _lineages(self, changed: Mapping[str, str], rows_out: Mapping[str, Int64s]) -> list[tuple[str, str]]:
+        """Write the lineages of changed shards that have one, and return their paths and those they are moved to."""
+        out = []
+        for path, staged in changed.items():
+            lineage = read_lineage(self.store.locate(path))
+            if lineage is not None:
+                rows = np.delete(np.arange(lineage.header.rows), rows_out.get(path, ()))
+                write_shard_lineage(kept(lineage, rows), self.store, staged, self.store.locate(path))
+                out.append((shard_lineage(staged), shard_lineage(path)))
+        return out
 
     def finish(self) -> dict[str, Any]:
         """Finish publication and end the job. Return the content of the report."""

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from feedmill.documents.lineage.samples import write_shard_lineage
+from feedmill.documents.lineage.sidecar import Origins
 from feedmill.formats.offsets import hash_words
 from feedmill.jobs.engine import Where, key_of
 from feedmill.jobs.policy import renamed_parameters
@@ -28,6 +30,7 @@ from feedmill.writing.work import identity
 from feedmill.writing.writer import BATCH_BYTES, BATCH_SAMPLES, Keys, Writer, WriteReport, encoding_facts
 
 _ENCODED_AT_ONCE = 32
+_LINEAGES_AT_ONCE = 8
 
 Produce = Callable[[Any], Iterable[Any]]
 """Function that returns the samples of one shard for an item."""
@@ -144,6 +147,7 @@ def write_shards(
     encoding: Encoding | None = None,
     *,
     splits: Callable[[Sequence[Shard]], Mapping[str, Sequence[str]]] | None = None,
+    origins: Callable[[Any], Origins | None] | None = None,
     workers: int | None = None,
     progress: bool = True,
 ) -> WriteReport:
@@ -153,6 +157,7 @@ def write_shards(
         produce: function that returns the samples of an item; `Encoded` ones are written unchanged.
         splits: function of the written shards that returns split -> shard paths; by default all shards are in the
             target's split.
+        origins: function of an item that returns the lineage of its shard, if its samples are rows of files.
     """
     encoding = encoding or Encoding(Encoder(), Taker())
     keys = Keys(target.url, target.base)
@@ -176,8 +181,28 @@ def write_shards(
                 if shard is not None:
                     keys.add_shard(shard)
                     shards.append(shard)
+    if origins is not None:
+        _write_lineages(target, {names[number]: item for number, item in listed}, shards, origins)
     target.finish(shards, None if splits is None else splits(shards))
     return WriteReport.of(target.url, shards, len(target.done), 0.0)
+
+
+def _write_lineages(
+    target: Destination,
+    items: Mapping[str, Any],
+    shards: Sequence[Shard],
+    origins: Callable[[Any], Origins | None],
+) -> None:
+    """Write the lineages of the shards, whose items have these paths."""
+
+    def write(shard: Shard) -> None:
+        lineage = origins(items[shard.path])
+        if lineage is not None:
+            write_shard_lineage(lineage, target.store, shard.path, target.home.locate(shard.path))
+
+    workers = 0 if target.store.is_local else _LINEAGES_AT_ONCE  # in an object store each is a request
+    for _ in ordered_map(write, shards, workers=workers, in_flight=2 * _LINEAGES_AT_ONCE):
+        pass
 
 
 def _write_shard(shared: _Shared, work: tuple[str, Any]) -> Shard | None:

@@ -76,7 +76,7 @@ def load_config(path: str, text: bytes | None = None) -> dict[str, Any]:
     data = open_store(folder).read(name) if text is None else text
     try:
         yamls.compose(data, path)
-        value = yaml.load(data, _Loader)
+        value = yaml.load(data, _Loader)  # noqa: S506 - a safe loader  # nosec B506
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{path}:{mark.line + 1}" if mark else path

@@ -14,7 +14,8 @@ import xxhash
 
 from feedmill.converting import vlatext
 from feedmill.converting.job import Done
-from feedmill.converting.units import Add, Hashed, Target, Unit, Written
+from feedmill.converting.units import Add, Hashed, Source, Target, Unit, Written
+from feedmill.documents.lineage.sidecar import lineage_path, sequences_of
 from feedmill.errors import DataError
 from feedmill.formats.tokens.base import Form, Int64s, Tokens
 from feedmill.formats.tokens.manifest import TokenManifest, manifest_path, with_files, write_manifest
@@ -95,6 +96,10 @@ class TokenFiles(Target):
         """See `Target`."""
         return [file for each in done for file in self._files(each.path) if store.exists(file)]
 
+    def lineage(self, path: str) -> str:
+        """See `Target`."""
+        return lineage_path(path)
+
     def read_back(self, written: Written) -> Hashed:
         """See `Target`."""
         url = join_url(self.destination, written.done.path)
@@ -154,6 +159,14 @@ class Sequences(Target):
         """See `Target`."""
         folder, name = split_url(self.destination)
         return [*(path.removeprefix(f"{name}/") for path in shard_files(open_store(folder), name)), MANIFEST]
+
+    def lineage(self, path: str) -> str:
+        """See `Target`."""
+        return lineage_path(path)
+
+    def sequences(self, source: Source, done: Done) -> tuple[int, Int64s]:
+        """See `Target`."""
+        return done.samples, sequences_of(source.lengths(), self.length)
 
     def read_back(self, written: Written) -> Hashed:  # noqa: ARG002
         """See `Target`."""

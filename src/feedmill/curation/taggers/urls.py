@@ -21,7 +21,7 @@ from feedmill.curation.spans import Spans
 from feedmill.errors import ConfigError
 
 _ADBLOCK = re.compile(r"\|+([a-z0-9_.-]+)\^")
-_NOWHERE = ("127.0.0.1", "0.0.0.0", "::1")
+_NOWHERE = ("127.0.0.1", "0.0.0.0", "::1")  # noqa: S104 - hosts of URLs in texts; nothing listens  # nosec B104
 _URLS = ("allowlist_wikidata_v1", "allowlist_wikidata_cleaned_v1", "link_blocklist_phishing_v1")
 _DOMAINS = (
     *("domain_blocklist_utp_v1", "domain_blocklist_phishing_v1"),

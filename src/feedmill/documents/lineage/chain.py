@@ -11,10 +11,12 @@ from typing import NamedTuple
 from feedmill.documents.file import places
 from feedmill.documents.find import find_documents
 from feedmill.documents.kinds import kind_of
+from feedmill.documents.lineage.shards import is_shard, read_samples
 from feedmill.documents.lineage.sidecar import Lineage, read_lineage
 from feedmill.documents.lines import read_blocks
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.documents import rows_of
+from feedmill.jobs.threads import ordered_map
 from feedmill.storage import open_store, split_url
 
 _WHOLE = "filter"
@@ -125,16 +127,18 @@ class Descent:
         self.lineages = lineages or Lineages()
         self.files: dict[str, Lineage | None] = {}
         self._made: dict[str, list[tuple[str, int]]] = defaultdict(list)
-        queue = deque(map(self.lineages.place, outputs))
-        while queue:
-            path = queue.popleft()
-            if path in self.files:
-                continue
-            lineage = self.files[path] = self.lineages.of(path)
-            for number, url in enumerate(lineage.inputs if lineage is not None else ()):
-                place = self.lineages.place(url)
-                self._made[place].append((path, number))
-                queue.append(place)
+        level = list(dict.fromkeys(map(self.lineages.place, outputs)))
+        while level:
+            remote = any("://" in path for path in level)  # in an object store each lineage is a request
+            read = ordered_map(self.lineages.of, level, workers=16 if remote else 0, in_flight=64)
+            inputs = dict[str, None]()
+            for path, lineage in zip(level, read, strict=True):
+                self.files[path] = lineage
+                for number, url in enumerate(lineage.inputs if lineage is not None else ()):
+                    place = self.lineages.place(url)
+                    self._made[place].append((path, number))
+                    inputs[place] = None
+            level = [path for path in inputs if path not in self.files]
         self.raw = [path for path, lineage in self.files.items() if lineage is None]
 
     def named(self, name: str) -> list[str]:
@@ -168,12 +172,14 @@ class Descent:
 
 
 def read_raw(path: str, rows: Collection[int]) -> dict[int, bytes]:
-    """Return rows of a file of documents as they are stored, without line ends: rows of columns as JSON.
+    """Return rows of a file as they are stored, without line ends: rows of columns and samples of shards as JSON.
 
     Raises:
         NotFound: the file, or a row, does not exist.
     """
     wanted, found, first = set(rows), dict[int, bytes](), 0
+    if wanted and is_shard(path):
+        return read_samples(path, sorted(wanted))
     for block in blocks_of(path) if wanted else ():
         lines = rows_of(block)
         found.update({row: lines[row - first] for row in wanted if first <= row < first + len(lines)})

@@ -40,7 +40,7 @@ from feedmill.formats.documents import DOCUMENTS
 from feedmill.formats.tokens.manifest import LINEAGE
 from feedmill.storage import Store, canonical_location, join_url, open_store, split_url
 
-_HIDDEN = ".lineage"
+HIDDEN = ".lineage"
 """Suffix in the hidden folder of documents."""
 _MAGIC = b"FMLINE1\n"
 _TOGETHER = 1 << 18
@@ -147,6 +147,11 @@ class Origins:
             self._inputs.append((url, size))
         return self._numbers[url]
 
+    @property
+    def rows(self) -> int:
+        """Number of rows that were added."""
+        return self._rows + sum(runs.rows for runs in self._waiting)
+
     def add(self, runs: Runs) -> None:
         """Append rows of the output; files are numbers of `number`."""
         self._waiting.append(runs)
@@ -225,12 +230,12 @@ def _places(output: str) -> Iterator[tuple[Store, str]]:
         tops.append("/".join(parts[:at]) or ("/" if output.startswith("/") else "."))
     for top in tops:
         below = output.removeprefix(top.rstrip("/") + "/") if top != "." else output
-        yield from ((place.store, place.path(below, _HIDDEN)) for place in (beside(top), inside(top)) if place)
+        yield from ((place.store, place.path(below, HIDDEN)) for place in (beside(top), inside(top)) if place)
 
 
 def hidden(place: Place, output: str) -> str:
     """Return the path of the lineage of an output in its place."""
-    return place.path(output, _HIDDEN)
+    return place.path(output, HIDDEN)
 
 
 def read_lineage(output: str) -> Lineage | None:

@@ -79,7 +79,7 @@ def _queried(store: Store, counts: Int64s, by: str) -> Int64s | None:
     """Compute `media_costs` from the index."""
     # CROSS JOIN makes SQLite look up the sample of each media file instead of the reverse.
     query = (
-        f"SELECT tar_file_id * {MAX_SAMPLES} + sample_index, {_cost(by)}"
+        f"SELECT tar_file_id * {MAX_SAMPLES} + sample_index, {_cost(by)}"  # noqa: S608 - constants of this module  # nosec B608
         f" FROM media_metadata CROSS JOIN samples ON sample_key = {_KEY}"
     )
     with closing(open_index(cached_copy(store, INDEX))) as connection:
@@ -108,7 +108,7 @@ def file_costs(store: Store, by: str) -> dict[str, int] | None:
         if not _has_rows(store, connection, 1):
             return None
         try:
-            return dict(connection.execute(f"SELECT entry_key, {_cost(by)} FROM media_metadata"))
+            return dict(connection.execute(f"SELECT entry_key, {_cost(by)} FROM media_metadata"))  # noqa: S608 - constants of this module  # nosec B608
         except (sqlite3.DatabaseError, TypeError, ValueError) as error:
             raise _damaged(store, connection, error) from None
 

@@ -30,6 +30,7 @@ from feedmill.formats.offsets import Int64s, hash_words, load_offsets, read_reco
 from feedmill.kernels.jsonl.lines import LineIndex, index_lines, joined, line_starts
 from feedmill.storage import Store
 
+_STEP = 8 << 20
 _LARGE = 64 << 20
 """Size in bytes from which results of reading a file are cached."""
 
@@ -121,6 +122,21 @@ def write_index(store: Store, path: str, starts: Int64s | None = None) -> Int64s
     found = index_file(store, path) if starts is None else starts
     store.write_bytes(idx_name(path), found.astype("<u8").tobytes())
     return found
+
+
+def lines_of(store: Store, path: str, offsets: Int64s) -> Int64s | None:
+    """Return the line of each record, int64[n], by its offsets, int64[n + 1]; None if record i is line i for all."""
+    lines, before = np.empty(len(offsets) - 1, np.int64), 0
+    for begin in range(0, int(offsets[-1]), _STEP):
+        block = store.read(path, begin, min(_STEP, int(offsets[-1]) - begin))
+        ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
+        first, last = np.searchsorted(offsets[:-1], [begin, begin + len(block)])
+        starts = offsets[first:last].astype(np.int64) - begin
+        if not begin:
+            starts[:1] = len(block) - len(block.lstrip())  # the first record begins at 0, with blank lines before it
+        lines[first:last] = before + np.searchsorted(ends, starts)
+        before += len(ends)
+    return None if (lines == np.arange(len(lines))).all() else lines
 
 
 class JsonlDataset(Dataset):
@@ -221,6 +237,33 @@ class JsonlDataset(Dataset):
     def locate(self, index: int) -> Source:
         checked = self._checked(index)
         return self._source(checked, int(self._records(np.asarray([checked], np.int64))[0]))
+
+    @property
+    def row_files(self) -> Sequence[str]:
+        return [self.store.locate(self.path)]
+
+    def stored_rows(self, indices: Indices) -> tuple[Int64s, Int64s]:
+        records = self._records(self._inside(indices))
+        lines = self._lines()
+        return np.zeros(len(records), np.int64), records if lines is None else lines[records]
+
+    def samples_of_row(self, file: int, row: int) -> list[int]:  # noqa: ARG002
+        lines = self._lines()
+        record = row if lines is None else int(np.searchsorted(lines, row))
+        if not 0 <= record < len(self._offsets) - 1 or (lines is not None and lines[record] != row):
+            return []
+        index = record if self._pieces is None else self._pieces.index(record)
+        return [] if index is None else [index]
+
+    def _lines(self) -> Int64s | None:
+        """Return the line of each record, int64[n]; None if there are no blank lines, which have no record.
+
+        The file is read once for it.
+        """
+        if "_blank" not in self.__dict__:
+            self.__dict__["_blank"] = lines_of(self.store, self.path, self._offsets)
+        found: Int64s | None = self.__dict__["_blank"]
+        return found
 
     def stored_sizes(self, indices: Indices) -> Int64s:
         """Return the sizes of these lines in bytes, int64[n]."""

@@ -79,10 +79,6 @@ class TableDataset(RowsDataset):
     def _counted(self) -> Int64s:
         return np.asarray([len(file) for file in self._columns], np.int64)
 
-    def _stored(self, file: int, local: Int64s) -> Int64s:  # noqa: ARG002
-        """Return the row numbers in a file, int64[n], of its samples."""
-        return local
-
     def _rows(self, file: int, local: Int64s) -> list[dict[str, Any]]:
         columns = self._columns[file]
         stored = self._stored(file, local)

@@ -119,6 +119,21 @@ class TarDataset(Dataset):
         return np.where(out | (shards < 0), -1, stored - rank)
 
     @property
+    def row_files(self) -> Sequence[str]:
+        return [self.store.locate(shard) for shard in self.table.shards]
+
+    def stored_rows(self, indices: Indices) -> tuple[Int64s, Int64s]:
+        stored = self._stored_numbers(indices)
+        shards = np.searchsorted(self._ends, stored, side="right")
+        return shards, stored - self._starts[shards]
+
+    def samples_of_row(self, file: int, row: int) -> list[int]:
+        if not 0 <= row < int(self.table.counts[file]):
+            return []
+        (found,) = self.numbers(np.asarray([file], np.int64), np.asarray([row], np.int64)).tolist()
+        return [found] if found >= 0 else []
+
+    @property
     def shard_bounds(self) -> Int64s:
         """Return the number of each shard's first sample, then the total number of samples, int64[shards + 1]."""
         return np.concatenate(([0], self._ends - np.searchsorted(self._excluded, self._ends)))

@@ -146,11 +146,19 @@ def dealing_of(plan: Any, deal: str | None = None, balance: Any = None, batch: A
     if own is None:
         node = getattr(plan, "node", None)
         free = wanted is not None or budget is not None
-        own = Dealing("contiguous" if node is not None and not free and _in_slices(node) else "shuffled")
+        own = Dealing("contiguous" if node is not None and not free and _deals_slices(plan) else "shuffled")
     kept = own.balance if deal != "contiguous" else None
     if own.balance is not None and kept is None and wanted is None:
         logger.warning("deal='contiguous' overrides the recipe's balance by %s", own.balance.by)
     return Dealing(deal or ("shuffled" if wanted else own.kind), wanted or kept, budget)
+
+
+def _deals_slices(plan: Any) -> bool:
+    """Return whether a node of a plan is in slices. It is looked up once: a plan can have thousands of nodes."""
+    known = plan.__dict__.get("_in_slices")
+    if known is None:
+        known = plan.__dict__["_in_slices"] = _in_slices(plan.node)
+    return bool(known)
 
 
 def _in_slices(node: Node) -> bool:

@@ -168,10 +168,8 @@ class Schedule:
     def drawn(self, total: int) -> list[int]:
         """Return the number of draws of each source in the first `total` positions."""
         rounds, rest = divmod(total, self.period)
-        return [
-            rounds * int(count) + int(np.searchsorted(self.slots[self.starts[i] : self.starts[i + 1]], rest))
-            for i, count in enumerate(self.counts)
-        ]
+        drawn: list[int] = np.bincount(self.source[:rest], minlength=len(self.counts)).tolist()
+        return [rounds * count + some for count, some in zip(self.counts.tolist(), drawn, strict=True)]
 
 
 PlainSchedule = Schedule | Lines | Deadlines

@@ -66,7 +66,7 @@ def first_difference(old: Node, new: Node, leaves: Mapping[int, int], total: int
         leaves: number of an old leaf -> number of the new leaf with the same data, if there is one.
         total: number of positions.
     """
-    begin = _same_until(old, new, leaves, total)
+    begin = same_until(old, new, leaves, total)
     if begin == total:
         return None
     home = np.full(max(old.leaves) + 1, -1, np.int64)
@@ -86,7 +86,7 @@ def first_difference(old: Node, new: Node, leaves: Mapping[int, int], total: int
     return None if end == total else Difference(end, False)
 
 
-def _same_until(old: Node, new: Node, leaves: Mapping[int, int], total: int) -> int:
+def same_until(old: Node, new: Node, leaves: Mapping[int, int], total: int) -> int:
     """Return how many of the first positions are the same by structure: all, or about as many as can be shown."""
     if _same(old, new, leaves, total):
         return total

@@ -9,12 +9,14 @@
   let loading = null;
 
   function library() {
-    if (window.uPlot) return Promise.resolve();
-    loading ||= new Promise((done, failed) => {
-      const style = Object.assign(document.createElement("link"), { rel: "stylesheet", href: "/static/vendor/uplot.min.css" });
-      const script = Object.assign(document.createElement("script"), { src: "/static/vendor/uplot.min.js", onload: done, onerror: failed });
-      document.head.append(style, script);
+    const load = (kind, given) => new Promise((onload, onerror) => {
+      document.head.append(Object.assign(document.createElement(kind), given, { onload, onerror }));
     });
+    // Both: without its styles, a chart is drawn below its place and jumps there when they arrive.
+    loading ||= Promise.all([
+      load("link", { rel: "stylesheet", href: "/static/vendor/uplot.min.css" }),
+      load("script", { src: "/static/vendor/uplot.min.js" }),
+    ]);
     return loading;
   }
 
