@@ -24,7 +24,8 @@ _FIX = "Load the state that this loader's state_dict() returned, or begin withou
 def make_state(plan: PlainPlan, position: int, seed: int) -> dict[str, Any]:
     """Return the state as JSON data: a few hundred bytes, plus about 35 for each source of the plan."""
     own = {"feedmill_loader": VERSION, "position": position, "seed": seed, "plan": plan.fingerprint}
-    return {**own, **completed(plan).bookmark(position)}
+    landmark = getattr(plan, "landmark", None)  # of packed plans
+    return {**own, **completed(plan).bookmark(position), **({} if landmark is None else landmark(position))}
 
 
 def read_states(states: Sequence[Any], plan: PlainPlan, seed: int, allowed: Allowed = NOTHING_ALLOWED) -> list[int]:
@@ -90,6 +91,8 @@ def read_state(
         position = completed(plan).reopened(state, allowed, {} if proven is None else proven)
     if state["seed"] != seed:
         raise other_seed
+    if hasattr(plan, "use_landmark"):
+        plan.use_landmark(state)
     end = LONGEST if plan.length is None else plan.length
     if not 0 <= position <= end:
         raise ConfigError(

@@ -38,6 +38,7 @@ from feedmill.planning.recipes.fields import (
     SkipModel,
     Stages,
     Strict,
+    TokenizeField,
     Unit,
     Weight,
     WindowsField,
@@ -49,7 +50,7 @@ from feedmill.planning.recipes.fields import (
 )
 from feedmill.storage.remote.options import is_secret
 
-_OF_A_PATH = ("split", "decode", "dataset_config", "split_config", "windows", "aux", "subset", "subflavors")
+_OF_A_PATH = ("split", "decode", "dataset_config", "split_config", "windows", "tokenize", "aux", "subset", "subflavors")
 
 
 def _check_epochized(members: list[Member]) -> list[Member]:
@@ -140,6 +141,9 @@ class Member(Strict):
     )
     windows: WindowsField | None = Field(
         default=None, description="token data as windows of this many tokens, instead of documents"
+    )
+    tokenize: TokenizeField | None = Field(
+        default=None, description="text that is tokenized when it is read: a tokenizer, or a mapping with one"
     )
     dataset_config: str | None = Field(None, description="name of the dataset's description file")
     split_config: str | None = Field(None, description="name of the dataset's split file")
