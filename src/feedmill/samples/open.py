@@ -66,8 +66,8 @@ def open(
         positions: add the field ``positions``: position of each token in its document, from 0.
         boundaries: add the field ``boundaries``: offsets of documents in the window, with 0 and its length.
         eos: id that ends a document, for positions and boundaries; default: boundaries come from the index.
-        files: order of a folder of ``.ds`` files: ``sorted`` by path, recursively (the default), or ``nanotron``: only
-            the files directly in the folder, permuted as Nanotron does.
+        files: order of a folder of ``.ds`` files: ``sorted`` by path, recursively (the default); ``flat``: only the
+            files directly in the folder; ``nanotron``: these, permuted as Nanotron does; ``nanotron:SEED``.
         token_size: bytes per token of ``.ds`` files without metadata.
         tokenize: tokenize text when it is read: a `TokenizeTransform`, its options as a mapping, or a tokenizer.
 

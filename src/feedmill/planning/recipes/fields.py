@@ -125,7 +125,7 @@ Stages = Annotated[list[StageModel], Field(min_length=1)]
 class OrderModel(Strict):
     """The order of another tool instead of Feedmill's own, with the recipe's seed as that tool's seed."""
 
-    kind: Literal["nanoset", "modalities"] = Field(description="see docs/compatible_orders.md")
+    kind: Literal["nanoset", "blendable", "modalities"] = Field(description="see docs/compatible_orders.md")
     ranks: Count | None = Field(None, description="modalities: num_replicas")
     shuffle: bool = Field(False, strict=True, description="modalities: as in its sampler")
     epoch: int = Field(0, strict=True, description="modalities: the sampler's first epoch")
@@ -137,13 +137,13 @@ class OrderModel(Strict):
     def _fits_together(self) -> OrderModel:
         if self.kind == "modalities" and self.ranks is None:
             raise ValueError("the order 'modalities' needs 'ranks': give the number of ranks of the run")
-        if self.kind == "nanoset" and len(self.model_fields_set) > 1:
-            raise ValueError("the order 'nanoset' has no options other than the recipe's 'seed' and weights")
+        if self.kind != "modalities" and len(self.model_fields_set) > 1:
+            raise ValueError(f"the order {self.kind!r} has no options other than the recipe's 'seed' and weights")
         return self
 
 
 OrderField = Annotated[
-    OrderModel, BeforeValidator(short("kind"), json_schema_input_type=OrderModel | Literal["nanoset"])
+    OrderModel, BeforeValidator(short("kind"), json_schema_input_type=OrderModel | Literal["nanoset", "blendable"])
 ]
 
 
@@ -283,8 +283,8 @@ class WindowsModel(Strict):
     )
     positions: StrictBool | None = Field(None, description="also return each token's position in its document")
     eos: Position | None = Field(None, description="id of the end-of-document token, for positions without an index")
-    files: Literal["sorted", "nanotron"] | None = Field(
-        None, description="order of a folder's .ds files: by path, or as in Nanotron (permuted, without subfolders)"
+    files: Annotated[str, Field(pattern=r"^(sorted|flat|nanotron(:\d{1,10})?)$")] | None = Field(
+        None, description="order of a folder's .ds files: sorted, flat (no subfolders), nanotron or nanotron:SEED"
     )
     token_size: Literal[2, 4] | None = Field(None, description=".ds without metadata: bytes per token")
 
