@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from feedmill.errors import ConfigError
-from feedmill.loading.plan import PlainPlan, completed
+from feedmill.loading.plan import PlainPlan, PlannedByReading, completed
 from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.resuming.resume import Allowed, changed
 
@@ -24,8 +24,7 @@ _FIX = "Load the state that this loader's state_dict() returned, or begin withou
 def make_state(plan: PlainPlan, position: int, seed: int) -> dict[str, Any]:
     """Return the state as JSON data: a few hundred bytes, plus about 35 for each source of the plan."""
     own = {"feedmill_loader": VERSION, "position": position, "seed": seed, "plan": plan.fingerprint}
-    landmark = getattr(plan, "landmark", None)  # of packed plans
-    return {**own, **completed(plan).bookmark(position), **({} if landmark is None else landmark(position))}
+    return {**own, **completed(plan).bookmark(position)}
 
 
 def read_states(states: Sequence[Any], plan: PlainPlan, seed: int, allowed: Allowed = NOTHING_ALLOWED) -> list[int]:
@@ -91,7 +90,7 @@ def read_state(
         position = completed(plan).reopened(state, allowed, {} if proven is None else proven)
     if state["seed"] != seed:
         raise other_seed
-    if hasattr(plan, "use_landmark"):
+    if isinstance(plan, PlannedByReading):
         plan.use_landmark(state)
     end = LONGEST if plan.length is None else plan.length
     if not 0 <= position <= end:

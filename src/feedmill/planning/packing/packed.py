@@ -205,16 +205,16 @@ class PackedPlan(Plan):
         dropped = "; with 'long: drop' one of them must fit into seq_len" if self.packing.long == "drop" else ""
         return f"Check that the documents have tokens{dropped}."
 
-    def landmark(self, position: int) -> dict[str, Any]:
-        """Return where planning can begin for this row, for the state of a loader; empty if planning takes no reading.
+    def bookmark(self, position: int) -> dict[str, Any]:
+        """See `Plan.bookmark`; with where planning can begin for this row, if it must read documents.
 
-        If documents must be read to know their lengths, another machine would have to read all of them before the row.
+        Without it, another machine would have to read all documents before the row.
         """
         if not self.stream.counted_on_read or position == 0:
-            return {}
+            return super().bookmark(position)
         row = position - 1 if self._skip is None else int(self._skip.inward(np.array([position - 1]))[0])
         number = int(self.map.segments.of_units(np.array([self.map.unit(row)]))[0])
-        return {"packing": [self._key(), number, self.map.segments.head(number).first]}
+        return {**super().bookmark(position), "packing": [self._key(), number, self.map.segments.head(number).first]}
 
     def use_landmark(self, state: Mapping[str, Any]) -> None:
         """Begin planning where the state of a loader says, if it is of the same rows."""
