@@ -59,6 +59,7 @@ _HOME = {
     "Telemetry": "loading.metrics",
     "TextSample": "samples.types",
     "TokenDataset": "formats.tokens.base",
+    "TokenizeTransform": "tokens.transform",
     "TrustError": "errors",
     "TypedSample": "samples.types",
     "VQAOCRSample": "samples.types",
@@ -181,6 +182,7 @@ if TYPE_CHECKING:
     from feedmill.tokens.shuffle import shuffle
     from feedmill.tokens.split import split
     from feedmill.tokens.tokenize import tokenize
+    from feedmill.tokens.transform import TokenizeTransform
     from feedmill.tracing.forget import forget
     from feedmill.tracing.trace import trace
     from feedmill.web.notebook import show
@@ -234,6 +236,7 @@ __all__ = [
     "Telemetry",
     "TextSample",
     "TokenDataset",
+    "TokenizeTransform",
     "TrustError",
     "TypedSample",
     "VQAOCRSample",

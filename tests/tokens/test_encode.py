@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from feedmill.documents.batch import Batch
 from feedmill.tokens.encode import Encoding, encode_batch
 from feedmill.tokens.engines import Encoded, Vocabulary
+from feedmill.tokens.kinds.model import Model
 from feedmill.tokens.tokenizer import Tokenizer
 
 BOS, EOS = 1, 2
@@ -31,7 +32,8 @@ class Letters:
 
 def tokenizer() -> Tokenizer:
     words = Vocabulary({str(i): i for i in range(10)}, 10, {})
-    return Tokenizer(Letters(), words, name="letters", path=Path("letters"), backend="hf", hash="0")
+    model = Model("letters", "0", words, "hf", Letters, None)
+    return Tokenizer(Letters(), model, name="letters", path=Path("letters"), backend="hf")
 
 
 @given(

@@ -25,7 +25,12 @@ Output = Annotated[
 ]
 TokenizerPath = Annotated[
     str,
-    typer.Option("--tokenizer", "-t", metavar="PATH", help="tokenizer.json, its folder, or a SentencePiece .model."),
+    typer.Option(
+        "--tokenizer",
+        "-t",
+        metavar="PATH",
+        help="tokenizer.json, .model, .tiktoken, tekken.json, their folder, or a model in the Hugging Face cache.",
+    ),
 ]
 To = Annotated[
     list[str] | None,
@@ -76,7 +81,15 @@ Loss = Annotated[
     typer.Option("--loss", metavar="RULE", help="Write .ds.loss from no_loss_ranges: mask, or datatrove (truncates)."),
 ]
 BackendName = Annotated[
-    str, typer.Option("--tokenizer-backend", metavar="NAME", help="auto, fastokens, hf, or sentencepiece.")
+    str, typer.Option("--tokenizer-backend", metavar="NAME", help="auto, fastokens, hf, sentencepiece, or ranks.")
+]
+Pattern = Annotated[
+    str | None,
+    typer.Option(
+        "--tokenizer-pattern",
+        metavar="NAME",
+        help="How a tiktoken file splits texts: name of an encoding (cl100k_base), or a regular expression.",
+    ),
 ]
 OnErrorPolicy = Annotated[
     str,
@@ -109,6 +122,7 @@ def tokenize(
     max_file_size: MaxFileSize = None,
     loss: Loss = None,
     tokenizer_backend: BackendName = "auto",
+    tokenizer_pattern: Pattern = None,
     on_error: OnErrorPolicy = "raise",
     allow_empty: AllowEmpty = False,
     overwrite: Overwrite = False,
@@ -130,6 +144,7 @@ def tokenize(
         inputs,
         output,
         tokenizer=tokenizer,
+        tokenizer_pattern=tokenizer_pattern,
         formats=[name for item in to or ["pbin"] for name in item.split(",") if name],
         text=text,
         kind=kind,
@@ -167,6 +182,7 @@ def show(report: TokenizeReport) -> None:
             ("tokens", report.tokens),
             ("read", f"{human_size(report.bytes)} in {counted(report.files, 'file')}{reused}"),
             ("tokenizer", engine),
+            ("settings", ", ".join(report.settings) or None),
             ("around documents", _around(report)),
             (
                 "left over",
@@ -217,5 +233,5 @@ def _around(report: TokenizeReport) -> str:
 
 def _template(report: TokenizeReport) -> str:
     if not report.template:
-        return "the tokenizer has no template" if report.backend == "sentencepiece" else "template off"
+        return "template off" if report.has_template else "the tokenizer has no template"
     return "template on" + (f": {report.template_adds}" if report.template_adds else "")

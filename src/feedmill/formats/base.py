@@ -518,6 +518,14 @@ class TokenReader(Protocol):
         """Return tokens ``[start, start + length)`` of each document, in the given order; int64[n] all three."""
 
 
+@runtime_checkable
+class CountedOnRead(Protocol):
+    """The method of a dataset that knows how many tokens a sample has only when it reads it; its `lengths` are None."""
+
+    def lengths_of(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the tokens of samples, int64[n]. They depend on nothing but the fingerprint."""
+
+
 def split_name(name: str) -> tuple[str, str]:
     """Return the key and part of a file name, split at the first dot after the last slash."""
     slash = name.rfind("/") + 1

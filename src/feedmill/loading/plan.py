@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -114,6 +114,14 @@ class ReadableAhead(Protocol):
 
     def extents(self, positions: Positions, located: Any = None) -> Sequence[Extents]:
         """Return the byte ranges that `read` will request of remote stores for these positions, int64[n]."""
+
+
+@runtime_checkable
+class PlannedByReading(Protocol):
+    """The interface of plans that must read samples to find those of a position; `bookmark` stores how far they are."""
+
+    def use_landmark(self, state: Mapping[str, Any]) -> None:
+        """Begin where the state of a loader says, so that nothing before it is read."""
 
 
 class _Completed:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from feedmill.errors import ConfigError
-from feedmill.loading.plan import PlainPlan, completed
+from feedmill.loading.plan import PlainPlan, PlannedByReading, completed
 from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.resuming.resume import Allowed, changed
 
@@ -90,6 +90,8 @@ def read_state(
         position = completed(plan).reopened(state, allowed, {} if proven is None else proven)
     if state["seed"] != seed:
         raise other_seed
+    if isinstance(plan, PlannedByReading):
+        plan.use_landmark(state)
     end = LONGEST if plan.length is None else plan.length
     if not 0 <= position <= end:
         raise ConfigError(

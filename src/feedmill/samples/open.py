@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from feedmill.errors import ConfigError
 from feedmill.formats import yamls
@@ -16,6 +17,7 @@ from feedmill.formats.energon.prepared import meta_file
 from feedmill.formats.format import Found
 from feedmill.formats.sniff import open_found, open_together, sniff
 from feedmill.samples.decode import Decoder
+from feedmill.samples.tokenized import Encoder, TokenizeOptions, encoder_of, tokenized
 from feedmill.samples.view import DatasetView, build_view
 from feedmill.samples.windowed import WindowOptions, windowed
 from feedmill.storage import Store, join_url
@@ -40,6 +42,7 @@ def open(
     eos: int | None = None,
     files: str | None = None,
     token_size: int | None = None,
+    tokenize: Encoder | TokenizeOptions | Mapping[str, Any] | str | None = None,
 ) -> Dataset:
     """Open a dataset in any known format.
 
@@ -63,9 +66,10 @@ def open(
         positions: add the field ``positions``: position of each token in its document, from 0.
         boundaries: add the field ``boundaries``: offsets of documents in the window, with 0 and its length.
         eos: id that ends a document, for positions and boundaries; default: boundaries come from the index.
-        files: order of a folder of ``.ds`` files: ``sorted`` by path, recursively (the default), or ``nanotron``: only
-            the files directly in the folder, permuted as Nanotron does.
+        files: order of a folder of ``.ds`` files: ``sorted`` by path, recursively (the default); ``flat``: only the
+            files directly in the folder; ``nanotron``: these, permuted as Nanotron does; ``nanotron:SEED``.
         token_size: bytes per token of ``.ds`` files without metadata.
+        tokenize: tokenize text when it is read: a `TokenizeTransform`, its options as a mapping, or a tokenizer.
 
     Raises:
         NotFound: the path, split or file does not exist.
@@ -87,6 +91,7 @@ def open(
             trust=trust,
             files=files,
             token_size=token_size,
+            tokenize=None if tokenize is None else encoder_of(tokenize),
             windows=WindowOptions(
                 seq_len=seq_len,
                 reuse_last_target=reuse_last_target,
@@ -111,6 +116,7 @@ class OpenOptions:
     trust: bool = False
     files: str | None = None
     token_size: int | None = None
+    tokenize: Encoder | None = None
     windows: WindowOptions = field(default_factory=WindowOptions)
 
 
@@ -119,19 +125,20 @@ def _open(url: str | list[str], options: OpenOptions) -> Dataset:
     reopen = partial(_open, _absolute(url) if isinstance(url, str) else [_absolute(one) for one in url], options)
     if not isinstance(url, str):
         dataset = open_together(url, files=options.files, token_size=options.token_size)
-        return windowed(dataset, options.windows).opened_as(decode=options.decode, reopen=reopen)
+        return _cut(dataset, options).opened_as(decode=options.decode, reopen=reopen)
     split, split_config = options.split, options.split_config
     if options.dataset_config is not None and options.dataset_config.endswith(".jsonl"):
         url, options = join_url(url, options.dataset_config), replace(options, dataset_config=None)
     found = sniff(url)
-    description = None if options.raw else _describe(found, url, options)
+    whole = options.raw or options.tokenize is not None
+    description = None if whole else _describe(found, url, options)
     if description is not None:
         split = description.arguments.get("split_part", split)
         split_config = description.arguments.get("split_config", split_config)
     dataset = open_found(
         found, url, split=split, split_config=split_config, files=options.files, token_size=options.token_size
     )
-    cut = windowed(dataset, options.windows)  # a dataset with a description is not token data, and raises an error here
+    cut = _cut(dataset, options)  # a dataset with a description is not token data, and raises an error here
     if description is None:
         return cut.opened_as(decode=options.decode, reopen=reopen)
     return dataset.opened_as(
@@ -141,6 +148,19 @@ def _open(url: str | list[str], options: OpenOptions) -> Dataset:
         about=description.about,
         reopen=reopen,
     )
+
+
+def _cut(dataset: Dataset, options: OpenOptions) -> Dataset:
+    """Return the windows of token data, or text as token data."""
+    if options.tokenize is None:
+        return windowed(dataset, options.windows)
+    if options.windows.given:
+        raise ConfigError(
+            f"{', '.join(options.windows.given)}: text that is tokenized when it is read has no windows of its own",
+            file=dataset.url,
+            fix="Use 'pack' with 'method: concat' in the recipe.",
+        )
+    return tokenized(dataset, options.tokenize)
 
 
 def _absolute(url: str) -> str:

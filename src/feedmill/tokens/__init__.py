@@ -1,6 +1,6 @@
 """Tokenize documents, and rewrite, decode and index token files.
 
-tokenizer, template, engines, selfcheck, preload load a tokenizer from this machine
+tokenizer, template, engines, selfcheck, preload load a tokenizer from this machine; `kinds`: files of other programs
 encode, segments, work, spill                    encode the documents of one unit of work
 job                                              the job that encodes documents, whatever its output
 tokenize, token_files, numbered_files            token files of any formats; in numbered files of a size

@@ -110,7 +110,10 @@ def tokenizer_for(
             kind="no-tokenizer",
             fix="Pass it with --tokenizer.",
         )
-    found = load_tokenizer(given if given is not None else facts.name, backend, template_source="file")  # type: ignore[union-attr]
+    name = given if given is not None else facts.name  # type: ignore[union-attr]
+    loaded = manifest.options.get("tokenizer_settings", {}) if manifest is not None else {}
+    source, pattern = loaded.get("template_source", "file"), loaded.get("pattern")
+    found = load_tokenizer(name, backend, template_source=source, pattern=pattern)
     if facts is not None and facts.hash and facts.hash != found.hash:
         raise ConfigError(
             f"the tokens were made by another tokenizer: {facts.name} with hash {facts.hash[:8]}, not {found.hash[:8]}",

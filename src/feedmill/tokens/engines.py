@@ -16,7 +16,7 @@ import orjson
 
 from feedmill.errors import ConfigError, MissingExtra
 from feedmill.formats.tokens.base import Int64s
-from feedmill.tokens.preload import take_native
+from feedmill.tokens.preload import load_native, take_native
 
 Uint32s = npt.NDArray[np.uint32]
 
@@ -124,9 +124,10 @@ def _declared(folder: Path, kind: str, ids: dict[str, int]) -> str | None:
 class Fastokens:
     """Engine `fastokens`, limited to one thread; see `feedmill.tokens.preload`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, text: bytes | None = None) -> None:
+        """Load a ``tokenizer.json``; with `text`, this content instead of the file's."""
         try:
-            self._model: Any = take_native(str(path))
+            self._model: Any = take_native(str(path)) if text is None else load_native(text=text.decode())
         except ImportError as error:
             raise MissingExtra(f"fastokens is not installed ({error})", "tokenize") from None
         except BaseException as error:
@@ -147,14 +148,15 @@ class Fastokens:
 class HuggingFace:
     """Engine Hugging Face `tokenizers`, the reference."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, text: bytes | None = None) -> None:
+        """Load a ``tokenizer.json``; with `text`, this content instead of the file's."""
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         try:
             from tokenizers import Tokenizer
         except ImportError as error:
             raise MissingExtra(f"the package tokenizers is not installed ({error})", "tokenize") from None
         try:
-            self._model: Any = Tokenizer.from_file(str(path))
+            self._model: Any = Tokenizer.from_file(str(path)) if text is None else Tokenizer.from_buffer(text)
         except Exception as error:
             raise ConfigError(f"this is not a tokenizer ({error})", file=str(path), kind="bad-tokenizer") from None
         self._model.no_truncation()
@@ -186,7 +188,7 @@ class HuggingFace:
 
 
 class SentencePiece:
-    """Engine for SentencePiece models. They have no template; unknown control symbols in a text are plain text."""
+    """Engine for SentencePiece models. They have no template, and control symbols in a text are plain text."""
 
     def __init__(self, path: Path) -> None:
         try:

@@ -52,11 +52,15 @@ def take_native(path: str) -> Any:
     return load_native(path) if loading is None else loading.result()
 
 
-def load_native(path: str) -> Any:
-    """Return a fastokens model without truncation and padding, on one thread: parallelism is by processes."""
+def load_native(path: str | None = None, *, text: str | None = None) -> Any:
+    """Return a fastokens model without truncation and padding, on one thread: parallelism is by processes.
+
+    Args:
+        path: a ``tokenizer.json``; or its content as `text`.
+    """
     from fastokens._native import Tokenizer
 
-    model = Tokenizer.from_file(path)
+    model = Tokenizer.from_file(path) if text is None else Tokenizer.from_json_str(text)
     model.no_truncation()  # settings left from training would truncate documents
     model.no_padding()
     with _on_one_core():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from feedmill.tokens.engines import TokenizerEngine
@@ -19,23 +20,32 @@ _WORDS = (
 TEXTS: Final[tuple[str, ...]] = (*_WORDS, " ".join(_WORDS), "".join(reversed(_WORDS)), "\n".join(_WORDS * 2))
 
 
-def differences(engine: TokenizerEngine, reference: TokenizerEngine) -> list[str]:
-    """Return the texts of the fixed set for which the two engines give different ids, with or without the template."""
+def differences(
+    engine: TokenizerEngine, reference: TokenizerEngine, *, special: Sequence[str] = (), plain: bool = False
+) -> list[str]:
+    """Return the texts for which the two engines give different ids, with or without the template.
+
+    Args:
+        special: special tokens of the vocabulary, which are checked in addition to the fixed set.
+        plain: whether the tokenizer always encodes special tokens in a text as plain text, and has no template.
+    """
+    texts = [*TEXTS, *(["".join(special), " a ".join(special)] if special else ())]
+    modes = ((False, True),) if plain else ((True, False), (False, False), (True, True))
     wrong = []
-    for template, ordinary in ((True, False), (False, False), (True, True)):
-        found = _ids(engine, template, ordinary)
-        wanted = _ids(reference, template, ordinary)
-        wrong += [text for text, ours, theirs in zip(TEXTS, found, wanted, strict=True) if ours != theirs]
+    for template, ordinary in modes:
+        found = _ids(engine, texts, template, ordinary)
+        wanted = _ids(reference, texts, template, ordinary)
+        wrong += [text for text, ours, theirs in zip(texts, found, wanted, strict=True) if ours != theirs]
     return wrong
 
 
-def _ids(engine: TokenizerEngine, template: bool, ordinary: bool) -> list[list[int] | None]:
+def _ids(engine: TokenizerEngine, texts: list[str], template: bool, ordinary: bool) -> list[list[int] | None]:
     """Return the ids of each text; None for all of them if the engine fails."""
     try:
-        ids, lengths = engine.encode(list(TEXTS), template, ordinary)
+        ids, lengths = engine.encode(texts, template, ordinary)
     except BaseException as error:  # a panic of compiled code is not an Exception
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
-            return [None] * len(TEXTS)
+            return [None] * len(texts)
         raise
     out, at = [], 0
     for length in lengths.tolist():

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import orjson
 
 from feedmill.errors import ConfigError
+from feedmill.tokens.segments import prepends_space
 
 TemplateSource = Literal["auto", "flags", "file"]
 SOURCES = ("auto", "flags", "file")
@@ -25,12 +26,14 @@ _FLAGS = ("add_bos_token", "add_eos_token")
 
 
 class Family(NamedTuple):
-    """A tokenizer class that builds its template at load time: defaults of its settings and tokens."""
+    """A tokenizer class that builds its template at load time: defaults of its settings and its special tokens."""
 
     add_bos: bool
     add_eos: bool
     bos: str
     eos: str
+    unk: str
+    pad: str | None
     model_types: str
 
 
@@ -40,25 +43,33 @@ FAMILIES = {
         False,
         "<s>",
         "</s>",
+        "<unk>",
+        None,
         "arcee aria chameleon colpali deepseek_v2 deepseek_v3 deepseek_vl deepseek_vl_hybrid diffllama ernie4_5"
         " ernie4_5_moe idefics idefics2 idefics3 jamba janus jetmoe llama llama4 llama4_text llava llava_next"
         " llava_next_video llava_onevision ministral mistral mistral3 mixtral mllama paligemma persimmon phi3 phimoe"
         " video_llava vipllava zamba zamba2",
     ),
-    "CodeLlamaTokenizer": Family(True, False, "<s>", "</s>", "code_llama"),
+    "CodeLlamaTokenizer": Family(True, False, "<s>", "</s>", "<unk>", None, "code_llama"),
     "GemmaTokenizer": Family(
         True,
         False,
         "<bos>",
         "<eos>",
+        "<unk>",
+        "<pad>",
         "gemma gemma2 gemma3 gemma3_text gemma3n gemma3n_text recurrent_gemma shieldgemma2 siglip2 t5gemma",
     ),
-    "CohereTokenizer": Family(True, False, "<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>", "aya_vision cohere cohere2"),
+    "CohereTokenizer": Family(
+        True, False, "<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>", "<UNK>", "<PAD>", "aya_vision cohere cohere2"
+    ),
     "GPTNeoXTokenizer": Family(
         False,
         False,
         "<|endoftext|>",
         "<|endoftext|>",
+        "<|endoftext|>",
+        None,
         "falcon_mamba gpt_neox mamba mamba2 mpt olmo olmo2 olmoe rwkv stablelm xlstm",
     ),
 }
@@ -123,7 +134,7 @@ def resolve(
     own = None if document is None else _own(document.get("post_processor"))
     if source == "file":
         return own
-    settings = _settings(path.parent / CONFIG)
+    settings = read_settings(path.parent / CONFIG)
     family = _family(settings, path.parent)
     flags = {name: settings.get(name) for name in _FLAGS}
     if source == "auto" and (document is None or family is None):
@@ -141,11 +152,11 @@ def resolve(
         if own is not None and (found.before, found.after) == (own.before, own.after):
             found = own
     if source == "auto" and document is not None:
-        _refuse_others(path, document, settings, ids, family)
+        _refuse_others(path, document, settings, family)
     return found
 
 
-def _settings(path: Path) -> dict[str, Any]:
+def read_settings(path: Path) -> dict[str, Any]:
     """Return the settings next to a tokenizer; empty if there are none."""
     try:
         found = orjson.loads(path.read_bytes())
@@ -162,7 +173,7 @@ def _family(settings: Mapping[str, Any], folder: Path) -> tuple[str, Family] | N
     """Return the class that transformers loads, by the settings or the model's configuration, if in `FAMILIES`."""
     name = settings.get("tokenizer_class")
     if name is None and (folder / "config.json").is_file():
-        config = _settings(folder / "config.json")
+        config = read_settings(folder / "config.json")
         name = config.get("tokenizer_class")
         kind = config.get("model_type")
         if name is None:
@@ -181,7 +192,7 @@ def _made(
     path: Path, settings: Mapping[str, Any], family: tuple[str, Family] | None, ids: Mapping[str, int]
 ) -> Template:
     """Return the template that a class makes from the settings."""
-    known = family[1] if family else Family(False, False, "", "", "")
+    known = family[1] if family else Family(False, False, "", "", "", None, "")
     found: list[tuple[str, ...]] = []
     for flag, kind, on, default in (
         ("add_bos_token", "bos_token", known.add_bos, known.bos),
@@ -272,33 +283,12 @@ def _refuse_others(
     path: Path,
     document: Mapping[str, Any],
     settings: Mapping[str, Any],
-    ids: Mapping[str, int],
     family: tuple[str, Family] | None,
 ) -> None:
-    """Raise `ConfigError` for other settings that make ids of ``AutoTokenizer`` differ from those of the file."""
-    if not settings:
-        return
-    before = document.get("pre_tokenizer")
+    """Raise `ConfigError` for a setting that ``AutoTokenizer`` applies by converting the SentencePiece model again."""
     wanted = settings.get("add_prefix_space")
-    if isinstance(before, dict) and before.get("type") == "ByteLevel":
-        inside = bool(before.get("add_prefix_space", True))
-        if bool(wanted) != inside:
-            shown = "is not set" if wanted is None else wanted
-            raise _undecided(path, "add_prefix_space", shown, f"tokenizer.json has {str(inside).lower()}")
-    elif wanted is not None and family and family[0] == "LlamaTokenizer":
-        from feedmill.tokens.segments import prepends_space
-
-        if bool(wanted) != prepends_space(document):
-            raise _undecided(path, "add_prefix_space", wanted, "tokenizer.json differs")
-    added = settings.get("added_tokens_decoder")
-    missing = [
-        token["content"]
-        for token in (added.values() if isinstance(added, dict) else ())
-        if isinstance(token, dict) and isinstance(token.get("content"), str) and token["content"] not in ids
-    ]
-    if missing:
-        shown = ", ".join(map(repr, missing[:5])) + (", ..." if len(missing) > 5 else "")
-        raise _undecided(path, "added_tokens_decoder", f"has {shown}", "tokenizer.json lacks them")
+    if wanted is not None and family and family[0] == "LlamaTokenizer" and bool(wanted) != prepends_space(document):
+        raise _undecided(path, "add_prefix_space", wanted, "tokenizer.json differs")
 
 
 def _undecided(path: Path, setting: str, value: Any, what: str) -> ConfigError:

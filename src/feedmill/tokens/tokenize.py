@@ -40,6 +40,7 @@ class TokenizeOptions(JobOptions):
 
     formats: tuple[str, ...]
     backend: Backend
+    tokenizer_pattern: str | None
     text: str
     kind: str | None
     eos: str | None
@@ -65,7 +66,9 @@ class TokenizeReport(Counts):
         outputs: format -> path of the file that identifies the output; of numbered files, a pattern of all of them.
         numbered_files: format -> number of files, with `max_file_size`.
         bos, eos: tokens added around each document, or None; `rule`: when they are added.
-        template: whether the tokenizer's template was applied; `template_adds`: its tokens and the file defining it.
+        template: whether the tokenizer's template was applied; `template_adds`: its tokens and the file defining it;
+            `has_template`: whether there is one.
+        settings: what settings next to the tokenizer changed, and the pattern of a tiktoken file.
         switched_off: disabled settings of the tokenizer that would make ids random, with their values.
         token_bytes: format -> bytes per token; not for ``vla-text``, which is JSON.
         skipped_files: files in the folders that were not read; `skipped_files_examples`: the first hundred.
@@ -79,6 +82,8 @@ class TokenizeReport(Counts):
     rule: str = "missing"
     template: bool = True
     template_adds: str | None = None
+    has_template: bool = True
+    settings: list[str] = field(default_factory=list)
     switched_off: dict[str, Any] = field(default_factory=dict)
     token_bytes: dict[str, int] = field(default_factory=dict)
     left_over: int = 0
@@ -100,6 +105,7 @@ def tokenize(
     tokenizer: str | os.PathLike[str] | Tokenizer,
     formats: Sequence[str] = ("pbin",),
     backend: Backend = "auto",
+    tokenizer_pattern: str | None = None,
     text: str = "text",
     kind: str | None = None,
     eos: str | None = AUTO,
@@ -127,7 +133,8 @@ def tokenize(
     Args:
         inputs: files, folders, URLs or patterns, see `feedmill.documents.find`.
         output: a path without suffix (each format adds its own), or a mapping from format to path.
-        tokenizer: see `load_tokenizer`.
+        tokenizer, tokenizer_pattern: see `load_tokenizer`. Ignored for a loaded tokenizer: `backend`,
+            `tokenizer_pattern`, `template_source`.
         formats: one or more of ``pbin``, ``ds``, ``megatron``, ``dolma``, ``vla-text``.
         kind: type of files to read from folders: ``lines``, ``text``, ``parquet`` or ``arrow``. None detects it, and
             raises an error for a folder with several types.
@@ -136,7 +143,7 @@ def tokenize(
             tokenizer's files.
         rule: ``missing`` adds them only if the document does not have them already, ``always`` to every document.
         template: apply the tokenizer's template. datatrove with an EOS is ``template=False, rule="always"``.
-        template_source: where the template is defined; see `load_tokenizer`. Ignored for a loaded tokenizer.
+        template_source: where the template is defined; see `load_tokenizer`.
         specials_as_text: encode special tokens that occur in a text as plain text.
         token_size: bytes per token; default: chosen by each format.
         seq_len: for ``vla-text``, the sequence length of the training program; sequences have one token more.
@@ -165,6 +172,7 @@ def tokenize(
         formats=tuple(output) if isinstance(output, Mapping) else tuple(formats),
         on_error=on_error_policy(on_error),
         backend=backend,
+        tokenizer_pattern=tokenizer_pattern,
         text=text,
         kind=kind,
         eos=eos,
@@ -200,7 +208,9 @@ def _tokenize(
     # Without a template no setting can contradict it.
     source: TemplateSource = options.template_source if options.template else "file"
     tokenizer = (
-        given if isinstance(given, Tokenizer) else load_tokenizer(given, options.backend, template_source=source)
+        given
+        if isinstance(given, Tokenizer)
+        else load_tokenizer(given, options.backend, template_source=source, pattern=options.tokenizer_pattern)
     )
     options = replace(options, eos=_eos(tokenizer, options.eos))
     ends = ((options.bos, "BOS"), (options.eos, "EOS"))
@@ -230,6 +240,8 @@ def _tokenize(
         rule=options.rule,
         template=around is not None,
         template_adds=None if around is None else str(around),
+        has_template=tokenizer.around is not None,
+        settings=tokenizer.settings,
         switched_off=tokenizer.switched_off,
         token_bytes={out.format: out.dtype.itemsize for out in outputs if not out.sequence},
     )

@@ -1,18 +1,18 @@
 """Tokenizers: encode text to ids and decode ids, with the fastest engine whose ids equal the reference's.
 
-A tokenizer is a ``tokenizer.json`` (or its folder), or a SentencePiece ``.model``; nothing is ever
-downloaded. Three engines share one interface:
+A tokenizer is a file, its folder, or a model in the Hugging Face cache on this machine; nothing is ever downloaded. All
+kinds of files are converted to a ``tokenizer.json`` (`feedmill.tokens.kinds`). Engines share one interface:
 
     fastokens       about 40 times faster than the reference; used if it loads the file and passes the self-check
-    hf              Hugging Face `tokenizers`: the reference, and the fallback if fastokens cannot be used
-    sentencepiece   for ``.model`` files
+    hf              Hugging Face `tokenizers`: the reference of most kinds
+    sentencepiece   the reference of ``.model`` files
+    ranks           the reference of tiktoken files and ``tekken.json``
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -20,24 +20,24 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
-from feedmill.errors import ConfigError, FeedmillError, MissingExtra, NotFound
+from feedmill.errors import ConfigError, FeedmillError, MissingExtra
 from feedmill.formats.tokens.base import Int64s
 from feedmill.formats.tokens.manifest import TokenizerFacts
 from feedmill.tokens import engines
-from feedmill.tokens.engines import Encoded, TokenizerEngine, Uint32s, Vocabulary
+from feedmill.tokens.engines import Encoded, TokenizerEngine, Uint32s
+from feedmill.tokens.kinds import slow
+from feedmill.tokens.kinds.find import find_tokenizer
+from feedmill.tokens.kinds.model import Model, read_model
+from feedmill.tokens.kinds.pieces import Guarded
 from feedmill.tokens.preload import load_ahead
 from feedmill.tokens.selfcheck import differences
 from feedmill.tokens.template import Template, TemplateSource, around, resolve
 
-Backend = Literal["auto", "fastokens", "hf", "sentencepiece"]
+Backend = Literal["auto", "fastokens", "hf", "sentencepiece", "ranks"]
 
-BACKENDS = ("auto", "fastokens", "hf", "sentencepiece")
-_PACKAGES = {"fastokens": "fastokens", "hf": "tokenizers", "sentencepiece": "sentencepiece"}
-_RANK = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\r?\n")
-_CONVERT = "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(NEW) of transformers writes a tokenizer.json."
-_SLOW = (("vocab.json", "merges.txt"), ("vocab.txt",), ("spiece.model",), ("sentencepiece.bpe.model",))
+BACKENDS = ("auto", "fastokens", "hf", "sentencepiece", "ranks")
+_PACKAGES = {"fastokens": "fastokens", "hf": "tokenizers", "sentencepiece": "sentencepiece", "ranks": "regex"}
 
 
 class Tokenizer:
@@ -45,30 +45,34 @@ class Tokenizer:
 
     Attributes:
         name: path as given.
-        path: the model file.
+        path: the model file; `kind`: what it is; `reference`: the backend that defines its ids.
         backend: the engine that encodes.
         fallback: why the fast engine is not used, unless the user excluded it; otherwise None.
-        hash: xxh3-128 of the model file, in hex.
+        hash: xxh3-128 of the model file (with the pattern, if one was given), in hex.
         vocab_size: number of entries with added tokens; `base_vocab_size`: without them.
         size: the largest id plus 1.
         template: whether the tokenizer's own template (BOS, EOS ...) is applied to each text.
         around: the template; None if the tokenizer has none. `template_source`: see `load_tokenizer`.
+        settings: what the settings next to the file changed, and the pattern of a tiktoken file; as texts.
+        pattern: see `load_tokenizer`.
         switched_off: settings of the model that would make ids random, with their values; they are disabled.
         ordinary: whether special tokens that occur in a text are encoded as plain text.
         declared_eos, declared_bos: EOS and BOS defined in the files next to the model; None if undefined.
         unknown: id of what the model cannot encode; None if it can encode everything.
     """
 
-    def __init__(
-        self, engine: TokenizerEngine, vocabulary: Vocabulary, *, name: str, path: Path, backend: Backend, hash: str
-    ) -> None:
-        self._engine, self._vocabulary = engine, vocabulary
-        self.name, self.path, self.backend, self.hash = name, path, backend, hash
+    def __init__(self, engine: TokenizerEngine, model: Model, *, name: str, path: Path, backend: Backend) -> None:
+        self._engine, self._model, self._vocabulary = engine, model, model.vocabulary
+        self.name, self.path, self.backend = name, path, backend
+        self.kind, self.reference, self.hash, self.settings = model.kind, model.reference, model.hash, model.settings
+        self.pattern: str | None = None
         self.fallback: str | None = None
+        self._offsets: Any = None
         self.template, self.ordinary = True, False
         self.around: Template | None = None
         self.template_source: TemplateSource = "auto"
         self.switched_off: dict[str, Any] = {}
+        vocabulary = model.vocabulary
         self.vocab_size, self.base_vocab_size = vocabulary.size_with_added, vocabulary.size_without_added
         self.size = vocabulary.largest + 1
         self.declared_bos, self.declared_eos = vocabulary.bos, vocabulary.eos
@@ -77,12 +81,14 @@ class Tokenizer:
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Return the ids of many texts; see `Encoded`. Raises UnicodeEncodeError for lone surrogates."""
         template = self.around if self.template else None
-        found = self._engine.encode(list(texts), template is not None and template.own, self.ordinary)
+        ordinary = self.ordinary or self._model.plain
+        found = self._engine.encode(list(texts), template is not None and template.own, ordinary)
         return found if template is None or template.own else Encoded(*around(*found, template))
 
     def decode(self, ids: Sequence[int] | npt.NDArray[Any], *, skip_special: bool = False) -> str:
         """Return the text of ids. Ids that the vocabulary does not have are skipped."""
-        return self._engine.decode([int(i) for i in ids], skip_special)
+        engine = self._engine if self.reference == "hf" else self._model.make_reference()
+        return engine.decode([int(i) for i in ids], skip_special)
 
     def token_to_id(self, token: str) -> int | None:
         """Return the id of a token, written as in the vocabulary; None if there is none."""
@@ -114,20 +120,24 @@ class Tokenizer:
         """Return the facts about the tokenizer that a manifest stores."""
         return TokenizerFacts(self.name, self.hash, self.vocab_size, self.backend, self.versions())
 
+    def loaded_with(self) -> dict[str, Any]:
+        """Return the options that load the tokenizer again, and what they applied, for a manifest."""
+        return {"applied": self.settings, "template_source": self.template_source, "pattern": self.pattern}
+
     def offsets(self, text: str) -> tuple[Uint32s, Int64s]:
-        """Return the ids of a text, and the characters that each token covers, int64[n, 2]. Always uses the reference.
+        """Return the ids of a text, and the characters that each token covers, int64[n, 2]. Never uses fastokens.
 
         Raises:
-            ConfigError: the backend is SentencePiece, for which offsets are not supported.
+            ConfigError: the tokenizer is a SentencePiece model without a ``tokenizer.json``.
         """
-        if self.backend == "sentencepiece":
-            raise ConfigError("loss masks require a tokenizer.json", file=str(self.path), kind="no-offsets")
-
-        engine = self._engine
-        if not isinstance(engine, engines.HuggingFace):
-            engine = self._reference = getattr(self, "_reference", None) or engines.HuggingFace(self.path)
+        if self._offsets is None:
+            if self._model.text is None:
+                raise ConfigError("loss masks require a tokenizer.json", file=str(self.path), kind="no-offsets")
+            ranks = self.reference == "ranks"
+            self._offsets = self._model.make_reference() if ranks else engines.HuggingFace(self.path, self._model.text)
         template = self.around if self.template else None
-        ids, places = engine.offsets(text, template is not None and template.own, self.ordinary)
+        ordinary = self.ordinary or self._model.plain
+        ids, places = self._offsets.offsets(text, template is not None and template.own, ordinary)
         if template is None or template.own:
             return ids, places
         head, tail = (np.zeros((len(tokens), 2), np.int64) for tokens in (template.before, template.after))
@@ -140,152 +150,116 @@ def load_tokenizer(
     *,
     check: bool = True,
     template_source: TemplateSource = "auto",
+    pattern: str | None = None,
 ) -> Tokenizer:
     """Load a tokenizer from this machine; nothing is downloaded.
 
     Args:
-        name: a folder with ``tokenizer.json`` (or ``tokenizer.model``), the file itself, or a SentencePiece ``.model``.
-        backend: ``auto`` uses fastokens if it loads the file and its ids equal the reference's (see
-            `feedmill.tokens.selfcheck`), and Hugging Face `tokenizers` otherwise. Any other value forces that engine.
+        name: a file (``tokenizer.json``, SentencePiece ``.model``, ``.tiktoken``, ``tekken.json``, ``vocab.json`` next
+            to ``merges.txt``, ``vocab.txt``), its folder, or the name of a model in the Hugging Face cache.
+        backend: ``auto`` uses fastokens if it loads the file, or its conversion, and its ids equal those of the kind's
+            reference (see `feedmill.tokens.selfcheck`), else the reference. Any other value forces that engine.
         check: compare the fast engine with the reference first. Pass False only for a file that was just compared.
         template_source: source of the template: ``file`` for only the model file, ``flags`` for ``add_bos_token`` and
             ``add_eos_token`` in ``tokenizer_config.json`` next to it, ``auto`` for what transformers' ``AutoTokenizer``
-            does, see `feedmill.tokens.template`.
+            does, see `feedmill.tokens.template`. Except for ``file``, the other settings there are applied, too; see
+            `feedmill.tokens.kinds.settings`.
+        pattern: how a tiktoken file splits texts: the name of an encoding (``cl100k_base``, ``llama3``), or a regular
+            expression. Not required for files that are recognized.
 
     Raises:
-        NotFound: the file does not exist; names of a model hub are not looked up.
+        NotFound: the file does not exist; the message names where it was looked for.
         ConfigError: the file is not a tokenizer, the backend cannot read it, or the settings next to it contradict it.
         MissingExtra: a package is missing.
     """
     if backend not in BACKENDS:
         raise ConfigError(f"unknown tokenizer backend {backend!r}", fix=f"Use one of {', '.join(BACKENDS)}.")
     given = os.fspath(name)
-    path = _find(given)
-    data = path.read_bytes()
-    digest = xxhash.xxh3_128_hexdigest(data)
-    _refuse_others(path, data)
-    pieces = _is_sentencepiece(path, data)
-    if pieces != (backend == "sentencepiece") and (pieces or backend == "sentencepiece") and backend != "auto":
-        kind = "a SentencePiece model" if pieces else "a tokenizer.json"
-        raise ConfigError(f"this is {kind}, which the backend {backend!r} cannot read", file=str(path))
-    if not pieces and backend != "hf":
+    path = find_tokenizer(given)
+    if path.name == "tokenizer.json" and backend in ("auto", "fastokens"):
         load_ahead(path)
+    model = read_model(path, template_source, pattern)
+    if backend in ("sentencepiece", "ranks") and backend != model.reference:
+        raise ConfigError(f"this is {model.kind}, which the backend {backend!r} cannot read", file=str(path))
 
-    if pieces:
-        loaded = engines.SentencePiece(path)
-        made = Tokenizer(loaded, loaded.vocabulary, name=given, path=path, backend="sentencepiece", hash=digest)
-        made.around = resolve(path, None, loaded.vocabulary.ids, template_source)
-        made.template, made.template_source = made.around is not None, template_source
-        return made
-    vocabulary = engines.read_vocabulary(path, data)
-    switched_off = engines.random_settings(vocabulary.document or {})
-    fast, fallback = (None, None) if backend == "hf" else _fast(path, backend == "fastokens", check, switched_off)
-    engine: TokenizerEngine = fast or engines.HuggingFace(path)
-    made = Tokenizer(engine, vocabulary, name=given, path=path, backend="fastokens" if fast else "hf", hash=digest)
+    document = model.vocabulary.document or {}
+    switched_off = engines.random_settings(document)
+    engine, used, fallback = _engine(path, model, backend, check, switched_off)
+    made = Tokenizer(engine, model, name=given, path=path, backend=used)
     made.fallback, made.template_source, made.switched_off = fallback, template_source, switched_off
-    if vocabulary.document is not None:
-        made.around = resolve(path, vocabulary.document, vocabulary.ids, template_source)
-        vocabulary.document = None  # it is large, and no longer needed
+    made.pattern = pattern
+    if model.reference != "ranks":
+        sentencepiece = model.reference == "sentencepiece"
+        source: TemplateSource = "auto" if slow.is_slow(path) and template_source == "file" else template_source
+        made.around = resolve(path, None if sentencepiece else document, model.vocabulary.ids, source)
+    made.template = made.around is not None
+    model.vocabulary.document = None  # it is large, and no longer needed
     return made
 
 
-def _fast(
-    path: Path, forced: bool, check: bool, switched_off: Mapping[str, Any]
-) -> tuple[TokenizerEngine | None, str | None]:
-    """Return the fast engine, or the reason it is not used. Raises if it was requested by name and cannot be used."""
+def _engine(
+    path: Path, model: Model, backend: Backend, check: bool, switched_off: Mapping[str, Any]
+) -> tuple[TokenizerEngine, Backend, str | None]:
+    """Return the engine, its name, and why a faster one is not used. Raises if it was requested and cannot be used."""
+    if backend == model.reference:
+        return model.make_reference(), backend, None
+    if model.text is None and backend != "auto":
+        what = f"this is {model.kind}, which the backend {backend!r} cannot read: {model.why}"
+        raise ConfigError(what, file=str(path))
 
-    if switched_off:
-        what = f"fastokens cannot disable the {' and '.join(switched_off)} of the file"
-        if forced:
-            raise ConfigError(what, file=str(path), kind="random-ids", fix="Use --tokenizer-backend hf.")
-        return None, what
+    reasons = [] if model.text is not None else [f"{model.kind} is not converted, because {model.why}"]
     reference = None
-    if check:
-        with contextlib.suppress(MissingExtra):  # a minimal installation has nothing to compare with
-            reference = engines.HuggingFace(path)
-    try:
-        engine = engines.Fastokens(path)
-    except FeedmillError as error:
-        if forced:
-            raise
-        return None, error.what
+    for name in ("fastokens", "hf") if backend == "auto" else (backend,):
+        if name == model.reference or model.text is None:
+            continue
+        wrong: FeedmillError
+        if name == "fastokens" and switched_off:
+            wrong = ConfigError(
+                f"fastokens cannot disable the {' and '.join(switched_off)} of the file",
+                file=str(path),
+                kind="random-ids",
+                fix="Use --tokenizer-backend hf.",
+            )
+        else:
+            try:
+                engine = _load(name, path, model)
+                if check and reference is None:
+                    with contextlib.suppress(MissingExtra):  # a minimal installation has nothing to compare with
+                        reference = model.make_reference()
+                _compare(engine, reference, name, path, model)
+            except FeedmillError as error:
+                wrong = error
+            else:
+                return engine, name, reasons[0] if reasons else None
+        if backend != "auto":
+            raise wrong
+        reasons.append(wrong.what)
+    return reference or model.make_reference(), model.reference, "; ".join(reasons) or None
+
+
+def _load(name: str, path: Path, model: Model) -> TokenizerEngine:
+    engine: TokenizerEngine
+    if name == "fastokens":
+        engine = engines.Fastokens(path, None if model.own else model.text)
+    else:
+        engine = engines.HuggingFace(path, model.text)
+    return Guarded(engine, model.make_reference(), model.guarded) if model.guarded else engine
+
+
+def _compare(engine: TokenizerEngine, reference: TokenizerEngine | None, name: str, path: Path, model: Model) -> None:
+    """Raise ConfigError if an engine's ids are not those of the reference."""
     if reference is None:
-        return engine, None
-
-    wrong = differences(engine, reference)
-    if not wrong:
-        return engine, None
-    what = f"fastokens and tokenizers differ on {len(wrong)} of the self-check's texts, e.g. {wrong[0]!r}"
-    if forced:
-        raise ConfigError(what, file=str(path), kind="self-check", fix="Use --tokenizer-backend hf.")
-    return None, what
-
-
-def _find(given: str) -> Path:
-    path = Path(given)
-    if path.is_dir():
-        for name in ("tokenizer.json", "tokenizer.model"):
-            if (path / name).is_file():
-                return path / name
-        versions = sorted(path.glob("tokenizer.model.v*"))  # Mistral's names of SentencePiece models
-        if len(versions) == 1:
-            return versions[0]
-        _refuse_folder(path)
-        raise NotFound("the folder has no tokenizer.json", file=given, fix="Pass the tokenizer's own folder or file.")
-    if not path.is_file():
-        raise NotFound(
-            "the tokenizer does not exist on this machine",
-            file=given,
-            kind="no-tokenizer",
-            fix="Give a tokenizer.json, the folder it lies in, or a SentencePiece .model; names of a model hub are not"
-            " looked up: download it first.",
+        return
+    special = [] if model.reference == "hf" else [*model.vocabulary.special, *model.guarded]
+    wrong = differences(engine, reference, special=special, plain=model.plain)
+    if wrong:
+        other = _PACKAGES[model.reference] if model.reference != "ranks" else "the rule of the file"
+        raise ConfigError(
+            f"{_PACKAGES[name]} and {other} differ on {len(wrong)} of the self-check's texts, e.g. {wrong[0]!r:.80}",
+            file=str(path),
+            kind="self-check",
+            fix=f"Use --tokenizer-backend {model.reference}.",
         )
-    return path
-
-
-def _is_sentencepiece(path: Path, data: bytes) -> bool:
-    """Return whether a file is a SentencePiece model, by its name (``.model``, ``.model.v3``) and its first bytes."""
-    named = path.suffix == ".model" or ".model." in path.name
-    return named and not _RANK.match(data)
-
-
-def _refuse_others(path: Path, data: bytes) -> None:
-    """Raise ConfigError for the tokenizer files of other programs, with what they are and how to convert them."""
-    start = data[: 1 << 16].lstrip()
-    if _RANK.match(start):
-        raise _other(
-            path,
-            "a tiktoken file (tokens in base64 with their ranks), which does not define how texts are split",
-            "Use the tokenizer.json of the model's repository, or convert it: TikTokenConverter of transformers"
-            " (convert_slow_tokenizer) takes the file and its pattern.",
-        )
-    if b'"token_bytes"' in start and b'"rank"' in start:
-        raise _other(
-            path,
-            "Mistral's tekken.json",
-            "Use the tokenizer.json of the model's repository, or convert it with transformers"
-            " (integrations.mistral.convert_tekken_tokenizer).",
-        )
-
-
-def _refuse_folder(folder: Path) -> None:
-    """Raise ConfigError for a folder with a tokenizer of another kind."""
-    for names in _SLOW:
-        if all((folder / name).is_file() for name in names):
-            raise _other(folder, f"a tokenizer in another program's files ({', '.join(names)})", _CONVERT)
-    for path in sorted(folder.iterdir()):
-        if path.suffix == ".tiktoken" or path.name == "tekken.json":
-            with path.open("rb") as file:
-                _refuse_others(path, file.read(1 << 16))
-
-
-def _other(path: Path, what: str, fix: str) -> ConfigError:
-    return ConfigError(
-        f"expected a tokenizer.json or a SentencePiece .model, found {what}",
-        file=str(path),
-        kind="other-tokenizer-kind",
-        fix=fix,
-    )
 
 
 def _version(package: str) -> str:

@@ -47,7 +47,7 @@ class EncodeSpec:
         skip: whether invalid documents are skipped; otherwise the first one ends the job.
         origins: whether ids of documents are kept.
         typed: locations of text and id, instead of `text`.
-        template_source: source of the template, to load the tokenizer; the template itself is in `identity`.
+        template_source, pattern: options to load the tokenizer; what they decide is in `identity`.
     """
 
     tokenizer: str
@@ -59,6 +59,7 @@ class EncodeSpec:
     origins: bool
     typed: Typed | None = None
     template_source: TemplateSource = "auto"
+    pattern: str | None = None
 
     @classmethod
     def of(
@@ -66,7 +67,7 @@ class EncodeSpec:
     ) -> EncodeSpec:
         """Return the specification of encoding with a loaded tokenizer."""
         name, identity, source = str(tokenizer.path), identity_of(tokenizer), tokenizer.template_source
-        return cls(name, tokenizer.backend, identity, text, how, skip, origins, typed, source)
+        return cls(name, tokenizer.backend, identity, text, how, skip, origins, typed, source, tokenizer.pattern)
 
     def reader(self) -> TextReader | TypedReader:
         """Return the reader of documents; each thread has its own."""
@@ -82,6 +83,7 @@ class EncodeSpec:
         facts = asdict(self)
         facts.pop("tokenizer")  # a copy of the file gives the same ids
         facts.pop("template_source")
+        facts.pop("pattern")
         return xxhash.xxh3_64_hexdigest(msgspec.json.encode([_LAYOUT, sorted(facts.items())]))
 
 
@@ -256,8 +258,10 @@ def _reader(spec: EncodeSpec, thread: int) -> TextReader | TypedReader:  # noqa:
 
 
 @lru_cache(maxsize=2)
-def _loaded(name: str, backend: Backend, identity: str, template_source: TemplateSource) -> Tokenizer:
-    found = load_tokenizer(name, backend, check=False, template_source=template_source)
+def _loaded(
+    name: str, backend: Backend, identity: str, template_source: TemplateSource, pattern: str | None
+) -> Tokenizer:
+    found = load_tokenizer(name, backend, check=False, template_source=template_source, pattern=pattern)
     if identity_of(found) != identity:
         raise FeedmillError("the tokenizer changed while it was in use", file=name, fix="Run the command again.")
     return found
@@ -274,17 +278,20 @@ def offer(tokenizer: Tokenizer) -> None:
 
 def tokenizer_of(spec: EncodeSpec) -> Tokenizer:
     """Return the tokenizer of a job, loaded once in each process."""
-    found = _ready.get(spec.identity) or _loaded(spec.tokenizer, spec.backend, spec.identity, spec.template_source)
+    found = _ready.get(spec.identity) or _loaded(
+        spec.tokenizer, spec.backend, spec.identity, spec.template_source, spec.pattern
+    )
     found.template, found.ordinary = spec.how.template, spec.how.ordinary
     return found
 
 
 def identity_of(tokenizer: Tokenizer) -> str:
-    """Return the hash, backend and versions of a tokenizer."""
+    """Return the hash, backend, versions and settings of a tokenizer."""
     versions = ",".join(f"{name}={number}" for name, number in sorted(tokenizer.versions().items()))
     around = tokenizer.around
     template = "" if around is None or around.own else f" template {around.before} {around.after}"
-    return f"{tokenizer.hash} {tokenizer.backend} {versions}{template}"
+    settings = f" settings {tokenizer.settings}" if tokenizer.settings else ""
+    return f"{tokenizer.hash} {tokenizer.backend} {versions}{template}{settings}"
 
 
 def piece_name(number: int, units: tuple[Unit, ...], spec_key: str) -> str:

@@ -165,7 +165,7 @@ def test_bad_folders_name_the_line(folder: str, message: str) -> None:
     ],
 )
 def test_a_misspelt_key_is_no_other_key(right: str, wrong: str, message: str) -> None:
-    text = STAGE.replace("{folder}", "a\n      dataset_max_tokens: 5") + LENGTH
+    text = STAGE.replace("{folder}", "a\n      dataset_comment: 5") + LENGTH
     Recipe.parse(text)
     with pytest.raises(ConfigError) as error:
         Recipe.parse(text.replace(right, wrong))

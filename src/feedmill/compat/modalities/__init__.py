@@ -1,1 +1,5 @@
-"""Modalities' data commands, implemented with Feedmill."""
+"""Modalities' data commands, datasets and tokenizers, implemented with Feedmill.
+
+cli, config, packing, instruction     the commands of ``modalities data``
+dataloader, tokenization              its classes, in modules of the same names
+"""

@@ -114,9 +114,9 @@ def load(config: dict[str, Any], where: str, template_source: Any = "auto") -> T
             )
     name = text_of(options, "pretrained_model_name_or_path", where)
     tokenizer = load_tokenizer(name, template_source=template_source)
-    if tokenizer.backend == "sentencepiece":
+    if tokenizer.reference != "hf":
         raise ConfigError(
-            "the tokenizer is a SentencePiece model without a tokenizer.json, which the original converts when loading",
+            f"the tokenizer is {tokenizer.kind} without a tokenizer.json, which the original converts when loading",
             file=str(tokenizer.path),
             kind="no-tokenizer",
             fix="Convert it once with AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER), or set"

@@ -1,1 +1,1 @@
-"""Nanotron's command line (`cli`), implemented with Feedmill."""
+"""Nanotron's command line (`cli`) and datasets (`data`), implemented with Feedmill."""

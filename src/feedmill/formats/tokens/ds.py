@@ -22,6 +22,7 @@ token sizes in one folder.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from fnmatch import fnmatchcase
@@ -51,7 +52,8 @@ from feedmill.storage import Entry, Store
 FORMAT = "ds"
 SUFFIX, INDEX, LOSS, METADATA = ".ds", ".index", ".loss", ".metadata"
 FILE_SEED = 42
-FILE_ORDERS = ("sorted", "nanotron")
+FILE_ORDERS = re.compile(r"sorted|flat|nanotron(:\d{1,10})?")
+"""Orders of the files of a folder: by path, with or without subfolders; permuted as Nanotron does, with a seed."""
 """Seed of the order of files in a folder for a Nanoset, independent of the seed of the run."""
 
 _UNKNOWN = "Unknown Tokenizer"
@@ -369,17 +371,20 @@ def open_found(wanted: Wanted) -> TokenDataset:
 
 
 def _open_one(wanted: Wanted) -> TokenDataset:
-    if wanted.files not in (None, *FILE_ORDERS):
+    order = wanted.files or "sorted"
+    if not FILE_ORDERS.fullmatch(order):
         raise ConfigError(
-            f"invalid value files={wanted.files!r}", file=wanted.url, fix=f"Use {' or '.join(FILE_ORDERS)}."
+            f"invalid value files={wanted.files!r}",
+            file=wanted.url,
+            fix="Use sorted, flat, nanotron or nanotron:SEED.",
         )
-    nanotron = wanted.files == "nanotron"
+    kind, _, seed = order.partition(":")
     return open_ds(
         wanted.store,
         wanted.name,
         wanted.url,
-        recursive=not nanotron,
-        seed=FILE_SEED if nanotron else None,
+        recursive=kind == "sorted",
+        seed=int(seed or FILE_SEED) if kind == "nanotron" else None,
         token_size=wanted.token_size,
     )
 

@@ -34,6 +34,10 @@ class Identity(NamedTuple):
 
 def identities(dataset: Dataset) -> list[Identity]:
     """Return the different tokenizers of a dataset; empty if they are unknown or it is not token data."""
+    made_with = getattr(dataset, "made_with", None)  # text that is tokenized when it is read
+    if made_with is not None:
+        name, hash = made_with
+        return [Identity(name, hash, dataset.url)]
     documents = dataset.tokens if isinstance(dataset, WindowDataset) else dataset
     if not isinstance(documents, TokenDataset):
         return []

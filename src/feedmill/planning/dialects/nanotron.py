@@ -7,17 +7,24 @@ each once per epoch; paths with weights, as a mapping or as a list with ``datase
 If the file has a ``sequence_length``, the plan matches Nanotron's `Nanoset` exactly: windows of ``sequence_length + 1``
 tokens in the Nanoset's order, where each stage is a separate Nanoset that begins with its first sample. Without it, the
 plan is a mixture of the folders' documents, in Feedmill's own exact order.
+
+Since April 2025, Nanotron's trainer uses a `BlendableDataset` instead. A configuration with a key that only it knows
+(`CURRENT`; all of them are in the configurations that it saves) is that of such a run: its folders are read in order,
+blended by weight without shuffling, and a stage continues each folder after the samples of earlier stages.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
 
 from feedmill.errors import ConfigError
+from feedmill.kernels.order.greedy import greedy
 from feedmill.planning.dialects import VALIDATION, Place, Translation
+from feedmill.planning.orders.nanoset import normalized
 from feedmill.planning.plan import unique_names
 from feedmill.planning.recipes.marks import Marks
 
@@ -27,7 +34,12 @@ _DEFAULT_SEED = 42
 _TOKENS = ("sequence_length", "train_steps", "micro_batch_size", "batch_accumulation_per_replica")
 _STAGE = ("name", "start_training_step", "sequence_length", "data")
 _DATA = ("dataset", "seed", "num_loading_workers")
-_DATASET = ("dataset_folder", "dataset_weights", "return_positions", "token_size_in_bytes")
+CURRENT = (
+    "dataset_read_path", "tokenizer_name", "vocab_size", "skip_in_stream", "pad_samples_to_global_batch_size",
+    "dataset_max_tokens", "shuffle_files", "use_old_brrr_dataloader",
+)  # fmt: skip
+_DATASET = ("dataset_folder", "dataset_weights", "return_positions", "token_size_in_bytes", *CURRENT)
+_UNSUPPORTED = ("pad_samples_to_global_batch_size", "dataset_max_tokens", "use_old_brrr_dataloader")
 
 
 def translate(data: Any, marks: Marks | None, file: str, *, mode: str) -> Translation:
@@ -104,6 +116,8 @@ class _Stages:
         tokens = config.get("tokens")
         steps = tokens.get("train_steps") if isinstance(tokens, Mapping) else None
         ends = [*starts[1:], steps + 1 if isinstance(steps, int) else None]
+        blended = any(self.is_current(stage) for stage in stages)
+        read: dict[str, int] = {}  # samples of each folder that earlier stages draw
         made = []
         for number, (stage, start, end) in enumerate(zip(stages, starts, ends, strict=True)):
             place: Place = ("data_stages", number)
@@ -113,8 +127,10 @@ class _Stages:
             part = self.nanoset(stage, place, length)
             if end is not None and batch is not None:
                 part.data["samples"] = (end - start) * batch
-            elif len(stages) > 1:
+            elif len(stages) > 1 or blended:
                 raise self.no_length(place, "train_steps, ")
+            if blended:
+                self.blendable(part, stage, place, read)
             made.append(part)
         if len(made) == 1:
             return made[0]
@@ -151,6 +167,50 @@ class _Stages:
         result.origins[("seed",)] = self.at((*place, "data"))
         result.origins[("samples",)] = self.at(place)
         return result
+
+    def is_current(self, stage: Any) -> bool:
+        """Return whether a stage is that of Nanotron's trainer since April 2025."""
+        data = stage.get("data")
+        dataset = data.get("dataset") if isinstance(data, Mapping) else None
+        return isinstance(dataset, Mapping) and any(key in dataset for key in CURRENT)
+
+    def blendable(self, part: Translation, stage: Mapping[str, Any], place: Place, read: dict[str, int]) -> None:
+        """Turn the recipe of a Nanoset into that of a `BlendableDataset`, after the samples read of each folder."""
+        dataset, at = self.data_of(stage, place)["dataset"], (*place, "data", "dataset")
+        for key in _UNSUPPORTED:
+            if dataset.get(key) not in (None, False) and any(dataset[key] if isinstance(dataset[key], list) else [1]):
+                raise self.error((*at, key), f"{key!r} is unsupported", "Remove it if the run did without it.")
+        copies = dataset.get("dataset_read_path")
+        copies = [copies] if isinstance(copies, str) else copies
+        members = part.data["blend"]
+        if copies is not None and (not isinstance(copies, list) or len(copies) != len(members)):
+            what = f"{len(members)} folders and {copies!r:.60}"
+            raise self.error((*at, "dataset_read_path"), what, "Give one path for each folder.")
+        paths = [member["path"] for member in members]
+        if len(set(paths)) < len(paths):
+            raise self.error((*at, "dataset_folder"), "a folder is listed twice", "List each folder once.")
+        order = f"nanotron:{part.data['seed']}" if dataset.get("shuffle_files") else "flat"
+        part.data["order"] = "blendable"
+        weights = [1.0 if member.get("weight") is None else member["weight"] for member in members]
+        with self.located((*at, "dataset_weights")):
+            _, counts = greedy(normalized(weights), part.data["samples"])
+        for number, (member, weight, count) in enumerate(zip(members, weights, counts.tolist(), strict=True)):
+            path = member["path"]
+            member |= {"weight": weight, "windows": {**member["windows"], "files": order}}
+            if read.get(path):
+                member["subset"] = [read[path], "end"]
+            if copies is not None and copies[number] is not None:
+                member["path"] = copies[number]
+            read[path] = read.get(path, 0) + count
+
+    @contextmanager
+    def located(self, place: Place) -> Iterator[None]:
+        """Name the place in errors of the block that name none."""
+        try:
+            yield
+        except ConfigError as error:
+            error.file = error.file or self.at(place)
+            raise
 
     def starts(self, stages: list[Any]) -> list[int]:
         """Return the first step of each stage, from 1."""

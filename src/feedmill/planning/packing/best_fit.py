@@ -27,6 +27,8 @@ from feedmill.planning.permutation import branch, permute
 
 VERSION = 1
 BUFFER = 1 << 20
+BUFFER_ON_READ = 1 << 12
+"""Default of a recipe with documents that are tokenized when they are read: all of a buffer are, for its first row."""
 LONG = ("split", "truncate", "drop")
 _KEPT = 4
 
@@ -67,28 +69,28 @@ class BestFit:
     ) -> None:
         self.documents, self.seq_len, self.width = documents, seq_len, seq_len
         self.long, self.buffer, self.key = long, buffer, key
-        self._segments = Segments(folder, self._plan, documents.segments(buffer))
+        self.segments = Segments(folder, self._plan, documents.segments(buffer))
         self._inverses: OrderedDict[int, _Inverse] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
     def total(self) -> int:
         """Return the number of rows of the whole stream, which must be finite."""
-        return self._segments.total
+        return self.segments.total
 
     def has(self, row: int) -> bool:
         """Return whether the row exists; plans as far as needed."""
-        self._segments.until(row)
-        return self.documents.length is None or row < self._segments.planned
+        self.segments.until(row)
+        return self.documents.length is None or row < self.segments.planned
 
     def spans(self, rows: IntArray) -> Spans:
         """Return the spans of rows, int64[n], all of which must exist."""
-        owner = self._segments.of_units(rows)
+        owner = self.segments.of_units(rows)
         parts = []
         counts = np.empty(len(rows), np.int64)
         for number in np.unique(owner).tolist():
             mine = np.flatnonzero(owner == number)
-            segment = self._segments.get(number)
+            segment = self.segments.get(number)
             local = rows[mine] - segment.first
             begin = segment.wide[local]
             counts[mine] = segment.wide[local + 1] - begin
@@ -109,7 +111,7 @@ class BestFit:
         found: list[IntArray] = []
         for number in np.unique(owner).tolist():
             mine = np.flatnonzero(owner == number)
-            segment, inverse = self._segments.get(number), self._inverse(number)
+            segment, inverse = self.segments.get(number), self._inverse(number)
             local = positions[mine] - number * self.buffer
             begin = inverse.begins[local]
             counts = inverse.begins[local + 1] - begin
@@ -124,20 +126,24 @@ class BestFit:
         counts = np.bincount(asked, minlength=len(positions))
         return Placements(offsets(counts), row[order], at[order], start[order], length[order])
 
+    def unit(self, row: int) -> int:
+        """Return the unit of the segments at which a row begins: itself."""
+        return row
+
     def reach(self, rows: int) -> int:
         """Return the number of documents in the buffers that the first `rows` rows come from."""
-        return sum(self._segments.head(number).documents for number in range(self._buffers(rows)))
+        return sum(self.segments.head(number).documents for number in range(self._buffers(rows)))
 
     def counts(self, rows: int) -> tuple[int, int]:
         """Return the tokens in the first `rows` rows, and the dropped tokens of documents in their buffers."""
         tokens = left_out = 0
         for number in range(self._buffers(rows)):
-            head = self._segments.head(number)
+            head = self.segments.head(number)
             left_out += head.left_out
             if head.first + head.units <= rows:
                 tokens += head.tokens
             else:
-                segment = self._segments.get(number)
+                segment = self.segments.get(number)
                 size = segment.narrow.reshape(3, -1)[2]
                 tokens += int(size[: int(segment.wide[rows - head.first])].sum(dtype=np.int64))
         return tokens, left_out
@@ -146,14 +152,14 @@ class BestFit:
         """Return how many buffers the first `rows` rows come from."""
         if rows == 0:
             return 0
-        return int(self._segments.of_units(np.array([rows - 1]))[0]) + 1
+        return int(self.segments.of_units(np.array([rows - 1]))[0]) + 1
 
     def _inverse(self, number: int) -> _Inverse:
         with self._lock:
             if number in self._inverses:
                 self._inverses.move_to_end(number)
                 return self._inverses[number]
-        segment = self._segments.get(number)
+        segment = self.segments.get(number)
         document, _, size = segment.narrow.reshape(3, -1)
         begins, spans = group_by(document, segment.documents)
         inverse = _Inverse(begins, spans, offsets(size.astype(np.int64)))

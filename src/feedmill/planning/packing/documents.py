@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import numpy.typing as npt
 import xxhash
 
 from feedmill.errors import ConfigError, DataError
+from feedmill.formats.base import CountedOnRead
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
@@ -22,13 +24,14 @@ _HASHED = 1 << 20
 
 
 class Documents:
-    """The documents of a plan in its order, with their lengths. No token is read.
+    """The documents of a plan in its order, with their lengths. No token of token files is read.
 
     Args:
         plan: its samples are the documents.
 
     Attributes:
         length: number of documents, or None if the plan is endless.
+        counted_on_read: whether lengths of a dataset become known by reading its documents.
 
     Raises:
         ConfigError: a dataset's index has no lengths in tokens.
@@ -38,12 +41,18 @@ class Documents:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.length = plan.length
-        self._lengths: list[npt.NDArray[np.int64]] = []
+        self._lengths: list[Callable[[IntArray], IntArray]] = []
+        self.counted_on_read = False
         hashed: dict[int, str] = {}  # a dataset can occur several times in a plan
         self._hashes: list[str] = []
         for name, dataset in zip(plan.names, plan.sources, strict=True):
+            if dataset.lengths is None and isinstance(dataset, CountedOnRead):
+                self._lengths.append(dataset.lengths_of)
+                self._hashes.append("counted when read")  # the fingerprint of the dataset determines them
+                self.counted_on_read = True
+                continue
             lengths = _known(name, dataset)
-            self._lengths.append(lengths)
+            self._lengths.append(lengths.__getitem__)
             if id(dataset) not in hashed:
                 hashed[id(dataset)] = _checked_hash(lengths, dataset)
             self._hashes.append(hashed[id(dataset)])
@@ -61,11 +70,12 @@ class Documents:
             part = slice(start, start + _CHUNK)
             located = self.plan.node.locate(positions[part])
             if len(self._lengths) == 1:
-                out[part] = self._lengths[0][located.index]
+                out[part] = self._lengths[0](located.index)
                 continue
             for number, lengths in enumerate(self._lengths):
                 rows = np.flatnonzero(located.source == number)
-                out[part][rows] = lengths[located.index[rows]]
+                if len(rows):
+                    out[part][rows] = lengths(located.index[rows])
         return out
 
     def between(self, start: int, stop: int) -> IntArray:
@@ -84,7 +94,7 @@ def _known(name: str, dataset: Dataset) -> npt.NDArray[np.int64]:
             f"the index of {name!r} has no lengths in tokens, so its samples cannot be packed",
             file=dataset.url,
             kind="no-lengths",
-            fix="Use tokenized data, or remove 'pack'.",
+            fix="Use tokenized data, add 'tokenize' to the source of text, or remove 'pack'.",
         )
     if lengths.shape != (len(dataset),) or lengths.dtype.kind not in "iu":
         raise DataError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -143,6 +143,7 @@ class PackedPlan(Plan):
         self.documents = documents
         self.packing = packing
         self._cache, self._where, self._skip = cache, where, skip
+        self._landmark: dict[str, Any] = {}
         self.stream = Documents(documents)
         folder = (cache_folder() if cache is None else cache) / FOLDER / self._key()
         self.map = self._map(folder)
@@ -151,8 +152,10 @@ class PackedPlan(Plan):
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         """Pickle the arguments only: the other process maps the sidecar itself."""
         if self.again is not None:
-            return super().__reduce_ex__(protocol)
-        return partial(PackedPlan, where=self._where, skip=self._skip), (self.documents, self.packing, self._cache)
+            made = super().__reduce_ex__(protocol)
+        else:
+            made = partial(PackedPlan, where=self._where, skip=self._skip), (self.documents, self.packing, self._cache)
+        return (_at_landmark, (*made[:2], self._landmark)) if self._landmark else made
 
     @property
     def skip(self) -> Gaps | None:
@@ -201,6 +204,26 @@ class PackedPlan(Plan):
             return "Choose a smaller seq_len."
         dropped = "; with 'long: drop' one of them must fit into seq_len" if self.packing.long == "drop" else ""
         return f"Check that the documents have tokens{dropped}."
+
+    def bookmark(self, position: int) -> dict[str, Any]:
+        """See `Plan.bookmark`; with where planning can begin for this row, if it must read documents.
+
+        Without it, another machine would have to read all documents before the row.
+        """
+        if not self.stream.counted_on_read or position == 0:
+            return super().bookmark(position)
+        row = position - 1 if self._skip is None else int(self._skip.inward(np.array([position - 1]))[0])
+        number = int(self.map.segments.of_units(np.array([self.map.unit(row)]))[0])
+        return {**super().bookmark(position), "packing": [self._key(), number, self.map.segments.head(number).first]}
+
+    def use_landmark(self, state: Mapping[str, Any]) -> None:
+        """Begin planning where the state of a loader says, if it is of the same rows."""
+        saved = state.get("packing")
+        if isinstance(saved, list) and len(saved) == 3 and saved[0] == self._key():
+            self._landmark = {"packing": saved}
+            _, number, first = saved
+            if type(number) is int and type(first) is int and number >= 0 and first >= 0:
+                self.map.segments.begin_at(number, first)
 
     def spans(self, rows: npt.ArrayLike) -> Spans:
         """Return the spans of documents in rows, in the order of the row.
@@ -375,7 +398,8 @@ class PackedPlan(Plan):
 
     def _key(self) -> str:
         """Return the name of the sidecar: a hash of everything that determines its contents."""
-        how = f"sums {windows.VERSION}" if self.packing.method == "concat" else self.packing.order()
+        sums = f"sums {windows.VERSION}" + (" on read" if self.stream.counted_on_read else "")
+        how = sums if self.packing.method == "concat" else self.packing.order()
         text = json.dumps([self.stream.fingerprints, self.stream.length, how], sort_keys=True, ensure_ascii=False)
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
@@ -394,6 +418,14 @@ class PackedPlan(Plan):
                     raise _wrong_length(dataset, located, spans, span, len(tokens))
                 out[begins[span] : begins[span + 1]] = tokens
         return out
+
+
+def _at_landmark(
+    make: Callable[..., PackedPlan], arguments: tuple[Any, ...], landmark: Mapping[str, Any]
+) -> PackedPlan:
+    plan = make(*arguments)
+    plan.use_landmark(landmark)
+    return plan
 
 
 def _read_tokens(

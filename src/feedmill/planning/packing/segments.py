@@ -107,16 +107,32 @@ class Segments:
         self._make = make
         self._lock = threading.RLock()
         self._open: OrderedDict[int, Segment] = OrderedDict()
+        self._base = 0  # number of the first segment in `_heads`
         self._heads: list[_Head] = []
         self._starts = [0]
         self._table = np.zeros(1, np.int64)
 
     def of_units(self, units: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the segment of each unit, int64[n]; plans as far as needed. Units beyond the end are in the last."""
-        if len(units):
-            self.until(int(units.max()))
-        found = np.searchsorted(self._table, units, side="right") - 1
-        return np.minimum(found, len(self._table) - 2)
+        with self._lock:
+            if len(units):
+                if int(units.min()) < self._starts[0]:
+                    self._rewind()
+                self.until(int(units.max()))
+            found = np.searchsorted(self._table, units, side="right") - 1
+            return np.minimum(found, len(self._table) - 2) + self._base
+
+    def begin_at(self, number: int, first: int) -> None:
+        """Plan from segment `number` on, which has `first` units before it, unless something is planned already.
+
+        Earlier segments are planned if a unit of them is needed.
+        """
+        with self._lock:
+            if number > 0 and not self._heads and (self.end is None or number < self.end):
+                self._base, self._starts, self._table = number, [first], np.array([first], np.int64)
+
+    def _rewind(self) -> None:
+        self._base, self._heads, self._starts, self._table = 0, [], [0], np.zeros(1, np.int64)
 
     def until(self, unit: int) -> None:
         """Plan until `unit` is in a segment, or to the end.
@@ -127,7 +143,7 @@ class Segments:
         """
         with self._lock:
             empty = 0
-            while self._starts[-1] <= unit and len(self._heads) != self.end:
+            while self._starts[-1] <= unit and self._base + len(self._heads) != self.end:
                 self._advance()
                 empty = 0 if self._heads[-1].units else empty + 1
                 if self.end is None and empty == _MOST_EMPTY:
@@ -141,9 +157,11 @@ class Segments:
     def head(self, number: int) -> _Head:
         """Return the header of one segment; plans as far as needed."""
         with self._lock:
-            while len(self._heads) <= number:
+            if number < self._base:
+                self._rewind()
+            while self._base + len(self._heads) <= number:
                 self._advance()
-            return self._heads[number]
+            return self._heads[number - self._base]
 
     def get(self, number: int) -> Segment:
         """Return one segment, mapped into memory; plans as far as needed."""
@@ -169,8 +187,8 @@ class Segments:
 
     def _advance(self) -> None:
         """Add the next segment, from its file or by planning it."""
-        number, first = len(self._heads), self._starts[-1]
-        if not number and self.folder.is_dir():
+        number, first = self._base + len(self._heads), self._starts[-1]
+        if not self._heads and self.folder.is_dir():
             self._hold()
         head = read_head(self._path(number))
         if head is None or head.number != number or head.first != first:
@@ -197,7 +215,7 @@ class Segments:
     def _load(self, number: int) -> Segment | None:
         segment = load(self._path(number))
         known = None if segment is None else (segment.number, segment.first)
-        return segment if known == (number, self._starts[number]) else None
+        return segment if known == (number, self.head(number).first) else None
 
     def _build(self, number: int, first: int) -> Segment:
         path = self._path(number)

@@ -23,6 +23,8 @@ from feedmill.planning.packing.spans import Placements, Spans, offsets, ranges
 VERSION = 1
 CHUNK = 1 << 16
 PER_SEGMENT = 1 << 6
+ON_READ = 1 << 10
+"""Documents of a segment if they must be read to know their lengths."""
 _KEPT = 16
 
 
@@ -45,15 +47,16 @@ class Windows:
     ) -> None:
         self.documents, self.seq_len, self.width, self.last = documents, seq_len, seq_len + overlap, last
         self._overlap = int(overlap)
-        self._span = CHUNK * PER_SEGMENT
-        self._segments = Segments(folder, self._plan, documents.segments(self._span))
+        self._chunk, self._per_segment = (ON_READ, 1) if documents.counted_on_read else (CHUNK, PER_SEGMENT)
+        self._span = self._chunk * self._per_segment
+        self.segments = Segments(folder, self._plan, documents.segments(self._span))
         self._chunks: OrderedDict[int, IntArray] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
     def total(self) -> int:
         """Return the number of windows over the whole stream, which must be finite."""
-        tokens = self._segments.total
+        tokens = self.segments.total
         whole = max(tokens - self._overlap, 0) // self.seq_len
         if self.last == "drop":
             return whole
@@ -64,7 +67,7 @@ class Windows:
         """Return whether the window exists; plans as far as needed."""
         if self.documents.length is not None:
             return row < self.total
-        self._segments.until(row * self.seq_len + self.width)
+        self.segments.until(row * self.seq_len + self.width)
         return True
 
     def spans(self, rows: IntArray) -> Spans:
@@ -72,7 +75,7 @@ class Windows:
         begin = rows * self.seq_len
         end = begin + self.width
         if len(end) and self.documents.length is not None:
-            end = np.minimum(end, self._segments.total)
+            end = np.minimum(end, self.segments.total)
         bounds, before = self._find(np.concatenate([begin, end - 1]))
         first, last = np.split(bounds, 2)
         counts = last - first + 1
@@ -102,6 +105,10 @@ class Windows:
         start = np.maximum(row * self.seq_len - begin[owner], 0)
         return Placements(offsets(counts), row, at, start, np.minimum(length[owner] - start, self.width - at))
 
+    def unit(self, row: int) -> int:
+        """Return the unit of the segments (a token) at which a window begins."""
+        return row * self.seq_len
+
     def reach(self, rows: int) -> int:
         """Return the number of documents of the stream up to the last one in the first `rows` windows."""
         if rows == 0:
@@ -115,33 +122,33 @@ class Windows:
             return 0, 0
         tokens = (rows - 1) * self.width + int(self.spans(np.array([rows - 1])).row_lengths[0])
         ends = self.documents.length is not None and rows == self.total
-        return tokens, max(self._segments.total - (rows * self.seq_len + self._overlap), 0) if ends else 0
+        return tokens, max(self.segments.total - (rows * self.seq_len + self._overlap), 0) if ends else 0
 
     def _find(self, tokens: IntArray) -> tuple[IntArray, IntArray]:
         """Return the document of each token, and the number of tokens before that document."""
         position, before = np.empty_like(tokens), np.empty_like(tokens)
-        segment = self._segments.of_units(tokens)
+        segment = self.segments.of_units(tokens)
         chunk = np.empty_like(tokens)
         for number in np.unique(segment).tolist():
             mine = segment == number
-            known = self._segments.get(number)
+            known = self.segments.get(number)
             inside = np.searchsorted(known.wide[:-1], tokens[mine] - known.first, side="right") - 1
-            chunk[mine] = number * PER_SEGMENT + inside
+            chunk[mine] = number * self._per_segment + inside
         for number in np.unique(chunk).tolist():
             mine = chunk == number
             sums = self._sums(number)
             inside = np.searchsorted(sums, tokens[mine], side="right") - 1
-            position[mine] = number * CHUNK + inside
+            position[mine] = number * self._chunk + inside
             before[mine] = sums[inside]
         return position, before
 
     def _begins(self, positions: IntArray) -> IntArray:
         """Return the number of tokens before each document."""
         out = np.empty_like(positions)
-        chunk = positions // CHUNK
+        chunk = positions // self._chunk
         for number in np.unique(chunk).tolist():
             mine = chunk == number
-            out[mine] = self._sums(number)[positions[mine] - number * CHUNK]
+            out[mine] = self._sums(number)[positions[mine] - number * self._chunk]
         return out
 
     def _sums(self, chunk: int) -> IntArray:
@@ -150,9 +157,9 @@ class Windows:
             if chunk in self._chunks:
                 self._chunks.move_to_end(chunk)
                 return self._chunks[chunk]
-        segment = self._segments.get(chunk // PER_SEGMENT)
-        lengths = self.documents.between(chunk * CHUNK, (chunk + 1) * CHUNK)
-        sums = np.cumsum(lengths) - lengths + (segment.first + int(segment.wide[chunk % PER_SEGMENT]))
+        segment = self.segments.get(chunk // self._per_segment)
+        lengths = self.documents.between(chunk * self._chunk, (chunk + 1) * self._chunk)
+        sums = np.cumsum(lengths) - lengths + (segment.first + int(segment.wide[chunk % self._per_segment]))
         with self._lock:
             self._chunks[chunk] = sums
             while len(self._chunks) > _KEPT:
@@ -162,7 +169,10 @@ class Windows:
     def _plan(self, number: int, first: int) -> Segment:
         begin = number * self._span
         end = begin + self._span if self.documents.length is None else min(begin + self._span, self.documents.length)
-        sums = [int(self.documents.between(chunk, min(chunk + CHUNK, end)).sum()) for chunk in range(begin, end, CHUNK)]
+        sums = [
+            int(self.documents.between(chunk, min(chunk + self._chunk, end)).sum())
+            for chunk in range(begin, end, self._chunk)
+        ]
         wide = offsets(np.array(sums, np.int64))
         total = int(wide[-1])
         return Segment(number, end - begin, first, total, total, 0, wide, np.zeros(0, np.int32))

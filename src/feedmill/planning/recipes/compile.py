@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError, NotFound
+from feedmill.formats.base import CountedOnRead
 from feedmill.planning.dealing.dealer import dealing_of
 from feedmill.planning.dealing.homogeneous import check_drawn, check_skip
 from feedmill.planning.mixing.blend import normalize
@@ -65,10 +66,14 @@ def compile_recipe(recipe: Recipe, open: Open, *, trust: bool = False) -> Plan:
         error.file = error.file or compiler.places.get(error.record or "", recipe.file)
         raise
     if recipe.model.pack is not None:
+        from feedmill.planning.packing.best_fit import BUFFER_ON_READ
         from feedmill.planning.packing.packed import PackedPlan, Packing  # brings numba, which takes a while to load
 
         with recipe_line(recipe, ("pack",)):
-            packing = Packing(**recipe.model.pack.model_dump(exclude_none=True))
+            options = recipe.model.pack.model_dump(exclude_none=True)
+            if any(source.lengths is None and isinstance(source, CountedOnRead) for source in plan.sources):
+                options.setdefault("buffer", BUFFER_ON_READ)
+            packing = Packing(**options)
             plan = PackedPlan(plan, packing, where=recipe.where(("pack",)))
     model = recipe.model
     asked = [key for key in ("batch", "balance", "deal") if getattr(model, key) is not None]
@@ -344,6 +349,9 @@ class Walk:
         windows = getattr(wanted, "windows", None)
         if windows is not None:
             options |= windows.options()
+        tokenize = getattr(wanted, "tokenize", None)
+        if tokenize is not None:
+            options["tokenize"] = tokenize.options(self.file.base)
         decode = wanted.decode or self.file.model.decode
         if decode is not None:
             options["decode"] = decode.decoder(trust=compiler.trust)

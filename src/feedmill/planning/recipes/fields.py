@@ -5,6 +5,7 @@ Imported only when a recipe is read, because importing pydantic is slow.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from fractions import Fraction
@@ -24,6 +25,8 @@ from pydantic import (
 from feedmill.errors import ConfigError
 from feedmill.planning.mixing.blend import exact_weight
 from feedmill.planning.nodes.shuffle import DEFAULT_BLOCK, DEFAULT_WINDOW
+from feedmill.samples.tokenized import TokenizeOptions
+from feedmill.storage import join_url
 
 _PERCENT = re.compile(r"\d{1,3}(\.\d{1,12})?%")
 
@@ -122,7 +125,7 @@ Stages = Annotated[list[StageModel], Field(min_length=1)]
 class OrderModel(Strict):
     """The order of another tool instead of Feedmill's own, with the recipe's seed as that tool's seed."""
 
-    kind: Literal["nanoset", "modalities"] = Field(description="see docs/compatible_orders.md")
+    kind: Literal["nanoset", "blendable", "modalities"] = Field(description="see docs/compatible_orders.md")
     ranks: Count | None = Field(None, description="modalities: num_replicas")
     shuffle: bool = Field(False, strict=True, description="modalities: as in its sampler")
     epoch: int = Field(0, strict=True, description="modalities: the sampler's first epoch")
@@ -134,13 +137,13 @@ class OrderModel(Strict):
     def _fits_together(self) -> OrderModel:
         if self.kind == "modalities" and self.ranks is None:
             raise ValueError("the order 'modalities' needs 'ranks': give the number of ranks of the run")
-        if self.kind == "nanoset" and len(self.model_fields_set) > 1:
-            raise ValueError("the order 'nanoset' has no options other than the recipe's 'seed' and weights")
+        if self.kind != "modalities" and len(self.model_fields_set) > 1:
+            raise ValueError(f"the order {self.kind!r} has no options other than the recipe's 'seed' and weights")
         return self
 
 
 OrderField = Annotated[
-    OrderModel, BeforeValidator(short("kind"), json_schema_input_type=OrderModel | Literal["nanoset"])
+    OrderModel, BeforeValidator(short("kind"), json_schema_input_type=OrderModel | Literal["nanoset", "blendable"])
 ]
 
 
@@ -280,8 +283,8 @@ class WindowsModel(Strict):
     )
     positions: StrictBool | None = Field(None, description="also return each token's position in its document")
     eos: Position | None = Field(None, description="id of the end-of-document token, for positions without an index")
-    files: Literal["sorted", "nanotron"] | None = Field(
-        None, description="order of a folder's .ds files: by path, or as in Nanotron (permuted, without subfolders)"
+    files: Annotated[str, Field(pattern=r"^(sorted|flat|nanotron(:\d{1,10})?)$")] | None = Field(
+        None, description="order of a folder's .ds files: sorted, flat (no subfolders), nanotron or nanotron:SEED"
     )
     token_size: Literal[2, 4] | None = Field(None, description=".ds without metadata: bytes per token")
 
@@ -295,6 +298,34 @@ def _plain_length(value: Any) -> Any:
 
 
 WindowsField = Annotated[WindowsModel, BeforeValidator(_plain_length, json_schema_input_type=WindowsModel | int)]
+
+
+class TokenizeModel(Strict):
+    """How text is tokenized when it is read."""
+
+    tokenizer: str = Field(min_length=1, description="path of a tokenizer, or its name in the Hugging Face cache")
+    text: str = Field("text", min_length=1, description="part or column with the text, or its path in the JSON")
+    eos: str | None = Field("auto", description="token after each document; auto: that of the tokenizer; null: none")
+    bos: str | None = Field(None, description="token before each document")
+    rule: Literal["missing", "always"] = Field("missing", description="always: add them even if they are there")
+    template: StrictBool = Field(True, description="apply the tokenizer's own template")
+    template_source: Literal["auto", "flags", "file"] = Field("auto", description="where the template is defined")
+    specials_as_text: StrictBool = Field(False, description="special tokens in a text are plain text")
+    pattern: str | None = Field(None, description="how a tiktoken file splits texts: a name, or a regular expression")
+    on_error: Literal["raise", "skip"] = Field("raise", description="skip: a sample without text has no tokens")
+
+    def options(self, base: str) -> TokenizeOptions:
+        """Return the options for `feedmill.open`; a path is relative to `base`, if it exists there."""
+        near = join_url(base, self.tokenizer)
+        there = "://" not in near and os.path.exists(near)
+        return TokenizeOptions(**{**self.model_dump(), "tokenizer": near if there else self.tokenizer})
+
+
+def _plain_tokenizer(value: Any) -> Any:
+    return {"tokenizer": value} if isinstance(value, str) else value
+
+
+TokenizeField = Annotated[TokenizeModel, BeforeValidator(_plain_tokenizer, json_schema_input_type=TokenizeModel | str)]
 
 
 class BalanceModel(Strict):

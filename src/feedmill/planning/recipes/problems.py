@@ -20,6 +20,7 @@ from feedmill.planning.recipes.fields import (
     ShuffleModel,
     SkipModel,
     StageModel,
+    TokenizeModel,
     WindowsModel,
 )
 from feedmill.planning.recipes.schema import Member, RecipeModel, StorageModel
@@ -30,6 +31,7 @@ _MODELS: dict[str, type[BaseModel]] = {
     "pack": PackModel,
     "stages": StageModel,
     "windows": WindowsModel,
+    "tokenize": TokenizeModel,
     "decode": DecodeModel,
     "skip": SkipModel,
     "balance": BalanceModel,

@@ -38,6 +38,7 @@ from feedmill.planning.recipes.fields import (
     SkipModel,
     Stages,
     Strict,
+    TokenizeField,
     Unit,
     Weight,
     WindowsField,
@@ -49,7 +50,7 @@ from feedmill.planning.recipes.fields import (
 )
 from feedmill.storage.remote.options import is_secret
 
-_OF_A_PATH = ("split", "decode", "dataset_config", "split_config", "windows", "aux", "subset", "subflavors")
+_OF_A_PATH = ("split", "decode", "dataset_config", "split_config", "windows", "tokenize", "aux", "subset", "subflavors")
 
 
 def _check_epochized(members: list[Member]) -> list[Member]:
@@ -140,6 +141,9 @@ class Member(Strict):
     )
     windows: WindowsField | None = Field(
         default=None, description="token data as windows of this many tokens, instead of documents"
+    )
+    tokenize: TokenizeField | None = Field(
+        default=None, description="text that is tokenized when it is read: a tokenizer, or a mapping with one"
     )
     dataset_config: str | None = Field(None, description="name of the dataset's description file")
     split_config: str | None = Field(None, description="name of the dataset's split file")
@@ -269,7 +273,7 @@ class RecipeModel(Strict):
         default=ShuffleModel(kind="block"),
         description="shuffle of each source of a blend; of a single source or a concatenation as a whole",
     )
-    order: OrderField | None = Field(None, description="the order of another tool: nanoset or modalities")
+    order: OrderField | None = Field(None, description="the order of another tool: nanoset, blendable or modalities")
     source: Annotated[Member, BeforeValidator(short("path"), json_schema_input_type=Member | str)] | None = Field(
         default=None, description="a single source"
     )
@@ -354,8 +358,11 @@ class RecipeModel(Strict):
             return self
         if self.seed is None:
             raise ValueError("'order' needs the 'seed' of the run that it continues")
-        if (self.order.kind == "nanoset") != (self.blend is not None):
-            raise ValueError("the order 'nanoset' needs a 'blend', 'modalities' a 'source' or 'concat'")
+        if (self.order.kind != "modalities") != (self.blend is not None):
+            mixed = "nanoset" if self.order.kind == "modalities" else self.order.kind
+            raise ValueError(f"the order {mixed!r} needs a 'blend', 'modalities' a 'source' or 'concat'")
+        if self.order.kind == "blendable" and self.samples is None:
+            raise ValueError("the order 'blendable' needs 'samples': the number of samples of the run")
         if self.blend_epochized is not None or self.stages is not None or self.unit != "samples":
             raise ValueError("'order' cannot be combined with 'blend_epochized', 'stages' or 'unit'")
         members = self.blend or self.concat or ([self.source] if self.source else [])

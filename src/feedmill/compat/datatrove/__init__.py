@@ -1,0 +1,1 @@
+"""datatrove's reader of tokens (`utils.dataset`), implemented with Feedmill."""

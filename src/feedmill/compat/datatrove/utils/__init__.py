@@ -1,0 +1,1 @@
+"""datatrove's module of datasets, under its own name."""

@@ -1,0 +1,170 @@
+"""datatrove's datasets of ``.ds`` files: ``from feedmill.compat.datatrove.utils.dataset import ...``.
+
+The classes have the arguments, keys and types of datatrove 0.10, and give the same samples. They also accept the names
+that Nanotron passes: ``folder_path``, ``eos_token_id``, ``read_path``. Positions from the index are found by binary
+search, at any sample.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from feedmill.errors import ConfigError, NotFound
+from feedmill.formats.tokens.base import TokenDataset
+from feedmill.formats.tokens.ds import FILE_SEED, open_ds
+from feedmill.formats.tokens.windows import WindowDataset
+from feedmill.storage import open_store, split_url
+
+if TYPE_CHECKING:
+    TorchDataset = object
+else:
+    try:
+        from torch.utils.data import Dataset as TorchDataset
+    except ImportError:
+        TorchDataset = object
+
+
+class _Windows(TorchDataset):
+    """Windows of ``seq_len + 1`` tokens. A sample has ``input_ids`` and, on request, ``positions``: int64 tensors."""
+
+    def __init__(self, tokens: TokenDataset, seq_len: int, positions: bool, eos: int | None) -> None:
+        self.seq_len, self.return_positions, self.positions_from_eos_token_id = seq_len, positions, eos
+        self._tokens, self._windows = tokens, None
+        if tokens.tokens > seq_len:
+            try:
+                self._windows = WindowDataset(tokens, width=seq_len + 1, positions=positions, eos=eos)
+            except ConfigError:  # no file has a whole window
+                if any(shard.tokens > seq_len for shard in tokens.shards):
+                    raise
+
+    def __len__(self) -> int:
+        return 0 if self._windows is None else len(self._windows)
+
+    def __getitem__(self, item: int) -> dict[str, Any]:
+        return self.__getitems__([item])[0]
+
+    def __getitems__(self, items: Sequence[int]) -> list[dict[str, Any]]:
+        """Return many samples with one read."""
+        import torch
+
+        numbers = [operator.index(item) for item in items]
+        for number in numbers:
+            if not 0 <= number < len(self):
+                raise IndexError(f"sample {number} of {len(self)}")
+        if self._windows is None:
+            return []
+        fields = ("input_ids", "positions") if self.return_positions else ("input_ids",)
+        samples = self._windows.read_raw(np.asarray(numbers, np.int64))
+        return [{name: torch.as_tensor(np.asarray(sample[name], np.int64)) for name in fields} for sample in samples]
+
+
+class DatatroveFileDataset(_Windows):
+    """One ``.ds`` file.
+
+    Args:
+        file_path: path or URL.
+        seq_len: tokens of a sample, without the last target.
+        token_size: bytes per token, 2 or 4.
+        return_positions: whether samples have ``positions``.
+        positions_from_eos_token_id: the id that ends documents; None to read their ends from the index.
+        fsize: accepted without effect.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ConfigError: the file has another token size.
+        NotFound: positions need the index, which does not exist.
+    """
+
+    def __init__(
+        self,
+        file_path: str | os.PathLike[str],
+        seq_len: int,
+        token_size: int = 2,
+        return_positions: bool = False,
+        positions_from_eos_token_id: int | None = None,
+        fsize: int | None = None,  # noqa: ARG002
+    ) -> None:
+        self.file_path, self.token_size = os.fspath(file_path), token_size
+        folder, name = split_url(self.file_path)
+        try:
+            tokens = open_ds(open_store(folder), name, self.file_path, token_size=token_size)
+        except NotFound as error:
+            raise FileNotFoundError(str(error)) from None
+        super().__init__(tokens, seq_len, return_positions, positions_from_eos_token_id)
+
+
+class DatatroveFolderDataset(_Windows):
+    """The ``.ds`` files of a folder, one after another.
+
+    Args:
+        data_folder: path or URL; `folder_path` is its name in Nanotron. `read_path`: a copy to read instead.
+        seq_len: tokens of a sample, without the last target.
+        filename_pattern: shell pattern of the names of files; one without a wildcard is the end of a name.
+        recursive: whether to read subfolders.
+        token_size: bytes per token, 2 or 4.
+        shuffle, seed: permute the sorted files with ``numpy.random.default_rng(seed)``.
+        return_positions, positions_from_eos_token_id: see `DatatroveFileDataset`; in Nanotron, `eos_token_id`.
+        paths_file: unsupported.
+
+    Attributes:
+        lens: list of int, the number of the first sample of each file, and the number of samples.
+
+    Raises:
+        FileNotFoundError: the folder has no such files.
+        ConfigError: a file has another token size, or `paths_file` is given.
+    """
+
+    def __init__(
+        self,
+        data_folder: str | os.PathLike[str] | None = None,
+        seq_len: int = 0,
+        filename_pattern: str | None = ".ds",
+        recursive: bool = True,
+        token_size: int = 2,
+        shuffle: bool = False,
+        seed: int = FILE_SEED,
+        return_positions: bool = False,
+        positions_from_eos_token_id: int | None = None,
+        paths_file: str | None = None,
+        *,
+        folder_path: str | os.PathLike[str] | None = None,
+        eos_token_id: int | None = None,
+        read_path: str | os.PathLike[str] | None = None,
+    ) -> None:
+        given = folder_path if data_folder is None else data_folder
+        if given is None or seq_len < 1:
+            raise TypeError("expected data_folder and seq_len")
+        if paths_file is not None:
+            raise ConfigError("paths_file is unsupported", kind="not-done", fix="Remove it: folders are listed.")
+        self.folder_path, self.recursive, self.token_size = os.fspath(given), recursive, token_size
+        self.shuffle, self.seed = shuffle, seed
+        # Nanotron puts the folder before the pattern.
+        self.filename_pattern = (filename_pattern or ".ds").rpartition("/")[2]
+        pattern = self.filename_pattern if set("*?[") & set(self.filename_pattern) else f"*{self.filename_pattern}"
+        folder = os.fspath(read_path or given)
+        try:
+            tokens = open_ds(
+                open_store(folder),
+                "",
+                folder,
+                pattern=pattern,
+                recursive=recursive,
+                seed=seed if shuffle else None,
+                token_size=token_size,
+            )
+        except NotFound as error:
+            raise FileNotFoundError(str(error)) from None
+        eos = positions_from_eos_token_id if eos_token_id is None else eos_token_id
+        super().__init__(tokens, seq_len, return_positions, eos)
+        counts = [shard.tokens // (seq_len + 1) for shard in tokens.shards]
+        self.lens: list[int] = np.concatenate(([0], np.cumsum(counts, dtype=np.int64))).tolist()
+
+    @property
+    def files(self) -> list[str]:
+        """Return the paths of the files, in order."""
+        return [self._tokens.store.locate(shard.path) for shard in self._tokens.shards]

@@ -1,0 +1,1 @@
+"""Modalities' modules of datasets, under their own names."""

@@ -1,0 +1,1 @@
+"""Modalities' module of tokenizers, under its own name."""

@@ -1,0 +1,1 @@
+"""Nanotron's modules of datasets, under their own names."""

@@ -1,0 +1,10 @@
+"""Tokenizers in the files of other programs: find them, and convert each to a ``tokenizer.json``.
+
+find        which file a name stands for: a file, a folder, or a model in the Hugging Face cache on this machine
+patterns    how tiktoken's encodings split texts, and their special tokens
+ranks       tiktoken files and Mistral's tekken.json: byte-level BPE by ranks, and its reference engine
+pieces      SentencePiece BPE models
+slow        folders with vocab.json and merges.txt, or vocab.txt
+settings    the settings of tokenizer_config.json that AutoTokenizer applies to a tokenizer.json
+kept        conversions that are kept on this machine
+"""

@@ -1,0 +1,165 @@
+"""Read a tokenizer's file, of any kind, as what engines load: a ``tokenizer.json``, and a reference to compare with.
+
+kind            ``tokenizer.json``                                      reference
+tokenizer.json  the file, with the settings next to it applied          `tokenizers`
+vocab.json/.txt made from the files (`slow`), with the settings         `tokenizers`
+tiktoken file   made from the ranks (`ranks`)                           `ranks.RankEngine`
+tekken.json     made from the ranks                                     `ranks.RankEngine`
+.model          made from the pieces (`pieces`), if they are BPE        SentencePiece
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+import xxhash
+
+from feedmill.errors import ConfigError
+from feedmill.tokens.engines import HuggingFace, SentencePiece, TokenizerEngine, Vocabulary, read_vocabulary
+from feedmill.tokens.kinds import pieces, ranks, slow
+from feedmill.tokens.kinds.kept import kept
+from feedmill.tokens.kinds.settings import applied
+from feedmill.tokens.kinds.slow import token_of
+from feedmill.tokens.template import CONFIG, TemplateSource, read_settings
+
+Reference = Literal["hf", "ranks", "sentencepiece"]
+_RANK = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\r?\n")
+_TEKKEN = (b'"token_bytes"', b'"rank"')
+
+
+@dataclass(slots=True)
+class Model:
+    """A tokenizer, before an engine loads it.
+
+    Attributes:
+        kind: what the file is, for messages.
+        hash: xxh3-128 of everything that decides the ids but the settings: the file, and the pattern if one was given.
+        vocabulary: its tokens.
+        reference: the backend that defines the ids; `make_reference` loads it.
+        text: its ``tokenizer.json``; None if there is none, and `why` says why. `own`: whether it is the file itself.
+        settings: what `feedmill.tokens.kinds.settings` changed, and the pattern of a tiktoken file.
+        plain: whether special tokens in a text are always plain text.
+        guarded: symbols that only the reference encodes.
+    """
+
+    kind: str
+    hash: str
+    vocabulary: Vocabulary
+    reference: Reference
+    make_reference: Callable[[], TokenizerEngine]
+    text: bytes | None
+    why: str | None = None
+    own: bool = False
+    settings: list[str] = field(default_factory=list)
+    plain: bool = False
+    guarded: list[str] = field(default_factory=list)
+
+
+def read_model(path: Path, template_source: TemplateSource, pattern: str | None = None) -> Model:
+    """Read a tokenizer.
+
+    Args:
+        path: its main file; see `feedmill.tokens.kinds.find`.
+        template_source: with ``file``, the settings next to a ``tokenizer.json`` are not applied.
+        pattern: of a tiktoken file: the name of an encoding, or a regular expression.
+
+    Raises:
+        ConfigError: the file is no tokenizer, corrupt, or of an unsupported kind; or the pattern is for another kind.
+        MissingExtra: sentencepiece is required.
+    """
+    data = path.read_bytes()
+    start = data[: 1 << 16].lstrip()
+    tiktoken = _RANK.match(start) is not None
+    if pattern is not None and not tiktoken:
+        raise ConfigError(
+            "a pattern was given, but this is not a tiktoken file", file=str(path), fix="Remove --tokenizer-pattern."
+        )
+    if tiktoken:
+        found = ranks.read_tiktoken(path, data, pattern, _special(path.parent))
+        return _of_ranks(path, found, "a tiktoken file", _digest(data, pattern, found.special if pattern else None))
+    if path.suffix == ".json" and all(mark in start for mark in _TEKKEN):
+        return _of_ranks(path, ranks.read_tekken(path, data), "a tekken.json", _digest(data))
+    if path.suffix == ".model" or ".model." in path.name:
+        return _of_pieces(path, data)
+    if slow.is_slow(path):
+        return _of_slow(path)
+    return _of_json(path, data, template_source)
+
+
+def _of_json(path: Path, data: bytes, source: TemplateSource) -> Model:
+    digest, vocabulary = _digest(data), read_vocabulary(path, data)
+    changes: list[str] = []
+    if source != "file" and vocabulary.document is not None:
+        changed, changes = applied(vocabulary.document, path.parent)
+        if changes:
+            data = orjson.dumps(changed)
+            vocabulary = read_vocabulary(path, data)
+    text = data
+    return Model(
+        "a tokenizer.json", digest, vocabulary, "hf", lambda: HuggingFace(path, text), text, None, not changes, changes
+    )
+
+
+def _of_slow(path: Path) -> Model:
+    document = slow.document(path)
+    changed, changes = applied(document, path.parent)
+    text = orjson.dumps(changed)
+    vocabulary = read_vocabulary(path, text)
+    for role, end in (("bos_token", "bos"), ("eos_token", "eos")):
+        token = token_of(document["tokens"].get(role))
+        if getattr(vocabulary, end) is None and token in vocabulary.ids:
+            setattr(vocabulary, end, token)
+    kind = f"a folder with {' and '.join(slow.FILES[path.name])} ({document['class']})"
+    settings = [f"class {document['class']}", *(change for change in changes if not change.startswith("token "))]
+    return Model(kind, _digest(text), vocabulary, "hf", lambda: HuggingFace(path, text), text, settings=settings)
+
+
+def _of_ranks(path: Path, found: ranks.Ranks, kind: str, digest: str) -> Model:
+    text = kept(f"ranks {digest} {found.source}", lambda: ranks.document(found))
+    settings = [] if found.source is None else [f"pattern {found.source}"]
+    vocabulary = ranks.vocabulary(found)
+    return Model(
+        kind,
+        digest,
+        vocabulary,
+        "ranks",
+        lambda: ranks.RankEngine(path, found),
+        text,
+        settings=settings,
+        plain=found.plain,
+    )
+
+
+def _of_pieces(path: Path, data: bytes) -> Model:
+    engine = SentencePiece(path)
+    digest = _digest(data)
+    text = kept(f"pieces {digest}", lambda: _encoded(pieces.document(data)))
+    why = None if text.startswith(b"{") else text.decode()
+    made = None if why else text
+    kind = "a SentencePiece model"
+    guarded = pieces.user_defined(data) if made else []
+    return Model(
+        kind, digest, engine.vocabulary, "sentencepiece", lambda: engine, made, why, plain=True, guarded=guarded
+    )
+
+
+def _encoded(document: bytes | str) -> bytes:
+    return document.encode() if isinstance(document, str) else document
+
+
+def _digest(data: bytes, *more: Any) -> str:
+    if any(value is not None for value in more):
+        data += repr(more).encode()
+    return xxhash.xxh3_128_hexdigest(data)
+
+
+def _special(folder: Path) -> dict[str, int]:
+    """Return the special tokens in the settings next to a tiktoken file."""
+    listed = read_settings(folder / CONFIG).get("added_tokens_decoder")
+    pairs: Sequence[tuple[str, Any]] = list(listed.items()) if isinstance(listed, dict) else []
+    return {name: int(number) for number, token in pairs if number.isdigit() and (name := token_of(token)) is not None}

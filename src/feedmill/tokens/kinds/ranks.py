@@ -1,0 +1,294 @@
+"""Byte-level BPE by ranks: tiktoken files (``.tiktoken``, Llama 3's ``tokenizer.model``) and Mistral's ``tekken.json``.
+
+A text is split into words by a pattern. Within a word, of all neighboring tokens whose concatenation is a token, those
+with the lowest rank are joined first, the leftmost of several.
+
+    .tiktoken     one line per token: its bytes in base64, a space, its rank; a rank is an id
+    tekken.json   ``vocab`` has the same, in order; an id is the rank plus the number of special tokens. Special tokens
+                  in a text are plain text, and no template is applied
+
+`RankEngine` does this in Python and is the reference. `document` gives the equivalent ``tokenizer.json`` for faster
+engines, in which every way to join two tokens is a merge.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import heapq
+import unicodedata
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+
+from feedmill.errors import ConfigError
+from feedmill.formats.tokens.base import Int64s
+from feedmill.tokens.engines import Encoded, Uint32s, Vocabulary
+from feedmill.tokens.kinds.patterns import NAMED, name_of
+
+_CACHED = 1 << 18
+_TEKKEN = [
+    "<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]",
+    "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]", "[PREFIX]", "[MIDDLE]", "[SUFFIX]",
+    "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[TOOL_CONTENT]",
+]  # fmt: skip
+"""Special tokens of files that list none (versions 3 and 7)."""
+
+
+class Ranks(NamedTuple):
+    """A vocabulary of ranks.
+
+    Attributes:
+        ranks: token -> rank.
+        pattern: regular expression of the words.
+        special: special tokens with their ids.
+        bos, eos, unknown: some of them.
+        first: id of the token with rank 0.
+        plain: whether special tokens in a text are plain text.
+        nfc: whether texts are normalized to NFC first.
+        source: where the pattern is from, for reports; None if it is in the file.
+    """
+
+    ranks: dict[bytes, int]
+    pattern: str
+    special: dict[str, int]
+    bos: str | None = None
+    eos: str | None = None
+    unknown: str | None = None
+    first: int = 0
+    plain: bool = False
+    nfc: bool = False
+    source: str | None = None
+
+
+def read_tiktoken(path: Path, data: bytes, pattern: str | None, special: dict[str, int]) -> Ranks:
+    """Return the vocabulary of a tiktoken file.
+
+    Args:
+        path, data: the file and its content.
+        pattern: name of an encoding, or a regular expression; None to recognize the file.
+        special: special tokens in the settings next to the file, which count if no encoding is named.
+
+    Raises:
+        ConfigError: the file is corrupt, or its pattern is unknown.
+    """
+    ranks: dict[bytes, int] = {}
+    for number, line in enumerate(data.splitlines(), 1):
+        if not line:
+            continue
+        try:
+            token, rank = line.split()
+            ranks[base64.b64decode(token, validate=True)] = int(rank)
+        except (ValueError, binascii.Error):
+            raise _corrupt(path, f"line {number} is not a token in base64 and its rank") from None
+    _check(path, ranks)
+    name = pattern if pattern in NAMED else None
+    source = "given"
+    if pattern is None:
+        name = name_of(path.name.removesuffix(".tiktoken"), data, len(ranks))
+        source = "recognized"
+        if name is None:
+            raise ConfigError(
+                "a tiktoken file does not say how texts are split: expected one whose name and number of tokens are"
+                f" those of {', '.join(NAMED)}, found {path.name} with {len(ranks):,} tokens",
+                file=str(path),
+                kind="no-pattern",
+                fix="Pass the name of its encoding, or the regular expression of its program, with --tokenizer-pattern"
+                " (in Python pattern=...).",
+            )
+    if name is None:
+        assert pattern is not None
+        return Ranks(ranks, pattern, special, source="given")
+    known = NAMED[name]
+    special = {token: number for token, number in known.special.items() if number >= len(ranks)}
+    return Ranks(ranks, known.pattern, special, known.bos, known.eos, nfc=known.nfc, source=f"{name}, {source}")
+
+
+def read_tekken(path: Path, data: bytes) -> Ranks:
+    """Return the vocabulary of a ``tekken.json``. Raises ConfigError."""
+    try:
+        document = orjson.loads(data)
+        config = document["config"]
+        reserved = int(config["default_num_special_tokens"])
+        size = int(config["default_vocab_size"]) - reserved
+        ranks = {base64.b64decode(entry["token_bytes"]): int(entry["rank"]) for entry in document["vocab"][:size]}
+        listed = document.get("special_tokens")
+        names = _TEKKEN if listed is None else [entry["token_str"] for entry in listed]
+        pattern = config["pattern"]
+    except (orjson.JSONDecodeError, binascii.Error, KeyError, TypeError, ValueError) as error:
+        raise _corrupt(path, f"{type(error).__name__}: {error}") from None
+    _check(path, ranks)
+    if len(ranks) != size or len(names) > reserved:
+        raise _corrupt(path, f"expected {size:,} tokens and up to {reserved:,} special ones, found {len(ranks):,}")
+    special = {name: number for number, name in enumerate(names)}
+    special |= {f"<SPECIAL_{number}>": number for number in range(len(names), reserved)}
+    bos, eos, unknown = (name if name in special else None for name in ("<s>", "</s>", "<unk>"))
+    return Ranks(ranks, pattern, special, bos, eos, unknown, reserved, plain=True)
+
+
+def _check(path: Path, ranks: dict[bytes, int]) -> None:
+    if any(bytes([byte]) not in ranks for byte in range(256)):
+        raise _corrupt(path, "not every byte is a token")
+    if len(set(ranks.values())) != len(ranks) or not 0 <= min(ranks.values()) <= max(ranks.values()) < 1 << 31:
+        raise _corrupt(path, "ranks are not different numbers from 0 to 2^31 - 1")
+
+
+def _corrupt(path: Path, what: str) -> ConfigError:
+    return ConfigError(f"this is not a tokenizer: {what}", file=str(path), kind="bad-tokenizer")
+
+
+def spelling() -> list[str]:
+    """Return the characters that stand for the 256 bytes in a ``tokenizer.json``: printable ones for themselves."""
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = (byte for byte in range(256) if byte not in shown)
+    out = {byte: chr(byte) for byte in shown} | {byte: chr(256 + number) for number, byte in enumerate(others)}
+    return [out[byte] for byte in range(256)]
+
+
+def spelled(ranks: dict[bytes, int]) -> dict[bytes, str]:
+    """Return each token as it is written in a ``tokenizer.json``."""
+    table = dict(enumerate(spelling()))
+    return {token: token.decode("latin-1").translate(table) for token in ranks}
+
+
+def vocabulary(model: Ranks) -> Vocabulary:
+    """Return the vocabulary; tokens are written as in a ``tokenizer.json``."""
+    names = spelled(model.ranks)
+    ids = {names[token]: rank + model.first for token, rank in model.ranks.items()}
+    found = Vocabulary(ids | model.special, len(ids), dict(model.special))
+    found.bos, found.eos = model.bos, model.eos
+    found.unknown = None if model.unknown is None else model.special[model.unknown]
+    return found
+
+
+def document(model: Ranks) -> bytes:
+    """Return an equivalent ``tokenizer.json``."""
+    ranks, names = model.ranks, spelled(model.ranks)
+    merges: list[tuple[str, str]] = []
+    for token in sorted(ranks, key=ranks.__getitem__):
+        halves = ((token[:at], token[at:]) for at in range(1, len(token)))
+        pairs = sorted((ranks[a], ranks[b], a, b) for a, b in halves if a in ranks and b in ranks)
+        merges += ((names[a], names[b]) for _, _, a, b in pairs)
+    # `tokenizers` numbers added tokens itself, except for those that the model has.
+    vocabulary = {names[token]: rank + model.first for token, rank in ranks.items()}
+    if not model.plain:
+        vocabulary |= model.special
+    unused = set(range(max(vocabulary.values()))).difference(vocabulary.values())  # fastokens wants every id once
+    vocabulary |= {f"\0{number}": number for number in unused}  # no byte is written as this character
+    added = [
+        {"id": number, "content": token, "special": True}
+        | dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+        for token, number in ({} if model.plain else model.special).items()
+    ]
+    split = {"type": "Split", "pattern": {"Regex": model.pattern}, "behavior": "Isolated", "invert": False}
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    bpe: dict[str, Any] = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None}
+    bpe |= {"end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": True}
+    return orjson.dumps(
+        {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": added,
+            "normalizer": {"type": "NFC"} if model.nfc else None,
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, level]},
+            "post_processor": None,
+            "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+            "model": bpe | {"vocab": vocabulary, "merges": merges},
+        }
+    )
+
+
+class RankEngine:
+    """The reference engine of `Ranks`, in Python: about 1 MB of text per second."""
+
+    def __init__(self, path: Path, model: Ranks) -> None:
+        import regex
+
+        try:
+            self._words = regex.compile(model.pattern)
+        except regex.error as error:
+            raise ConfigError(f"the pattern is not a regular expression: {error}", file=str(path)) from None
+        names = sorted(model.special, key=len, reverse=True)
+        self._special = regex.compile("|".join(map(regex.escape, names))) if names else None
+        self._model = model
+        self._tokens = {rank + model.first: token for token, rank in model.ranks.items()}
+        self._names = {number: token.encode() for token, number in model.special.items()}
+        self._cached: dict[str, list[int]] = {}
+
+    def encode(self, texts: list[str], template: bool, ordinary: bool) -> Encoded:  # noqa: ARG002
+        found = [list(self._ids(text, ordinary)) for text in texts]
+        lengths = np.fromiter(map(len, found), np.int64, len(found))
+        return Encoded(np.fromiter((i for piece in found for i in piece), np.uint32, int(lengths.sum())), lengths)
+
+    def decode(self, ids: list[int], skip_special: bool) -> str:
+        names = {} if skip_special else self._names
+        return b"".join(self._tokens.get(i) or names.get(i, b"") for i in ids).decode("utf-8", "replace")
+
+    def offsets(self, text: str, template: bool, ordinary: bool) -> tuple[Uint32s, Int64s]:
+        """Return the ids of a text, and the characters that each token covers, in whole or in part."""
+        text = unicodedata.normalize("NFC", text) if self._model.nfc else text
+        ids = self.encode([text], template, ordinary).ids
+        ends = np.cumsum([len(self._tokens.get(i) or self._names[i]) for i in ids.tolist()], dtype=np.int64)
+        starts = np.cumsum([len(character.encode()) for character in text], dtype=np.int64)
+        begins = np.concatenate((np.zeros(min(len(ends), 1), np.int64), ends[:-1]))
+        first = np.searchsorted(starts, begins, side="right")
+        return ids, np.stack((first, np.searchsorted(starts, ends - 1, side="right") + 1), axis=1).astype(np.int64)
+
+    def _ids(self, text: str, ordinary: bool) -> Iterator[int]:
+        if self._model.nfc:
+            text = unicodedata.normalize("NFC", text)
+        text.encode()  # raises UnicodeEncodeError for lone surrogates, as the other engines do
+        if ordinary or self._model.plain or self._special is None:
+            yield from self._plain(text)
+            return
+        at = 0
+        for match in self._special.finditer(text):
+            yield from self._plain(text[at : match.start()])
+            yield self._model.special[match[0]]
+            at = match.end()
+        yield from self._plain(text[at:])
+
+    def _plain(self, text: str) -> Iterator[int]:
+        for match in self._words.finditer(text):
+            word = match[0]
+            ids = self._cached.get(word)
+            if ids is None:
+                ids = [rank + self._model.first for rank in merged(word.encode(), self._model.ranks)]
+                if len(self._cached) >= _CACHED:
+                    self._cached.clear()
+                self._cached[word] = ids
+            yield from ids
+
+
+def merged(word: bytes, ranks: dict[bytes, int]) -> list[int]:
+    """Return the ranks of the tokens of a word, in O(n log n).
+
+    >>> merged(b"abab", {b"a": 0, b"b": 1, b"ab": 2})
+    [2, 2]
+    """
+    if word in ranks:
+        return [ranks[word]]
+    size = len(word)
+    ends = [*range(1, size + 1), size]  # of the token that begins at each byte; tokens joined to another begin nowhere
+    before = [*range(-1, size)]
+    # Rank, begin, end of the first token, end of both: an entry counts while both tokens are as they were.
+    heap = [(ranks[pair], at, at + 1, at + 2) for at in range(size - 1) if (pair := word[at : at + 2]) in ranks]
+    heapq.heapify(heap)
+    alive = bytearray(b"\x01") * size
+    while heap:
+        _, begin, middle, end = heapq.heappop(heap)
+        if not (alive[begin] and ends[begin] == middle and ends[middle] == end):
+            continue
+        alive[middle], ends[begin], before[end] = 0, end, begin
+        for first, second in ((before[begin], begin), (begin, end)):
+            if first >= 0 and second < size:
+                rank = ranks.get(word[first : ends[second]])
+                if rank is not None:
+                    heapq.heappush(heap, (rank, first, second, ends[second]))
+    begins = [at for at in range(size) if alive[at]]
+    return [ranks[word[a:b]] for a, b in pairwise([*begins, size])]
