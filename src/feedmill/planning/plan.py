@@ -25,7 +25,7 @@ from feedmill.planning.tokens import Tokens
 from feedmill.planning.tree import Tree, render
 
 if TYPE_CHECKING:
-    from feedmill import PlanDataset
+    import feedmill
     from feedmill.formats.base import Dataset, Source
     from feedmill.formats.batches import Batch, Want
     from feedmill.formats.extents import Extents
@@ -320,7 +320,7 @@ class Plan(Showable):
 
     def as_dataset(
         self, *, transform: Callable[..., Any] | None = None, samples: int | None = None, seed: int | None = None
-    ) -> PlanDataset:
+    ) -> feedmill.PlanDataset:
         """Return the plan as a map-style dataset, for a torch `DataLoader` and other libraries; see `PlanDataset`."""
         import feedmill  # the loaders are in a room above this one
 
