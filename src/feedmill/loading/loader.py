@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from feedmill.errors import ConfigError
+from feedmill.jobs.main_program import check_not_importing
 from feedmill.loading.ahead import step_reader
 from feedmill.loading.batches import BatchMaker
 from feedmill.loading.collate import to_torch
@@ -233,8 +234,9 @@ class Loader:
         For adapters, which keep a position of their own.
 
         Raises:
-            ConfigError: no batch can be made at the position.
+            ConfigError: no batch can be made at the position, or a worker process is importing the main program.
         """
+        check_not_importing()
         progress.check()
         self.close()
         iteration = Iteration(progress, self._pipeline, self._delivery)
