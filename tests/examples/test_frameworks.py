@@ -20,9 +20,10 @@ FRAMEWORKS = {
     "accelerate_loop": ("accelerate", "accelerate"),
     "torchdata_loop": ("torchdata", "torchdata"),
     "torchtitan_loop": ("torchtitan", "torchtitan"),
-    "megatron_loop": ("megatron", "megatron-core"),
+    "megatron_loop": ("torch", "torch"),
     "jax_loop": ("jax", "jax orbax-checkpoint"),
 }
+TOKENS = {"torchtitan_loop", "megatron_loop"}
 SINGLE = {"torchdata_loop"}
 """Programs without accumulation, which resume on one rank with the whole global batch."""
 
@@ -31,7 +32,7 @@ def program(name: str, folder: Path, samples: int | None = None) -> Program:
     module, packages = FRAMEWORKS[name]
     if importlib.util.find_spec(module) is None:
         pytest.skip(f"{module} is not installed: pip install {packages}")
-    return Program(name, folder, samples=samples)
+    return Program(name, folder, samples=samples, tokens=name in TOKENS)
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)

@@ -11,8 +11,12 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
+import numpy as np
 import psutil  # type: ignore[import-untyped]
 import pytest
+
+from feedmill.formats.tokens.pbin import write_pbin
+from feedmill.storage import LocalStore
 
 PROGRAMS = Path(__file__).parents[2] / "examples" / "frameworks"
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone")
@@ -29,12 +33,22 @@ def write_recipe(folder: Path, *, samples: int | None = None) -> Path:
     return folder / "recipe.yaml"
 
 
+def write_tokens(folder: Path) -> Path:
+    """Write documents of 3 to 40 byte tokens, and a recipe that packs them in rows of 33."""
+    rng = np.random.default_rng(0)
+    with write_pbin(LocalStore(folder), "docs.pbin", 2) as writer:
+        lengths = rng.integers(3, 41, 300)
+        writer.add(rng.integers(0, 256, int(lengths.sum())), lengths)
+    (folder / "recipe.yaml").write_text("seed: 1\nsource: {path: docs.pbin, shuffle: global}\npack: {seq_len: 33}\n")
+    return folder / "recipe.yaml"
+
+
 class Program:
     """One program of `examples/frameworks`; its checkpoints are in `folder`, and each run has a log of its own."""
 
-    def __init__(self, name: str, folder: Path, *, samples: int | None = None) -> None:
+    def __init__(self, name: str, folder: Path, *, samples: int | None = None, tokens: bool = False) -> None:
         self.name, self.folder = name, folder
-        self.recipe = write_recipe(folder, samples=samples)
+        self.recipe = write_tokens(folder) if tokens else write_recipe(folder, samples=samples)
 
     def start(self, run: str, log: str, *options: object, ranks: int = 1) -> subprocess.Popen[str]:
         launcher = [*TORCHRUN, f"--nproc-per-node={ranks}"] if ranks > 1 else []

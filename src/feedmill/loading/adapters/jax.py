@@ -54,7 +54,7 @@ class GlobalBatches:
         """Resume from a state, with any number of processes and any batch size."""
         self._iterator = None
         self._taken.load(json.loads(state))
-        self._taken.count, self.used = 0, None
+        self.used = None
 
     def start_prefetch(self) -> None:
         """Do nothing: the loader prefetches when it is iterated. Grain's checkpoints call this after a restore."""

@@ -55,7 +55,7 @@ class FeedmillDataModule(LightningDataModule):  # type: ignore[misc]
         """Return the batches of this rank, from the loaded state on."""
         self._batches = _Batches(self._loader(self.plan, self.batch_size), self.trainer)
         if self._saved is not None:
-            self._batches.taken.load(self._saved)
+            self._batches.load(self._saved)
         loop = self.trainer.fit_loop
         if loop.max_epochs not in (None, -1):
             logger.info("max_epochs=%s is ignored: the plan or max_steps ends the training", loop.max_epochs)
@@ -78,7 +78,7 @@ class FeedmillDataModule(LightningDataModule):  # type: ignore[misc]
         """Keep the state of a checkpoint for the loader."""
         self._saved = state_dict
         if self._batches is not None:
-            self._batches.taken.load(state_dict)
+            self._batches.load(state_dict)
 
     def _loader(self, plan: PlainPlan, batch_size: Any, **more: Any) -> Loader:
         ranks = {"rank": self.trainer.global_rank, "world_size": self.trainer.world_size}
@@ -97,6 +97,10 @@ class _Batches:
             self._base = self._trained
         yield from self.taken
         self._trainer.should_stop = True
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self.taken.load(state)
+        self._base = None
 
     def checkpoint(self) -> dict[str, str]:
         return self.taken.checkpoint(0 if self._base is None else self._trained - self._base)

@@ -17,8 +17,8 @@ from feedmill.loading.adapters.mapped import PlanDataset
 from feedmill.loading.plan import PlainPlan
 from feedmill.samples.targets import IGNORE, with_targets
 
-TARGETS: Callable[[Sequence[Any]], dict[str, Any]] = partial(with_targets, inputs="tokens", targets="labels")
-"""Makes tokens and labels of rows."""
+TARGETS: Callable[[Sequence[Any]], dict[str, Any]] = partial(with_targets, targets="labels")
+"""Makes inputs and labels of rows."""
 
 
 class MegatronDataset(PlanDataset):
@@ -45,7 +45,7 @@ class MegatronDataset(PlanDataset):
 
     def _fields(self, row: Any) -> dict[str, Any]:
         made = TARGETS([row])
-        tokens, labels = made["tokens"][0].astype(np.int64), made["labels"][0].astype(np.int64)
+        tokens, labels = made["inputs"][0].astype(np.int64), made["labels"][0].astype(np.int64)
         width = len(tokens)
         positions = made["positions"][0] if "positions" in made else np.arange(width)
         kept = labels != IGNORE

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from feedmill.errors import ConfigError
@@ -25,7 +24,7 @@ class Taken:
         loader: the loader of this rank.
 
     Attributes:
-        count: number of batches that were taken, over all iterations.
+        count: number of batches that were taken since the loader was made or a state was loaded.
     """
 
     def __init__(self, loader: Loader) -> None:
@@ -58,4 +57,4 @@ class Taken:
     def load(self, state: Mapping[str, Any]) -> None:
         """Resume from a result of `checkpoint`, on any number of ranks and with any batch size."""
         Checkpoint(self.loader).load_state_dict(state)
-        self._after = deque([replace(self.loader.progress)], maxlen=MOST_AHEAD)
+        self.count, self._after = 0, deque([self.loader.progress], maxlen=MOST_AHEAD)

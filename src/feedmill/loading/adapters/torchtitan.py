@@ -57,7 +57,14 @@ class FeedmillDataLoader(BaseDataLoader):  # type: ignore[misc]
         workers: int = 1
 
     def __init__(
-        self, config: Config, *, dp_world_size: int, dp_rank: int, seq_len: int, local_batch_size: int, **unused: Any
+        self,
+        config: Config,
+        *,
+        dp_world_size: int,
+        dp_rank: int,
+        seq_len: int,
+        local_batch_size: int,
+        **unused: Any,  # noqa: ARG002
     ) -> None:
         self._seq_len = seq_len
         self.loader = Loader(
@@ -91,6 +98,6 @@ class FeedmillDataLoader(BaseDataLoader):  # type: ignore[misc]
         return dict(Checkpoint(self.loader).state_dict())
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Resume from a position, on any number of ranks. An empty state, which torchtitan may pass, changes nothing."""
+        """Resume from a position, on any number of ranks. An empty state changes nothing."""
         if KEY in state_dict:
             Checkpoint(self.loader).load_state_dict(state_dict)
