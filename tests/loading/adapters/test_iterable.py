@@ -89,6 +89,14 @@ def test_a_workers_state_in_another_layout_is_refused_with_the_way_to_load_it() 
         loader(plan).as_iterable_dataset().load_state_dict({"model": {}})
 
 
+def test_composer_asks_for_the_state_after_a_number_of_samples() -> None:
+    dataset = loader(FakePlan(), start=16).as_iterable_dataset()
+    assert dataset.state_dict(24, True)["position"] == 40
+    dataset.load_state_dict(dataset.state_dict(24, True))
+    assert dataset.state_dict(8, False)["position"] == 48 and dataset.state_dict(32, True)["position"] == 48
+    assert next(iter(dataset))["position"].max() < 48
+
+
 def test_an_error_in_a_worker_names_the_sample_and_a_bare_loader_is_told_the_method() -> None:
     failing = loader(FakePlan(length=61, fails_at=frozenset([14])), 4, 0, 1).as_iterable_dataset()
     with pytest.raises(DataError, match="position 14"):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import IterableDataset, get_worker_info
 
 from feedmill.errors import ConfigError
-from feedmill.loading.state import NOTHING_ALLOWED
+from feedmill.loading.state import NOTHING_ALLOWED, make_state
 
 if TYPE_CHECKING:
     from feedmill.loading.loader import Loader
@@ -37,6 +37,7 @@ class LoaderDataset(IterableDataset[Any]):  # type: ignore[misc]
 
     def __init__(self, loader: Loader) -> None:
         self.loader = loader
+        self._start = loader.position
         self._begin = self._progress = loader.progress
         self._resumed = False
 
@@ -55,8 +56,16 @@ class LoaderDataset(IterableDataset[Any]):  # type: ignore[misc]
         """Return the number of batches of the rank, over all workers. Raises TypeError if it is unknown."""
         return len(self.loader)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state of this process: in a worker, that of its own batches. `StatefulDataLoader` collects it."""
+    def state_dict(self, num_samples: int | None = None, from_beginning: bool = True) -> dict[str, Any]:
+        """Return the state of this process: in a worker, that of its own batches. `StatefulDataLoader` collects it.
+
+        Args:
+            num_samples: return the state after this number of samples over all ranks instead, which Composer asks for.
+            from_beginning: count them from where the loader was; False: from the state that was loaded.
+        """
+        if num_samples is not None:
+            position = (self._start if from_beginning else self._begin.position) + num_samples
+            return make_state(self.loader.plan, position, self.loader.seed)
         progress = self._progress
         share = {"skip": progress.skip, "workers": progress.every, "layout": progress.describe_layout()}
         return {_MARK: VERSION, **share, "loader": progress.state_dict()}
