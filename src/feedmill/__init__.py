@@ -44,6 +44,7 @@ _HOME = {
     "Packing": "planning.packing.packed",
     "PartEngine": "jobs.parts",
     "Plan": "planning.plan",
+    "PlanDataset": "loading.adapters.mapped",
     "PrepareReport": "indexing.report",
     "RayEngine": "jobs.ray_engine",
     "Recipe": "planning.recipes.recipe",
@@ -139,6 +140,7 @@ if TYPE_CHECKING:
     from feedmill.indexing.report import PrepareReport
     from feedmill.jobs.parts import PartEngine
     from feedmill.jobs.ray_engine import RayEngine
+    from feedmill.loading.adapters.mapped import PlanDataset
     from feedmill.loading.bench import bench
     from feedmill.loading.caching import cache
     from feedmill.loading.checkpoint import Checkpoint
@@ -221,6 +223,7 @@ __all__ = [
     "Packing",
     "PartEngine",
     "Plan",
+    "PlanDataset",
     "PrepareReport",
     "RayEngine",
     "Recipe",

@@ -7,7 +7,6 @@ milliseconds, with all imported modules. Otherwise they come from a fork server:
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import os
 import pickle
@@ -23,12 +22,14 @@ from functools import partial
 from importlib import import_module
 from multiprocessing import connection, current_process, parent_process, popen_fork, popen_forkserver
 from multiprocessing.context import ForkContext, ForkProcess, ForkServerContext, ForkServerProcess
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from feedmill.errors import ConfigError, FeedmillError
+from feedmill.errors import FeedmillError
+from feedmill.jobs.main_program import MainProgram, check_not_importing
 
+START_TIMEOUT = 180.0
+"""Seconds that a worker has to import the main program."""
 _GRACE = 3.0  # seconds that a worker has to clean up before it is killed
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _UNNAMED: tuple[Any, ...] = (object.__str__, bytes.__str__)
@@ -139,12 +140,15 @@ def _portable(error: Exception) -> Exception:
 _STOPPED = object()
 
 
-def begin(shared: Shared | None = None, environment: Mapping[str, str] | None = None) -> None:
+def begin(
+    shared: Shared | None = None, environment: Mapping[str, str] | None = None, main: MainProgram | None = None
+) -> None:
     """Initialize a worker: Ctrl-C is handled by the main process, and SIGTERM lets the function clean up.
 
     Args:
         shared: the value that all items need.
         environment: the main process's. Children of the fork server inherit the one from when that was started.
+        main: the main program, if the worker must import it.
     """
     global _shared
     _shared = shared
@@ -155,6 +159,8 @@ def begin(shared: Shared | None = None, environment: Mapping[str, str] | None = 
     signal.signal(signal.SIGTERM, _stop)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     threading.Thread(target=_follow_parent, daemon=True).start()
+    if main is not None:
+        main.load()
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:
@@ -203,16 +209,18 @@ class _ForkedPopen(popen_fork.Popen):
 
 
 class _ServedProcess(ForkServerProcess):
-    """A process that can start without importing the main program's file."""
+    """A process that starts without importing the main program's file.
 
-    hide_main = False
+    `multiprocessing` runs that file in each worker, to find its classes: slow for a command line, an endless loop for a
+    script without a main guard, impossible for a script from stdin. `MainProgram` does it where that is required.
+    """
 
     @staticmethod
     def _Popen(process_obj: Any) -> _ServedPopen:
         return _ServedPopen(process_obj)
 
     def start(self) -> None:
-        with _hidden_main() if self.hide_main else contextlib.nullcontext():
+        with _hidden_main():
             super().start()
 
 
@@ -266,31 +274,25 @@ class Served(_Started, ForkServerContext):
     """A context that starts processes by the fork server.
 
     Args:
-        hide_main: whether workers skip the main program. By default `multiprocessing` runs the program's file again
-            in each worker, to find its classes: slow for a command line, an endless loop for a script without a main
-            guard, impossible for a script from stdin.
+        main: the main program, if workers need its definitions.
         preload: modules that the fork server imports for all workers to share, if it is not running yet.
-
-    Raises:
-        ConfigError: workers need the main program, and importing it would run it.
     """
 
-    def __init__(self, hide_main: bool, preload: Sequence[str]) -> None:
+    def __init__(self, main: MainProgram | None, preload: Sequence[str]) -> None:
         super().__init__()
-        if not hide_main:
-            _check_guarded()
-        self.hide_main = hide_main
+        self.main = main
         self.set_forkserver_preload([__name__, *preload])
 
     def Process(self, *args: Any, **kwargs: Any) -> _ServedProcess:  # type: ignore[override]
         process = _ServedProcess(*args, **kwargs)
-        process.hide_main = self.hide_main
         self.started.append(process)
         return process
 
 
 class Forked(_Started, ForkContext):
-    """A context that starts processes as copies of this one."""
+    """A context that starts processes as copies of this one, which have its main program."""
+
+    main = None
 
     def Process(self, *args: Any, **kwargs: Any) -> _ForkedProcess:  # type: ignore[override]
         process = _ForkedProcess(*args, **kwargs)
@@ -301,16 +303,22 @@ class Forked(_Started, ForkContext):
 Context = Served | Forked
 
 
-def new_context(hide_main: bool, preload: Sequence[str], *, fork: bool = True) -> Context:
+def new_context(
+    needs_main: bool, preload: Sequence[str], *, fork: bool = True, start_timeout: float = START_TIMEOUT
+) -> Context:
     """Return the context to start workers with: `Forked` if `fork` is set and this process can be forked, else
     `Served`.
+
+    Raises:
+        ConfigError: workers need the main program, and importing it would run it.
     """
+    check_not_importing()
     if fork and _can_fork():
         for name in preload:
             import_module(name)
         if _can_fork():
             return Forked()
-    return Served(hide_main, preload)
+    return Served(MainProgram.of_this_process(start_timeout) if needs_main else None, preload)
 
 
 def _can_fork() -> bool:
@@ -331,30 +339,6 @@ def _single() -> bool:
             return False
         time.sleep(0.002)  # the system may still list a thread that was just joined
     return False
-
-
-def _check_guarded() -> None:
-    """Raise an error for a main program without a top-level ``if`` on ``__name__``.
-
-    A worker process imports the main program to find its definitions. Without a guard the import runs the program
-    again, which ends in an error of `multiprocessing` or waits forever in a rendezvous.
-    """
-    file = getattr(sys.modules["__main__"], "__file__", None) or ""
-    try:
-        body = ast.parse(Path(file).read_bytes()).body
-    except (OSError, SyntaxError, ValueError):
-        return  # the source is unavailable, so the check is skipped
-    tests = [node.test for node in body if isinstance(node, ast.If)]
-    if any(isinstance(name, ast.Name) and name.id == "__name__" for test in tests for name in ast.walk(test)):
-        return
-    raise ConfigError(
-        "a function that worker processes need is defined in the main program, which has no"
-        ' `if __name__ == "__main__":`: each of them would run the whole program again',
-        file=file,
-        kind="unguarded-main",
-        fix='Put what the program runs below `if __name__ == "__main__":`, move the function into a module, or use'
-        " threads.",
-    )
 
 
 @contextlib.contextmanager

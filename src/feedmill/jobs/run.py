@@ -24,6 +24,7 @@ from feedmill.errors import ConfigError, FeedmillError
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.engine import Stage, Where, current
 from feedmill.jobs.processes import (
+    START_TIMEOUT,
     Context,
     Outcome,
     Served,
@@ -74,7 +75,8 @@ def run(
         where: for a stage that an engine may run on other machines; see `feedmill.jobs.engine`.
 
     Raises:
-        ConfigError: the function or items cannot be sent to other processes.
+        ConfigError: the function or items cannot be sent to other processes, or are defined in a main program that
+            workers cannot import.
         FeedmillError: of kind ``"worker-died"`` if a worker was killed, ``"worker-hung"`` if one took too long,
             naming the items in flight.
     """
@@ -96,8 +98,8 @@ def run(
     else:
         if len(first) <= chunk:  # one chunk would occupy only one worker
             chunk = 1
-        hide_main = _can_hide_main(function, policy.shared, first[0])
-        start = partial(new_context, hide_main, preload, fork=policy.fork)
+        needs_main = _needs_main(function, policy.shared, first[0])
+        start = partial(new_context, needs_main, preload, fork=policy.fork, start_timeout=policy.start_timeout)
         results = _Processes(function, everything, count, chunk, start, policy).results()
     return _counted(results, progress)
 
@@ -127,6 +129,7 @@ class Policy:
         in_flight: chunks in progress or waiting to be taken, at least 1; None for four per worker.
         restarts: how often all workers are restarted after one died or hung; unfinished items are retried.
         timeout: seconds that the next result in order may take before its worker counts as hung; None for no limit.
+        start_timeout: seconds that a worker has to import the main program, if work is defined in it.
         always_processes: use processes also for one worker or one item.
         fork: whether workers may be forked from this process if it has a single thread.
         check: called every second during the wait for a worker; what it raises ends the workers.
@@ -136,6 +139,7 @@ class Policy:
     in_flight: int | None = None
     restarts: int = 0
     timeout: float | None = None
+    start_timeout: float = START_TIMEOUT
     always_processes: bool = False
     fork: bool = True
     check: Callable[[], object] | None = None
@@ -216,7 +220,10 @@ class _Processes:
         self._context = self._new_context()
         environment = dict(os.environ) if isinstance(self._context, Served) else None
         self._pool = ProcessPoolExecutor(
-            self._count, mp_context=self._context, initializer=begin, initargs=(self._shared, environment)
+            self._count,
+            mp_context=self._context,
+            initializer=begin,
+            initargs=(self._shared, environment, self._context.main),
         )
 
     def results(self) -> Iterator[Any]:
@@ -264,6 +271,8 @@ class _Processes:
             try:
                 return self._result(self._waiting[0].future)
             except BrokenProcessPool:
+                if self._context.main is not None and (failure := self._context.main.failure()) is not None:
+                    raise failure from None
                 error = _worker_died(self._waiting, self._count, self._context)
             except FutureTimeout:
                 error = self._hung()
@@ -331,18 +340,18 @@ def _worker_died(waiting: Iterable[_Piece], count: int, context: Context) -> Fee
     )
 
 
-def _can_hide_main(*sent: Any) -> bool:
-    """Return whether workers can run without the main program: nothing sent to them is defined in it."""
+def _needs_main(*sent: Any) -> bool:
+    """Return whether workers need the main program: whether something that is sent to them is defined in it."""
     pickler = _Pickler(io.BytesIO())
     _dump(pickler, sent)
-    if not pickler.needs_main:
-        return True
-    if not os.path.isfile(getattr(sys.modules["__main__"], "__file__", None) or ""):
+    if pickler.needs_main and not os.path.isfile(getattr(sys.modules["__main__"], "__file__", None) or ""):
         raise ConfigError(
-            "the function is defined in a program without a file, from which other processes cannot import it",
+            "the function is defined in a notebook, at a prompt or in a program from stdin, from which other processes"
+            " cannot import it",
+            kind="not-portable",
             fix="Move the function into a module, or use threads.",
         )
-    return False
+    return pickler.needs_main
 
 
 def _pickled(item: Any) -> bytes:

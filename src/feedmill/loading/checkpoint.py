@@ -37,12 +37,15 @@ class Checkpoint:
         self.loader = loader
         self._gather = gather or _all_gather
 
-    def state_dict(self) -> dict[str, str]:
+    def state_dict(self, state: dict[str, Any] | None = None) -> dict[str, str]:
         """Return the state as one JSON string, the same on every rank.
 
         Its size is a few hundred bytes plus about 35 per source, and with packs a few hundred more per rank.
+
+        Args:
+            state: an earlier state of this rank's loader; None for the current one.
         """
-        state = self.loader.state_dict()
+        state = self.loader.state_dict() if state is None else state
         return {KEY: json.dumps(self._all(state) if "windows" in state else state)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], **options: Any) -> None:

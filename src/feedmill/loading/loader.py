@@ -16,9 +16,10 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from feedmill.errors import ConfigError
+from feedmill.jobs.main_program import check_not_importing
 from feedmill.loading.ahead import step_reader
 from feedmill.loading.batches import BatchMaker
 from feedmill.loading.collate import to_torch
@@ -39,6 +40,9 @@ from feedmill.planning.dealing.cuts import Budget, BudgetGrid
 from feedmill.planning.dealing.dealer import Balance, Dealing
 from feedmill.planning.dealing.grid import Remainder
 from feedmill.planning.resuming.resume import Allowed
+
+if TYPE_CHECKING:
+    from feedmill.loading.adapters.iterable import LoaderDataset
 
 logger = logging.getLogger("feedmill")
 
@@ -222,11 +226,40 @@ class Loader:
         if self._rewind and not self._loaded:
             self._move(self._progress.restarted())
         self._loaded = False
-        self._progress.check()
+        return self.iterate(self._progress)
+
+    def iterate(self, progress: Progress) -> Iteration:
+        """Return an iterator over the batches after a position, which it advances; it ends an earlier iteration.
+
+        For adapters, which keep a position of their own.
+
+        Raises:
+            ConfigError: no batch can be made at the position, or a worker process is importing the main program.
+        """
+        check_not_importing()
+        progress.check()
         self.close()
-        iteration = Iteration(self._progress, self._pipeline, self._delivery)
+        iteration = Iteration(progress, self._pipeline, self._delivery)
         self._running = weakref.ref(iteration)
         return iteration
+
+    @property
+    def progress(self) -> Progress:
+        """Return a copy of the position, for adapters."""
+        return replace(self._progress)
+
+    def as_iterable_dataset(self) -> LoaderDataset:
+        """Return the batches as a torch `IterableDataset`, for a `DataLoader` or torchdata's `StatefulDataLoader`.
+
+        Its workers share the batches of this rank; see `feedmill.loading.adapters.iterable`.
+
+        Raises:
+            MissingExtra: torch is missing.
+        """
+        to_torch([])  # raise now if torch is missing
+        from feedmill.loading.adapters.iterable import LoaderDataset
+
+        return LoaderDataset(self)
 
     def __len__(self) -> int:
         """Return the number of batches of this rank over the whole plan, including those before a loaded state.
@@ -355,7 +388,8 @@ def _check_not_torch_worker() -> None:
             f"a Loader cannot be iterated in a worker of a torch DataLoader (worker {info.id} of {info.num_workers}):"
             " each worker would yield every batch",
             kind="in-torch-worker",
-            fix="Iterate the Loader itself, with Loader(..., workers=N), or use num_workers=0 in the DataLoader.",
+            fix="Pass loader.as_iterable_dataset() to the DataLoader, or iterate the Loader itself, with"
+            " Loader(..., workers=N).",
         )
 
 

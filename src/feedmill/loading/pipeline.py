@@ -63,7 +63,8 @@ class Pipeline:
 
     def _steps(self, progress: Progress) -> Generator[Given, None, None]:
         """Yield the batches of the grid."""
-        steps = dealer_of(progress.plan, progress.grid, progress.layout.dealing).batches(progress.consumed)
+        dealer = dealer_of(progress.plan, progress.grid, progress.layout.dealing)
+        steps = dealer.batches(progress.consumed, progress.skip, progress.every)
         with closing(self._made(steps, progress)) as ahead:
             for made in ahead:
                 given = Given(made.batch, made.step.end, [made], labels=made.labels)

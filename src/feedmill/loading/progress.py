@@ -16,6 +16,7 @@ from feedmill.loading.layout import Layout, check_begin
 from feedmill.loading.plan import PlainPlan
 from feedmill.loading.state import make_state, read_states
 from feedmill.planning.dealing.cuts import BudgetGrid
+from feedmill.planning.dealing.dealer import dealer_of
 from feedmill.planning.dealing.grid import Grid
 from feedmill.planning.resuming.resume import Allowed
 
@@ -29,6 +30,8 @@ class Progress:
         grid: global batches from the position at which this progress began.
         cursor: the remaining windows, if a task encoder packs or groups; otherwise None.
         consumed: the position after the last batch that was yielded, if there is no cursor.
+        skip, every: yield every `every`-th batch of the rank, and `skip` batches less before the next one: the share
+            of one of several processes that load the batches of this rank in turn.
     """
 
     plan: PlainPlan
@@ -37,6 +40,8 @@ class Progress:
     grid: Grid | BudgetGrid
     cursor: Cursor | None
     consumed: int
+    skip: int = 0
+    every: int = 1
 
     @classmethod
     def at_start(cls, plan: PlainPlan, layout: Layout, seed: int) -> Progress:
@@ -52,6 +57,11 @@ class Progress:
         reached = cursor.start + cursor.next * cursor.world_size * cursor.size
         return reached if cursor.length is None else min(reached, cursor.length)
 
+    def describe_layout(self) -> str:
+        """Return the size of a global batch in words: what a position within a share depends on."""
+        size = self.grid.budget if isinstance(self.grid, BudgetGrid) else f"batch size {self.grid.batch_size}"
+        return f"{size} on {self.grid.world_size} ranks"
+
     def check(self) -> None:
         """Check that batches can be made from this position on. Raises ConfigError if not."""
         if self.cursor is None:
@@ -63,6 +73,44 @@ class Progress:
             self.cursor = after
         else:
             self.consumed = after
+            self.skip = self.every - 1
+
+    def share(self, number: int, count: int) -> Progress:
+        """Return the progress of process `number` of `count` that load the batches of this rank in turn.
+
+        Raises:
+            ConfigError: the loader packs or groups, so that batches are not known before they are made.
+        """
+        if self.cursor is not None and count > 1:
+            raise ConfigError(
+                f"packs and groups cannot be divided over {count} workers of a torch DataLoader: each batch depends on"
+                " the ones before it",
+                kind="not-supported",
+                fix="Use num_workers=1, or iterate the Loader itself, with Loader(..., workers=N).",
+            )
+        return replace(self, skip=number, every=count)
+
+    def after(self, batches: int) -> Progress:
+        """Return the progress of the rank after a number of further batches.
+
+        Raises:
+            ConfigError: the loader packs or groups, or the plan ends before.
+        """
+        if self.cursor is not None:
+            raise ConfigError(
+                "the position after a number of batches is unknown: packs and groups must be made for it",
+                kind="not-supported",
+                fix="Save the state_dict() of the loader that made them.",
+            )
+        if not batches:
+            return replace(self)
+        dealer = dealer_of(self.plan, self.grid, self.layout.dealing)
+        last = next(dealer.batches(self.consumed, skip=batches - 1), None)
+        if last is None:
+            raise ConfigError(
+                f"the plan ends before {batches} batches", fix="Give the number of batches that were used."
+            )
+        return replace(self, consumed=last.end)
 
     def finish(self) -> None:
         """Set the position to the end of the plan, also on ranks without a sample in the last step."""

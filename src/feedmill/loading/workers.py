@@ -16,6 +16,7 @@ from typing import cast
 
 from feedmill.errors import ConfigError
 from feedmill.jobs.cores import available_cores
+from feedmill.jobs.processes import START_TIMEOUT
 from feedmill.jobs.run import Policy, run
 from feedmill.jobs.shared_memory import Parcel, Shelf, address, pack
 from feedmill.jobs.threads import ordered_map
@@ -45,6 +46,8 @@ class Workers:
             again, so the stream does not change.
         timeout: seconds after which the worker of the next batch counts as hung; None: never. Requires processes,
             because a thread cannot be ended.
+        start_timeout: seconds that a process has to import the main program, if `transform` or `collate` is defined
+            there.
         adapt: make batches in the loop while that is measured to be faster than workers, as it is for batches that take
             less time than handing them over; see `feedmill.loading.pace`. None: only with threads, because processes
             may be meant to keep the transform out of this process.
@@ -58,11 +61,14 @@ class Workers:
     restarts: int = 3
     timeout: float | None = None
     adapt: bool | None = None
+    start_timeout: float = START_TIMEOUT
 
     def __post_init__(self) -> None:
-        if self.count < 0 or self.restarts < 0 or (self.timeout is not None and self.timeout <= 0):
+        seconds = (self.start_timeout, 1 if self.timeout is None else self.timeout)
+        if self.count < 0 or self.restarts < 0 or min(seconds) <= 0:
             raise ConfigError(
-                f"workers={self.count}, restarts={self.restarts}, timeout={self.timeout} are invalid",
+                f"workers={self.count}, restarts={self.restarts}, timeout={self.timeout},"
+                f" start_timeout={self.start_timeout} are invalid",
                 fix="Give whole numbers of at least 0, and a timeout above 0.",
             )
         if self.processes and self.count == 0:
@@ -157,7 +163,14 @@ def _in_processes(
             yield step, address(files[-1])
 
     policy = Policy(
-        make, in_flight, workers.restarts, workers.timeout, always_processes=True, fork=False, check=check_stop
+        make,
+        in_flight,
+        workers.restarts,
+        workers.timeout,
+        workers.start_timeout,
+        always_processes=True,
+        fork=False,
+        check=check_stop,
     )
     try:
         parcels = run(_make_parcel, tasks(), workers=workers.count, preload=_PRELOAD, policy=policy)

@@ -25,6 +25,7 @@ from feedmill.planning.tokens import Tokens
 from feedmill.planning.tree import Tree, render
 
 if TYPE_CHECKING:
+    import feedmill
     from feedmill.formats.base import Dataset, Source
     from feedmill.formats.batches import Batch, Want
     from feedmill.formats.extents import Extents
@@ -317,6 +318,14 @@ class Plan(Showable):
         plan = Plan(Skip(self.node, ranges, text), self.sources, self.names, self.seed)
         plan.dealing, plan.cache = self.dealing, self.cache
         return plan
+
+    def as_dataset(
+        self, *, transform: Callable[..., Any] | None = None, samples: int | None = None, seed: int | None = None
+    ) -> feedmill.PlanDataset:
+        """Return the plan as a map-style dataset, for a torch `DataLoader` and other libraries; see `PlanDataset`."""
+        import feedmill  # the loaders are in a room above this one
+
+        return feedmill.PlanDataset(self, transform=transform, samples=samples, seed=seed)
 
     def explain_change(self, old: Mapping[str, str]) -> list[str]:
         """Return one phrase for each difference between this plan and the plan whose `fingerprints` were `old`."""

@@ -195,10 +195,16 @@ class Dealer:
             steps = self._shuffled(numbers, steps)
         return self._located(steps)
 
-    def batches(self, position: int) -> Iterator[Step]:
-        """Return an iterator over the batches from the one that begins at `position` on."""
-        first = self.grid.number_at(position)
-        return self.ahead(count(first) if self.grid.steps is None else range(first, self.grid.steps))
+    def batches(self, position: int, skip: int = 0, every: int = 1) -> Iterator[Step]:
+        """Return an iterator over the batches from the one that begins at `position` on.
+
+        Args:
+            position: where a batch begins.
+            skip, every: yield every `every`-th batch, after the first `skip`: for one of several processes that load
+                the batches of one rank.
+        """
+        first = self.grid.number_at(position) + skip
+        return self.ahead(count(first, every) if self.grid.steps is None else range(first, self.grid.steps, every))
 
     def ahead(self, numbers: Iterable[int]) -> Iterator[Step]:
         """Yield the batches with these numbers, in order; several are located at once."""
@@ -335,14 +341,18 @@ class BudgetDealer:
         self.cuts = Cuts(plan, grid)
         self._key = derive(plan.seed, "deal")
 
-    def batches(self, position: int) -> Iterator[Step]:
+    def batches(self, position: int, skip: int = 0, every: int = 1) -> Iterator[Step]:
         """Yield the batches from the global batch that begins at `position` on, numbered from 0.
+
+        Args:
+            position: where a batch begins.
+            skip, every: as for `Dealer.batches`.
 
         Raises:
             ConfigError: as `Cuts.after`.
         """
         grid = self.grid
-        for number, cut in enumerate(self.cuts.after(position)):
+        for number, cut in islice(enumerate(self.cuts.after(position)), skip, None, every):
             parts = self.deal(cut)
             offsets = parts[grid.rank]
             if not len(offsets):

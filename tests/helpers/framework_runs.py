@@ -1,0 +1,115 @@
+"""Run the programs of `examples/frameworks` as users do: on several ranks, killed in the middle, and resumed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import psutil  # type: ignore[import-untyped]
+import pytest
+
+from feedmill.formats.tokens.pbin import write_pbin
+from feedmill.storage import LocalStore
+
+PROGRAMS = Path(__file__).parents[2] / "examples" / "frameworks"
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone")
+
+Steps = dict[int, tuple[list[int], float]]
+
+
+def write_recipe(folder: Path, *, samples: int | None = None) -> Path:
+    """Write documents of 97 ids and a recipe over them, shuffled anew in each epoch; endless by default."""
+    lines = [json.dumps({"id": n, "text": f"document {n} " * (1 + n % 7)}) for n in range(97)]
+    (folder / "docs.jsonl").write_text("\n".join(lines) + "\n")
+    end = "" if samples is None else f"samples: {samples}\n"
+    (folder / "recipe.yaml").write_text(f"seed: 1\n{end}source: {{path: docs.jsonl, shuffle: global}}\n")
+    return folder / "recipe.yaml"
+
+
+def write_tokens(folder: Path) -> Path:
+    """Write documents of 3 to 40 byte tokens, and a recipe that packs them in rows of 33."""
+    rng = np.random.default_rng(0)
+    with write_pbin(LocalStore(folder), "docs.pbin", 2) as writer:
+        lengths = rng.integers(3, 41, 300)
+        writer.add(rng.integers(0, 256, int(lengths.sum())), lengths)
+    (folder / "recipe.yaml").write_text("seed: 1\nsource: {path: docs.pbin, shuffle: global}\npack: {seq_len: 33}\n")
+    return folder / "recipe.yaml"
+
+
+class Program:
+    """One program of `examples/frameworks`; its checkpoints are in `folder`, and each run has a log of its own."""
+
+    def __init__(self, name: str, folder: Path, *, samples: int | None = None, tokens: bool = False) -> None:
+        self.name, self.folder = name, folder
+        self.recipe = write_tokens(folder) if tokens else write_recipe(folder, samples=samples)
+
+    def start(self, run: str, log: str, *options: object, ranks: int = 1) -> subprocess.Popen[str]:
+        launcher = [*TORCHRUN, f"--nproc-per-node={ranks}"] if ranks > 1 else []
+        command = [sys.executable, "-W", "ignore", *launcher, str(PROGRAMS / f"{self.name}.py"), str(self.recipe)]
+        own = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "JAX_PLATFORMS": "cpu"}
+        return subprocess.Popen(
+            [*command, "--folder", run, "--losses", log, *map(str, options)],
+            cwd=self.folder,
+            env={**os.environ, **own},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, run: str, log: str, *options: object, ranks: int = 1) -> Steps:
+        """Run to the end, and return the steps."""
+        program = self.start(run, log, *options, ranks=ranks)
+        out, _ = program.communicate(timeout=240)
+        assert program.returncode == 0, out[-4000:]
+        return self.steps(log)
+
+    def kill(self, run: str, log: str, after: int, *options: object, ranks: int = 1) -> Steps:
+        """Run until a step is in the log, then kill every process of the run by SIGKILL."""
+        program = self.start(run, log, *options, "--pause", 0.05, ranks=ranks)
+        deadline = time.monotonic() + 200
+        while max(self.steps(log), default=0) < after:
+            assert time.monotonic() < deadline
+            if program.poll() is not None:
+                pytest.fail(f"the run ended before it was killed: {program.communicate()[0][-4000:]}")
+            time.sleep(0.02)
+        launcher = psutil.Process(program.pid)
+        for process in [*launcher.children(recursive=True), launcher]:  # torchrun's ranks have sessions of their own
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        program.communicate()
+        return self.steps(log)
+
+    def steps(self, log: str) -> Steps:
+        """Return the sorted ids and the mean loss of each step over all ranks."""
+        found: dict[int, list[tuple[list[int], float]]] = defaultdict(list)
+        for path in (self.folder / log).glob("*.jsonl"):
+            for line in path.read_text().splitlines(keepends=True):
+                if line.endswith("\n"):
+                    entry = json.loads(line)
+                    found[entry["step"]].append((entry["ids"], entry["loss"]))
+        merged = {}
+        for step, parts in found.items():
+            ids = [number for part, _ in parts for number in part]
+            merged[step] = (sorted(ids), sum(len(part) * loss for part, loss in parts) / len(ids))
+        return merged
+
+
+def assert_equal(whole: Steps, killed: Steps, resumed: Steps, every: int) -> None:
+    """Check that a killed run and the one that resumed it saw what one undisturbed run saw, step by step."""
+    first = min(resumed)
+    assert 1 < first <= max(killed) + 1 and (first - 1) % every == 0, "it resumed after a checkpoint"
+    assert max(resumed) == max(whole) and sorted(resumed) == list(range(first, max(whole) + 1))
+    size = len(whole[1][0])
+    complete = {step: seen for step, seen in killed.items() if len(seen[0]) == size}
+    assert len(complete) >= len(killed) - 2
+    for leg in (complete, resumed):
+        for step, (ids, loss) in leg.items():
+            assert ids == whole[step][0], f"other samples in step {step}"
+            assert loss == pytest.approx(whole[step][1], rel=1e-5, abs=1e-5), f"another loss in step {step}"

@@ -1,0 +1,157 @@
+"""What trainers see of a loader, in this process: endless plans, packs, ends, and batches that are taken ahead."""
+
+from __future__ import annotations
+
+import logging
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from feedmill.errors import ConfigError
+from feedmill.loading.adapters.taken import MOST_AHEAD, Taken
+from feedmill.loading.encoder import TaskEncoder
+from feedmill.loading.loader import Loader
+from helpers.fakes import FakePlan
+
+
+class Pairs(TaskEncoder):
+    """Packs of two samples."""
+
+    def select_samples_to_pack(self, samples: list[Any]) -> list[list[Any]]:
+        return [samples[at : at + 2] for at in range(0, len(samples), 2)]
+
+    def pack_selected_samples(self, samples: list[Any]) -> Any:
+        return {"position": [sample["position"] for sample in samples]}
+
+    def batch(self, samples: list[Any]) -> Any:
+        return {"position": np.array([sample["position"] for sample in samples])}
+
+
+def positions(batches: Any) -> list[Any]:
+    return [np.asarray(batch["position"]).tolist() for batch in batches]
+
+
+@pytest.mark.parametrize("packs", [False, True])
+def test_the_state_is_that_after_the_used_batches(packs: bool) -> None:
+    options: dict[str, Any] = {"task_encoder": Pairs(), "buffer": 8} if packs else {}
+    taken = Taken(Loader(FakePlan(), 4, **options))
+    wanted = positions(islice(taken, 12))
+    for used in (0, 5, 12):
+        again = Taken(Loader(FakePlan(), 4, **options))
+        again.load(taken.checkpoint(used))
+        assert (
+            positions(islice(again, 3))
+            == (wanted + positions(islice(Loader(FakePlan(), 4, **options), 15))[12:])[used : used + 3]
+        )
+    assert taken.checkpoint() == taken.checkpoint(12)
+    with pytest.raises(ConfigError, match="after 13 of 12 batches is unknown"):
+        taken.checkpoint(13)
+    list(islice(taken, MOST_AHEAD))
+    with pytest.raises(ConfigError, match=f"the last {MOST_AHEAD - 1} are kept"):
+        taken.checkpoint(3)
+
+
+@pytest.mark.parametrize(("packs", "length"), [(False, None), (False, 100), (True, None), (True, 100)])
+def test_lightning_loses_no_batch(packs: bool, length: int | None, tmp_path: Path) -> None:
+    """Stopped by `max_steps` in the middle of an epoch, with the default of one epoch, and resumed."""
+    lightning = pytest.importorskip("lightning", reason="Lightning is not installed: pip install lightning")
+    import torch
+
+    from feedmill.loading.adapters.lightning import FeedmillDataModule
+
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+
+    class Model(lightning.LightningModule):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.seen = torch.nn.Linear(1, 1), []
+
+        def training_step(self, batch: Any, index: int) -> Any:
+            self.seen.append(batch["position"].tolist())
+            return self.layer(batch["position"].float().reshape(-1, 1)).mean() * 1e-6
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=1e-3)
+
+    def fit(steps: int, checkpoint: Path | None) -> list[Any]:
+        options = {"task_encoder": Pairs(), "buffer": 8} if packs else {}
+        trainer = lightning.Trainer(
+            max_steps=steps,
+            max_epochs=1,
+            accelerator="cpu",
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        model = Model()
+        trainer.fit(model, datamodule=FeedmillDataModule(FakePlan(length=length), 4, **options), ckpt_path=checkpoint)
+        trainer.save_checkpoint(tmp_path / "last.ckpt")
+        return model.seen
+
+    options: dict[str, Any] = {"task_encoder": Pairs(), "buffer": 8} if packs else {}
+    wanted = positions(islice(Loader(FakePlan(length=length), 4, **options), 20))
+    first = fit(7, None)
+    second = fit(20, tmp_path / "last.ckpt")
+    assert first == wanted[:7] and second == wanted[7:]
+
+
+def test_the_trainer_of_transformers_ends_with_the_plan_or_says_what_is_missing(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
+    pytest.importorskip("accelerate", reason="accelerate is not installed: pip install accelerate")
+    import torch
+
+    from feedmill.loading.adapters.transformers import feed
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.seen = torch.nn.Linear(1, 1), []
+
+        def forward(self, position: Any, x: Any = None, **_: Any) -> Any:
+            self.seen.append(position.tolist())
+            return {"loss": self.layer(position.float().reshape(-1, 1)).mean() * 1e-6}
+
+    def trainer(length: int | None, batch_size: int, **options: Any) -> tuple[Any, Model]:
+        model = Model()
+        arguments = transformers.TrainingArguments(
+            str(tmp_path), use_cpu=True, report_to="none", disable_tqdm=True, save_steps=5, **options
+        )
+        made = transformers.Trainer(model=model, args=arguments)
+        feed(made, Loader(FakePlan(length=length), batch_size, output="torch"))
+        return made, model
+
+    with pytest.raises(ConfigError, match=r"the plan never ends.*Set max_steps in the TrainingArguments"):
+        trainer(None, 4)
+    made, model = trainer(100, 4)
+    made.train()
+    assert made.state.global_step == 25 and [k for batch in model.seen for k in batch] == list(range(100))
+    again, model = trainer(100, 2)
+    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-10"))
+    assert [k for batch in model.seen for k in batch] == list(range(40, 100)) and again.state.global_step == 40
+
+
+def test_grain_and_orbax_take_plans_and_states(tmp_path: Path) -> None:
+    grain = pytest.importorskip("grain", reason="Grain is not installed: pip install grain")
+    ocp = pytest.importorskip("orbax.checkpoint", reason="Orbax is not installed: pip install orbax-checkpoint")
+    from feedmill.loading.adapters.jax import GlobalBatches
+    from feedmill.loading.adapters.mapped import PlanDataset
+
+    source = grain.MapDataset.source(PlanDataset(FakePlan(length=61))).map(lambda sample: sample["position"]).batch(4)
+    first, second = iter(source.to_iter_dataset()), iter(source.to_iter_dataset())
+    assert [next(first).tolist() for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    second.set_state(first.get_state())
+    assert next(second).tolist() == [8, 9, 10, 11]
+
+    batches, resumed = GlobalBatches(Loader(FakePlan(), 4)), GlobalBatches(Loader(FakePlan(), 6))
+    for _ in range(3):
+        next(batches)
+    batches.used = 2  # the third is on its way to the device
+    with ocp.CheckpointManager(tmp_path) as manager:
+        manager.save(1, args=ocp.args.Composite(data=grain.checkpoint.CheckpointSave(batches)))
+        manager.wait_until_finished()
+        manager.restore(1, args=ocp.args.Composite(data=grain.checkpoint.CheckpointRestore(resumed)))
+    assert next(resumed)["position"].tolist() == list(range(8, 14))
