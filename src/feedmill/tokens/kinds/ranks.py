@@ -119,6 +119,8 @@ def read_tekken(path: Path, data: bytes) -> Ranks:
         listed = document.get("special_tokens")
         names = _TEKKEN if listed is None else [entry["token_str"] for entry in listed]
         pattern = config["pattern"]
+        if not all(isinstance(text, str) for text in (pattern, *names)):
+            raise TypeError("the pattern or a special token is no text")
     except (orjson.JSONDecodeError, binascii.Error, KeyError, TypeError, ValueError) as error:
         raise _corrupt(path, f"{type(error).__name__}: {error}") from None
     _check(path, ranks)
