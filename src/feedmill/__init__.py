@@ -55,6 +55,7 @@ _HOME = {
     "StorageError": "errors",
     "Store": "storage.base",
     "Substitute": "loading.failures",
+    "Targets": "samples.targets",
     "TaskEncoder": "loading.encoder",
     "Telemetry": "loading.metrics",
     "TextSample": "samples.types",
@@ -157,7 +158,7 @@ if TYPE_CHECKING:
     from feedmill.samples.decode import Decoder
     from feedmill.samples.open import open
     from feedmill.samples.preview import preview
-    from feedmill.samples.targets import LossMask, with_targets
+    from feedmill.samples.targets import LossMask, Targets, with_targets
     from feedmill.samples.types import (
         CaptioningSample,
         ImageClassificationSample,
@@ -230,6 +231,7 @@ __all__ = [
     "StorageError",
     "Store",
     "Substitute",
+    "Targets",
     "TaskEncoder",
     "Telemetry",
     "TextSample",

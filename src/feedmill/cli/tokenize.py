@@ -73,7 +73,9 @@ ShardSequences = Annotated[
 ]
 Loss = Annotated[
     str | None,
-    typer.Option("--loss", metavar="RULE", help="Write .ds.loss from no_loss_ranges: mask, or datatrove (truncates)."),
+    typer.Option(
+        "--loss", metavar="RULE", help="Write a loss mask from no_loss_ranges: mask, or datatrove (truncates)."
+    ),
 ]
 BackendName = Annotated[
     str, typer.Option("--tokenizer-backend", metavar="NAME", help="auto, fastokens, hf, or sentencepiece.")

@@ -14,6 +14,7 @@ from feedmill.documents.file import DocumentFile
 from feedmill.documents.find import Found, find_documents
 from feedmill.documents.units import UNIT_BYTES
 from feedmill.errors import ConfigError
+from feedmill.formats.registry import targets
 from feedmill.formats.tokens.manifest import TokenManifest
 from feedmill.jobs.policy import RAISE, OnError, on_error_policy, skips
 from feedmill.storage.limits import parse_size
@@ -143,8 +144,8 @@ def tokenize(
         shard_sequences: for ``vla-text``, sequences per shard; default: 8,192.
         max_file_size: write numbered files of at most this many bytes, such as ``1GB``; a longer document has a file of
             its own. ``{part}`` in the path is the number; by default ``_{part}`` is added to it. Not for ``vla-text``.
-        loss: write a mask from the documents' ``no_loss_ranges`` (``.ds`` only); `loss_rule` ``datatrove`` cuts
-            documents that end in such a range, as datatrove does.
+        loss: write a loss mask from the documents' ``no_loss_ranges`` beside the tokens (not for ``vla-text``);
+            `loss_rule` ``datatrove`` cuts documents that end in such a range, as datatrove does.
         on_error: ``raise`` at a document that cannot be tokenized, or ``skip`` and list it.
         allow_empty: write the outputs even if there are no documents.
         workers: number of processes, one core each; default: one per core.
@@ -303,7 +304,7 @@ def _check(options: TokenizeOptions) -> None:
     ):
         if value not in known:
             raise ConfigError(f"unknown value {value!r}", fix=f"Use {' or '.join(known)}.")
-    if options.loss and "ds" not in options.formats:
-        raise ConfigError("only '.ds' can store a loss mask", kind="no-loss-mask", fix="Add --to ds.")
+    if options.loss and not any("loss" in targets()[name].keeps for name in options.formats if name in targets()):
+        raise ConfigError("'vla-text' cannot store a loss mask", kind="no-loss-mask", fix="Write another format too.")
     if len(set(options.formats)) < len(options.formats):
         raise ConfigError("a format was passed twice", fix="Pass each format once.")

@@ -8,12 +8,12 @@ A format's writer is a `TokenWriter`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,9 @@ from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import hash_words, read_records
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
+
+if TYPE_CHECKING:
+    from feedmill.formats.tokens.masks import Masks
 
 Int64s = npt.NDArray[np.int64]
 Tokens = npt.NDArray[np.integer[Any]]
@@ -46,6 +49,7 @@ class TokenShard:
         load_bounds: returns int64[documents + 1], ascending: the first token of each document, then the end of the
             last one. Called once, when first needed; a memory map if the format allows it.
         load_loss: returns bool or uint8[tokens]: 1 for tokens that contribute to the loss. None if there is no mask.
+        loss: the file of the mask, of one byte per token; None if there is none, or only `load_loss`.
         facts: strings for the fingerprint, in addition to path, counts and size, that distinguish this file from others
             of the same size; or functions that return them, called when the fingerprint is first needed. They must
             not change when the file is copied.
@@ -61,6 +65,7 @@ class TokenShard:
         "facts",
         "load_bounds",
         "load_loss",
+        "loss",
         "offset",
         "path",
         "remarks",
@@ -80,9 +85,10 @@ class TokenShard:
         facts: tuple[str | Callable[[], str], ...] = (),
         remarks: list[str] | None = None,
         verify: Callable[[], None] | None = None,
+        loss: str | None = None,
     ) -> None:
         self.path, self.dtype, self.offset, self.tokens = path, dtype, offset, tokens
-        self.load_bounds, self.load_loss, self.facts = load_bounds, load_loss, facts
+        self.load_bounds, self.load_loss, self.loss, self.facts = load_bounds, load_loss, loss, facts
         self.verify = verify
         self.remarks = [] if remarks is None else remarks
         self._documents = documents
@@ -195,7 +201,8 @@ class TokenWriter(Protocol):
         Args:
             tokens: concatenated ids of all documents, of any integer type.
             lengths: int64[n], tokens per document; they add up to ``len(tokens)``.
-            loss: bool[len(tokens)], False for tokens that do not contribute to the loss; only for formats with a mask.
+            loss: bool[len(tokens)], False for tokens that do not contribute to the loss; only if the writer was opened
+                for a mask. None: all tokens contribute.
 
         Raises:
             DataError: an id does not fit the file's token size.
@@ -205,8 +212,9 @@ class TokenWriter(Protocol):
 class TokenDataset(Dataset):
     """The documents of token files, by number, with bulk access to spans of tokens.
 
-    A sample is one document: ``sample["input_ids"]`` is int64[n]; ``sample.raw("input_ids")`` the bytes as stored.
-    Keys are the document's number in the dataset, written as a decimal.
+    A sample is one document: ``sample["input_ids"]`` is int64[n]; ``sample.raw("input_ids")`` the bytes as stored. If a
+    file has a loss mask, samples also have ``loss_mask``, bool[n]: which tokens contribute to the loss. Keys are the
+    document's number in the dataset, written as a decimal.
 
     Args:
         store: the store of the files.
@@ -319,7 +327,14 @@ class TokenDataset(Dataset):
                 first, stop = first + starts[rows], np.minimum(stop, first + starts[rows] + lengths[rows])
             begins[rows], ends[rows] = self._offsets(number, first, stop)
         paths = [table.path for table in self.shards]
-        return [Extents(self.store, paths, np.arange(len(shard)), shard, begins, ends)]
+        found = [Extents(self.store, paths, np.arange(len(shard)), shard, begins, ends)]
+        if self.masks is not None:
+            sizes = np.array([table.dtype.itemsize for table in self.shards], np.int64)[shard]
+            before = np.array([table.offset for table in self.shards], np.int64)[shard]
+            found += self.masks.extents(
+                np.arange(len(shard)), shard, (begins - before) // sizes, (ends - before) // sizes
+            )
+        return found
 
     def _tokens_of(self, number: int, local: Int64s) -> tuple[Int64s, Int64s]:
         """Return the first token of documents of a file, and the end of the last one, int64[n] both."""
@@ -340,11 +355,30 @@ class TokenDataset(Dataset):
         size = table.dtype.itemsize
         return np.asarray(table.offset + first * size, np.int64), np.asarray(table.offset + stop * size, np.int64)
 
+    @cached_property
+    def masks(self) -> Masks | None:
+        """The loss masks of the files; None if no file has one."""
+        if not any(shard.load_loss is not None for shard in self.shards):
+            return None
+        from feedmill.formats.tokens.masks import Masks
+
+        return Masks(self.store, self.shards)
+
     def _bytes(self, indices: Indices, starts: Int64s | None, lengths: Int64s | None) -> tuple[list[bytes], Int64s]:
         """Return the stored bytes of spans of documents (whole ones without `starts`), and each one's shard."""
         shard, local = self._places(indices)
         out: list[bytes] = [b""] * len(shard)
-        for number in np.unique(shard):
+        for number, rows, first, stop in self._ranges(indices, shard, local, starts, lengths):
+            blocks = read_records(self.store, self.shards[number].path, *self._offsets(number, first, stop))
+            for row, block in zip(rows.tolist(), blocks, strict=True):
+                out[row] = block
+        return out, shard
+
+    def _ranges(
+        self, indices: Indices, shard: Int64s, local: Int64s, starts: Int64s | None, lengths: Int64s | None
+    ) -> Iterator[tuple[int, Int64s, Int64s, Int64s]]:
+        """Yield each file of spans of documents: its number, the rows of its spans, their first token and their end."""
+        for number in np.unique(shard).tolist():
             rows = np.flatnonzero(shard == number)
             first, stop = self._tokens_of(number, local[rows])
             if starts is not None and lengths is not None:
@@ -353,10 +387,7 @@ class TokenDataset(Dataset):
                 if len(wrong):
                     raise self._outside(int(np.asarray(indices)[rows[wrong[0]]]), int(stop[wrong[0]] - first[wrong[0]]))
                 first, stop = begin, end
-            blocks = read_records(self.store, self.shards[number].path, *self._offsets(number, first, stop))
-            for row, block in zip(rows.tolist(), blocks, strict=True):
-                out[row] = block
-        return out, shard
+            yield number, rows, first, stop
 
     def _outside(self, document: int, length: int) -> DataError:
         return DataError(
@@ -371,19 +402,42 @@ class TokenDataset(Dataset):
         blocks, shard = self._bytes(indices, np.asarray(starts, np.int64), np.asarray(lengths, np.int64))
         return [np.frombuffer(b, self.shards[s].dtype) for b, s in zip(blocks, shard.tolist(), strict=True)]
 
+    def read_loss(self, indices: Int64s, starts: Int64s, lengths: Int64s) -> list[npt.NDArray[np.bool_]]:
+        """Return the loss mask of the tokens that `read_tokens` returns, bool[length] each.
+
+        Documents of files without a mask contribute to the loss in full.
+        """
+        return self._loss(indices, np.asarray(starts, np.int64), np.asarray(lengths, np.int64))
+
+    def _loss(self, indices: Indices, starts: Int64s | None, lengths: Int64s | None) -> list[npt.NDArray[np.bool_]]:
+        shard, local = self._places(indices)
+        out: list[npt.NDArray[np.bool_]] = [np.zeros(0, np.bool_)] * len(shard)
+        for number, rows, first, stop in self._ranges(indices, shard, local, starts, lengths):
+            if self.masks is None:
+                found = [np.ones(count, np.bool_) for count in (stop - first).tolist()]
+            else:
+                found = self.masks.spans(number, first, stop)
+            for row, mask in zip(rows.tolist(), found, strict=True):
+                out[row] = mask
+        return out
+
     def read_raw(self, indices: Indices) -> list[Sample]:
         blocks, shard = self._bytes(indices, None, None)
+        masks = None if self.masks is None else self._loss(indices, None, None)
         numbers = np.asarray(indices, np.int64).tolist()
         out = []
-        for number, block, s in zip(numbers, blocks, shard.tolist(), strict=True):
-            decode = partial(_decode, self.shards[s].dtype)
+        for row, (number, block, s) in enumerate(zip(numbers, blocks, shard.tolist(), strict=True)):
+            parts = {"input_ids": (0, len(block))}
+            if masks is not None:
+                parts["loss_mask"] = (len(block), len(block) + len(masks[row]))
+                block += masks[row].tobytes()
             out.append(
                 Sample(
                     str(number),
                     block,
-                    {"input_ids": (0, len(block))},
+                    parts,
                     partial(self.locate, number),
-                    decode,
+                    partial(_decode, self.shards[s].dtype),
                     self.subflavors,
                 )
             )
@@ -483,8 +537,8 @@ class TokenDataset(Dataset):
         return {}
 
 
-def _decode(dtype: np.dtype[Any], _name: str, data: bytes) -> Int64s:
-    return np.frombuffer(data, dtype).astype(np.int64)
+def _decode(dtype: np.dtype[Any], name: str, data: bytes) -> npt.NDArray[Any]:
+    return np.frombuffer(data, np.bool_) if name == "loss_mask" else np.frombuffer(data, dtype).astype(np.int64)
 
 
 def refuse_missing(store: Store, path: str) -> None:

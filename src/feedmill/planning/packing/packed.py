@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.base import Dataset, TokenReader
-from feedmill.formats.batches import Want
+from feedmill.formats.batches import Columns, Want
 from feedmill.formats.extents import Extents
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.planning.nodes import Located
@@ -29,11 +29,13 @@ from feedmill.planning.plan import Plan
 from feedmill.planning.report import PackedReport
 from feedmill.planning.skip_ranges import Gaps
 from feedmill.planning.tree import render
+from feedmill.samples.offsets import ends_together
 from feedmill.storage.folders import cache_folder
 
 METHODS = ("best_fit", "concat")
 LAST = ("drop", "keep", "pad")
 _LONGEST = 2**31 - 2
+ReadSpans = Callable[[Dataset, IntArray, IntArray, IntArray], Sequence[npt.NDArray[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,40 +263,55 @@ class PackedPlan(Plan):
         """Return the locations that `read` needs for these rows, so that a caller can share them."""
         return self.locate_spans(positions)
 
-    def read_batch(self, positions: npt.ArrayLike, want: Want, located: Any = None) -> None:
-        """Return None: rows have no batch reader."""
+    def read_batch(self, positions: npt.ArrayLike, want: Want, located: Any = None) -> Columns | None:
+        """Return the fields of `read` as columns, ``cu_seqlens`` as one array. None if the last row can be shorter."""
+        if want == "fields" or self._shorter:
+            return None
+        rows_at = located if isinstance(located, LocatedSpans) else self.locate_spans(positions)
+        columns = self._columns(rows_at)
+        return {**columns, "cu_seqlens": ends_together(columns["cu_seqlens"])}
 
     def read(self, positions: npt.ArrayLike, located: Located | LocatedSpans | None = None) -> list[Any]:
         """Return the rows as dicts, in the requested order.
 
         The fields are ``input_ids`` int64[width], ``positions`` int32[width] (from 0 in each span), ``cu_seqlens``
         int32 (the start of each span, and the end; padding counts as one more span), and ``tokens``, the number of
-        tokens without padding.
+        tokens without padding. If a source has loss masks, ``loss_mask`` is bool[width]: which tokens contribute to the
+        loss. Tokens of other sources do, and padding does not.
 
         Raises:
             ConfigError: a dataset has no tokens to read.
             DataError: a dataset returned a different number of tokens than its index says.
         """
         rows_at = located if isinstance(located, LocatedSpans) else self.locate_spans(positions)
-        spans = rows_at.spans
+        columns, pieces = self._columns(rows_at), self._continued(rows_at)
+        rows = []
+        for row, tokens in enumerate(columns["tokens"].tolist()):
+            fields = {name: values[row] for name, values in columns.items()}
+            fields["tokens"] = tokens
+            if self._shorter and tokens < self.width:
+                fields = {
+                    name: value[:-1] if name == "cu_seqlens" else value if name == "tokens" else value[:tokens]
+                    for name, value in fields.items()
+                }
+            rows.append(Row(fields, pieces.get(row, {})))
+        return rows
+
+    @property
+    def _shorter(self) -> bool:
+        """Whether the last row can be shorter than the others."""
+        return self.packing.method == "concat" and self.packing.last == "keep"
+
+    def _columns(self, rows_at: LocatedSpans) -> dict[str, Any]:
+        """Return the fields of whole rows: arrays, and ``cu_seqlens`` as a list of arrays."""
+        spans, lengths = rows_at.spans, rows_at.spans.row_lengths
         ids = np.full((len(spans), self.width), self.packing.pad, np.int64)
-        lengths = spans.row_lengths
         to = ranges(np.arange(len(spans)) * self.width, lengths)
         ids.reshape(-1)[to] = self._tokens(rows_at)
         places, bounds = spans.position_ids(self.width), spans.cu_seqlens(self.width)
-        pieces = self._continued(rows_at)
-        rows = []
-        for row, tokens in enumerate(lengths.tolist()):
-            size = tokens if self.packing.method == "concat" and self.packing.last == "keep" else self.width
-            cu_seqlens = bounds[row] if size == self.width else bounds[row][:-1]
-            fields = {
-                "input_ids": ids[row, :size],
-                "positions": places[row, :size],
-                "cu_seqlens": cu_seqlens,
-                "tokens": tokens,
-            }
-            rows.append(Row(fields, pieces.get(row, {})))
-        return rows
+        columns = {"input_ids": ids, "positions": places, "cu_seqlens": bounds, "tokens": lengths}
+        masks = self._masks(rows_at, to)
+        return columns if masks is None else {**columns, "loss_mask": masks}
 
     def _continued(self, rows_at: LocatedSpans) -> dict[int, dict[int, tuple[Dataset, int, int]]]:
         """Return for each row the spans that do not begin their document: place -> dataset, sample, first token."""
@@ -380,16 +397,32 @@ class PackedPlan(Plan):
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
     def _tokens(self, rows_at: LocatedSpans) -> IntArray:
-        """Return the concatenated tokens of all spans, with one bulk read per source in stored order."""
+        """Return the concatenated tokens of all spans."""
+        return self._read_spans(rows_at, _read_tokens, np.dtype(np.int64))
+
+    def _masks(self, rows_at: LocatedSpans, to: IntArray) -> npt.NDArray[np.bool_] | None:
+        """Return the loss masks of rows, bool[rows, width]; None if no source has any.
+
+        Args:
+            to: places of the tokens in the flattened rows.
+        """
+        if all(getattr(dataset, "masks", None) is None for dataset in self.sources):
+            return None
+        out = np.zeros((len(rows_at.spans), self.width), np.bool_)
+        out.reshape(-1)[to] = self._read_spans(rows_at, _read_loss, np.dtype(np.bool_))
+        return out
+
+    def _read_spans(self, rows_at: LocatedSpans, read: ReadSpans, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        """Return the concatenated values of all spans, with one bulk read per source in stored order."""
         spans, located = rows_at
-        out = np.empty(int(spans.length.sum()), np.int64)
+        out = np.empty(int(spans.length.sum()), dtype)
         begins = offsets(spans.length)
         order = np.lexsort((spans.start, located.index, located.source))
         groups = np.split(order, np.flatnonzero(np.diff(located.source[order])) + 1)
         for group in groups if len(order) else ():
             dataset = self.sources[int(located.source[group[0]])]
             asked = located.index[group], spans.start[group], spans.length[group]
-            for span, tokens in zip(group.tolist(), _read_tokens(dataset, *asked), strict=True):
+            for span, tokens in zip(group.tolist(), read(dataset, *asked), strict=True):
                 if len(tokens) != spans.length[span]:
                     raise _wrong_length(dataset, located, spans, span, len(tokens))
                 out[begins[span] : begins[span + 1]] = tokens
@@ -407,6 +440,14 @@ def _read_tokens(
             fix="Tokenize it, and use the token files in the recipe.",
         )
     return dataset.read_tokens(indices, starts, lengths)
+
+
+def _read_loss(
+    dataset: Dataset, indices: IntArray, starts: IntArray, lengths: IntArray
+) -> Sequence[npt.NDArray[np.bool_]]:
+    if isinstance(dataset, TokenDataset):
+        return dataset.read_loss(indices, starts, lengths)
+    return [np.ones(length, np.bool_) for length in lengths.tolist()]
 
 
 def _wrong_length(dataset: Dataset, located: Located, spans: Spans, span: int, found: int) -> DataError:
