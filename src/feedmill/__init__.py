@@ -30,6 +30,7 @@ _HOME = {
     "Decoder": "samples.decode",
     "DedupeOptions": "curation.dedupe.options",
     "FeedmillError": "errors",
+    "FillInMiddle": "samples.fim",
     "FilterConfig": "curation.mix.config",
     "ImageClassificationSample": "samples.types",
     "ImageSample": "samples.types",
@@ -156,6 +157,7 @@ if TYPE_CHECKING:
     from feedmill.planning.recipes.recipe import Recipe
     from feedmill.samples.avdecoder import AVDecoder
     from feedmill.samples.decode import Decoder
+    from feedmill.samples.fim import FillInMiddle
     from feedmill.samples.open import open
     from feedmill.samples.preview import preview
     from feedmill.samples.targets import LossMask, Targets, with_targets
@@ -206,6 +208,7 @@ __all__ = [
     "Decoder",
     "DedupeOptions",
     "FeedmillError",
+    "FillInMiddle",
     "FilterConfig",
     "ImageClassificationSample",
     "ImageSample",

@@ -83,7 +83,7 @@ class Targets:
         rows = [_array(sample[self.key]) for sample in samples]
         width = max(map(len, rows), default=0)
         _check_width(width)
-        real = np.array([_real(sample, len(row)) for sample, row in zip(samples, rows, strict=True)], np.int64)
+        real = np.array([real_tokens(sample, len(row)) for sample, row in zip(samples, rows, strict=True)], np.int64)
         begins, located = _begins(samples, real, width)
         batch = _Batch(
             _together(rows, width, self.pad),
@@ -270,7 +270,7 @@ def _together(rows: Sequence[npt.NDArray[Any]], width: int, pad: Any) -> npt.NDA
     return out
 
 
-def _real(sample: Mapping[str, Any], length: int) -> int:
+def real_tokens(sample: Mapping[str, Any], length: int) -> int:
     """Return the number of tokens of a row that are not padding."""
     tokens = sample.get("tokens")
     if tokens is None or _array(tokens).ndim:

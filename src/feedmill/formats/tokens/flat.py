@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError
-from feedmill.formats.tokens.base import Int64s, Tokens
+from feedmill.formats.tokens.shard import Int64s, Tokens
 from feedmill.storage import Store
 from feedmill.storage.descriptors import raise_file_limit
 

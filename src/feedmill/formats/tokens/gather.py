@@ -15,7 +15,7 @@ from numpy.lib.stride_tricks import as_strided
 from feedmill.errors import DataError
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.ranges import read_remote
-from feedmill.formats.tokens.base import TokenShard
+from feedmill.formats.tokens.shard import TokenShard
 from feedmill.storage import Store
 from feedmill.storage.descriptors import raise_file_limit
 

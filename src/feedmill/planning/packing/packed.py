@@ -169,7 +169,7 @@ class PackedPlan(Plan):
         """
         gaps = Gaps(ranges, LONGEST if self.length is None else self.length, text)
         plan = PackedPlan(self.documents, self.packing, self._cache, where=self._where, skip=gaps)
-        plan.dealing = self.dealing
+        plan.dealing, plan.transform, plan.collate = self.dealing, self.transform, self.collate
         return plan
 
     @property

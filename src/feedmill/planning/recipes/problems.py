@@ -14,12 +14,15 @@ from feedmill.planning.recipes.fields import (
     TAGS,
     BalanceModel,
     DecodeModel,
+    FimModel,
     JoinPart,
+    MarkersModel,
     OrderModel,
     PackModel,
     ShuffleModel,
     SkipModel,
     StageModel,
+    TargetsModel,
     WindowsModel,
 )
 from feedmill.planning.recipes.schema import Member, RecipeModel, StorageModel
@@ -33,6 +36,9 @@ _MODELS: dict[str, type[BaseModel]] = {
     "decode": DecodeModel,
     "skip": SkipModel,
     "balance": BalanceModel,
+    "targets": TargetsModel,
+    "mask": MarkersModel,
+    "fim": FimModel,
 }
 """Models of the mappings that are not sources, by key."""
 
