@@ -184,6 +184,14 @@ class HuggingFace:
         found = self._model.encode(text, add_special_tokens=template)
         return np.asarray(found.ids, np.uint32), np.asarray(found.offsets, np.int64).reshape(-1, 2)
 
+    def offsets_of(self, texts: list[str], ordinary: bool) -> list[tuple[Uint32s, Int64s]]:
+        """Return `offsets` of many texts, without the template."""
+        self._model.encode_special_tokens = ordinary
+        return [
+            (np.asarray(found.ids, np.uint32), np.asarray(found.offsets, np.int64).reshape(-1, 2))
+            for found in self._model.encode_batch(texts, add_special_tokens=False)
+        ]
+
 
 class SentencePiece:
     """Engine for SentencePiece models. They have no template; unknown control symbols in a text are plain text."""

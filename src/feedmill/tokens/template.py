@@ -123,8 +123,8 @@ def resolve(
     own = None if document is None else _own(document.get("post_processor"))
     if source == "file":
         return own
-    settings = _settings(path.parent / CONFIG)
-    family = _family(settings, path.parent)
+    settings = read_settings(path.parent / CONFIG)
+    family = family_of(settings, path.parent)
     flags = {name: settings.get(name) for name in _FLAGS}
     if source == "auto" and (document is None or family is None):
         _refuse_contradiction(path, flags, own, settings, ids)
@@ -145,7 +145,7 @@ def resolve(
     return found
 
 
-def _settings(path: Path) -> dict[str, Any]:
+def read_settings(path: Path) -> dict[str, Any]:
     """Return the settings next to a tokenizer; empty if there are none."""
     try:
         found = orjson.loads(path.read_bytes())
@@ -158,11 +158,11 @@ def _settings(path: Path) -> dict[str, Any]:
     return found
 
 
-def _family(settings: Mapping[str, Any], folder: Path) -> tuple[str, Family] | None:
+def family_of(settings: Mapping[str, Any], folder: Path) -> tuple[str, Family] | None:
     """Return the class that transformers loads, by the settings or the model's configuration, if in `FAMILIES`."""
     name = settings.get("tokenizer_class")
     if name is None and (folder / "config.json").is_file():
-        config = _settings(folder / "config.json")
+        config = read_settings(folder / "config.json")
         name = config.get("tokenizer_class")
         kind = config.get("model_type")
         if name is None:

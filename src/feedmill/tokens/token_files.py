@@ -180,6 +180,12 @@ class TokenFiles:
             options |= {"sequence": out.sequence, "shard_sequences": out.shard, "left_over": report.left_over}
         if given.loss:
             options["loss"] = given.loss_rule
+        if job.spec.chat is not None:
+            options["chat"] = {"form": job.spec.chat.form, "mask": job.spec.chat.rule}
+            options["chat"] |= {"side": job.spec.chat.side} if job.spec.chat.side else {}
+            options["chat"] |= {"date": job.spec.chat.today} if job.spec.chat.today else {}
+        if report.tokens_in_loss is not None:
+            options["tokens_in_loss"] = report.tokens_in_loss
         return job.manifest(out.format, report.documents, report.tokens, options)
 
 

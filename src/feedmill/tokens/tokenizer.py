@@ -120,18 +120,25 @@ class Tokenizer:
         Raises:
             ConfigError: the backend is SentencePiece, for which offsets are not supported.
         """
-        if self.backend == "sentencepiece":
-            raise ConfigError("loss masks require a tokenizer.json", file=str(self.path), kind="no-offsets")
-
-        engine = self._engine
-        if not isinstance(engine, engines.HuggingFace):
-            engine = self._reference = getattr(self, "_reference", None) or engines.HuggingFace(self.path)
+        engine = self._with_offsets()
         template = self.around if self.template else None
         ids, places = engine.offsets(text, template is not None and template.own, self.ordinary)
         if template is None or template.own:
             return ids, places
         head, tail = (np.zeros((len(tokens), 2), np.int64) for tokens in (template.before, template.after))
         return around(ids, np.array([len(ids)]), template)[0], np.concatenate((head, places, tail))
+
+    def offsets_of(self, texts: Sequence[str]) -> list[tuple[Uint32s, Int64s]]:
+        """Return `offsets` of many texts, without the template. Raises as `offsets`."""
+        return self._with_offsets().offsets_of(list(texts), self.ordinary)
+
+    def _with_offsets(self) -> engines.HuggingFace:
+        if self.backend == "sentencepiece":
+            raise ConfigError("loss masks require a tokenizer.json", file=str(self.path), kind="no-offsets")
+        engine = self._engine
+        if not isinstance(engine, engines.HuggingFace):
+            engine = self._reference = getattr(self, "_reference", None) or engines.HuggingFace(self.path)
+        return engine
 
 
 def load_tokenizer(
