@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError
+from feedmill.jobs.buffers import empty
+from feedmill.kernels.rows import targets_of
 from feedmill.samples.lossmask import Bools, LossMask, Tokens
 from feedmill.samples.offsets import ENDS, Int64s, begins_of, ends_together, until
 
@@ -123,13 +125,11 @@ class Targets:
         padded, real = real is not None, np.full(count, width, np.int64) if real is None else np.minimum(real, width)
         ends = next((columns[name] for name in ENDS if name in columns), None)
         begins = None
-        if ends is not None:
-            begins = begins_of(ends, real, width)
-        elif (positions := columns.get("positions")) is not None:
+        if ends is None and (positions := columns.get("positions")) is not None:
             begins = np.asarray(positions == 0)
             begins[:, 0] = True
-        located = np.full(count, begins is not None)
-        out = self._made(_Batch(tokens, real, begins, located, columns.get(LOSS_MASK), padded))
+        located = np.full(count, begins is not None or ends is not None)
+        out = self._made(_Batch(tokens, real, begins, located, columns.get(LOSS_MASK), padded, ends))
         for name, values in columns.items():
             if name in (self.key, "__key__", LOSS_MASK):
                 continue
@@ -151,13 +151,18 @@ class Targets:
                 fix="Open token data with positions=True, or omit across_documents.",
             )
         out: dict[str, Any] = {self.inputs: batch.tokens[:, :-1], self.targets: batch.tokens[:, 1:]}
-        ignored = batch.ignored(across=bool(self.across_documents))
-        if markers is not None:
-            ignored = ~markers[:, 1:] if ignored is None else ignored | ~markers[:, 1:]
-        if ignored is not None:
-            targets = out[self.targets].astype(np.int64, copy=True, order="C")
-            np.copyto(targets, np.int64(self.ignore), where=ignored)
-            out[self.targets] = targets
+        borders = not self.across_documents and batch.located.any()
+        loss = batch.loss if markers is None else markers if batch.loss is None else markers & batch.loss
+        if borders or batch.padded or loss is not None:
+            out[self.targets] = targets_of(
+                batch.tokens,
+                self.ignore,
+                loss=loss,
+                begins=batch.begins if borders and batch.ends is None else None,
+                ends=batch.ends if borders else None,
+                real=batch.real if batch.padded else None,
+                out=empty(out[self.targets].shape, np.int64),
+            )
         if self.document_ids or self.max_seqlen:
             numbers, longest = batch.documents()
             out |= {"document_ids": numbers} if self.document_ids else {}
@@ -182,10 +187,12 @@ class _Batch:
     Attributes:
         tokens: integers[n, width].
         real: int64[n], tokens of each row that are not padding.
-        begins: bool[n, width], whether a document (or its padding) begins at a token; None if no row locates them.
+        begins: bool[n, width], whether a document (or its padding) begins at a token; None if no row locates them, or
+            for `ends`.
         located: bool[n], whether the row locates its documents.
         loss: bool[n, width], which tokens contribute to the loss; None if all do.
         padded: whether rows of this kind can have padding.
+        ends: integers[n, k], the same as offsets, if all rows have them.
     """
 
     tokens: Tokens
@@ -194,27 +201,16 @@ class _Batch:
     located: Bools
     loss: Bools | None
     padded: bool
-
-    def ignored(self, *, across: bool) -> Bools | None:
-        """Return which targets are ignored, bool[n, width - 1]; None if rows of this kind have no such targets."""
-        width = self.tokens.shape[1]
-        out: Bools | None = None
-        if self.begins is not None and not across:
-            out = self.begins[:, 1:].copy()
-        if self.loss is not None:
-            excluded = ~self.loss[:, 1:]
-            out = excluded if out is None else np.logical_or(out, excluded, out=out)
-        if self.padded:
-            out = np.zeros((len(self.tokens), width - 1), np.bool_) if out is None else out
-            if (self.real < width).any():
-                out |= np.arange(1, width) >= self.real[:, None]
-        return out
+    ends: npt.NDArray[Any] | None = None
 
     def documents(self) -> tuple[npt.NDArray[np.int32], int]:
         """Return the number of each input's document, int32[n, width - 1], and the inputs of the longest document."""
         width = self.tokens.shape[1] - 1
         real = np.minimum(self.real, width)
-        begins = np.zeros((len(self.tokens), width), np.bool_) if self.begins is None else self.begins[:, :-1].copy()
+        if self.begins is None and self.ends is not None:
+            begins = begins_of(self.ends, real, width)
+        else:
+            begins = np.zeros((len(real), width), np.bool_) if self.begins is None else self.begins[:, :-1].copy()
         begins[:, 0] = True
         numbers = np.cumsum(begins, axis=1, dtype=np.int32) - 1
         padding = np.arange(width) >= real[:, None]

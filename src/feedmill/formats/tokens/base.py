@@ -30,6 +30,7 @@ from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
 
 if TYPE_CHECKING:
+    from feedmill.formats.tokens.gather import Gather
     from feedmill.formats.tokens.masks import Masks
 
 
@@ -306,6 +307,40 @@ class TokenDataset(Dataset):
         Documents of files without a mask contribute to the loss in full.
         """
         return self._loss(indices, np.asarray(starts, np.int64), np.asarray(lengths, np.int64))
+
+    def fill(
+        self,
+        indices: Int64s,
+        starts: Int64s,
+        lengths: Int64s,
+        to: Int64s,
+        tokens: npt.NDArray[Any],
+        loss: npt.NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Copy spans of documents to flat arrays, as `read_tokens` and `read_loss` return them.
+
+        Args:
+            indices, starts, lengths: int64[n], the spans.
+            to: int64[n], where each span begins in the arrays.
+            tokens: integers[m] that any token fits.
+            loss: bool[m]; None if the mask is not wanted.
+        """
+        shard, local = self._places(indices)
+        for number, rows, first, stop in self._ranges(indices, shard, local, starts, lengths):
+            self._gather.spans(number, first, stop, to[rows], tokens)
+            if loss is None:
+                continue
+            if self.masks is not None:
+                self.masks.fill(number, first, stop, to[rows], loss)
+                continue
+            for place, count in zip(to[rows].tolist(), (stop - first).tolist(), strict=True):
+                loss[place : place + count] = True
+
+    @cached_property
+    def _gather(self) -> Gather:
+        from feedmill.formats.tokens.gather import Gather
+
+        return Gather(self.store, self.shards)
 
     def _loss(self, indices: Indices, starts: Int64s | None, lengths: Int64s | None) -> list[npt.NDArray[np.bool_]]:
         shard, local = self._places(indices)

@@ -146,6 +146,14 @@ class Masks:
         mask = self._array(shard)
         return [mask[begin:end] != 0 for begin, end in zip(first.tolist(), stop.tolist(), strict=True)]
 
+    def fill(self, shard: int, first: Int64s, stop: Int64s, to: Int64s, out: Bools) -> None:
+        """Copy the mask of ranges of tokens to a flat array; arguments and errors as for `Gather.spans`."""
+        if self._shards[shard].loss is not None:
+            self._gather.spans(shard, first, stop, to, out.view(np.uint8))
+            return
+        for place, mask in zip(to.tolist(), self.spans(shard, first, stop), strict=True):
+            out[place : place + len(mask)] = mask
+
     def extents(self, sample: Int64s, file: Int64s, first: Int64s, stop: Int64s) -> list[Extents]:
         """Return the byte ranges of the masks of tokens ``[first, stop)``; none for masks that are loaded whole."""
         stored = np.array([shard.loss is not None for shard in self._shards], np.bool_)[file]

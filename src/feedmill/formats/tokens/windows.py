@@ -252,7 +252,7 @@ class WindowDataset(Dataset):
         if self.tokens.masks is None:
             return None
         file, start = self.begins(indices)
-        out = np.empty((len(file), self.width), np.bool_)
+        out = empty((len(file), self.width), np.bool_)
         self._fill(file, start, out, self.tokens.masks, pad=False)
         return out
 

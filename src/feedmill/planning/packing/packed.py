@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,24 +18,24 @@ from feedmill.formats.base import Dataset, TokenReader
 from feedmill.formats.batches import Columns, Want
 from feedmill.formats.extents import Extents
 from feedmill.formats.tokens.base import TokenDataset
+from feedmill.jobs.buffers import empty
+from feedmill.kernels.rows import lay_out
 from feedmill.planning.nodes import Located
 from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.packing import best_fit, windows
 from feedmill.planning.packing.documents import Documents, IntArray
 from feedmill.planning.packing.segments import FOLDER
-from feedmill.planning.packing.spans import LocatedSpans, Placements, Spans, offsets, ranges
+from feedmill.planning.packing.spans import LocatedSpans, Placements, Spans, offsets
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
 from feedmill.planning.report import PackedReport
 from feedmill.planning.skip_ranges import Gaps
 from feedmill.planning.tree import render
-from feedmill.samples.offsets import ends_together
 from feedmill.storage.folders import cache_folder
 
 METHODS = ("best_fit", "concat")
 LAST = ("drop", "keep", "pad")
 _LONGEST = 2**31 - 2
-ReadSpans = Callable[[Dataset, IntArray, IntArray, IntArray], Sequence[npt.NDArray[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,8 +268,7 @@ class PackedPlan(Plan):
         if want == "fields" or self._shorter:
             return None
         rows_at = located if isinstance(located, LocatedSpans) else self.locate_spans(positions)
-        columns = self._columns(rows_at)
-        return {**columns, "cu_seqlens": ends_together(columns["cu_seqlens"])}
+        return self._columns(rows_at)
 
     def read(self, positions: npt.ArrayLike, located: Located | LocatedSpans | None = None) -> list[Any]:
         """Return the rows as dicts, in the requested order.
@@ -285,6 +284,7 @@ class PackedPlan(Plan):
         """
         rows_at = located if isinstance(located, LocatedSpans) else self.locate_spans(positions)
         columns, pieces = self._columns(rows_at), self._continued(rows_at)
+        columns["cu_seqlens"] = rows_at.spans.cu_seqlens(self.width)
         rows = []
         for row, tokens in enumerate(columns["tokens"].tolist()):
             fields = {name: values[row] for name, values in columns.items()}
@@ -303,15 +303,20 @@ class PackedPlan(Plan):
         return self.packing.method == "concat" and self.packing.last == "keep"
 
     def _columns(self, rows_at: LocatedSpans) -> dict[str, Any]:
-        """Return the fields of whole rows: arrays, and ``cu_seqlens`` as a list of arrays."""
-        spans, lengths = rows_at.spans, rows_at.spans.row_lengths
-        ids = np.full((len(spans), self.width), self.packing.pad, np.int64)
-        to = ranges(np.arange(len(spans)) * self.width, lengths)
-        ids.reshape(-1)[to] = self._tokens(rows_at)
-        places, bounds = spans.position_ids(self.width), spans.cu_seqlens(self.width)
-        columns = {"input_ids": ids, "positions": places, "cu_seqlens": bounds, "tokens": lengths}
-        masks = self._masks(rows_at, to)
+        """Return the fields of whole rows as arrays."""
+        spans, shape = rows_at.spans, (len(rows_at.spans), self.width)
+        tokens = empty(shape, np.int64)
+        layout = lay_out(spans.row_offsets, spans.length, tokens, self.packing.pad, empty(shape, np.int32))
+        masks = np.zeros(shape, np.bool_) if self._masked else None
+        self._fill(rows_at, layout.to, tokens.reshape(-1), None if masks is None else masks.reshape(-1))
+        lengths = spans.row_lengths
+        columns = {"input_ids": tokens, "positions": layout.positions, "cu_seqlens": layout.ends, "tokens": lengths}
         return columns if masks is None else {**columns, "loss_mask": masks}
+
+    @cached_property
+    def _masked(self) -> bool:
+        """Whether a source has loss masks."""
+        return any(getattr(dataset, "masks", None) is not None for dataset in self.sources)
 
     def _continued(self, rows_at: LocatedSpans) -> dict[int, dict[int, tuple[Dataset, int, int]]]:
         """Return for each row the spans that do not begin their document: place -> dataset, sample, first token."""
@@ -396,37 +401,23 @@ class PackedPlan(Plan):
         text = json.dumps([self.stream.fingerprints, self.stream.length, how], sort_keys=True, ensure_ascii=False)
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
-    def _tokens(self, rows_at: LocatedSpans) -> IntArray:
-        """Return the concatenated tokens of all spans."""
-        return self._read_spans(rows_at, _read_tokens, np.dtype(np.int64))
-
-    def _masks(self, rows_at: LocatedSpans, to: IntArray) -> npt.NDArray[np.bool_] | None:
-        """Return the loss masks of rows, bool[rows, width]; None if no source has any.
-
-        Args:
-            to: places of the tokens in the flattened rows.
-        """
-        if all(getattr(dataset, "masks", None) is None for dataset in self.sources):
-            return None
-        out = np.zeros((len(rows_at.spans), self.width), np.bool_)
-        out.reshape(-1)[to] = self._read_spans(rows_at, _read_loss, np.dtype(np.bool_))
-        return out
-
-    def _read_spans(self, rows_at: LocatedSpans, read: ReadSpans, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        """Return the concatenated values of all spans, with one bulk read per source in stored order."""
+    def _fill(self, rows_at: LocatedSpans, to: IntArray, tokens: IntArray, masks: npt.NDArray[np.bool_] | None) -> None:
+        """Copy tokens and masks of all spans to the flattened rows, with one bulk read per source in stored order."""
         spans, located = rows_at
-        out = np.empty(int(spans.length.sum()), dtype)
-        begins = offsets(spans.length)
         order = np.lexsort((spans.start, located.index, located.source))
         groups = np.split(order, np.flatnonzero(np.diff(located.source[order])) + 1)
         for group in groups if len(order) else ():
             dataset = self.sources[int(located.source[group[0]])]
             asked = located.index[group], spans.start[group], spans.length[group]
-            for span, tokens in zip(group.tolist(), read(dataset, *asked), strict=True):
-                if len(tokens) != spans.length[span]:
-                    raise _wrong_length(dataset, located, spans, span, len(tokens))
-                out[begins[span] : begins[span + 1]] = tokens
-        return out
+            if isinstance(dataset, TokenDataset):
+                dataset.fill(*asked, to[group], tokens, masks)
+                continue
+            for span, found in zip(group.tolist(), _read_tokens(dataset, *asked), strict=True):
+                if len(found) != spans.length[span]:
+                    raise _wrong_length(dataset, located, spans, span, len(found))
+                tokens[to[span] : to[span] + len(found)] = found
+                if masks is not None:
+                    masks[to[span] : to[span] + len(found)] = True
 
 
 def _read_tokens(
@@ -440,14 +431,6 @@ def _read_tokens(
             fix="Tokenize it, and use the token files in the recipe.",
         )
     return dataset.read_tokens(indices, starts, lengths)
-
-
-def _read_loss(
-    dataset: Dataset, indices: IntArray, starts: IntArray, lengths: IntArray
-) -> Sequence[npt.NDArray[np.bool_]]:
-    if isinstance(dataset, TokenDataset):
-        return dataset.read_loss(indices, starts, lengths)
-    return [np.ones(length, np.bool_) for length in lengths.tolist()]
 
 
 def _wrong_length(dataset: Dataset, located: Located, spans: Spans, span: int, found: int) -> DataError:
