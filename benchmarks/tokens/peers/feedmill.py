@@ -57,11 +57,12 @@ def positions(folder: str, seq_len: str) -> dict[str, float]:
 
 
 def train(path: str, kind: str, seq_len: str) -> dict[str, float]:
-    """Measure a loader of windows, or of packed rows, into a torch loop."""
+    """Measure a loader of windows (``windows``, or ``located`` with positions) or ``packed`` rows into a torch loop."""
     import feedmill as fm
 
     width = int(seq_len) + 1
-    source = {"path": path, "windows": {"seq_len": int(seq_len)}} if kind == "windows" else {"path": path}
+    windows = {"seq_len": int(seq_len), "positions": kind == "located"}
+    source = {"path": path} if kind == "packed" else {"path": path, "windows": windows}
     recipe: dict[str, Any] = {"source": source, "shuffle": "global", "targets": {}}
     if kind == "packed":
         recipe |= {"pack": {"seq_len": width, "buffer": 100_000}}
