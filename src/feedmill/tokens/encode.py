@@ -113,21 +113,10 @@ def _encode_segments(tokenizer: Tokenizer, how: Encoding, texts: list[str], fail
 
 def _encode_chats(tokenizer: Tokenizer, batch: Batch, masked: dict[int, tuple[Any, Any]]) -> Encoded:
     """Return the ids of conversations, and add the mask of each to `masked`."""
-    found = tokenizer.offsets_of(batch.texts)
-    for index, ((_, offsets), fields) in enumerate(zip(found, batch.fields, strict=True)):
-        if fields[0] is not None:
-            masked[index] = (_inside(offsets, fields[0]), None)
+    found = tokenizer.masked(batch.texts, [fields[0] for fields in batch.fields])
+    masked.update((index, (mask, None)) for index, (_, mask) in enumerate(found) if mask is not None)
     ids = np.concatenate([one for one, _ in found]) if found else np.zeros(0, np.uint32)
     return Encoded(ids, np.array([len(one) for one, _ in found], np.int64))
-
-
-def _inside(offsets: Int64s, spans: Sequence[tuple[int, int]]) -> npt.NDArray[np.bool_]:
-    """Return which tokens have a character of the ranges."""
-    mask = np.zeros(len(offsets), np.bool_)
-    begins, ends = offsets[:, 0], offsets[:, 1]
-    for start, stop in spans:
-        mask |= (begins < stop) & (ends > start)
-    return mask
 
 
 def _encode(tokenizer: Tokenizer, texts: list[str], failed: dict[int, str]) -> Encoded:

@@ -128,9 +128,19 @@ class Tokenizer:
         head, tail = (np.zeros((len(tokens), 2), np.int64) for tokens in (template.before, template.after))
         return around(ids, np.array([len(ids)]), template)[0], np.concatenate((head, places, tail))
 
-    def offsets_of(self, texts: Sequence[str]) -> list[tuple[Uint32s, Int64s]]:
-        """Return `offsets` of many texts, without the template. Raises as `offsets`."""
-        return self._with_offsets().offsets_of(list(texts), self.ordinary)
+    def masked(
+        self, texts: Sequence[str], spans: Sequence[Sequence[tuple[int, int]] | None]
+    ) -> list[tuple[Uint32s, npt.NDArray[np.bool_] | None]]:
+        """Return the ids of texts without the template, and which tokens have a character of the spans of each text.
+
+        Args:
+            texts: the texts.
+            spans: for each text, ranges of characters; None if all tokens count.
+
+        Raises:
+            ConfigError: as `offsets`.
+        """
+        return self._with_offsets().masked(list(texts), spans, self.ordinary)
 
     def _with_offsets(self) -> engines.HuggingFace:
         if self.backend == "sentencepiece":
