@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.tokens import reading, tokenizing, verbs
+from benchmarks.tokens import reading, tokenizing, training, verbs
 
 PEERS = ("modalities", "datatrove")
 NEEDS = (tokenizing.TOKENIZER, tokenizing.MAKER)
-PARTS = {**tokenizing.PARTS, **reading.PARTS, **verbs.PARTS}
+PARTS = {**tokenizing.PARTS, **reading.PARTS, **training.PARTS, **verbs.PARTS}

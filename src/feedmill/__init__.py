@@ -30,6 +30,7 @@ _HOME = {
     "Decoder": "samples.decode",
     "DedupeOptions": "curation.dedupe.options",
     "FeedmillError": "errors",
+    "FillInMiddle": "samples.fim",
     "FilterConfig": "curation.mix.config",
     "ImageClassificationSample": "samples.types",
     "ImageSample": "samples.types",
@@ -56,6 +57,7 @@ _HOME = {
     "StorageError": "errors",
     "Store": "storage.base",
     "Substitute": "loading.failures",
+    "Targets": "samples.targets",
     "TaskEncoder": "loading.encoder",
     "Telemetry": "loading.metrics",
     "TextSample": "samples.types",
@@ -158,9 +160,10 @@ if TYPE_CHECKING:
     from feedmill.planning.recipes.recipe import Recipe
     from feedmill.samples.avdecoder import AVDecoder
     from feedmill.samples.decode import Decoder
+    from feedmill.samples.fim import FillInMiddle
     from feedmill.samples.open import open
     from feedmill.samples.preview import preview
-    from feedmill.samples.targets import LossMask, with_targets
+    from feedmill.samples.targets import LossMask, Targets, with_targets
     from feedmill.samples.types import (
         CaptioningSample,
         ImageClassificationSample,
@@ -209,6 +212,7 @@ __all__ = [
     "Decoder",
     "DedupeOptions",
     "FeedmillError",
+    "FillInMiddle",
     "FilterConfig",
     "ImageClassificationSample",
     "ImageSample",
@@ -235,6 +239,7 @@ __all__ = [
     "StorageError",
     "Store",
     "Substitute",
+    "Targets",
     "TaskEncoder",
     "Telemetry",
     "TextSample",

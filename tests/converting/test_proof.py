@@ -143,11 +143,12 @@ def test_two_at_once_are_refused(tmp_path: Path) -> None:
 def test_a_plan_writes_nothing(tmp_path: Path) -> None:
     source = tokens(tmp_path / "source", loss=True)
     said = []
-    report = convert(source, tmp_path / "d", "pbin", dry_run=True, on_preview=said.append)
-    assert said == [report.plan] and report.plan.count == 180 and report.plan.outputs == 3
-    assert [loss.content for loss in report.plan.losses] == [True] and not (tmp_path / "d").exists()
+    how = {"dry_run": True, "seq_len": 4}
+    report = convert(source, tmp_path / "d", "vla-text", on_preview=said.append, **how)
+    assert said == [report.plan] and report.plan.count == 180 and report.plan.outputs == 1
+    assert [loss.content for loss in report.plan.losses] == [True, True] and not (tmp_path / "d").exists()
     with pytest.warns(DeprecationWarning, match="on_preview"):  # the name of release 0.1
-        convert(source, tmp_path / "d", "pbin", dry_run=True, said=said.append)
+        convert(source, tmp_path / "d", "vla-text", said=said.append, **how)
     assert len(said) == 2
 
 

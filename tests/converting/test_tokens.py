@@ -99,11 +99,14 @@ def test_tensors_of_ids_alone_lose_nothing_and_others_are_refused(tmp_path: Path
 def test_masks_go_where_there_is_a_place(tmp_path: Path) -> None:
     source = tokens(tmp_path / "source", loss=True)
     with pytest.raises(ConfigError, match="loss masks of tokens"):
-        convert(source, tmp_path / "p", "pbin")
-    convert(source, tmp_path / "p", "pbin", allow_loss=True)
+        convert(source, tmp_path / "v", "vla-text", seq_len=15)
+    convert(source, tmp_path / "p", "pbin")
     convert(source, tmp_path / "d", "ds", token_size=4)
-    a, b = (list(read_corpus(open_corpus([str(path)]), loss=True)) for path in (source, tmp_path / "d"))
-    assert np.array_equal(np.concatenate([x[2] for x in a]), np.concatenate([x[2] for x in b]))
+    a, *others = (
+        list(read_corpus(open_corpus([str(path)]), loss=True)) for path in (source, tmp_path / "d", tmp_path / "p")
+    )
+    for b in others:
+        assert np.array_equal(np.concatenate([x[2] for x in a]), np.concatenate([x[2] for x in b]))
 
 
 def test_token_sizes(tmp_path: Path) -> None:

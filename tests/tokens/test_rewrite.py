@@ -110,9 +110,10 @@ def test_masks_go_along(tmp_path: Path) -> None:
     expected = {(1, 2, 3): [1, 1, 0], (3, 4): [0, 1], (6, 9): [1, 1]}  # a file without a mask will be learned
     assert mask == [bit for document in documents for bit in expected[tuple(document)]]
     assert sorted(row) == [1, 2, 3, 3, 4, 6, 9]
-    with pytest.raises(ConfigError, match="cannot store the loss masks"):
-        merge([one], f"{tmp_path}/m.pbin")
-    merge([one], f"{tmp_path}/m.pbin", drop_loss=True)
+    merge([one], f"{tmp_path}/m.pbin")
+    assert np.fromfile(tmp_path / "m.pbin.feedmill.loss", np.uint8).tolist() == [1, 1, 0, 0, 1]
+    merge([one], f"{tmp_path}/m.pbin", drop_loss=True, overwrite=True)
+    assert not (tmp_path / "m.pbin.feedmill.loss").exists()
 
 
 def test_masks_from_markers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,8 +125,8 @@ def test_masks_from_markers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(DataError, match="document 2"):
         merge([bad], f"{tmp_path}/n.ds", learn_between=(1, 2))
     assert not (tmp_path / "n.ds").exists()
-    with pytest.raises(ConfigError, match="only"):
-        merge([source], f"{tmp_path}/n.pbin", learn_between=(1, 2))
+    with pytest.raises(ConfigError, match="only be made for token files of whole documents"):
+        merge([source], f"{tmp_path}/n.pbin", learn_between=(1, 2), chunk=4, order="datatrove")
 
 
 def test_limits_per_file(tmp_path: Path) -> None:

@@ -370,8 +370,14 @@ def test_loss_masks(tmp_path: Path) -> None:
     bad = write_lines(tmp_path / "bad.jsonl", [{"text": "x", "no_loss_ranges": [[3]]}])
     with pytest.raises(DataError, match="no_loss_ranges is not a list of character ranges"):
         run(bad, tmp_path / "b", formats=["ds"], loss=True)
-    with pytest.raises(ConfigError, match=r"only '\.ds' can store a loss mask"):
-        run(source, tmp_path / "b", loss=True)
+    with pytest.raises(ConfigError, match="'vla-text' cannot store a loss mask"):
+        run(source, tmp_path / "b", formats=["vla-text"], seq_len=4, loss=True)
+    run(source, tmp_path / "c", formats=["pbin", "megatron", "dolma"], loss=True)
+    for mask in ("c.pbin.feedmill.loss", "c.bin.feedmill.loss", "c.npy.feedmill.loss"):
+        assert (tmp_path / mask).read_bytes() == (tmp_path / "a.ds.loss").read_bytes()
+    run(source, tmp_path / "n/c_{part}", formats=["pbin"], loss=True, max_file_size="150B")
+    parts = sorted((tmp_path / "n").glob("*.pbin.feedmill.loss"))
+    assert len(parts) > 1 and b"".join(p.read_bytes() for p in parts) == (tmp_path / "a.ds.loss").read_bytes()
 
 
 def test_dolma_rows_say_where_documents_come_from(tmp_path: Path) -> None:

@@ -1,4 +1,10 @@
-"""Measure datatrove: ``positions FOLDER SEQ_LEN``, ``rewrite merger IN OUT RUNS``, ``tokenize TOKENIZER FILE OUT``."""
+"""Measure datatrove.
+
+positions FOLDER SEQ_LEN
+train FOLDER SEQ_LEN            inputs and targets in a torch loop
+rewrite merger IN OUT RUNS
+tokenize TOKENIZER FILE OUT
+"""
 
 from __future__ import annotations
 
@@ -7,7 +13,7 @@ import shutil
 from pathlib import Path
 
 from benchmarks.lib.side import answer
-from benchmarks.tokens.timing import Work, numbers, rewritten, singles
+from benchmarks.tokens.timing import BATCH, Work, loop, numbers, rewritten, singles
 
 
 def positions(folder: str, seq_len: str) -> dict[str, float]:
@@ -24,6 +30,19 @@ def positions(folder: str, seq_len: str) -> dict[str, float]:
         return_positions=True,
     )
     return singles(dataset, numbers(len(dataset)), int(seq_len) + 1)
+
+
+def train(folder: str, seq_len: str) -> dict[str, float]:
+    """Measure windows in torch's DataLoader, in the process of the loop."""
+    from datatrove.utils.dataset import DatatroveFolderDataset
+    from torch.utils.data import DataLoader
+
+    dataset = DatatroveFolderDataset(
+        folder, int(seq_len), filename_pattern="*.ds", recursive=False, token_size=2, shuffle=True
+    )
+    loader = DataLoader(dataset, BATCH, shuffle=True, drop_last=True)
+    pairs = ((batch["input_ids"][:, :-1], batch["input_ids"][:, 1:]) for batch in loader)
+    return loop(pairs, BATCH * int(seq_len))
 
 
 def rewrite(what: str, source: str, target: str, runs: str) -> dict[str, float]:

@@ -3,6 +3,7 @@
 open FILE                   fm.open of a .pbin
 windows FILE SEQ_LEN        random windows in batches of 64, in one array
 positions FOLDER SEQ_LEN    the same of .ds files, with the position of each token in its document
+train FILE KIND SEQ_LEN     inputs and targets of windows or packed rows in a torch loop
 index FILE INDEX            the raw index of a JSONL file, one worker
 rewrite shuffle|chunk|merge|merger INPUT OUTPUT RUNS
 """
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.lib.side import answer
-from benchmarks.tokens.timing import Work, batches, numbers, rewritten
+from benchmarks.tokens.timing import BATCH, Work, batches, loop, numbers, rewritten
 
 
 def open(path: str) -> dict[str, float]:
@@ -53,6 +54,22 @@ def positions(folder: str, seq_len: str) -> dict[str, float]:
         return tokens, positions_from(windows.resets(row, tokens), tokens.shape)
 
     return batches(read, numbers(len(windows)), windows.width)
+
+
+def train(path: str, kind: str, seq_len: str) -> dict[str, float]:
+    """Measure a loader of windows (``windows``, or ``located`` with positions) or ``packed`` rows into a torch loop."""
+    import feedmill as fm
+
+    width = int(seq_len) + 1
+    windows = {"seq_len": int(seq_len), "positions": kind == "located"}
+    source = {"path": path} if kind == "packed" else {"path": path, "windows": windows}
+    recipe: dict[str, Any] = {"source": source, "shuffle": "global", "targets": {}}
+    if kind == "packed":
+        recipe |= {"pack": {"seq_len": width, "buffer": 100_000}}
+    loader = fm.Loader(fm.Recipe.parse(recipe).plan(), BATCH, rank=0, world_size=1, output="torch")
+    found = loop(((batch["inputs"], batch["targets"]) for batch in loader), BATCH * int(seq_len))
+    loader.close()
+    return found
 
 
 def index(path: str, index: str) -> dict[str, float]:

@@ -1,4 +1,10 @@
-"""Measure Modalities: ``index FILE INDEX``, ``windows FILE SEQ_LEN``, ``rewrite shuffle|chunk|merge IN OUT RUNS``."""
+"""Measure Modalities.
+
+index FILE INDEX
+windows FILE SEQ_LEN
+train FILE SEQ_LEN                          inputs and targets in a torch loop
+rewrite shuffle|chunk|merge IN OUT RUNS
+"""
 
 from __future__ import annotations
 
@@ -6,7 +12,7 @@ import time
 from pathlib import Path
 
 from benchmarks.lib.side import answer
-from benchmarks.tokens.timing import Work, numbers, rewritten, singles
+from benchmarks.tokens.timing import BATCH, Work, loop, numbers, rewritten, singles
 
 
 def index(path: str, index: str) -> dict[str, float]:
@@ -25,6 +31,19 @@ def windows(path: str, seq_len: str) -> dict[str, float]:
 
     dataset = DatasetFactory.get_packed_mem_map_dataset_continuous(Path(path), int(seq_len), "input_ids", True)
     return singles(dataset, numbers(len(dataset)), int(seq_len) + 1)
+
+
+def train(path: str, seq_len: str) -> dict[str, float]:
+    """Measure windows with its collator in torch's DataLoader, in the process of the loop."""
+    from modalities.dataloader.dataset_factory import DatasetFactory
+    from modalities.models.gpt2.collator import GPT2LLMCollateFn
+    from torch.utils.data import DataLoader
+
+    dataset = DatasetFactory.get_packed_mem_map_dataset_continuous(Path(path), int(seq_len), "input_ids", True)
+    collate = GPT2LLMCollateFn(sample_key="input_ids", target_key="target_ids")
+    loader = DataLoader(dataset, BATCH, shuffle=True, collate_fn=collate, drop_last=True)
+    pairs = ((batch.samples["input_ids"], batch.targets["target_ids"]) for batch in loader)
+    return loop(pairs, BATCH * int(seq_len))
 
 
 def rewrite(what: str, source: str, target: str, runs: str) -> dict[str, float]:

@@ -51,7 +51,7 @@ def merge(
         typer.Option(
             "--learn-between",
             metavar="B,E",
-            help="Loss mask (.ds): only tokens between these ids contribute to the loss.",
+            help="Write a loss mask: only tokens between these ids contribute to the loss.",
         ),
     ] = None,
     overwrite: OverwriteFiles = False,

@@ -56,7 +56,7 @@ TokenSize = Annotated[
     int | None, typer.Option("--token-size", metavar="1|2|4", help="Bytes per token; required if the inputs differ.")
 ]
 MixedTokenizers = Annotated[bool, typer.Option("--mixed-tokenizers", help="Allow inputs of different tokenizers.")]
-DropLoss = Annotated[bool, typer.Option("--drop-loss", help="Drop loss masks if the output format has none.")]
+DropLoss = Annotated[bool, typer.Option("--drop-loss", help="Drop the loss masks of the inputs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 OverwriteFiles = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")]
 Ids = Annotated[

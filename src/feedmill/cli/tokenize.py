@@ -78,7 +78,25 @@ ShardSequences = Annotated[
 ]
 Loss = Annotated[
     str | None,
-    typer.Option("--loss", metavar="RULE", help="Write .ds.loss from no_loss_ranges: mask, or datatrove (truncates)."),
+    typer.Option(
+        "--loss", metavar="RULE", help="Write a loss mask from no_loss_ranges: mask, or datatrove (truncates)."
+    ),
+]
+Chat = Annotated[
+    str | None,
+    typer.Option(
+        "--chat",
+        metavar="FORM",
+        help="Read conversations: auto, messages, sharegpt, prompt (completion), preference (chosen, rejected).",
+    ),
+]
+ChatTemplatePath = Annotated[
+    str | None,
+    typer.Option("--chat-template", metavar="FILE|NAME", help="Chat template; default: that of the tokenizer's files."),
+]
+ChatMaskRule = Annotated[
+    str,
+    typer.Option("--chat-mask", metavar="RULE", help="What is in the loss: auto, generation, turns, last, none (all)."),
 ]
 BackendName = Annotated[
     str, typer.Option("--tokenizer-backend", metavar="NAME", help="auto, fastokens, hf, sentencepiece, or ranks.")
@@ -121,6 +139,9 @@ def tokenize(
     shard_sequences: ShardSequences = None,
     max_file_size: MaxFileSize = None,
     loss: Loss = None,
+    chat: Chat = None,
+    chat_template: ChatTemplatePath = None,
+    chat_mask: ChatMaskRule = "auto",
     tokenizer_backend: BackendName = "auto",
     tokenizer_pattern: Pattern = None,
     on_error: OnErrorPolicy = "raise",
@@ -135,7 +156,7 @@ def tokenize(
     """
     from feedmill.tokens.preload import load_ahead
 
-    if tokenizer_backend in ("auto", "fastokens"):
+    if tokenizer_backend in ("auto", "fastokens") and chat is None:
         load_ahead(tokenizer)
     from feedmill.tokens.tokenize import tokenize as tokenize_documents
 
@@ -158,6 +179,9 @@ def tokenize(
         seq_len=seq_len,
         shard_sequences=shard_sequences,
         max_file_size=max_file_size,
+        chat=chat,  # type: ignore[arg-type]
+        chat_template=chat_template,
+        chat_mask=chat_mask,  # type: ignore[arg-type]
         loss=loss is not None,
         loss_rule=loss or "mask",  # type: ignore[arg-type]
         allow_empty=allow_empty,
@@ -180,6 +204,7 @@ def show(report: TokenizeReport) -> None:
             *(("wrote", path + _size(report, name)) for name, path in report.outputs.items()),
             ("documents", report.documents),
             ("tokens", report.tokens),
+            ("in the loss", _in_loss(report)),
             ("read", f"{human_size(report.bytes)} in {counted(report.files, 'file')}{reused}"),
             ("tokenizer", engine),
             ("settings", ", ".join(report.settings) or None),
@@ -208,6 +233,13 @@ def show(report: TokenizeReport) -> None:
         typer.echo(f"skipped: {item.file} line {item.line}: {item.reason}", err=True)
     if report.skipped > len(report.skipped_examples):
         typer.echo(f"skipped: and {report.skipped - len(report.skipped_examples):,} more", err=True)
+
+
+def _in_loss(report: TokenizeReport) -> str | None:
+    """Return how many tokens contribute to the loss, for display; None without a mask."""
+    if report.tokens_in_loss is None:
+        return None
+    return f"{report.tokens_in_loss:,} tokens, {100 * report.tokens_in_loss / max(report.tokens, 1):.1f} %"
 
 
 def _skipped_files(report: TokenizeReport) -> str | None:

@@ -110,7 +110,7 @@ def plan_tokens(source: str, destination: str, to: str, kind: str, options: Opti
         units = _units(corpus, source, to)
     wanted = targets()[to]
     if loss and "loss" not in wanted.keeps:
-        fix = "Convert to ds, the only format that stores them."
+        fix = "Convert to a format of documents."
         plan.losses.append(Loss("the loss masks of tokens", content=True, fix=fix))
     if kind == "dolma":
         plan.losses.append(Loss("ids and source files of the documents"))

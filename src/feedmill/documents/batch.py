@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,26 @@ class Records(NamedTuple):
 
     texts: list[str]
     fields: list[tuple[Any, ...]]
+
+
+@runtime_checkable
+class RowReader(Protocol):
+    """Reader of documents that needs whole rows.
+
+    Attributes:
+        columns: the columns of tables that it reads, if a file has them.
+    """
+
+    columns: tuple[str, ...]
+
+    def read(self, block: bytes | memoryview) -> Records | None:
+        """Return the documents of whole lines at once; None if lines are read by `record`."""
+
+    def record(self, line: bytes) -> Record:
+        """Return the document of one line, with the reason if it has no text."""
+
+    def of_row(self, row: Any) -> Record:
+        """Return the document of one row, with the reason if it has no text."""
 
 
 class BadDocument(Exception):

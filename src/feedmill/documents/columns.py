@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from feedmill.documents.batch import BadDocument, Batch, Record
+from feedmill.documents.batch import BadDocument, Batch, Record, RowReader
 from feedmill.documents.file import DocumentFile, Unit
 from feedmill.documents.textpath import TextReader, checked, parse_path, walk
 from feedmill.errors import ConfigError
@@ -35,9 +35,12 @@ def count_rows(file: DocumentFile, groups: int | None = None) -> int:
         return 0 if groups is not None else sum(batch.num_rows for batch in source)
 
 
-def read_columns(unit: Unit, reader: TextReader) -> Iterator[Batch]:
+def read_columns(unit: Unit, reader: TextReader | RowReader) -> Iterator[Batch]:
     """Yield the documents of a unit of rows. Raises DataError, ConfigError."""
     pyarrow = load_pyarrow()
+    if isinstance(reader, RowReader):
+        yield from _read_rows(unit, reader, pyarrow)
+        return
     steps = parse_path(reader.expression)
     if not steps or not isinstance(steps[0], str):
         raise ConfigError(
@@ -66,6 +69,35 @@ def read_columns(unit: Unit, reader: TextReader) -> Iterator[Batch]:
             batch.add(row + number, record)
         yield batch
         row += len(column)
+
+
+def _read_rows(unit: Unit, reader: RowReader, pyarrow: Any) -> Iterator[Batch]:
+    """Yield the documents of a unit of rows, whose null values are left out: tables cannot say that a key is absent."""
+    with _opened(unit.file) as (names, _):
+        known = [name for name in reader.columns if name in names]
+    if not known:
+        raise ConfigError(
+            f"the file has none of the columns {', '.join(reader.columns)} (its columns are: {', '.join(names)})",
+            file=unit.file.url,
+            kind="no-column",
+            fix="Rename its columns.",
+        )
+    row = 0
+    first, step = unit.file.rows
+    before = count_rows(unit.file, unit.begin) if step > 1 else 0
+    for table in _batches(unit, known[0], tuple(known[1:]), pyarrow):
+        batch = Batch(lines=table.num_rows)
+        for number, value in enumerate(table.select(known).to_pylist()):
+            if step <= 1 or not (before + row + number - first) % step:
+                batch.add(row + number, reader.of_row(_without_nulls(value)))
+        yield batch
+        row += table.num_rows
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+    return list(map(_without_nulls, value)) if isinstance(value, list) else value
 
 
 def read_rows(file: DocumentFile, fields: Sequence[str] | None = None) -> Iterator[list[dict[str, Any]]]:

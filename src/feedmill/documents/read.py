@@ -9,24 +9,28 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
 
-from feedmill.documents.batch import BadDocument, Batch, Record
+from feedmill.documents.batch import BadDocument, Batch, Record, RowReader
 from feedmill.documents.file import DocumentFile, Unit
 from feedmill.documents.textpath import TextReader, checked
 from feedmill.documents.typed import TypedReader
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.documents import read_lines, rows_of
 
+Reader = TextReader | TypedReader | RowReader
 BLOCK = 1 << 20
 _TAIL = 1 << 16  # bytes read at once to finish the last line of a range
 
 
-def read_documents(unit: Unit, reader: TextReader | TypedReader) -> Generator[Batch, None, None]:
+def read_documents(unit: Unit, reader: Reader) -> Generator[Batch, None, None]:
     """Yield the documents of a unit. Raises DataError if the file itself is corrupt or has changed."""
     if unit.file.kind == "lines":
         yield from _parsed(_blocks(unit), reader)
     elif isinstance(reader, TypedReader):
         raise ConfigError("fields of declared types are supported only in JSON lines", file=unit.file.url)
     elif unit.file.kind == "text":
+        if isinstance(reader, RowReader):
+            fix = "Use JSON Lines, Parquet or Arrow files."
+            raise ConfigError("a text file has no rows", file=unit.file.url, kind="no-rows", fix=fix)
         yield _whole(unit.file, reader)
     else:
         from feedmill.documents.columns import read_columns  # imports much that lines do not need
@@ -42,7 +46,7 @@ def read_documents(unit: Unit, reader: TextReader | TypedReader) -> Generator[Ba
         )
 
 
-def _parsed(blocks: Iterator[bytes | memoryview], reader: TextReader | TypedReader) -> Iterator[Batch]:
+def _parsed(blocks: Iterator[bytes | memoryview], reader: Reader) -> Iterator[Batch]:
     row = 0
     for block in blocks:
         found = reader.read(block)

@@ -15,7 +15,7 @@ from feedmill.formats.registry import formats
 from feedmill.formats.tar import COMPRESSED
 
 DOCUMENTS = ("JSON lines", "text")
-_OURS = (".feedmill.json", ".feedmill.lineage")
+_OURS = (".feedmill.json", ".feedmill.lineage", ".feedmill.loss")
 _PACKED = (*PACKED_ENDS, ".zip")
 _TEXTS = (
     *(".txt", ".text", ".md", ".rst", ".tex", ".csv", ".tsv", ".html", ".htm", ".xml", ".warc"),

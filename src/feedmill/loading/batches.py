@@ -71,7 +71,8 @@ class BatchMaker:
     Args:
         plan: locates and reads the samples.
         transform: ``transform(sample)`` or ``transform(sample, rng)``, or None.
-        collate: list of samples -> batch, or None for the default.
+        collate: list of samples -> batch, or None for the default. If it has a function `of_columns`, columns -> batch,
+            columns that the plan can read are passed to it; it returns None if the batch needs the samples.
         lists: return plain lists of samples.
         seed: seed of the generators for the transform.
         rank: rank for records of failures.
@@ -109,7 +110,10 @@ class BatchMaker:
         self._mask = mask
         self._label = Labeler(plan) if labels else None
         plain = transform is None and collate is None and not lists
-        self._want: Want | None = "parts" if plain else "fields" if of_fields else None
+        self._of_columns = getattr(collate, "of_columns", None) if transform is None and not lists else None
+        self._want: Want | None = (
+            "parts" if plain else "fields" if of_fields else "columns" if self._of_columns is not None else None
+        )
         self._of_fields = of_fields
         self.step_reader: StepReader | None = None
         self._watchdog = None if stall is None else Watchdog(stall, rank, self._where)
@@ -201,9 +205,13 @@ class BatchMaker:
         read = self._plan.read_batch(np.asarray(positions, np.int64), self._want, located)
         if read is None:
             return False
-        clock += [time.perf_counter()] * 2
+        read_at = time.perf_counter()
         activity.stage = "collate"
-        made.batch = self._batch_of(read, positions)
+        batch = self._batch_of(read, positions)
+        if batch is None:
+            return False
+        made.batch = batch
+        clock += [read_at] * 2
         made.seconds = dict(zip(_STAGES, np.diff([*clock, time.perf_counter()]).tolist(), strict=False))
         return True
 
@@ -213,7 +221,7 @@ class BatchMaker:
         if isinstance(read, Fields):
             assert self._of_fields is not None
             return self._of_fields(read.type, read.values, positions)
-        return read
+        return read if self._of_columns is None else self._of_columns(read)
 
     def _add_mask(self, made: Made) -> None:
         if not isinstance(made.batch, dict):

@@ -21,7 +21,7 @@ from feedmill.formats.pth.tensors import SPECIAL
 from feedmill.formats.tokens.windows import Window
 from feedmill.jobs.buffers import empty
 from feedmill.samples.fields import named_fields, parts_together
-from feedmill.samples.targets import ENDS, ends_together
+from feedmill.samples.offsets import ENDS, ends_together
 
 _PLAIN = frozenset([str, bytes, int, float, bool, type(None)])
 _NUMBERS = (bool, int, float, complex, np.number, np.bool_)

@@ -69,7 +69,8 @@ class Loader:
             `rng` or has no default. `rng` is a `numpy.random.Generator` that depends only on the seed and the position
             of the sample, so random augmentation is the same for any ranks, workers and resumes. Called from several
             threads at once.
-        collate: converts a list of samples to a batch; default: `feedmill.loading.collate.collate`.
+        collate: converts a list of samples to a batch; default: `feedmill.loading.collate.collate`. If neither
+            `transform` nor `collate` nor `task_encoder` is given, the recipe's ``targets`` define both.
         task_encoder: hooks that replace `transform` and `collate`, with packing and grouping; see `TaskEncoder`.
         buffer: number of positions per window from which packs or groups are selected. Required for packing; default
             for groups: 32 batches. It determines what is packed together.
@@ -161,6 +162,8 @@ class Loader:
         )
         hooks = collate is not None or task_encoder is not None
         _check_output(output, device, pin_memory, hooks=hooks, pads=remainder == "pad" and plan.length is not None)
+        if transform is None and collate is None and task_encoder is None and output != "samples":
+            transform, collate = getattr(plan, "transform", None), getattr(plan, "collate", None)
         if task_encoder is not None and (transform is not None or collate is not None):
             raise ConfigError(
                 "task_encoder cannot be combined with transform or collate, which it replaces",

@@ -50,6 +50,8 @@ class Plan(Showable):
         dealing: how the positions of a global batch are dealt to ranks, if the recipe specifies it. It does not change
             the contents of any global batch, so it is not part of the fingerprint.
         cache: where remote data is kept on this machine, if the recipe specifies it; None: as in the environment.
+        transform, collate: how a loader makes batches by default, if the recipe specifies it (``targets``). They do not
+            change which samples come when, so they are not part of the fingerprint.
 
     Raises:
         ConfigError: leaves and sources do not match, or a source is repeated more often than its limit allows.
@@ -76,6 +78,8 @@ class Plan(Showable):
         self._length = bounds.longest(node)
         self.dealing: Dealing | None = None
         self.cache: DataCache | None = None
+        self.transform: Callable[..., Any] | None = None
+        self.collate: Callable[[list[Any]], Any] | None = None
         self.again: Callable[[], Plan] | None = None
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
@@ -317,6 +321,7 @@ class Plan(Showable):
         """
         plan = Plan(Skip(self.node, ranges, text), self.sources, self.names, self.seed)
         plan.dealing, plan.cache = self.dealing, self.cache
+        plan.transform, plan.collate = self.transform, self.collate
         return plan
 
     def as_dataset(

@@ -8,8 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from feedmill.errors import ConfigError, FeedmillError, NotFound
+from feedmill.samples.targets import LOSS_MASK
 from feedmill.samples.text import as_text
+
+_RANGES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,18 @@ def preview(
 def as_shown(source: Any, sample: Any) -> dict[str, Any]:
     """Return a sample as text: key, location, and each part."""
     where = {"file": source.file, "offset": source.offset, "length": source.length, "index": source.index}
-    return {"key": source.key, "source": where, "parts": {name: as_text(value) for name, value in _parts(sample)}}
+    parts = {name: _share(value) if name == LOSS_MASK else as_text(value) for name, value in _parts(sample)}
+    return {"key": source.key, "source": where, "parts": parts}
+
+
+def _share(mask: Any) -> str:
+    """Return a loss mask as text: how much of it is in the loss, and its ranges."""
+    if not (isinstance(mask, np.ndarray) and mask.ndim == 1 and mask.dtype == bool):
+        return as_text(mask)
+    edges = np.flatnonzero(np.diff(mask, prepend=False, append=False)).reshape(-1, 2).tolist()
+    ranges = ", ".join(f"{first} to {stop - 1}" for first, stop in edges[:_RANGES])
+    more = ", ..." if len(edges) > _RANGES else ""
+    return f"{int(mask.sum()):,} of {len(mask):,} tokens in the loss" + (f" ({ranges}{more})" if edges else "")
 
 
 def _parts(sample: Any) -> Iterator[tuple[str, Any]]:

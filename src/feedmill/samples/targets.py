@@ -1,117 +1,240 @@
 """Make inputs and targets from rows of tokens: windows, packed rows, and documents of any length.
 
-Pass `with_targets` to the loader as `collate`; with a mask as ``functools.partial(with_targets, mask=...)``.
+    loader = Loader(plan, batch_size=32, collate=Targets(document_ids=True))
+
+A recipe can hold the same settings under ``targets``. `with_targets` is the short form for a list of rows.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError
+from feedmill.jobs.buffers import empty
+from feedmill.kernels.rows import targets_of
 from feedmill.samples.lossmask import Bools, LossMask, Tokens
+from feedmill.samples.offsets import ENDS, Int64s, begins_of, ends_together, until
 
-__all__ = ["IGNORE", "LossMask", "ends_together", "with_targets"]
+__all__ = ["IGNORE", "LossMask", "Targets", "with_targets"]
 
 IGNORE = -100
 """Value of targets that do not contribute to the loss: the default ``ignore_index`` of torch's cross entropy."""
-ENDS = ("cu_seqlens", "boundaries")
-"""Fields of a row with the offsets of its documents and its end: [0, ..., width]."""
+LOSS_MASK = "loss_mask"
+"""Field of a row that tells which of its tokens contribute to the loss, as targets."""
 
 
-def with_targets(
-    samples: Sequence[Mapping[str, Any]],
-    *,
-    key: str = "input_ids",
-    inputs: str = "inputs",
-    targets: str = "targets",
-    mask: LossMask | None = None,
-    ignore_index: int | None = None,
-    across_documents: bool | None = None,
-    pad: int = 0,
-) -> dict[str, Any]:
-    """Return a batch of inputs and targets: all tokens but the last, and all but the first.
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """How rows become a batch of inputs (all tokens but the last) and targets (all but the first).
 
-    A target is ignored if it is padding, if it starts another document than that of its input, or if `mask` excludes
-    it. Rows of different lengths are padded to the longest.
+    A target is ignored if it is padding, if it starts another document than that of its input, if the row's
+    ``loss_mask`` excludes it, or if `mask` does. Rows of different lengths are padded to the longest.
 
     Args:
-        samples: rows of w tokens or fewer, as numpy arrays or torch tensors. The field ``tokens`` is the number
-            of tokens that are not padding; ``positions`` (0 at the start of a document), ``cu_seqlens`` or
-            ``boundaries`` locate the documents.
         key: the field of the tokens.
         inputs, targets: names of the fields in the batch.
-        mask: ignores targets outside of answers.
+        mask: ignores targets outside of answers, by their markers. Stored masks need no setting.
         ignore_index: value of ignored targets; default: the `ignore` of the mask, or -100.
         across_documents: whether the first token of a document is a target of the previous document. By default it is
             ignored if the row locates its documents; other rows (windows opened without ``positions``) are treated as
             one stream. With False, a row that does not locate its documents is an error.
         pad: id that pads shorter rows of inputs.
+        document_ids: add ``document_ids``, int32[n, w - 1]: number of each input's document in its row, from 0; -1 for
+            padding.
+        max_seqlen: add ``max_seqlen``, the number of inputs of the longest document of the batch, an int.
 
-    Returns:
-        ``inputs`` and ``targets``, integers [n, w - 1], and every other field of the rows: arrays as long as the tokens
-        are cut like the inputs, ``tokens`` counts inputs, and ``cu_seqlens`` and ``boundaries`` are [n, k] arrays that
-        end at w - 1 (rows with fewer documents repeat it). If no target can be ignored, inputs and targets are views of
-        one batch in the type of the rows; otherwise the targets are int64. Tensors if the tokens are tensors.
+    A call takes rows of w tokens or fewer, as numpy arrays or torch tensors. The field ``tokens`` is the number of
+    tokens that are not padding; ``positions`` (0 at the start of a document), ``cu_seqlens`` or ``boundaries`` locate
+    the documents. It returns ``inputs`` and ``targets``, integers [n, w - 1], and every other field of the rows except
+    ``loss_mask``: arrays as long as the tokens are cut like the inputs, ``tokens`` counts inputs, and ``cu_seqlens``
+    and ``boundaries`` are [n, k] arrays that end at w - 1 (rows with fewer documents repeat it). If no target can be
+    ignored, inputs and targets are views of one batch in the type of the rows; otherwise the targets are int64. Tensors
+    if the tokens are tensors. It raises `ConfigError` if `across_documents` is False and a row does not locate its
+    documents, and `DataError` if no row has 2 tokens, or as `LossMask` does.
 
-    Raises:
-        ConfigError: `across_documents` is False, and a row does not locate its documents.
-        DataError: no row has 2 tokens; or as `LossMask` does.
+    >>> batch = Targets()([{"input_ids": np.array([5, 6, 7])}])
+    >>> batch["inputs"].tolist(), batch["targets"].tolist()
+    ([[5, 6]], [[6, 7]])
+    """
+
+    key: str = "input_ids"
+    inputs: str = "inputs"
+    targets: str = "targets"
+    mask: LossMask | None = None
+    ignore_index: int | None = None
+    across_documents: bool | None = None
+    pad: int = 0
+    document_ids: bool = False
+    max_seqlen: bool = False
+
+    @property
+    def ignore(self) -> int:
+        """The value of ignored targets."""
+        if self.ignore_index is not None:
+            return self.ignore_index
+        return IGNORE if self.mask is None else self.mask.ignore
+
+    def __call__(self, samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the batch of rows."""
+        rows = [_array(sample[self.key]) for sample in samples]
+        width = max(map(len, rows), default=0)
+        _check_width(width)
+        real = np.array([real_tokens(sample, len(row)) for sample, row in zip(samples, rows, strict=True)], np.int64)
+        begins, located = _begins(samples, real, width)
+        batch = _Batch(
+            _together(rows, width, self.pad),
+            real,
+            begins,
+            located,
+            _loss(samples, rows, width),
+            padded=any(
+                len(row) < width or sample.get("tokens") is not None for sample, row in zip(samples, rows, strict=True)
+            ),
+        )
+        markers = None if self.mask is None else _learned(self.mask, samples, batch)
+        out = self._made(batch, markers)
+        for name in dict.fromkeys(name for sample in samples for name in sample if name not in (self.key, "__key__")):
+            if name != LOSS_MASK:
+                out[name] = _field(name, [sample.get(name) for sample in samples], rows, real, width)
+        if len({*map(len, rows)}) > 1 and "tokens" not in out:
+            out["tokens"] = np.minimum(real, width - 1)
+        return _as_given(out) if _is_tensor(samples[0][self.key]) else out
+
+    @property
+    def of_columns(self) -> Callable[[Mapping[str, Any]], dict[str, Any] | None] | None:
+        """A function that makes the batch of rows from their columns; None if `mask` needs the rows.
+
+        The batch equals that of the rows. A `Loader` uses it to make batches without an object for each row. The
+        function returns None for columns that have no rectangle of tokens.
+        """
+        return self._of_columns if self.mask is None else None
+
+    def _of_columns(self, columns: Mapping[str, Any]) -> dict[str, Any] | None:
+        tokens = columns.get(self.key)
+        if not isinstance(tokens, np.ndarray) or tokens.ndim != 2:
+            return None
+        count, width = tokens.shape
+        _check_width(width)
+        real = columns.get("tokens")
+        padded, real = real is not None, np.full(count, width, np.int64) if real is None else np.minimum(real, width)
+        ends = next((columns[name] for name in ENDS if name in columns), None)
+        begins = None
+        if ends is None and (positions := columns.get("positions")) is not None:
+            begins = np.asarray(positions == 0)
+            begins[:, 0] = True
+        located = np.full(count, begins is not None or ends is not None)
+        out = self._made(_Batch(tokens, real, begins, located, columns.get(LOSS_MASK), padded, ends))
+        for name, values in columns.items():
+            if name in (self.key, "__key__", LOSS_MASK):
+                continue
+            if name == "tokens":
+                out[name] = np.minimum(real, width - 1)
+            elif name in ENDS:
+                out[name] = until(values, width - 1)
+            else:
+                alike = isinstance(values, np.ndarray) and values.ndim == 2 and values.shape[1] == width
+                out[name] = values[:, :-1] if alike else values
+        return out
+
+    def _made(self, batch: _Batch, markers: Bools | None = None) -> dict[str, Any]:
+        """Return inputs, targets, and the fields about documents."""
+        if self.across_documents is False and not batch.located.all():
+            raise ConfigError(
+                "a row does not locate its documents, which is required for across_documents=False",
+                kind="no-documents",
+                fix="Open token data with positions=True, or omit across_documents.",
+            )
+        out: dict[str, Any] = {self.inputs: batch.tokens[:, :-1], self.targets: batch.tokens[:, 1:]}
+        borders = not self.across_documents and batch.located.any()
+        loss = batch.loss if markers is None else markers if batch.loss is None else markers & batch.loss
+        if borders or batch.padded or loss is not None:
+            out[self.targets] = targets_of(
+                batch.tokens,
+                self.ignore,
+                loss=loss,
+                begins=batch.begins if borders and batch.ends is None else None,
+                ends=batch.ends if borders else None,
+                real=batch.real if batch.padded else None,
+                out=empty(out[self.targets].shape, np.int64),
+            )
+        if self.document_ids or self.max_seqlen:
+            numbers, longest = batch.documents()
+            out |= {"document_ids": numbers} if self.document_ids else {}
+            out |= {"max_seqlen": longest} if self.max_seqlen else {}
+        return out
+
+
+def with_targets(samples: Sequence[Mapping[str, Any]], **options: Any) -> dict[str, Any]:
+    """Return a batch of inputs and targets; see `Targets` for the options, the batch and the errors.
 
     >>> batch = with_targets([{"input_ids": np.array([5, 6, 7])}])
     >>> batch["inputs"].tolist(), batch["targets"].tolist()
     ([[5, 6]], [[6, 7]])
     """
-    rows = [_array(sample[key]) for sample in samples]
-    width = max(map(len, rows), default=0)
+    return Targets(**options)(samples)
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Rows as arrays.
+
+    Attributes:
+        tokens: integers[n, width].
+        real: int64[n], tokens of each row that are not padding.
+        begins: bool[n, width], whether a document (or its padding) begins at a token; None if no row locates them, or
+            for `ends`.
+        located: bool[n], whether the row locates its documents.
+        loss: bool[n, width], which tokens contribute to the loss; None if all do.
+        padded: whether rows of this kind can have padding.
+        ends: integers[n, k], the same as offsets, if all rows have them.
+    """
+
+    tokens: Tokens
+    real: Int64s
+    begins: Bools | None
+    located: Bools
+    loss: Bools | None
+    padded: bool
+    ends: npt.NDArray[Any] | None = None
+
+    def documents(self) -> tuple[npt.NDArray[np.int32], int]:
+        """Return the number of each input's document, int32[n, width - 1], and the inputs of the longest document."""
+        width = self.tokens.shape[1] - 1
+        real = np.minimum(self.real, width)
+        if self.begins is None and self.ends is not None:
+            begins = begins_of(self.ends, real, width)
+        else:
+            begins = np.zeros((len(real), width), np.bool_) if self.begins is None else self.begins[:, :-1].copy()
+        begins[:, 0] = True
+        numbers = np.cumsum(begins, axis=1, dtype=np.int32) - 1
+        padding = np.arange(width) >= real[:, None]
+        numbers[padding] = -1
+        ends = np.flatnonzero((begins | _first(padding)).reshape(-1))
+        lengths = np.diff(np.append(ends, begins.size))
+        longest = lengths[~padding.reshape(-1)[ends]]
+        return numbers, int(longest.max(initial=0))
+
+
+def _first(padding: Bools) -> Bools:
+    """Return where padding begins in each row."""
+    out = padding.copy()
+    out[:, 1:] &= ~padding[:, :-1]
+    return out
+
+
+def _check_width(width: int) -> None:
     if width < 2:
         raise DataError(
             f"rows of at most {width} tokens have no target: expected at least 2 tokens",
             kind="bad-windows",
             fix="Open token data with seq_len=..., or pack it.",
         )
-    ignore = ignore_index if ignore_index is not None else IGNORE if mask is None else mask.ignore
-    batch = _together(rows, width, pad)
-    real = [_real(sample, len(row)) for sample, row in zip(samples, rows, strict=True)]
-    starts = [None if across_documents else _starts(sample, count) for sample, count in zip(samples, real, strict=True)]
-    if across_documents is False and any(found is None for found in starts):
-        raise ConfigError(
-            "a row does not locate its documents, which is required for across_documents=False",
-            kind="no-documents",
-            fix="Open token data with positions=True, or omit across_documents.",
-        )
-    ignored = _ignored(width, real, starts) if _may_ignore(samples, rows, width, starts) else None
-    out: dict[str, Any] = {inputs: batch[:, :-1], targets: batch[:, 1:]}
-    if mask is not None or ignored is not None:
-        out[targets] = _masked(samples, batch, real, mask, ignored, ignore)
-    names = dict.fromkeys(name for sample in samples for name in sample if name not in (key, "__key__"))
-    for name in names:
-        out[name] = _field(name, [sample.get(name) for sample in samples], rows, real, width)
-    if len({*map(len, rows)}) > 1 and "tokens" not in out:
-        out["tokens"] = _field("tokens", real, rows, real, width)
-    return _as_given(out) if _is_tensor(samples[0][key]) else out
-
-
-def ends_together(values: Sequence[Any], width: int | None = None) -> npt.NDArray[Any] | None:
-    """Return ``cu_seqlens`` or ``boundaries`` of several rows as one array [n, k]; None for other values.
-
-    Rows with fewer entries repeat the last one, which adds empty sequences. With `width`, all rows end there: longer
-    rows are truncated, and the rest of a shorter row counts as one more sequence.
-    """
-    rows = [_array(value) for value in values]
-    if not rows or any(row.ndim != 1 or row.dtype.kind not in "iu" or not len(row) for row in rows):
-        return None
-    if width is not None:
-        end = [width]
-        rows = [np.unique(np.concatenate((np.minimum(row, width), end))).astype(row.dtype) for row in rows]
-    out = np.empty((len(rows), max(map(len, rows))), rows[0].dtype)
-    for line, row in zip(out, rows, strict=True):
-        line[: len(row)], line[len(row) :] = row, row[-1]
-    return out
 
 
 def _array(value: Any) -> npt.NDArray[Any]:
@@ -134,7 +257,7 @@ def _as_given(batch: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _together(rows: list[Tokens], width: int, pad: int) -> Tokens:
+def _together(rows: Sequence[npt.NDArray[Any]], width: int, pad: Any) -> npt.NDArray[Any]:
     if all(len(row) == width for row in rows):
         return np.stack(rows)
     out = np.full((len(rows), width), pad, np.result_type(*rows))
@@ -143,7 +266,7 @@ def _together(rows: list[Tokens], width: int, pad: int) -> Tokens:
     return out
 
 
-def _real(sample: Mapping[str, Any], length: int) -> int:
+def real_tokens(sample: Mapping[str, Any], length: int) -> int:
     """Return the number of tokens of a row that are not padding."""
     tokens = sample.get("tokens")
     if tokens is None or _array(tokens).ndim:
@@ -151,73 +274,67 @@ def _real(sample: Mapping[str, Any], length: int) -> int:
     return min(int(tokens), length)
 
 
-def _starts(sample: Mapping[str, Any], real: int) -> list[int] | None:
-    """Return the starts of documents in a row, from 0; None if the row does not locate them."""
-    for name in ENDS:
-        if sample.get(name) is not None:
-            found = _array(sample[name])
-            return sorted({0, *found[found < real].tolist()})
-    if sample.get("positions") is None:
+def _begins(samples: Sequence[Mapping[str, Any]], real: Int64s, width: int) -> tuple[Bools | None, Bools]:
+    """Return `_Batch.begins` and `_Batch.located`."""
+    located = np.zeros(len(samples), np.bool_)
+    out = np.zeros((len(samples), width), np.bool_)
+    for number, sample in enumerate(samples):
+        ends = next((sample[name] for name in ENDS if sample.get(name) is not None), None)
+        if ends is not None:
+            places = _array(ends)
+            out[number, places[places < real[number]]] = True
+        elif sample.get("positions") is not None:
+            places = _array(sample["positions"])[: real[number]]
+            out[number, : len(places)] = places == 0
+        else:
+            continue
+        located[number] = out[number, 0] = True
+    return (out if located.any() else None), located
+
+
+def _loss(samples: Sequence[Mapping[str, Any]], rows: list[Tokens], width: int) -> Bools | None:
+    """Return the stored masks of rows, bool[n, width]; None if no row has one. Rows without one count in full."""
+    masks = [sample.get(LOSS_MASK) for sample in samples]
+    if all(mask is None for mask in masks):
         return None
-    return sorted({0, *np.flatnonzero(_array(sample["positions"])[:real] == 0).tolist()})
+    full = [np.ones(len(row), np.bool_) if m is None else _array(m) != 0 for m, row in zip(masks, rows, strict=True)]
+    wrong = next((i for i, (mask, row) in enumerate(zip(full, rows, strict=True)) if mask.shape != row.shape), None)
+    if wrong is not None:
+        raise DataError(
+            f"row {wrong} of the batch has {len(rows[wrong])} tokens, and a loss mask of {list(full[wrong].shape)}",
+            kind="bad-mask",
+            fix="Give one value per token.",
+        )
+    return _together(full, width, False)
 
 
-def _may_ignore(
-    samples: Sequence[Mapping[str, Any]], rows: list[Tokens], width: int, starts: Sequence[list[int] | None]
-) -> bool:
-    """Return whether rows of this kind can have ignored targets, even if these rows have none."""
-    return (
-        any(found is not None for found in starts)
-        or any(len(row) < width for row in rows)
-        or any(sample.get("tokens") is not None for sample in samples)
-    )
+def _learned(mask: LossMask, samples: Sequence[Mapping[str, Any]], batch: _Batch) -> Bools:
+    """Return which tokens are inside of answers by their markers, bool[n, width]."""
+    kept = np.zeros(batch.tokens.shape, np.bool_)
+    if mask.scope == "row":
+        targets = batch.tokens[:, 1:].astype(np.int64)
+        kept[:, 1:] = mask(targets) != mask.ignore
+        return kept
+    for number, (sample, row, count) in enumerate(zip(samples, batch.tokens, batch.real.tolist(), strict=True)):
+        if batch.located[number]:
+            assert batch.begins is not None
+            places = np.flatnonzero(batch.begins[number, :count]).tolist()
+        else:
+            known = getattr(sample, "starts", None)  # a window locates its documents even without the fields
+            places = [0] if known is None else [place for place in known() if place < count]
+        kept[number, :count] = mask.learned(sample, row[:count], places, number)
+    return kept
 
 
-def _ignored(width: int, real: list[int], starts: Sequence[list[int] | None]) -> Bools:
-    """Return a mask of targets that are padding or begin a document, bool[n, width - 1]."""
-    out = np.arange(1, width) >= np.asarray(real)[:, None]
-    for line, places in zip(out, starts, strict=True):
-        for place in places or ():
-            if place:
-                line[place - 1] = True
-    return out
-
-
-def _masked(
-    samples: Sequence[Mapping[str, Any]],
-    batch: Tokens,
-    real: list[int],
-    mask: LossMask | None,
-    ignored: Bools | None,
-    ignore: int,
-) -> npt.NDArray[np.int64]:
-    """Return the targets, int64[n, width - 1], with the ignored ones replaced by `ignore`."""
-    targets: npt.NDArray[np.int64] = batch[:, 1:].astype(np.int64)
-    if mask is not None and mask.scope == "row":
-        targets = np.where(mask(targets) == mask.ignore, ignore, targets)
-    elif mask is not None:
-        kept = np.zeros(batch.shape, np.bool_)
-        for number, (sample, row, count) in enumerate(zip(samples, batch, real, strict=True)):
-            places = _starts(sample, count)
-            if places is None:
-                known = getattr(sample, "starts", None)  # a window locates its documents even without the fields
-                places = [0] if known is None else [place for place in known() if place < count]
-            kept[number, :count] = mask.learned(sample, row[:count], places, number)
-        targets = np.where(kept[:, 1:], targets, ignore)
-    if ignored is not None:
-        targets = np.where(ignored, ignore, targets)
-    return targets
-
-
-def _field(name: str, values: list[Any], rows: list[Tokens], real: list[int], width: int) -> Any:
+def _field(name: str, values: list[Any], rows: list[Tokens], real: Int64s, width: int) -> Any:
     """Return a further field of all rows, cut to match inputs of ``width - 1`` tokens."""
     if name == "tokens" and all(value is not None and not _array(value).ndim for value in values):
-        return np.minimum(np.asarray(real, np.int64), width - 1)
+        return np.minimum(real, width - 1)
     if any(value is None for value in values):
         return values
     if name in ENDS:
-        together = ends_together(values, width - 1)
-        return values if together is None else together
+        together = ends_together([_array(value) for value in values])
+        return values if together is None else until(together, width - 1)
     if not all(isinstance(value, np.ndarray | np.number | int | float) or _is_tensor(value) for value in values):
         return values
     arrays = [_array(value) for value in values]

@@ -32,6 +32,7 @@ class Encoding:
         segment: whether to encode each paragraph separately; `prefix`: whether the tokenizer adds a space before each
             text. See `feedmill.tokens.segments`.
         keep_empty: whether a text without tokens is stored as an empty document; otherwise it is an invalid document.
+        chat: whether the first field of a text are the ranges of characters that contribute to the loss (None for all).
         loss: whether to make a loss mask; `cut`: whether to use datatrove's rule, which truncates some documents.
     """
 
@@ -47,6 +48,7 @@ class Encoding:
     segment: bool = False
     prefix: bool = False
     keep_empty: bool = False
+    chat: bool = False
 
 
 @dataclass(slots=True)
@@ -69,10 +71,13 @@ class Encodings:
 def encode_batch(tokenizer: Tokenizer, how: Encoding, batch: Batch) -> Encodings:
     """Encode the texts of a batch. Texts that cannot be stored are added to ``batch.bad``."""
     failed: dict[int, str] = {}
-    segmented = how.segment and batch.texts
-    ids, lengths = (
-        _encode_segments(tokenizer, how, batch.texts, failed) if segmented else _encode(tokenizer, batch.texts, failed)
-    )
+    masked: dict[int, tuple[Any, Any]] = {}
+    if how.chat:
+        ids, lengths = _encode_chats(tokenizer, batch, masked)
+    elif how.segment and batch.texts:
+        ids, lengths = _encode_segments(tokenizer, how, batch.texts, failed)
+    else:
+        ids, lengths = _encode(tokenizer, batch.texts, failed)
     ends = np.cumsum(lengths)
     if not how.keep_empty:
         for index in np.flatnonzero(lengths == 0).tolist():
@@ -82,7 +87,8 @@ def encode_batch(tokenizer: Tokenizer, how: Encoding, batch: Batch) -> Encodings
             index = int(np.searchsorted(ends, at, side="right"))
             failed.setdefault(index, f"the token id {ids[at]} does not fit the output (maximum {how.limit})")
     batch.bad.extend((batch.rows[index], reason) for index, reason in failed.items())
-    masked = _masked(tokenizer, how, batch, failed) if how.loss else {}
+    if how.loss and not how.chat:
+        masked = _masked(tokenizer, how, batch, failed)
     kept = np.ones(len(lengths), np.bool_)
     kept[list(failed)] = False
     tokens, stored, before = add_bos_eos(
@@ -103,6 +109,14 @@ def _encode_segments(tokenizer: Tokenizer, how: Encoding, texts: list[str], fail
     for piece, reason in wrong.items():
         failed.setdefault(int(np.searchsorted(ends, piece, side="right")), reason)
     return Encoded(ids, lengths)
+
+
+def _encode_chats(tokenizer: Tokenizer, batch: Batch, masked: dict[int, tuple[Any, Any]]) -> Encoded:
+    """Return the ids of conversations, and add the mask of each to `masked`."""
+    found = tokenizer.masked(batch.texts, [fields[0] for fields in batch.fields])
+    masked.update((index, (mask, None)) for index, (_, mask) in enumerate(found) if mask is not None)
+    ids = np.concatenate([one for one, _ in found]) if found else np.zeros(0, np.uint32)
+    return Encoded(ids, np.array([len(one) for one, _ in found], np.int64))
 
 
 def _encode(tokenizer: Tokenizer, texts: list[str], failed: dict[int, str]) -> Encoded:

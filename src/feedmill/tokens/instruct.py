@@ -19,9 +19,10 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import ConfigError, DataError, MissingExtra
+from feedmill.errors import ConfigError, DataError
 from feedmill.formats.tokens.base import Int64s, Tokens
 from feedmill.storage import Store
+from feedmill.tokens.chat.render import compiled, sandbox
 
 ROLE_KEYS = ("role", "from")
 """Keys of a turn that hold a role."""
@@ -61,36 +62,8 @@ def compile_template(text: str) -> Template:
         MissingExtra: jinja2 is not installed.
         ConfigError: the template has a syntax error. The message has its line.
     """
-    try:
-        from jinja2 import TemplateError, TemplateSyntaxError
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-    except ImportError:
-        raise MissingExtra("chat templates need jinja2", "chat") from None
-
-    def raise_exception(message: str) -> None:
-        raise TemplateError(message)
-
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-    environment.filters["tojson"] = _tojson
-    environment.globals["raise_exception"] = raise_exception
-    try:
-        return environment.from_string(text.replace("}\n{", "}{")).render
-    except TemplateSyntaxError as error:
-        raise ConfigError(
-            f"syntax error in line {error.lineno} of the chat template: {error.message}",
-            kind="bad-template",
-            fix="Fix the template.",
-        ) from None
-
-
-def _tojson(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | str | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    found: Template = compiled(sandbox(), text.replace("}\n{", "}{")).render
+    return found
 
 
 def prepare_chats(

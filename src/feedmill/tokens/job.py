@@ -65,6 +65,7 @@ class Counts(Showable):
         blank: number of blank lines, which are not documents.
         skipped: number of skipped documents; `skipped_examples`: file, line and reason of the first hundred.
         tokenizer, backend, fallback: name of the tokenizer, its engine, and why the fast engine was not used.
+        tokens_in_loss: tokens that contribute to the loss; None if no mask was made.
         complete: whether an earlier run of the same job had written the output, so that nothing was done.
     """
 
@@ -82,6 +83,7 @@ class Counts(Showable):
     fallback: str | None = None
     complete: bool = False
     seconds: float = 0.0
+    tokens_in_loss: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, for ``--json``."""
@@ -93,6 +95,7 @@ class Counts(Showable):
         first = manifests[0]
         self.complete, self.documents, self.tokens = True, first.documents, first.tokens
         self.skipped, self.skipped_examples = first.skipped, first.skipped_examples
+        self.tokens_in_loss = first.options.get("tokens_in_loss")
 
     def refuse_empty(self, output: str, allow: bool) -> None:
         """Raise `EmptyResult` if no document was kept."""
@@ -274,6 +277,8 @@ def _in_order(
             )
         counts.documents += facts.documents
         counts.tokens += facts.tokens
+        if facts.loss:
+            counts.tokens_in_loss = (counts.tokens_in_loss or 0) + facts.learned
         counts.bytes += facts.bytes
         counts.blank += facts.blank
         counts.reused += done.reused

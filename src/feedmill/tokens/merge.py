@@ -71,10 +71,10 @@ def merge(
         max_tokens: stop once the output has this many tokens.
         token_size: bytes per token of the output, if the inputs differ.
         mixed_tokenizers: allow inputs from different tokenizers.
-        drop_loss: allow formats without a loss mask, and drop the mask.
+        drop_loss: drop the loss masks of the inputs.
         allow_empty: write the output even if it has no documents.
         learn_between: ids of a begin and an end marker: write a loss mask that selects the tokens between them in each
-            document; see `feedmill.tokens.instruct.between`. Only ``.ds`` stores it.
+            document; see `feedmill.tokens.instruct.between`.
         overwrite: overwrite existing files.
         workers: processes that write files; default: one per core if there are several files and much to do.
 
@@ -129,13 +129,13 @@ def merge(
 
 
 def _marked(form: Form, output: str, chunk: int | None) -> Form:
-    """Return the form with a loss mask. Raises `ConfigError` if the format has none."""
-    if form.format != "ds" or chunk is not None:
+    """Return the form with a loss mask. Raises `ConfigError` for lines of text, and for chunks."""
+    if form.format == LINES or chunk is not None:
         raise ConfigError(
-            "only '.ds' files of whole documents can have a loss mask",
+            "a loss mask can only be made for token files of whole documents",
             file=output,
             kind="no-loss-mask",
-            fix="Use the suffix .ds for the output, and omit --chunk.",
+            fix="Merge token files, and omit --chunk.",
         )
     return replace(form, loss=True)
 

@@ -50,6 +50,7 @@ class PieceFacts(msgspec.Struct):
         synced: whether the piece was synced to the disk before it got its name, so that it is whole.
         empty: number of documents skipped because their text is white space.
         bytes: bytes of the input.
+        learned: number of tokens that contribute to the loss, if there is a mask.
         bad: number of skipped invalid documents; `examples`: (row from 0, reason) of the first hundred.
     """
 
@@ -67,6 +68,7 @@ class PieceFacts(msgspec.Struct):
     ends: list[int] = []
     rows: Encoded = (b"", b"", b"")
     synced: bool = False
+    learned: int = 0
 
 
 class Documents(NamedTuple):
@@ -96,6 +98,7 @@ class PieceWriter:
         self.facts.tokens += len(found.data) // np.dtype(self.facts.dtype).itemsize
         if found.loss is not None:
             self._loss.append(found.loss)
+            self.facts.learned += int(np.count_nonzero(found.loss))
         if origins is not None:
             self._origins += origins
 

@@ -41,10 +41,10 @@ def form_for(target: str, corpus: Corpus, *, drop_loss: bool = False) -> Form:
     """Return the form in which a corpus is stored under a name.
 
     Args:
-        drop_loss: allow formats without a loss mask, and drop the mask.
+        drop_loss: drop the loss masks of the corpus.
 
     Raises:
-        ConfigError: the format cannot keep what the corpus has.
+        ConfigError: the format cannot store the corpus.
     """
     format = format_of(target)
     if (format == LINES) != (corpus.format == LINES):
@@ -62,13 +62,6 @@ def form_for(target: str, corpus: Corpus, *, drop_loss: bool = False) -> Form:
             fix="Use a target that ends in .pbin, .ds, .bin or .jsonl.",
         )
     loss = corpus.has_loss and not drop_loss
-    if loss and format != "ds":
-        raise ConfigError(
-            "this format cannot store the loss masks that the inputs have",
-            file=target,
-            kind="no-loss-mask",
-            fix="Write a '.ds' file, or add --drop-loss.",
-        )
     size = corpus.token_size
     name = corpus.tokenizer.name if corpus.tokenizer is not None and not corpus.name else corpus.name
     return Form(format, max(size, 2) if format in ("ds", "megatron") else size, name or None, loss)

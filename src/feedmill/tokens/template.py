@@ -135,7 +135,7 @@ def resolve(
     if source == "file":
         return own
     settings = read_settings(path.parent / CONFIG)
-    family = _family(settings, path.parent)
+    family = family_of(settings, path.parent)
     flags = {name: settings.get(name) for name in _FLAGS}
     if source == "auto" and (document is None or family is None):
         _refuse_contradiction(path, flags, own, settings, ids)
@@ -169,7 +169,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     return found
 
 
-def _family(settings: Mapping[str, Any], folder: Path) -> tuple[str, Family] | None:
+def family_of(settings: Mapping[str, Any], folder: Path) -> tuple[str, Family] | None:
     """Return the class that transformers loads, by the settings or the model's configuration, if in `FAMILIES`."""
     name = settings.get("tokenizer_class")
     if name is None and (folder / "config.json").is_file():

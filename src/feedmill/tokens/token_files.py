@@ -16,6 +16,7 @@ from feedmill.documents.lineage.runs import Encoded, Runs, decode_runs
 from feedmill.documents.lineage.sidecar import Origins, lineage_path, sequences_of
 from feedmill.documents.units import cut, together
 from feedmill.errors import ConfigError
+from feedmill.formats.registry import targets
 from feedmill.formats.tokens.base import TokenWriter
 from feedmill.formats.tokens.manifest import TokenManifest, read_manifest, with_files, write_manifest
 from feedmill.jobs.work import Work
@@ -182,6 +183,12 @@ class TokenFiles:
             options |= {"sequence": out.sequence, "shard_sequences": out.shard, "left_over": report.left_over}
         if given.loss:
             options["loss"] = given.loss_rule
+        if job.spec.chat is not None:
+            options["chat"] = {"form": job.spec.chat.form, "mask": job.spec.chat.rule}
+            options["chat"] |= {"side": job.spec.chat.side} if job.spec.chat.side else {}
+            options["chat"] |= {"date": job.spec.chat.today} if job.spec.chat.today else {}
+        if report.tokens_in_loss is not None:
+            options["tokens_in_loss"] = report.tokens_in_loss
         return job.manifest(out.format, report.documents, report.tokens, options)
 
 
@@ -195,11 +202,12 @@ def write_lineage(
 
 def add_documents(writer: TokenWriter, format: str, documents: Documents, piece: Piece) -> None:
     """Append documents of a piece, with their origins or loss mask if the format keeps them."""
+    loss = documents.loss if "loss" in targets()[format].keeps else None
     if format != "dolma":
-        writer.add(documents.tokens, documents.lengths, documents.loss if format == "ds" else None)
+        writer.add(documents.tokens, documents.lengths, loss)
         return
     origins = []
     for key, row in documents.origins or ():
         path, number = piece.origin(row)
         origins.append((str(key) if key is not None else f"{path}-{number}", path, number))
-    cast("DolmaWriter", writer).add(documents.tokens, documents.lengths, None, origins=origins)
+    cast("DolmaWriter", writer).add(documents.tokens, documents.lengths, loss, origins=origins)

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from feedmill.documents.file import DocumentFile
 from feedmill.documents.find import Found, find_documents
 from feedmill.documents.units import UNIT_BYTES
 from feedmill.errors import ConfigError
+from feedmill.formats.registry import targets
 from feedmill.formats.tokens.manifest import TokenManifest
 from feedmill.jobs.policy import RAISE, OnError, on_error_policy, skips
 from feedmill.storage.limits import parse_size
@@ -27,8 +28,13 @@ from feedmill.tokens.token_files import TokenFiles
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
 from feedmill.tokens.work import EXAMPLES, EncodeSpec
 
+if TYPE_CHECKING:
+    from feedmill.tokens.chat.reader import ChatSpec
+
 Rule = Literal["missing", "always"]
 LossRule = Literal["mask", "datatrove"]
+ChatForm = Literal["auto", "messages", "sharegpt", "prompt", "preference"]
+ChatMask = Literal["auto", "generation", "turns", "last", "none"]
 AUTO = "auto"
 _BYTES_PER_TOKEN = 4
 """Of text, about; for a warning."""
@@ -56,6 +62,7 @@ class TokenizeOptions(JobOptions):
     loss: bool
     loss_rule: LossRule
     tokenizer_name: str | None
+    chat: ChatSpec | None = None
 
 
 @dataclass
@@ -125,6 +132,9 @@ def tokenize(
     workers: int | None = None,
     overwrite: bool = False,
     tokenizer_name: str | None = None,
+    chat: ChatForm | None = None,
+    chat_template: str | os.PathLike[str] | None = None,
+    chat_mask: ChatMask = "auto",
     unit_bytes: int = UNIT_BYTES,
     progress: bool | None = None,
 ) -> TokenizeReport:
@@ -150,13 +160,22 @@ def tokenize(
         shard_sequences: for ``vla-text``, sequences per shard; default: 8,192.
         max_file_size: write numbered files of at most this many bytes, such as ``1GB``; a longer document has a file of
             its own. ``{part}`` in the path is the number; by default ``_{part}`` is added to it. Not for ``vla-text``.
-        loss: write a mask from the documents' ``no_loss_ranges`` (``.ds`` only); `loss_rule` ``datatrove`` cuts
-            documents that end in such a range, as datatrove does.
+        loss: write a loss mask from the documents' ``no_loss_ranges`` beside the tokens (not for ``vla-text``);
+            `loss_rule` ``datatrove`` cuts documents that end in such a range, as datatrove does.
         on_error: ``raise`` at a document that cannot be tokenized, or ``skip`` and list it.
         allow_empty: write the outputs even if there are no documents.
         workers: number of processes, one core each; default: one per core.
         overwrite: overwrite existing files.
         tokenizer_name: name of the tokenizer in ``.ds.metadata``; default: `tokenizer` as given.
+        chat: read conversations instead of texts: ``messages``, ``sharegpt``, ``prompt`` (and completion) or
+            ``preference`` (chosen and rejected, in two outputs); ``auto`` is the form of the first row. The tokenizer's
+            own chat template makes the text, and a loss mask is written beside the tokens. BOS, EOS and the template of
+            texts are not added, unless `bos` or `eos` name a token.
+        chat_template: a file with the template, or the name of one of the tokenizer's templates; default: the
+            tokenizer's default.
+        chat_mask: what contributes to the loss: ``generation`` (what the template marks), ``turns`` (the answers of the
+            assistant), ``last`` (only the last one), ``none`` (everything, without a mask); ``auto`` is ``generation``
+            if the template has such blocks, else ``turns``.
         unit_bytes: approximate bytes of input per unit of work.
         progress: whether to show a progress bar; None: only if stderr is a terminal.
 
@@ -195,7 +214,12 @@ def tokenize(
         progress=progress,
     )
     several = [inputs] if isinstance(inputs, str | os.PathLike) else inputs
-    return _tokenize(several, output, tokenizer, options)
+    if chat is None:
+        return _tokenize(several, output, tokenizer, options)
+    from feedmill.tokens.chat.job import tokenize_chats
+
+    files = _find(several, kind).files
+    return tokenize_chats(several, files, output, tokenizer, options, chat, chat_template, chat_mask, _tokenize)
 
 
 def _tokenize(
@@ -276,9 +300,11 @@ def _spec(
         dtype="<u2" if tokenizer.size <= 1 << 16 else "<u4",
         loss=options.loss,
         cut=options.loss_rule == "datatrove",
+        chat=options.chat is not None,
     )
     origins = any(out.format == "dolma" for out in outputs)
-    return EncodeSpec.of(tokenizer, how, options.text, skip=skips(options.on_error), origins=origins)
+    skip = skips(options.on_error)
+    return EncodeSpec.of(tokenizer, how, options.text, skip=skip, origins=origins, chat=options.chat)
 
 
 def _find(inputs: Sequence[str | os.PathLike[str] | DocumentFile], kind: str | None) -> Found:
@@ -315,7 +341,7 @@ def _check(options: TokenizeOptions) -> None:
     ):
         if value not in known:
             raise ConfigError(f"unknown value {value!r}", fix=f"Use {' or '.join(known)}.")
-    if options.loss and "ds" not in options.formats:
-        raise ConfigError("only '.ds' can store a loss mask", kind="no-loss-mask", fix="Add --to ds.")
+    if options.loss and not any("loss" in targets()[name].keeps for name in options.formats if name in targets()):
+        raise ConfigError("'vla-text' cannot store a loss mask", kind="no-loss-mask", fix="Write another format too.")
     if len(set(options.formats)) < len(options.formats):
         raise ConfigError("a format was passed twice", fix="Pass each format once.")

@@ -130,18 +130,39 @@ class Tokenizer:
         Raises:
             ConfigError: the tokenizer is a SentencePiece model without a ``tokenizer.json``.
         """
+        engine = self._with_offsets()
+        template = self.around if self.template else None
+        ordinary = self.ordinary or self._model.plain
+        ids, places = engine.offsets(text, template is not None and template.own, ordinary)
+        if template is None or template.own:
+            return ids, places
+        head, tail = (np.zeros((len(tokens), 2), np.int64) for tokens in (template.before, template.after))
+        return around(ids, np.array([len(ids)]), template)[0], np.concatenate((head, places, tail))
+
+    def masked(
+        self, texts: Sequence[str], spans: Sequence[Sequence[tuple[int, int]] | None]
+    ) -> list[tuple[Uint32s, npt.NDArray[np.bool_] | None]]:
+        """Return the ids of texts without the template, and which tokens have a character of the spans of each text.
+
+        Args:
+            texts: the texts.
+            spans: for each text, ranges of characters; None if all tokens count.
+
+        Raises:
+            ConfigError: as `offsets`.
+        """
+        ordinary = self.ordinary or self._model.plain
+        engine: engines.HuggingFace = self._with_offsets()
+        return engine.masked(list(texts), spans, ordinary)
+
+    def _with_offsets(self) -> Any:
+        """Return an engine that knows the characters of each token."""
         if self._offsets is None:
             if self._model.text is None:
                 raise ConfigError("loss masks require a tokenizer.json", file=str(self.path), kind="no-offsets")
             ranks = self.reference == "ranks"
             self._offsets = self._model.make_reference() if ranks else engines.HuggingFace(self.path, self._model.text)
-        template = self.around if self.template else None
-        ordinary = self.ordinary or self._model.plain
-        ids, places = self._offsets.offsets(text, template is not None and template.own, ordinary)
-        if template is None or template.own:
-            return ids, places
-        head, tail = (np.zeros((len(tokens), 2), np.int64) for tokens in (template.before, template.after))
-        return around(ids, np.array([len(ids)]), template)[0], np.concatenate((head, places, tail))
+        return self._offsets
 
 
 def load_tokenizer(

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import xxhash
@@ -17,7 +17,7 @@ import xxhash
 from feedmill.documents.batch import Batch
 from feedmill.documents.file import DocumentFile, Unit
 from feedmill.documents.lineage.runs import Runs, encode_runs, joined
-from feedmill.documents.read import read_documents
+from feedmill.documents.read import Reader, read_documents
 from feedmill.documents.textpath import TextReader
 from feedmill.documents.typed import Typed, TypedReader
 from feedmill.errors import FeedmillError
@@ -29,6 +29,9 @@ from feedmill.tokens.encode import Encoding, Encodings, encode_batch
 from feedmill.tokens.spill import SUFFIX, PieceFacts, find_piece, write_piece
 from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
+
+if TYPE_CHECKING:
+    from feedmill.tokens.chat.reader import ChatSpec
 
 EXAMPLES = 100
 _LAYOUT = 2
@@ -48,6 +51,7 @@ class EncodeSpec:
         origins: whether ids of documents are kept.
         typed: locations of text and id, instead of `text`.
         template_source, pattern: options to load the tokenizer; what they decide is in `identity`.
+        chat: how conversations become texts, instead of `text`.
     """
 
     tokenizer: str
@@ -60,16 +64,25 @@ class EncodeSpec:
     typed: Typed | None = None
     template_source: TemplateSource = "auto"
     pattern: str | None = None
+    chat: ChatSpec | None = None
 
     @classmethod
     def of(
-        cls, tokenizer: Tokenizer, how: Encoding, text: str, *, skip: bool, origins: bool, typed: Typed | None = None
+        cls,
+        tokenizer: Tokenizer,
+        how: Encoding,
+        text: str,
+        *,
+        skip: bool,
+        origins: bool,
+        typed: Typed | None = None,
+        chat: ChatSpec | None = None,
     ) -> EncodeSpec:
         """Return the specification of encoding with a loaded tokenizer."""
         name, identity, source = str(tokenizer.path), identity_of(tokenizer), tokenizer.template_source
-        return cls(name, tokenizer.backend, identity, text, how, skip, origins, typed, source, tokenizer.pattern)
+        return cls(name, tokenizer.backend, identity, text, how, skip, origins, typed, source, tokenizer.pattern, chat)
 
-    def reader(self) -> TextReader | TypedReader:
+    def reader(self) -> Reader:
         """Return the reader of documents; each thread has its own."""
         return _reader(self, threading.get_ident())
 
@@ -84,6 +97,8 @@ class EncodeSpec:
         facts.pop("tokenizer")  # a copy of the file gives the same ids
         facts.pop("template_source")
         facts.pop("pattern")
+        if self.chat is None:
+            facts.pop("chat")  # pieces and outputs of earlier releases have no such word
         return xxhash.xxh3_64_hexdigest(msgspec.json.encode([_LAYOUT, sorted(facts.items())]))
 
 
@@ -147,9 +162,7 @@ def encode_unit(task: EncodeTask) -> EncodedUnit:
     return EncodedUnit(task, facts)
 
 
-def _batches(
-    units: tuple[Unit, ...], reader: TextReader | TypedReader, facts: PieceFacts
-) -> Generator[Batch, None, None]:
+def _batches(units: tuple[Unit, ...], reader: Reader, facts: PieceFacts) -> Generator[Batch, None, None]:
     """Yield the documents of units, with rows numbered across all of them. Small batches are joined."""
     joined, size, base = Batch(), 0, 0
     for number, unit in enumerate(units):
@@ -253,7 +266,11 @@ def _key(value: object) -> object:
 
 
 @lru_cache(maxsize=8)
-def _reader(spec: EncodeSpec, thread: int) -> TextReader | TypedReader:  # noqa: ARG001
+def _reader(spec: EncodeSpec, thread: int) -> Reader:  # noqa: ARG001
+    if spec.chat is not None:
+        from feedmill.tokens.chat.reader import ChatReader
+
+        return ChatReader(spec.chat)
     return TextReader(spec.text, spec.fields) if spec.typed is None else TypedReader(spec.typed)
 
 

@@ -355,7 +355,7 @@ def test_the_fingerprint_takes_whatever_yaml_has() -> None:
 def test_the_schema_is_json() -> None:
     schema = json.loads(json.dumps(Recipe.json_schema()))
     own = {"seed", "samples", "epochs", "global_batch", "shuffle", "stages", "unit", "order", "pack", "skip"}
-    own |= {"mixed_tokenizers", "decode", "deal", "balance", "batch", "homogeneous", "cache", "storage"}
+    own |= {"mixed_tokenizers", "decode", "deal", "balance", "batch", "homogeneous", "cache", "storage", "targets"}
     assert set(schema["properties"]) == own | {"source", "blend", "blend_epochized", "concat"}
     assert not schema["additionalProperties"]
 

@@ -8,12 +8,12 @@ A format's writer is a `TokenWriter`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,111 +22,16 @@ from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset, Indices, Opened, Sample, Source, no_such_key, number_of
 from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import hash_words, read_records
+from feedmill.formats.tokens.shard import COUNTED as COUNTED
+from feedmill.formats.tokens.shard import Int64s as Int64s
+from feedmill.formats.tokens.shard import Tokens as Tokens
+from feedmill.formats.tokens.shard import TokenShard as TokenShard
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
 
-Int64s = npt.NDArray[np.int64]
-Tokens = npt.NDArray[np.integer[Any]]
-
-
-COUNTED = -1
-"""Number of documents of a shard that is unknown until its bounds are loaded."""
-
-
-class TokenShard:
-    """One file of tokens, and the documents in it.
-
-    Args:
-        path: the file in its store.
-        dtype: stored type of a token, including byte order.
-        offset: bytes before the first token.
-        tokens: number of tokens.
-        documents: number of documents; `COUNTED` if the bounds must be loaded first, None if the format's index of
-            documents is missing.
-        load_bounds: returns int64[documents + 1], ascending: the first token of each document, then the end of the
-            last one. Called once, when first needed; a memory map if the format allows it.
-        load_loss: returns bool or uint8[tokens]: 1 for tokens that contribute to the loss. None if there is no mask.
-        facts: strings for the fingerprint, in addition to path, counts and size, that distinguish this file from others
-            of the same size; or functions that return them, called when the fingerprint is first needed. They must
-            not change when the file is copied.
-        verify: raises `DataError` if the bounds are corrupt; for checks that are too slow for each opening.
-        remarks: problems found and fixed by `load_bounds`, for `TokenDataset.describe`.
-    """
-
-    __slots__ = (
-        "_bounds",
-        "_documents",
-        "_words",
-        "dtype",
-        "facts",
-        "load_bounds",
-        "load_loss",
-        "offset",
-        "path",
-        "remarks",
-        "tokens",
-        "verify",
-    )
-
-    def __init__(
-        self,
-        path: str,
-        dtype: np.dtype[Any],
-        offset: int,
-        tokens: int,
-        documents: int | None,
-        load_bounds: Callable[[], Int64s],
-        load_loss: Callable[[], npt.NDArray[Any]] | None = None,
-        facts: tuple[str | Callable[[], str], ...] = (),
-        remarks: list[str] | None = None,
-        verify: Callable[[], None] | None = None,
-    ) -> None:
-        self.path, self.dtype, self.offset, self.tokens = path, dtype, offset, tokens
-        self.load_bounds, self.load_loss, self.facts = load_bounds, load_loss, facts
-        self.verify = verify
-        self.remarks = [] if remarks is None else remarks
-        self._documents = documents
-        self._bounds: Int64s | None = None
-        self._words: str | None = None
-
-    def __getstate__(self) -> tuple[None, dict[str, Any]]:
-        # Another process loads or maps the bounds itself.
-        return None, {name: None if name == "_bounds" else getattr(self, name) for name in self.__slots__}
-
-    @property
-    def indexed(self) -> bool:
-        """Return whether there is an index of documents, without loading it."""
-        return self._documents is not None
-
-    @property
-    def counted(self) -> bool:
-        """Return whether the bounds must be loaded to know the number of documents."""
-        return self._documents == COUNTED
-
-    @property
-    def documents(self) -> int | None:
-        """Return the number of documents; None if the index of documents is missing."""
-        return len(self.bounds) - 1 if self.counted else self._documents
-
-    @property
-    def bounds(self) -> Int64s:
-        """Return the bounds of documents, int64[documents + 1], see `load_bounds`."""
-        if self._bounds is None:
-            self._bounds = self.load_bounds()
-        return self._bounds
-
-    @property
-    def loaded(self) -> bool:
-        """Return whether the bounds are loaded."""
-        return self._bounds is not None
-
-    @property
-    def words(self) -> str:
-        """Return the string for the fingerprint, which does not require the bounds."""
-        if self._words is None:
-            facts = " ".join(fact if isinstance(fact, str) else fact() for fact in self.facts)
-            self._words = f"{self.path} {self.dtype.str} {self.tokens} {self._documents} {facts}"
-        return self._words
+if TYPE_CHECKING:
+    from feedmill.formats.tokens.gather import Gather
+    from feedmill.formats.tokens.masks import Masks
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +100,8 @@ class TokenWriter(Protocol):
         Args:
             tokens: concatenated ids of all documents, of any integer type.
             lengths: int64[n], tokens per document; they add up to ``len(tokens)``.
-            loss: bool[len(tokens)], False for tokens that do not contribute to the loss; only for formats with a mask.
+            loss: bool[len(tokens)], False for tokens that do not contribute to the loss; only if the writer was opened
+                for a mask. None: all tokens contribute.
 
         Raises:
             DataError: an id does not fit the file's token size.
@@ -205,8 +111,9 @@ class TokenWriter(Protocol):
 class TokenDataset(Dataset):
     """The documents of token files, by number, with bulk access to spans of tokens.
 
-    A sample is one document: ``sample["input_ids"]`` is int64[n]; ``sample.raw("input_ids")`` the bytes as stored.
-    Keys are the document's number in the dataset, written as a decimal.
+    A sample is one document: ``sample["input_ids"]`` is int64[n]; ``sample.raw("input_ids")`` the bytes as stored. If a
+    file has a loss mask, samples also have ``loss_mask``, bool[n]: which tokens contribute to the loss. Keys are the
+    document's number in the dataset, written as a decimal.
 
     Args:
         store: the store of the files.
@@ -319,7 +226,14 @@ class TokenDataset(Dataset):
                 first, stop = first + starts[rows], np.minimum(stop, first + starts[rows] + lengths[rows])
             begins[rows], ends[rows] = self._offsets(number, first, stop)
         paths = [table.path for table in self.shards]
-        return [Extents(self.store, paths, np.arange(len(shard)), shard, begins, ends)]
+        found = [Extents(self.store, paths, np.arange(len(shard)), shard, begins, ends)]
+        if self.masks is not None:
+            sizes = np.array([table.dtype.itemsize for table in self.shards], np.int64)[shard]
+            before = np.array([table.offset for table in self.shards], np.int64)[shard]
+            found += self.masks.extents(
+                np.arange(len(shard)), shard, (begins - before) // sizes, (ends - before) // sizes
+            )
+        return found
 
     def _tokens_of(self, number: int, local: Int64s) -> tuple[Int64s, Int64s]:
         """Return the first token of documents of a file, and the end of the last one, int64[n] both."""
@@ -340,11 +254,30 @@ class TokenDataset(Dataset):
         size = table.dtype.itemsize
         return np.asarray(table.offset + first * size, np.int64), np.asarray(table.offset + stop * size, np.int64)
 
+    @cached_property
+    def masks(self) -> Masks | None:
+        """The loss masks of the files; None if no file has one."""
+        if not any(shard.load_loss is not None for shard in self.shards):
+            return None
+        from feedmill.formats.tokens.masks import Masks
+
+        return Masks(self.store, self.shards)
+
     def _bytes(self, indices: Indices, starts: Int64s | None, lengths: Int64s | None) -> tuple[list[bytes], Int64s]:
         """Return the stored bytes of spans of documents (whole ones without `starts`), and each one's shard."""
         shard, local = self._places(indices)
         out: list[bytes] = [b""] * len(shard)
-        for number in np.unique(shard):
+        for number, rows, first, stop in self._ranges(indices, shard, local, starts, lengths):
+            blocks = read_records(self.store, self.shards[number].path, *self._offsets(number, first, stop))
+            for row, block in zip(rows.tolist(), blocks, strict=True):
+                out[row] = block
+        return out, shard
+
+    def _ranges(
+        self, indices: Indices, shard: Int64s, local: Int64s, starts: Int64s | None, lengths: Int64s | None
+    ) -> Iterator[tuple[int, Int64s, Int64s, Int64s]]:
+        """Yield each file of spans of documents: its number, the rows of its spans, their first token and their end."""
+        for number in np.unique(shard).tolist():
             rows = np.flatnonzero(shard == number)
             first, stop = self._tokens_of(number, local[rows])
             if starts is not None and lengths is not None:
@@ -353,10 +286,7 @@ class TokenDataset(Dataset):
                 if len(wrong):
                     raise self._outside(int(np.asarray(indices)[rows[wrong[0]]]), int(stop[wrong[0]] - first[wrong[0]]))
                 first, stop = begin, end
-            blocks = read_records(self.store, self.shards[number].path, *self._offsets(number, first, stop))
-            for row, block in zip(rows.tolist(), blocks, strict=True):
-                out[row] = block
-        return out, shard
+            yield number, rows, first, stop
 
     def _outside(self, document: int, length: int) -> DataError:
         return DataError(
@@ -371,19 +301,76 @@ class TokenDataset(Dataset):
         blocks, shard = self._bytes(indices, np.asarray(starts, np.int64), np.asarray(lengths, np.int64))
         return [np.frombuffer(b, self.shards[s].dtype) for b, s in zip(blocks, shard.tolist(), strict=True)]
 
+    def read_loss(self, indices: Int64s, starts: Int64s, lengths: Int64s) -> list[npt.NDArray[np.bool_]]:
+        """Return the loss mask of the tokens that `read_tokens` returns, bool[length] each.
+
+        Documents of files without a mask contribute to the loss in full.
+        """
+        return self._loss(indices, np.asarray(starts, np.int64), np.asarray(lengths, np.int64))
+
+    def fill(
+        self,
+        indices: Int64s,
+        starts: Int64s,
+        lengths: Int64s,
+        to: Int64s,
+        tokens: npt.NDArray[Any],
+        loss: npt.NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Copy spans of documents to flat arrays, as `read_tokens` and `read_loss` return them.
+
+        Args:
+            indices, starts, lengths: int64[n], the spans.
+            to: int64[n], where each span begins in the arrays.
+            tokens: integers[m] that any token fits.
+            loss: bool[m]; None if the mask is not wanted.
+        """
+        shard, local = self._places(indices)
+        for number, rows, first, stop in self._ranges(indices, shard, local, starts, lengths):
+            self._gather.spans(number, first, stop, to[rows], tokens)
+            if loss is None:
+                continue
+            if self.masks is not None:
+                self.masks.fill(number, first, stop, to[rows], loss)
+                continue
+            for place, count in zip(to[rows].tolist(), (stop - first).tolist(), strict=True):
+                loss[place : place + count] = True
+
+    @cached_property
+    def _gather(self) -> Gather:
+        from feedmill.formats.tokens.gather import Gather
+
+        return Gather(self.store, self.shards)
+
+    def _loss(self, indices: Indices, starts: Int64s | None, lengths: Int64s | None) -> list[npt.NDArray[np.bool_]]:
+        shard, local = self._places(indices)
+        out: list[npt.NDArray[np.bool_]] = [np.zeros(0, np.bool_)] * len(shard)
+        for number, rows, first, stop in self._ranges(indices, shard, local, starts, lengths):
+            if self.masks is None:
+                found = [np.ones(count, np.bool_) for count in (stop - first).tolist()]
+            else:
+                found = self.masks.spans(number, first, stop)
+            for row, mask in zip(rows.tolist(), found, strict=True):
+                out[row] = mask
+        return out
+
     def read_raw(self, indices: Indices) -> list[Sample]:
         blocks, shard = self._bytes(indices, None, None)
+        masks = None if self.masks is None else self._loss(indices, None, None)
         numbers = np.asarray(indices, np.int64).tolist()
         out = []
-        for number, block, s in zip(numbers, blocks, shard.tolist(), strict=True):
-            decode = partial(_decode, self.shards[s].dtype)
+        for row, (number, block, s) in enumerate(zip(numbers, blocks, shard.tolist(), strict=True)):
+            parts = {"input_ids": (0, len(block))}
+            if masks is not None:
+                parts["loss_mask"] = (len(block), len(block) + len(masks[row]))
+                block += masks[row].tobytes()
             out.append(
                 Sample(
                     str(number),
                     block,
-                    {"input_ids": (0, len(block))},
+                    parts,
                     partial(self.locate, number),
-                    decode,
+                    partial(_decode, self.shards[s].dtype),
                     self.subflavors,
                 )
             )
@@ -483,8 +470,8 @@ class TokenDataset(Dataset):
         return {}
 
 
-def _decode(dtype: np.dtype[Any], _name: str, data: bytes) -> Int64s:
-    return np.frombuffer(data, dtype).astype(np.int64)
+def _decode(dtype: np.dtype[Any], name: str, data: bytes) -> npt.NDArray[Any]:
+    return np.frombuffer(data, np.bool_) if name == "loss_mask" else np.frombuffer(data, dtype).astype(np.int64)
 
 
 def refuse_missing(store: Store, path: str) -> None:

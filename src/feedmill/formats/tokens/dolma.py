@@ -44,8 +44,9 @@ from feedmill.formats.tokens.base import (
     TokenWriter,
     VocabularySizes,
 )
-from feedmill.formats.tokens.flat import FlatFile, FlatWriter, refuse_loss
+from feedmill.formats.tokens.flat import FlatFile, FlatWriter
 from feedmill.formats.tokens.manifest import tokenizer_words
+from feedmill.formats.tokens.masks import MaskWriter, stored_mask, write_mask
 from feedmill.formats.tokens.together import open_files
 from feedmill.storage import Store
 from feedmill.storage.limits import max_unpacked, too_large
@@ -112,12 +113,13 @@ def dolma_dtype(vocab_size: int) -> np.dtype[Any]:
 
 
 @contextlib.contextmanager
-def write_dolma(store: Store, path: str, dtype: np.dtype[Any] | str) -> Iterator[DolmaWriter]:
+def write_dolma(store: Store, path: str, dtype: np.dtype[Any] | str, *, loss: bool = False) -> Iterator[DolmaWriter]:
     """Write a ``.npy`` file and the ``.csv.gz`` next to it.
 
     Args:
         store, path: location; `path` ends in ``.npy``.
         dtype: type of a token; see `dolma_dtype`.
+        loss: whether to write a loss mask beside the ``.npy``, see `masks`.
 
     Raises:
         ConfigError: the type is not an unsigned integer.
@@ -130,19 +132,23 @@ def write_dolma(store: Store, path: str, dtype: np.dtype[Any] | str) -> Iterator
             kind="bad-token-size",
             fix="Use uint16 for small vocabularies, and uint32 for others.",
         )
-    with store.write(path) as file, store.write(_beside(path)) as packed:  # the first one is published last
+    with (  # the first one is published last
+        store.write(path) as file,
+        store.write(_beside(path)) as packed,
+        write_mask(store, path, loss, path) as mask,
+    ):
         # The header has no time and no name, so the same documents give the same bytes.
         with gzip.GzipFile(filename="", mode="wb", fileobj=packed, compresslevel=6, mtime=0) as rows:
-            yield DolmaWriter(FlatFile(file, kind, store.locate(path)), rows)
+            yield DolmaWriter(FlatFile(file, kind, store.locate(path)), rows, mask)
         store.delete(path)  # readers must not see older tokens with the new rows
 
 
 class DolmaWriter(FlatWriter):
     """`TokenWriter` of Dolma's files; created by `write_dolma`."""
 
-    def __init__(self, flat: FlatFile, rows: BinaryIO | gzip.GzipFile) -> None:
+    def __init__(self, flat: FlatFile, rows: BinaryIO | gzip.GzipFile, mask: MaskWriter) -> None:
         super().__init__(flat)
-        self._rows = rows
+        self._rows, self._mask = rows, mask
 
     def add(
         self,
@@ -157,12 +163,12 @@ class DolmaWriter(FlatWriter):
         Args:
             origins: id, src and loc of each document (`Origin`); by default, documents are numbered from 0.
         """
-        refuse_loss(self._flat.where, loss)
         first, begin = self._flat.documents, self._flat.tokens
         if origins is None:
             origins = [(str(first + i), "", first + i + 1) for i in range(len(lengths))]
         elif len(origins) != len(lengths):
             raise ValueError(f"{len(origins)} origins for {len(lengths)} documents")
+        self._mask.add(len(tokens), loss)
         ends = self._flat.add(tokens, lengths).tolist()
         text = io.StringIO()
         starts = [begin, *ends[:-1]]
@@ -208,6 +214,7 @@ def _shard(store: Store, path: str, dtype: np.dtype[Any] | None) -> TokenShard:
             kind="truncated",
             fix="Copy both files again. If the '.csv.gz' is empty, both are leftovers of Dolma and can be deleted.",
         )
+    mask = stored_mask(store, path, tokens)
     return TokenShard(
         path=path,
         dtype=_TYPES[size or 2] if dtype is None else dtype.newbyteorder("<"),
@@ -215,9 +222,12 @@ def _shard(store: Store, path: str, dtype: np.dtype[Any] | None) -> TokenShard:
         tokens=tokens,
         documents=len(bounds) - 1,
         load_bounds=partial(np.asarray, bounds),
+        load_loss=mask.load_loss,
+        loss=mask.loss,
         facts=(
             partial(content_hash, store, path, entry.size),
             partial(content_hash, store, rows, store.stat(rows).size),
+            *mask.facts,
         ),
     )
 
@@ -342,7 +352,7 @@ class Dolma(TokenFormat):
 
     def open(self, store: Store, path: str, form: Form) -> AbstractContextManager[TokenWriter]:
         """See `TokenFormat`."""
-        return write_dolma(store, path, np.dtype(f"<u{form.token_size}"))
+        return write_dolma(store, path, np.dtype(f"<u{form.token_size}"), loss=form.loss)
 
 
 WRITER = Dolma()

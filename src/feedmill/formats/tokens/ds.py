@@ -45,7 +45,8 @@ from feedmill.formats.tokens.base import (
     TokenWriter,
     VocabularySizes,
 )
-from feedmill.formats.tokens.flat import FlatFile, FlatWriter, load_numbers, refuse_loss
+from feedmill.formats.tokens.flat import FlatFile, FlatWriter, load_numbers
+from feedmill.formats.tokens.masks import MaskWriter, write_mask
 from feedmill.formats.tokens.together import open_files
 from feedmill.storage import Entry, Store
 
@@ -206,12 +207,12 @@ def write_ds(
         )
     with store.write(path) as file, contextlib.ExitStack() as sides:  # the first one is published last
         ends = sides.enter_context(store.write(path + INDEX)) if index else None
-        mask = sides.enter_context(store.write(path + LOSS)) if loss else None
+        mask = sides.enter_context(write_mask(store, path, loss, path, suffix=LOSS))
         writer = DsWriter(FlatFile(file, _TYPES[token_size], store.locate(path)), ends, mask)
         yield writer
         # Readers must not see tokens of an older file with the new index, or new tokens with an older index.
         store.delete(path)
-        for side, kept in ((INDEX, index), (LOSS, loss), (METADATA, metadata)):
+        for side, kept in ((INDEX, index), (METADATA, metadata)):
             if not kept:
                 store.delete(path + side)
         if metadata:
@@ -222,22 +223,16 @@ def write_ds(
 class DsWriter(FlatWriter):
     """`TokenWriter` of ``.ds`` files; created by `write_ds`."""
 
-    def __init__(self, flat: FlatFile, ends: BinaryIO | None, mask: BinaryIO | None) -> None:
+    def __init__(self, flat: FlatFile, ends: BinaryIO | None, mask: MaskWriter) -> None:
         super().__init__(flat)
         self._ends, self._mask = ends, mask
 
     def add(self, tokens: Tokens, lengths: Int64s, loss: npt.NDArray[np.bool_] | None = None) -> None:
         """Append documents, see `TokenWriter.add`. Without `loss` all tokens contribute to the loss."""
-        if self._mask is None:
-            refuse_loss(self._flat.where, loss)
+        self._mask.add(len(tokens), loss)
         ends = self._flat.add(tokens, lengths)
         if self._ends is not None:
             self._ends.write(ends.astype("<u8").data)
-        if self._mask is not None:
-            mask = np.ones(len(tokens), np.uint8) if loss is None else np.asarray(loss, np.bool_).view(np.uint8)
-            if len(mask) != len(tokens):
-                raise ValueError(f"a mask of {len(mask)} for {len(tokens)} tokens")
-            self._mask.write(np.ascontiguousarray(mask).data)
 
 
 def _listed(store: Store, path: str, pattern: str, recursive: bool, url: str) -> dict[str, Entry]:
@@ -286,6 +281,7 @@ def _shard(store: Store, files: Mapping[str, Entry], path: str, token_size: int 
         documents=None if index is None else index.size // 8,
         load_bounds=partial(_load_bounds, store, path),
         load_loss=None if loss is None else partial(load_numbers, store, loss.path, "u1"),
+        loss=None if loss is None else loss.path,
         facts=tuple(
             partial(content_hash, store, each.path, each.size) for each in (entry, index, loss) if each is not None
         ),

@@ -7,8 +7,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import ConfigError, DataError
-from feedmill.formats.tokens.base import Int64s, Tokens
+from feedmill.errors import DataError
+from feedmill.formats.tokens.shard import Int64s, Tokens
 from feedmill.storage import Store
 from feedmill.storage.descriptors import raise_file_limit
 
@@ -78,17 +78,6 @@ class FlatWriter:
     def documents(self) -> int:
         """Number of documents written so far."""
         return self._flat.documents
-
-
-def refuse_loss(where: str, loss: npt.NDArray[np.bool_] | None) -> None:
-    """Raise `ConfigError` if a loss mask is given, for formats that cannot store one."""
-    if loss is not None:
-        raise ConfigError(
-            "this format cannot store a loss mask",
-            file=where,
-            kind="no-loss-mask",
-            fix="Write the '.ds' format with its '.loss' file, or remove the mask.",
-        )
 
 
 def load_numbers(store: Store, path: str, dtype: str, offset: int = 0, count: int = -1) -> npt.NDArray[Any]:

@@ -13,9 +13,10 @@ import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
 from feedmill.errors import DataError
-from feedmill.formats.offsets import Int64s
+from feedmill.formats.offsets import Int64s, read_records
 from feedmill.formats.ranges import read_remote
-from feedmill.formats.tokens.base import TokenShard
+from feedmill.formats.tokens.shard import TokenShard
+from feedmill.kernels.rows import copy_spans
 from feedmill.storage import Store
 from feedmill.storage.descriptors import raise_file_limit
 
@@ -64,6 +65,28 @@ class Gather:
         buffer = tokens_read.reshape(-1).view(np.uint8)
         read_remote(self._store, self._paths, np.full(len(starts), shard), offsets, lengths, buffer)
         out[slice(len(starts)) if rows is None else rows] = tokens_read
+
+    def spans(self, shard: int, first: Int64s, stop: Int64s, to: Int64s, out: npt.NDArray[Any]) -> None:
+        """Copy ranges of tokens of one file to a flat array.
+
+        Args:
+            shard: number of the file.
+            first, stop: int64[n], the first token of each range, and its end, which must be in the file.
+            to: int64[n], where each range begins in `out`.
+            out: integers[m].
+
+        Raises:
+            DataError: the file has become shorter since it was opened.
+        """
+        if self._store.is_local:
+            copy_spans(self._mapped(shard), first, stop - first, to, out)
+            return
+        table = self._shards[shard]
+        size = table.dtype.itemsize
+        blocks = read_records(self._store, table.path, table.offset + first * size, table.offset + stop * size)
+        for place, block in zip(to.tolist(), blocks, strict=True):
+            tokens = np.frombuffer(block, table.dtype)
+            out[place : place + len(tokens)] = tokens
 
     def _mapped(self, shard: int) -> npt.NDArray[Any]:
         """Return the tokens of a local file, which is mapped once.

@@ -47,8 +47,9 @@ from feedmill.formats.tokens.base import (
     TokenWriter,
     VocabularySizes,
 )
-from feedmill.formats.tokens.flat import FlatFile, FlatWriter, load_numbers, refuse_loss
+from feedmill.formats.tokens.flat import FlatFile, FlatWriter, load_numbers
 from feedmill.formats.tokens.manifest import tokenizer_words
+from feedmill.formats.tokens.masks import MaskWriter, stored_mask, write_mask
 from feedmill.formats.tokens.together import open_files
 from feedmill.storage import Store
 
@@ -125,17 +126,22 @@ def open_megatron(
     bound = int.from_bytes(store.read(prefix + IDX, index.modes_at - 8, 8), "little", signed=True)
     if bound != index.sequences:
         raise _damaged(store, prefix + IDX, f"the last document ends at sequence {bound} of {index.sequences}")
+    tokens = data.size // index.dtype.itemsize
+    mask = stored_mask(store, prefix + BIN, tokens)
     shard = TokenShard(
         path=prefix + BIN,
         dtype=index.dtype,
         offset=0,
-        tokens=data.size // index.dtype.itemsize,
+        tokens=tokens,
         documents=index.documents if unit == "documents" else index.sequences,
         load_bounds=partial(_load_bounds, store, prefix + IDX, index, unit),
+        load_loss=mask.load_loss,
+        loss=mask.loss,
         facts=(
             partial(content_hash, store, data.path, data.size),
             partial(content_hash, store, idx.path, idx.size),
             unit,
+            *mask.facts,
         ),
     )
     about = {"sequences": index.sequences, "multimodal": index.multimodal, **tokenizer_words(store, [prefix + IDX])}
@@ -200,13 +206,16 @@ def megatron_dtype(vocab_size: int, *, datatrove: bool = False) -> np.dtype[Any]
 
 
 @contextlib.contextmanager
-def write_megatron(store: Store, prefix: str, dtype: np.dtype[Any] | str) -> Iterator[MegatronWriter]:
+def write_megatron(
+    store: Store, prefix: str, dtype: np.dtype[Any] | str, *, loss: bool = False
+) -> Iterator[MegatronWriter]:
     """Write ``<prefix>.bin`` and ``<prefix>.idx``, byte for byte as Megatron-LM does, with one sequence per document.
 
     Args:
         store: the store of the files.
         prefix: path in the store, with or without ``.bin``.
         dtype: type of a token; see `megatron_dtype`.
+        loss: whether to write a loss mask beside ``<prefix>.bin``, see `masks`.
 
     Raises:
         ConfigError: the format does not support the type.
@@ -222,8 +231,8 @@ def write_megatron(store: Store, prefix: str, dtype: np.dtype[Any] | str) -> Ite
             fix="Use uint16 for small vocabularies, and int32 for others.",
         )
     with store.write(prefix + IDX) as index:  # the outermost one is published last
-        with store.write(prefix + BIN) as file:
-            writer = MegatronWriter(FlatFile(file, kind, store.locate(prefix + BIN)))
+        with store.write(prefix + BIN) as file, write_mask(store, prefix + BIN, loss, prefix + IDX) as mask:
+            writer = MegatronWriter(FlatFile(file, kind, store.locate(prefix + BIN)), mask)
             yield writer
             store.delete(prefix + IDX)  # readers must not see an older index with the new tokens
         writer.write_index(index, code)
@@ -232,13 +241,13 @@ def write_megatron(store: Store, prefix: str, dtype: np.dtype[Any] | str) -> Ite
 class MegatronWriter(FlatWriter):
     """`TokenWriter` of Megatron-LM's files; created by `write_megatron`. Uses 4 bytes of memory per document."""
 
-    def __init__(self, flat: FlatFile) -> None:
+    def __init__(self, flat: FlatFile, mask: MaskWriter) -> None:
         super().__init__(flat)
+        self._mask = mask
         self._lengths: list[npt.NDArray[np.int32]] = []
 
     def add(self, tokens: Tokens, lengths: Int64s, loss: npt.NDArray[np.bool_] | None = None) -> None:
         """Append documents, see `TokenWriter.add`. A document must have fewer than 2^31 tokens."""
-        refuse_loss(self._flat.where, loss)
         lengths = np.asarray(lengths, np.int64)
         long = np.flatnonzero(lengths >= 2**31)
         if len(long):
@@ -249,6 +258,7 @@ class MegatronWriter(FlatWriter):
                 kind="document-too-long",
                 fix="Divide it, or write another format.",
             )
+        self._mask.add(len(tokens), loss)
         self._flat.add(tokens, lengths)
         self._lengths.append(lengths.astype(np.int32))
 
@@ -343,7 +353,7 @@ class Megatron(TokenFormat):
 
     def open(self, store: Store, path: str, form: Form) -> AbstractContextManager[TokenWriter]:
         """See `TokenFormat`."""
-        return write_megatron(store, path[:-4], "<u2" if form.token_size == 2 else "<i4")
+        return write_megatron(store, path[:-4], "<u2" if form.token_size == 2 else "<i4", loss=form.loss)
 
 
 WRITER = Megatron()

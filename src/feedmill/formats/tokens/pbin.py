@@ -58,6 +58,7 @@ from feedmill.formats.tokens.bounds import (
     table_hash,
 )
 from feedmill.formats.tokens.manifest import tokenizer_words
+from feedmill.formats.tokens.masks import MaskWriter, stored_mask, write_mask
 from feedmill.formats.tokens.pickled import read_pairs, write_pairs
 from feedmill.storage import Store
 from feedmill.storage.writeback import WriteBehind
@@ -124,14 +125,18 @@ def pbin_shard(store: Store, path: str) -> TokenShard:
     load = partial(_from_sidecar, store, path, layout, known) if known else partial(_load, store, path, layout, remarks)
     if known and known.repaired:
         remarks.append(_repaired(known.repaired))
+    tokens = layout.data // layout.dtype.itemsize
+    mask = stored_mask(store, path, tokens)
     shard = TokenShard(
         path,
         layout.dtype,
         layout.header,
-        layout.data // layout.dtype.itemsize,
+        tokens,
         COUNTED,
         load,
-        facts=(partial(content_hash, store, path, size),),
+        mask.load_loss,
+        loss=mask.loss,
+        facts=(partial(content_hash, store, path, size), *mask.facts),
         remarks=remarks,
         verify=partial(_verify_sidecar, store, path, known) if known else None,
     )
@@ -326,22 +331,21 @@ class PbinWriter:
         documents, tokens: numbers added so far.
     """
 
-    def __init__(self, out: BinaryIO, bounds: BinaryIO, token_size: int, where: str) -> None:
-        self._out, self._bounds, self._where = out, bounds, where
+    def __init__(self, out: BinaryIO, bounds: BinaryIO, mask: MaskWriter, token_size: int, where: str) -> None:
+        self._out, self._bounds, self._mask, self._where = out, bounds, mask, where
         self._dtype = np.dtype(f"<u{token_size}")
         self.documents = self.tokens = 0
 
     def add(self, tokens: Tokens, lengths: Int64s, loss: npt.NDArray[np.bool_] | None = None) -> None:
-        """Append documents, see `TokenWriter.add`. A loss mask is an error, because the format cannot store it."""
+        """Append documents, see `TokenWriter.add`."""
         ends = np.cumsum(lengths, dtype=np.int64)
-        if loss is not None:
-            raise ConfigError("a .pbin cannot store a loss mask", file=self._where, fix="Write .ds files.")
         if (int(ends[-1]) if len(ends) else 0) != len(tokens) or (len(ends) and min(lengths) < 0):
             raise FeedmillError(
                 f"the lengths of the documents do not add up to {len(tokens)} tokens",
                 file=self._where,
                 kind="bad-lengths",
             )
+        self._mask.add(len(tokens), loss)
         self._out.write(self._checked(tokens, ends).data)
         self._bounds.write((ends + self.tokens).astype("<i8", copy=False).data)
         self.documents += len(ends)
@@ -367,23 +371,28 @@ class PbinWriter:
 
 
 @contextlib.contextmanager
-def write_pbin(store: Store, path: str, token_size: int) -> Iterator[PbinWriter]:
-    """Write a ``.pbin`` as Modalities 0.5 does, byte for byte, and its bounds sidecar before it.
+def write_pbin(store: Store, path: str, token_size: int, *, loss: bool = False) -> Iterator[PbinWriter]:
+    """Write a ``.pbin`` as Modalities 0.5 does, byte for byte, and its sidecars before it.
 
     Args:
         token_size: bytes per token: 1, 2 or 4; see the function `token_size`.
+        loss: whether to write a loss mask beside it, see `masks`.
 
     Raises:
         ConfigError: the token size is unsupported.
     """
     if token_size not in (1, 2, 4):
         raise ConfigError(f"invalid token size of {token_size} bytes", fix="Use 1, 2 or 4.")
-    # Contexts end from the inside out: the sidecar is published first, and ignored while the file does not exist.
-    with store.build(path) as file, store.build(bounds_path(path)) as side:
+    # Contexts end from the inside out: sidecars are published first, and ignored while the file does not exist.
+    with (
+        store.build(path) as file,
+        store.build(bounds_path(path)) as side,
+        write_mask(store, path, loss, path) as mask,
+    ):
         with io.BufferedWriter(WriteBehind(file, "r+")) as out, open(side, "r+b") as bounds:
             out.write(bytes(12))
             bounds.write(bytes(HEADER.size + 8))
-            writer = PbinWriter(out, bounds, token_size, store.locate(path))
+            writer = PbinWriter(out, bounds, mask, token_size, store.locate(path))
             yield writer
             bounds.flush()
             table = np.memmap(side, "<i8", "r", HEADER.size)
@@ -428,7 +437,7 @@ class Pbin(TokenFormat):
 
     def open(self, store: Store, path: str, form: Form) -> AbstractContextManager[TokenWriter]:
         """See `TokenFormat`."""
-        return write_pbin(store, path, form.token_size)
+        return write_pbin(store, path, form.token_size, loss=form.loss)
 
 
 WRITER = Pbin()

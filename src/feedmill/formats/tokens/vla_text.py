@@ -28,7 +28,6 @@ import orjson
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.tokens.base import Int64s, Tokens
-from feedmill.formats.tokens.flat import refuse_loss
 from feedmill.storage import Store
 
 MANIFEST = "manifest.jsonl"
@@ -100,7 +99,13 @@ class VlaTextWriter:
 
     def add(self, tokens: Tokens, lengths: Int64s, loss: npt.NDArray[np.bool_] | None = None) -> None:  # noqa: ARG002
         """Append documents, see `TokenWriter.add`."""
-        refuse_loss(self._store.locate(self._folder), loss)
+        if loss is not None:
+            raise ConfigError(
+                "this format cannot store a loss mask",
+                file=self._store.locate(self._folder),
+                kind="no-loss-mask",
+                fix="Write another token format, or remove the mask.",
+            )
         together = np.concatenate((self._rest, tokens.astype(np.int64)))
         whole = len(together) // self._length * self._length
         for sequence in together[:whole].reshape(-1, self._length):

@@ -35,6 +35,7 @@ from feedmill.formats.tokens.gather import (
     resets_from_bounds,
     resets_from_eos,
 )
+from feedmill.formats.tokens.masks import Masks
 from feedmill.jobs.buffers import empty
 
 TAILS = ("drop", "pad")
@@ -113,7 +114,8 @@ class WindowDataset(Dataset):
 
     A sample has ``input_ids``, `dtype`[width]. Optional fields are ``positions``, int64[width] (position of each token
     in the part of its document that is in the window), and ``boundaries``, int64[k + 1] (0, the starts of further
-    documents, width). With ``tail="pad"`` it also has ``tokens``, the number of tokens that are not padding. Keys are
+    documents, width). With ``tail="pad"`` it also has ``tokens``, the number of tokens that are not padding. If a file
+    has a loss mask, it has ``loss_mask``, bool[width]: which tokens contribute to the loss. Padding does not. Keys are
     the window's number as a decimal.
 
     Args:
@@ -242,20 +244,31 @@ class WindowDataset(Dataset):
             raise ConfigError(f"the array has the shape {out.shape}, expected {(len(file), self.width)}")
         else:
             self._check_dtype(out.dtype)
-        self._fill(file, start, out)
+        self._fill(file, start, out, self._gather, self.pad)
         return out
 
-    def _fill(self, file: Int64s, start: Int64s, out: npt.NDArray[Any]) -> None:
+    def masks(self, indices: Indices) -> npt.NDArray[np.bool_] | None:
+        """Return which tokens of windows contribute to the loss, bool[n, width]; None if no file has a loss mask."""
+        if self.tokens.masks is None:
+            return None
+        file, start = self.begins(indices)
+        out = empty((len(file), self.width), np.bool_)
+        self._fill(file, start, out, self.tokens.masks, pad=False)
+        return out
+
+    def _fill(
+        self, file: Int64s, start: Int64s, out: npt.NDArray[Any], source: Gather | Masks, pad: int | None
+    ) -> None:
         if len(self._files) == 2 and (not len(start) or int(start.max()) + self.width <= int(self._files[1])):
-            self._gather.rows(0, start, out)
+            source.rows(0, start, out)
             return
         sizes = np.diff(self._files)
         whole = start + self.width <= sizes[file]
         for number in np.unique(file[whole]).tolist():
             rows = np.flatnonzero((file == number) & whole)
-            self._gather.rows(number, start[rows], out, rows)
+            source.rows(number, start[rows], out, rows)
         for row in np.flatnonzero(~whole).tolist():  # beyond the end of a file or of the data
-            self._fill_pieces(int(file[row]), int(start[row]), out[row : row + 1])
+            self._fill_pieces(int(file[row]), int(start[row]), out[row : row + 1], source, pad)
 
     def _pieces(self, file: int, start: int) -> list[tuple[int, int, int]]:
         """Return the pieces of a window: file, first token, number of tokens."""
@@ -267,13 +280,15 @@ class WindowDataset(Dataset):
             file, start = file + 1 if self.across else len(self._files), 0
         return pieces
 
-    def _fill_pieces(self, file: int, start: int, out: npt.NDArray[Any]) -> None:
+    def _fill_pieces(
+        self, file: int, start: int, out: npt.NDArray[Any], source: Gather | Masks, pad: int | None
+    ) -> None:
         at = 0
         for number, first, count in self._pieces(file, start):
-            self._gather.rows(number, np.array([first]), out[:, at : at + count])
+            source.rows(number, np.array([first]), out[:, at : at + count])
             at += count
         if at < self.width:
-            out[:, at:] = self.pad
+            out[:, at:] = pad
 
     def documents_of(self, index: int) -> list[tuple[int, int]]:
         """Return the documents of which a window has tokens: the file, and the document's number in it.
@@ -379,6 +394,8 @@ class WindowDataset(Dataset):
         numbers = np.asarray(indices, np.int64)
         tokens = self.gather(numbers)
         columns: Columns = {"__key__": list(map(str, numbers.tolist())), "input_ids": tokens}
+        if (masks := self.masks(numbers)) is not None:
+            columns["loss_mask"] = masks
         if self.tail == "pad":
             columns["tokens"] = self._real(numbers)
         if self.positions:
@@ -389,6 +406,9 @@ class WindowDataset(Dataset):
         numbers = np.asarray(indices, np.int64)
         tokens = self.gather(numbers)
         values: list[dict[str, Any]] = [{"input_ids": row} for row in tokens]
+        if (masks := self.masks(numbers)) is not None:
+            for value, row in zip(values, masks, strict=True):
+                value["loss_mask"] = row
         subflavors = self.subflavors
         if self.tail == "pad":
             for value, count in zip(values, self._real(numbers).tolist(), strict=True):
@@ -442,7 +462,8 @@ class WindowDataset(Dataset):
             for column in zip(*((shard.offset, shard.dtype.itemsize) for shard in shards), strict=True)
         )
         paths = [shard.path for shard in shards]
-        return [Extents(store, paths, window, file, offset + low * size, offset + high * size)]
+        found = [Extents(store, paths, window, file, offset + low * size, offset + high * size)]
+        return found if self.tokens.masks is None else [*found, *self.tokens.masks.extents(window, file, low, high)]
 
     def before(self, index: int, most: int) -> npt.NDArray[Any]:
         """Return the last `most` tokens before a window that belong to its first document.

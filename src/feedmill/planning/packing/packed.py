@@ -15,15 +15,17 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.base import Dataset, TokenReader
-from feedmill.formats.batches import Want
+from feedmill.formats.batches import Columns, Want
 from feedmill.formats.extents import Extents
 from feedmill.formats.tokens.base import TokenDataset
+from feedmill.jobs.buffers import empty
+from feedmill.kernels.rows import lay_out
 from feedmill.planning.nodes import Located
 from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.packing import best_fit, windows
 from feedmill.planning.packing.documents import Documents, IntArray
 from feedmill.planning.packing.segments import FOLDER
-from feedmill.planning.packing.spans import LocatedSpans, Placements, Spans, offsets, ranges
+from feedmill.planning.packing.spans import LocatedSpans, Placements, Spans, offsets
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
 from feedmill.planning.report import PackedReport
@@ -170,7 +172,7 @@ class PackedPlan(Plan):
         """
         gaps = Gaps(ranges, LONGEST if self.length is None else self.length, text)
         plan = PackedPlan(self.documents, self.packing, self._cache, where=self._where, skip=gaps)
-        plan.dealing = self.dealing
+        plan.dealing, plan.transform, plan.collate = self.dealing, self.transform, self.collate
         return plan
 
     @property
@@ -284,40 +286,60 @@ class PackedPlan(Plan):
         """Return the locations that `read` needs for these rows, so that a caller can share them."""
         return self.locate_spans(positions)
 
-    def read_batch(self, positions: npt.ArrayLike, want: Want, located: Any = None) -> None:
-        """Return None: rows have no batch reader."""
+    def read_batch(self, positions: npt.ArrayLike, want: Want, located: Any = None) -> Columns | None:
+        """Return the fields of `read` as columns, ``cu_seqlens`` as one array. None if the last row can be shorter."""
+        if want == "fields" or self._shorter:
+            return None
+        rows_at = located if isinstance(located, LocatedSpans) else self.locate_spans(positions)
+        return self._columns(rows_at)
 
     def read(self, positions: npt.ArrayLike, located: Located | LocatedSpans | None = None) -> list[Any]:
         """Return the rows as dicts, in the requested order.
 
         The fields are ``input_ids`` int64[width], ``positions`` int32[width] (from 0 in each span), ``cu_seqlens``
         int32 (the start of each span, and the end; padding counts as one more span), and ``tokens``, the number of
-        tokens without padding.
+        tokens without padding. If a source has loss masks, ``loss_mask`` is bool[width]: which tokens contribute to the
+        loss. Tokens of other sources do, and padding does not.
 
         Raises:
             ConfigError: a dataset has no tokens to read.
             DataError: a dataset returned a different number of tokens than its index says.
         """
         rows_at = located if isinstance(located, LocatedSpans) else self.locate_spans(positions)
-        spans = rows_at.spans
-        ids = np.full((len(spans), self.width), self.packing.pad, np.int64)
-        lengths = spans.row_lengths
-        to = ranges(np.arange(len(spans)) * self.width, lengths)
-        ids.reshape(-1)[to] = self._tokens(rows_at)
-        places, bounds = spans.position_ids(self.width), spans.cu_seqlens(self.width)
-        pieces = self._continued(rows_at)
+        columns, pieces = self._columns(rows_at), self._continued(rows_at)
+        columns["cu_seqlens"] = rows_at.spans.cu_seqlens(self.width)
         rows = []
-        for row, tokens in enumerate(lengths.tolist()):
-            size = tokens if self.packing.method == "concat" and self.packing.last == "keep" else self.width
-            cu_seqlens = bounds[row] if size == self.width else bounds[row][:-1]
-            fields = {
-                "input_ids": ids[row, :size],
-                "positions": places[row, :size],
-                "cu_seqlens": cu_seqlens,
-                "tokens": tokens,
-            }
+        for row, tokens in enumerate(columns["tokens"].tolist()):
+            fields = {name: values[row] for name, values in columns.items()}
+            fields["tokens"] = tokens
+            if self._shorter and tokens < self.width:
+                fields = {
+                    name: value[:-1] if name == "cu_seqlens" else value if name == "tokens" else value[:tokens]
+                    for name, value in fields.items()
+                }
             rows.append(Row(fields, pieces.get(row, {})))
         return rows
+
+    @property
+    def _shorter(self) -> bool:
+        """Whether the last row can be shorter than the others."""
+        return self.packing.method == "concat" and self.packing.last == "keep"
+
+    def _columns(self, rows_at: LocatedSpans) -> dict[str, Any]:
+        """Return the fields of whole rows as arrays."""
+        spans, shape = rows_at.spans, (len(rows_at.spans), self.width)
+        tokens = empty(shape, np.int64)
+        layout = lay_out(spans.row_offsets, spans.length, tokens, self.packing.pad, empty(shape, np.int32))
+        masks = np.zeros(shape, np.bool_) if self._masked else None
+        self._fill(rows_at, layout.to, tokens.reshape(-1), None if masks is None else masks.reshape(-1))
+        lengths = spans.row_lengths
+        columns = {"input_ids": tokens, "positions": layout.positions, "cu_seqlens": layout.ends, "tokens": lengths}
+        return columns if masks is None else {**columns, "loss_mask": masks}
+
+    @cached_property
+    def _masked(self) -> bool:
+        """Whether a source has loss masks."""
+        return any(getattr(dataset, "masks", None) is not None for dataset in self.sources)
 
     def _continued(self, rows_at: LocatedSpans) -> dict[int, dict[int, tuple[Dataset, int, int]]]:
         """Return for each row the spans that do not begin their document: place -> dataset, sample, first token."""
@@ -403,21 +425,23 @@ class PackedPlan(Plan):
         text = json.dumps([self.stream.fingerprints, self.stream.length, how], sort_keys=True, ensure_ascii=False)
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
-    def _tokens(self, rows_at: LocatedSpans) -> IntArray:
-        """Return the concatenated tokens of all spans, with one bulk read per source in stored order."""
+    def _fill(self, rows_at: LocatedSpans, to: IntArray, tokens: IntArray, masks: npt.NDArray[np.bool_] | None) -> None:
+        """Copy tokens and masks of all spans to the flattened rows, with one bulk read per source in stored order."""
         spans, located = rows_at
-        out = np.empty(int(spans.length.sum()), np.int64)
-        begins = offsets(spans.length)
         order = np.lexsort((spans.start, located.index, located.source))
         groups = np.split(order, np.flatnonzero(np.diff(located.source[order])) + 1)
         for group in groups if len(order) else ():
             dataset = self.sources[int(located.source[group[0]])]
             asked = located.index[group], spans.start[group], spans.length[group]
-            for span, tokens in zip(group.tolist(), _read_tokens(dataset, *asked), strict=True):
-                if len(tokens) != spans.length[span]:
-                    raise _wrong_length(dataset, located, spans, span, len(tokens))
-                out[begins[span] : begins[span + 1]] = tokens
-        return out
+            if isinstance(dataset, TokenDataset):
+                dataset.fill(*asked, to[group], tokens, masks)
+                continue
+            for span, found in zip(group.tolist(), _read_tokens(dataset, *asked), strict=True):
+                if len(found) != spans.length[span]:
+                    raise _wrong_length(dataset, located, spans, span, len(found))
+                tokens[to[span] : to[span] + len(found)] = found
+                if masks is not None:
+                    masks[to[span] : to[span] + len(found)] = True
 
 
 def _at_landmark(

@@ -76,6 +76,11 @@ def compile_recipe(recipe: Recipe, open: Open, *, trust: bool = False) -> Plan:
             packing = Packing(**options)
             plan = PackedPlan(plan, packing, where=recipe.where(("pack",)))
     model = recipe.model
+    if model.targets is not None:
+        from feedmill.planning.recipes.targets import targets_of
+
+        with recipe_line(recipe, ("targets",)):
+            plan.transform, plan.collate = targets_of(model.targets, 0 if model.pack is None else model.pack.pad)
     asked = [key for key in ("batch", "balance", "deal") if getattr(model, key) is not None]
     if asked:
         with recipe_line(recipe, (asked[0],)):
@@ -295,10 +300,10 @@ class Walk:
                     kind="bad-skip",
                     fix="Move it to the outermost recipe, with the source's full name.",
                 )
-            for key in ("deal", "balance", "batch", "homogeneous"):
+            for key in ("deal", "balance", "batch", "homogeneous", "targets"):
                 if getattr(nested.model, key) is not None:
                     raise ConfigError(
-                        f"a nested recipe cannot have {key!r}: it applies to whole global batches",
+                        f"a nested recipe cannot have {key!r}: it applies to whole batches",
                         file=nested.where((key,)),
                         kind="nested-deal",
                         fix="Move it to the outermost recipe.",

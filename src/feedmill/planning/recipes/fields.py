@@ -18,6 +18,8 @@ from pydantic import (
     Discriminator,
     Field,
     StrictBool,
+    StrictFloat,
+    StrictInt,
     Tag,
     model_validator,
 )
@@ -346,6 +348,45 @@ class HomogeneousModel(Strict):
 def homogeneous_short(value: Any) -> Any:
     """Expand a number of samples to the mapping it abbreviates."""
     return {"samples": value} if type(value) is int else value
+
+
+TokenId = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
+Probability = Annotated[StrictInt | StrictFloat, Field(ge=0, le=1)]
+
+
+class MarkersModel(Strict):
+    """Markers between which tokens contribute to the loss."""
+
+    begin: TokenId = Field(description="id of the marker before an answer")
+    end: TokenId = Field(description="id of the marker after an answer")
+    scope: Literal["document", "row"] = Field(default="document", description="row: Modalities' rule, each row alone")
+
+
+class FimModel(Strict):
+    """Fill in the middle: documents that are rearranged at random."""
+
+    prefix: TokenId = Field(description="id of the sentinel before the prefix")
+    middle: TokenId = Field(description="id of the sentinel before the middle")
+    suffix: TokenId = Field(description="id of the sentinel before the suffix")
+    rate: Probability = Field(default=0.5, description="probability that a document is rearranged")
+    spm: Probability = Field(default=0.5, description="probability of the order suffix, prefix, middle")
+    bos: TokenId | None = Field(default=None, description="id that stays the first token of a document")
+    eos: TokenId | None = Field(default=None, description="id that stays the last token of a document")
+
+
+class TargetsModel(Strict):
+    """How a loader makes inputs and targets of rows of tokens."""
+
+    inputs: str = Field(default="inputs", min_length=1, description="name of the inputs in a batch")
+    targets: str = Field(default="targets", min_length=1, description="name of the targets in a batch")
+    ignore_index: Annotated[int, Field(strict=True)] = Field(default=-100, description="value of ignored targets")
+    across_documents: StrictBool | None = Field(
+        default=None, description="whether the first token of a document is a target of the previous one"
+    )
+    document_ids: StrictBool = Field(default=False, description="add the number of each input's document in its row")
+    max_seqlen: StrictBool = Field(default=False, description="add the length of the longest document of the batch")
+    mask: MarkersModel | None = Field(default=None, description="markers between which targets count")
+    fim: FimModel | None = Field(default=None, description="fill in the middle")
 
 
 class PackModel(Strict):

@@ -14,12 +14,15 @@ from feedmill.planning.recipes.fields import (
     TAGS,
     BalanceModel,
     DecodeModel,
+    FimModel,
     JoinPart,
+    MarkersModel,
     OrderModel,
     PackModel,
     ShuffleModel,
     SkipModel,
     StageModel,
+    TargetsModel,
     TokenizeModel,
     WindowsModel,
 )
@@ -35,6 +38,9 @@ _MODELS: dict[str, type[BaseModel]] = {
     "decode": DecodeModel,
     "skip": SkipModel,
     "balance": BalanceModel,
+    "targets": TargetsModel,
+    "mask": MarkersModel,
+    "fim": FimModel,
 }
 """Models of the mappings that are not sources, by key."""
 

@@ -38,6 +38,7 @@ from feedmill.planning.recipes.fields import (
     SkipModel,
     Stages,
     Strict,
+    TargetsModel,
     TokenizeField,
     Unit,
     Weight,
@@ -295,6 +296,7 @@ class RecipeModel(Strict):
         default=None, description="how parts of samples are decoded: an image spec, or options; see docs/samples.md"
     )
     pack: PackModel | None = Field(None, description="yield rows of tokens instead of documents: see docs/packing.md")
+    targets: TargetsModel | None = Field(None, description="inputs and targets of batches: see docs/targets.md")
     deal: Literal["shuffled", "contiguous"] | None = Field(
         default=None, description="how positions of a global batch are dealt to ranks; default shuffled"
     )

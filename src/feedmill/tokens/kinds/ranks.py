@@ -17,12 +17,13 @@ import base64
 import binascii
 import heapq
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import orjson
 
 from feedmill.errors import ConfigError
@@ -240,6 +241,21 @@ class RankEngine:
         begins = np.concatenate((np.zeros(min(len(ends), 1), np.int64), ends[:-1]))
         first = np.searchsorted(starts, begins, side="right")
         return ids, np.stack((first, np.searchsorted(starts, ends - 1, side="right") + 1), axis=1).astype(np.int64)
+
+    def masked(
+        self, texts: list[str], spans: Sequence[Sequence[tuple[int, int]] | None], ordinary: bool
+    ) -> list[tuple[Uint32s, npt.NDArray[np.bool_] | None]]:
+        """Return the ids of texts without the template, and which tokens have a character of the spans of each text."""
+        found: list[tuple[Uint32s, npt.NDArray[np.bool_] | None]] = []
+        for text, ranges in zip(texts, spans, strict=True):
+            ids, places = self.offsets(text, False, ordinary)
+            mask = None
+            if ranges is not None:
+                mask = np.zeros(len(ids), np.bool_)
+                for start, stop in ranges:
+                    mask |= (places[:, 0] < stop) & (places[:, 1] > start)
+            found.append((ids, mask))
+        return found
 
     def _ids(self, text: str, ordinary: bool) -> Iterator[int]:
         if self._model.nfc:

@@ -1,0 +1,79 @@
+"""Measure loaders of tokens into a torch loop, with loss masks and without, compared with Modalities and datatrove."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import peers
+from benchmarks.lib import corpus
+from benchmarks.lib.measure import Row, alternate, child
+
+TOKENS, DOCUMENTS, SEQ_LEN = 60_000_000, 100_000, 2048
+LEAST_OF_UNMASKED, TIMES_PEERS = 0.8, 5
+NAMES = {"windows": "windows", "located": "windows that locate documents", "packed": "packed rows"}
+"""Kinds of rows. Targets of windows that do not locate documents are views if there is no mask: no copy at all."""
+
+
+def tokens() -> Path:
+    """Return a folder with the same tokens without a mask (`a.pbin`, `ds/a.ds`) and with one (`m.pbin`); made once."""
+    from feedmill.formats.tokens.ds import write_ds
+    from feedmill.formats.tokens.pbin import write_pbin
+    from feedmill.storage import LocalStore
+
+    folder = corpus.folder() / f"training_{TOKENS}_{DOCUMENTS}"
+    if not (folder / "done").exists():
+        rng, store = np.random.default_rng(0), LocalStore(folder)
+        cuts = np.sort(rng.choice(np.arange(1, TOKENS), DOCUMENTS - 1, replace=False))
+        lengths = np.diff(np.concatenate(([0], cuts, [TOKENS])))
+        ids = rng.integers(0, 50_000, TOKENS, dtype=np.uint16)
+        turns = np.cumsum(rng.integers(1, 400, TOKENS // 100))  # questions and answers of 200 tokens on average
+        mask = np.searchsorted(turns, np.arange(TOKENS), side="right") % 2 == 1
+        for name, loss in (("a.pbin", None), ("m.pbin", mask)):
+            with write_pbin(store, name, 2, loss=loss is not None) as writer:
+                writer.add(ids, lengths, loss)
+        with write_ds(store, "ds/a.ds", 2, tokenizer_name="t") as writer:
+            writer.add(ids, lengths)
+        (folder / "done").touch()
+    for path in folder.rglob("*"):
+        if path.is_file():
+            corpus.warm(path)
+    return folder
+
+
+def training(repeat: int) -> list[Row]:
+    """Measure windows and packed rows as inputs and targets, in tensors, in the process of the loop."""
+    folder = tokens()
+
+    def side(name: str, *words: object) -> dict[str, float]:
+        python = sys.executable if name == "feedmill" else peers.need(name)
+        environment = peers.environment() if name == "modalities" else None
+        return child(python, f"tokens.peers.{name}", "train", *words, SEQ_LEN, env=environment)
+
+    rows = []
+    for kind in ("windows", "located", "packed"):
+        masked, plain = alternate(
+            repeat,
+            lambda kind=kind: side("feedmill", folder / "m.pbin", kind),
+            lambda kind=kind: side("feedmill", folder / "a.pbin", kind),
+        )
+        what = f"{NAMES[kind]} of 2,048 with masks, batches of 64, into a torch loop, M tokens"
+        note = "beside: without masks"
+        rows.append(
+            Row("token-training", what, "/s", masked["rate"], plain["rate"], wanted=LEAST_OF_UNMASKED, note=note)
+        )
+    for name, data in (("modalities", folder / "a.pbin"), ("datatrove", folder / "ds")):
+        for kind in ("windows", "packed"):
+            ours, theirs = alternate(
+                repeat,
+                lambda kind=kind: side("feedmill", folder / "m.pbin", kind),
+                lambda name=name, data=data: side(name, data),
+            )
+            what = f"{NAMES[kind]} with masks, M tokens; beside: {name}'s windows without, in torch's DataLoader"
+            rows.append(Row("token-training", what, "/s", ours["rate"], theirs["rate"], wanted=TIMES_PEERS))
+    return rows
+
+
+PARTS = {"token-training": training}

@@ -1,0 +1,111 @@
+"""Rows of tokens in one pass each: copy spans of documents, lay out their positions, and make targets."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+_NO_ROWS = np.zeros((0, 0), np.uint8)
+_NO_ENDS = np.zeros((0, 0), np.int32)
+
+
+class Layout(NamedTuple):
+    """Rows of spans.
+
+    Attributes:
+        positions: int32[rows, width], from 0 in each span and in the padding.
+        ends: int32[rows, k], where each span begins, and the end; padding is one more span, and shorter rows repeat
+            their end.
+        to: int64[spans], where each span begins in the flattened rows.
+    """
+
+    positions: npt.NDArray[np.int32]
+    ends: npt.NDArray[np.int32]
+    to: Int64s
+
+
+def lay_out(
+    row_offsets: Int64s,
+    lengths: Int64s,
+    tokens: npt.NDArray[np.int64],
+    pad: int,
+    positions: npt.NDArray[np.int32] | None = None,
+) -> Layout:
+    """Return the layout of rows, and fill the padding of their tokens.
+
+    Args:
+        row_offsets: int64[rows + 1], the first span of each row, then the number of spans.
+        lengths: int64[spans], tokens of each span; those of a row must fit into its width.
+        tokens: int64[rows, width], of which only the padding is written.
+        pad: the padding token.
+        positions: int32[rows, width] to fill; default: a new array.
+
+    >>> tokens = np.zeros((1, 6), np.int64)
+    >>> found = lay_out(np.array([0, 2]), np.array([2, 3]), tokens, 9)
+    >>> found.positions.tolist(), found.ends.tolist(), tokens.tolist()
+    ([[0, 1, 0, 1, 2, 0]], [[0, 2, 5, 6]], [[0, 0, 0, 0, 0, 9]])
+    """
+    from feedmill.kernels.rows_compiled import lay_out as compiled
+
+    most = int(np.diff(row_offsets).max(initial=0)) + 2
+    positions = np.empty(tokens.shape, np.int32) if positions is None else positions
+    ends, to = np.empty((len(tokens), most), np.int32), np.empty(len(lengths), np.int64)
+    used = compiled(row_offsets, np.ascontiguousarray(lengths), pad, tokens, positions, ends, to)
+    return Layout(positions, np.ascontiguousarray(ends[:, :used]), to)
+
+
+def copy_spans(source: npt.NDArray[Any], first: Int64s, lengths: Int64s, to: Int64s, out: npt.NDArray[Any]) -> None:
+    """Copy ``source[first : first + length]`` to ``out[to : to + length]`` for each span.
+
+    Args:
+        source: flat tokens or masks; spans must be inside of it.
+        first, lengths, to: int64[spans].
+        out: flat array.
+    """
+    if source.dtype.isnative:
+        from feedmill.kernels.rows_compiled import copy_spans as compiled
+
+        compiled(source, *map(np.ascontiguousarray, (first, lengths, to)), out)
+        return
+    for begin, count, place in zip(first.tolist(), lengths.tolist(), to.tolist(), strict=True):
+        out[place : place + count] = source[begin : begin + count]
+
+
+def targets_of(
+    tokens: npt.NDArray[Any],
+    ignore: int,
+    *,
+    loss: Bools | None = None,
+    begins: Bools | None = None,
+    ends: npt.NDArray[Any] | None = None,
+    real: Int64s | None = None,
+    out: npt.NDArray[np.int64] | None = None,
+) -> npt.NDArray[np.int64]:
+    """Return all tokens but the first of each row, int64[n, width - 1], with `ignore` for targets that do not count.
+
+    Args:
+        tokens: integers[n, width].
+        ignore: value of ignored targets.
+        loss: bool[n, width], which tokens contribute to the loss; None for all.
+        begins: bool[n, width], the first tokens of documents, which are ignored.
+        ends: integers[n, k], the same as offsets of documents in rows.
+        real: int64[n], tokens of each row before its padding.
+        out: int64[n, width - 1] to fill; default: a new array.
+
+    >>> targets_of(np.array([[5, 6, 7, 8]]), -1, ends=np.array([[0, 2, 4]])).tolist()
+    [[6, -1, 8]]
+    """
+    from feedmill.kernels.rows_compiled import targets_of as compiled
+
+    count, width = tokens.shape
+    out = np.empty((count, width - 1), np.int64) if out is None else out
+    native = np.ascontiguousarray(tokens, tokens.dtype.newbyteorder("="))
+    masks = (_NO_ROWS if mask is None else np.ascontiguousarray(mask).view(np.uint8) for mask in (loss, begins))
+    places = _NO_ENDS if ends is None else np.ascontiguousarray(ends, np.int32)
+    full = np.full(count, width, np.int64) if real is None else np.ascontiguousarray(real, np.int64)
+    compiled(native, ignore, *masks, places, full, out)
+    return out

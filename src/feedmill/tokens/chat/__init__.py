@@ -1,0 +1,8 @@
+"""Conversations to text with the model's own template, and which characters of it contribute to the loss.
+
+forms     rows of JSON or of tables to conversations: messages, ShareGPT, prompt and completion, preference pairs
+settings  the template and special tokens in a tokenizer's files
+render    a template as a function, sandboxed, with the blocks that ``{% generation %}`` marks
+learned   the characters that contribute to the loss, by the rule of the job
+reader    reads documents: the text of each row, with these characters
+"""

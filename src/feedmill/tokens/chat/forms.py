@@ -1,0 +1,168 @@
+"""Rows of conversations in the forms in which datasets have them.
+
+    messages    {"messages": [{"role": "user", "content": ...}, ...], "tools": [...]}
+    sharegpt    {"conversations": [{"from": "human", "value": ...}, ...], "system": ..., "tools": ...}
+    prompt      {"prompt": text or messages, "completion": text or messages}
+    preference  {"prompt": text or messages (optional), "chosen": ..., "rejected": text or messages}
+
+A text as prompt is a message of the user; a text as completion, ``chosen`` or ``rejected`` is one of the assistant.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from feedmill.documents.batch import BadDocument
+
+FORMS = ("messages", "sharegpt", "prompt", "preference")
+SIDES = ("chosen", "rejected")
+COLUMNS = ("messages", "conversations", "conversation", "prompt", "completion", *SIDES, "tools", "system", "id")
+"""Fields of a row that are read."""
+
+_SHAREGPT = {
+    "human": "user",
+    "user": "user",
+    "gpt": "assistant",
+    "assistant": "assistant",
+    "chatgpt": "assistant",
+    "bing": "assistant",
+    "bard": "assistant",
+    "model": "assistant",
+    "function_call": "assistant",
+    "system": "system",
+    "tool": "tool",
+    "function_response": "tool",
+    "observation": "tool",
+}
+Messages = list[dict[str, Any]]
+
+
+class Conversation(NamedTuple):
+    """One conversation.
+
+    Attributes:
+        messages: dicts with ``role`` and ``content``, and what else the row has.
+        tools: the tools as the template gets them; None for none.
+        first: the first message that contributes to the loss; those before are the prompt.
+    """
+
+    messages: Messages
+    tools: list[Any] | None
+    first: int = 0
+
+
+def form_of(row: Mapping[str, Any]) -> str:
+    """Return the form of a row. Raises BadDocument if it has none."""
+    if "chosen" in row and "rejected" in row:
+        return "preference"
+    if "prompt" in row and "completion" in row:
+        return "prompt"
+    for name in ("messages", "conversations", "conversation"):
+        turns = row.get(name)
+        if isinstance(turns, list):
+            first = turns[0] if turns else {}
+            return "sharegpt" if isinstance(first, dict) and "from" in first else "messages"
+    names = ", ".join(map(repr, list(row)[:12])) or "none"
+    raise BadDocument(f"it is no conversation: it has no messages, conversations, prompt or chosen (only {names})")
+
+
+def conversation_of(row: Any, form: str, side: str = "") -> Conversation:
+    """Return the conversation of a row.
+
+    Args:
+        row: the row.
+        form: one of `FORMS`.
+        side: for preferences: ``chosen`` or ``rejected``.
+
+    Raises:
+        BadDocument: the row has another form.
+    """
+    if not isinstance(row, dict):
+        raise BadDocument("it is not an object with a conversation")
+    found = form_of(row)
+    if found != form:
+        raise BadDocument(f"it has the form {found!r}, not {form!r}")
+    tools = _tools(row.get("tools"))
+    if form == "preference":
+        return _preference(row, side, tools)
+    if form == "prompt":
+        before = _messages(row["prompt"], "user", "prompt")
+        return Conversation([*before, *_messages(row["completion"], "assistant", "completion")], tools, len(before))
+    name = next(name for name in ("messages", "conversations", "conversation") if isinstance(row.get(name), list))
+    messages = _sharegpt(row[name], row.get("system")) if form == "sharegpt" else _messages(row[name], "user", name)
+    if not messages:
+        raise BadDocument("the conversation has no messages")
+    return Conversation(messages, tools)
+
+
+def _preference(row: Mapping[str, Any], side: str, tools: list[Any] | None) -> Conversation:
+    sides = {name: _messages(row[name], "assistant", name) for name in SIDES}
+    if row.get("prompt") is not None:
+        before = _messages(row["prompt"], "user", "prompt")
+        return Conversation([*before, *sides[side]], tools, len(before))
+    shared = 0
+    for one, two in zip(*sides.values(), strict=False):
+        if one != two:
+            break
+        shared += 1
+    if shared == min(map(len, sides.values())):
+        raise BadDocument("chosen and rejected do not differ in an answer")
+    return Conversation(sides[side], tools, shared)
+
+
+def _messages(value: Any, role: str, name: str) -> Messages:
+    """Return messages; a text is a message of this role."""
+    if isinstance(value, str):
+        return [{"role": role, "content": value}]
+    if not isinstance(value, list):
+        raise BadDocument(f"{name!r} is neither a text nor a list of messages")
+    if value and isinstance(value[0], dict) and "from" in value[0]:
+        return _sharegpt(value, None)
+    for number, message in enumerate(value):
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+            raise BadDocument(f"message {number} of {name!r} has no role")
+    return value
+
+
+def _sharegpt(turns: Sequence[Any], system: Any) -> Messages:
+    messages: Messages = [{"role": "system", "content": system}] if isinstance(system, str) and system else []
+    for number, turn in enumerate(turns):
+        who = turn.get("from") if isinstance(turn, dict) else None
+        if who not in _SHAREGPT or not isinstance(turn.get("value"), str):
+            known = ", ".join(_SHAREGPT)
+            raise BadDocument(f"turn {number} has no text 'value' with a known 'from' ({who!r}; known: {known})")
+        if who == "function_call":
+            messages.append({"role": "assistant", "content": "", "tool_calls": _calls(turn["value"], number)})
+        else:
+            messages.append({"role": _SHAREGPT[who], "content": turn["value"]})
+    return messages
+
+
+def _calls(text: str, number: int) -> list[Any]:
+    """Return the tool calls in a turn of ShareGPT: JSON of one or more calls, each with name and arguments."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        raise BadDocument(f"turn {number} is a function call, but its value is not JSON") from None
+    calls = value if isinstance(value, list) else [value]
+    if not all(isinstance(call, dict) and isinstance(call.get("name"), str) for call in calls):
+        raise BadDocument(f"turn {number} is a function call without a name")
+    return [{"type": "function", "function": call} for call in calls]
+
+
+def _tools(value: Any) -> list[Any] | None:
+    """Return the tools of a row; they may be stored as JSON text. None if there are none."""
+    if isinstance(value, str):
+        if not value.strip():
+            return None
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise BadDocument("'tools' is a text that is not JSON") from None
+    if value is None or value == []:
+        return None
+    if not isinstance(value, list):
+        raise BadDocument("'tools' is not a list")
+    return value

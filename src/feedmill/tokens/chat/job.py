@@ -1,0 +1,174 @@
+"""Tokenize conversations: the job of `feedmill.tokens.tokenize`, once, or once for each side of preference pairs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from feedmill.documents.batch import BadDocument, Record
+from feedmill.documents.file import DocumentFile
+from feedmill.documents.read import read_documents
+from feedmill.documents.textpath import load_json
+from feedmill.documents.units import cut
+from feedmill.errors import ConfigError, DataError
+from feedmill.tokens.chat.forms import COLUMNS, SIDES, form_of
+from feedmill.tokens.chat.reader import ChatSpec
+from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
+
+if TYPE_CHECKING:
+    from feedmill.tokens.tokenize import TokenizeOptions, TokenizeReport
+
+Inputs = Sequence[str | os.PathLike[str] | DocumentFile]
+Output = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]
+AUTO = "auto"
+
+
+def tokenize_chats(
+    inputs: Inputs,
+    files: Sequence[DocumentFile],
+    output: Output,
+    given: str | os.PathLike[str] | Tokenizer,
+    options: TokenizeOptions,
+    form: str,
+    template: str | os.PathLike[str] | None,
+    rule: str,
+    run: Callable[[Inputs, Output, Tokenizer, TokenizeOptions], TokenizeReport],
+) -> TokenizeReport:
+    """Tokenize conversations; see `feedmill.tokens.tokenize` for the arguments and errors.
+
+    Args:
+        files: the files of the inputs.
+        run: runs the job for one output.
+    """
+    _refuse_options(options)
+    # Only the reference engine tells which characters a token has.
+    tokenizer = given if isinstance(given, Tokenizer) else load_tokenizer(given, "hf", template_source="file")
+    form = _first_form(files) if form == AUTO else form
+    name = None if template is None else os.fspath(template)
+    spec = ChatSpec.of(tokenizer.path.parent, form, name, rule)
+    chosen = replace(
+        options,
+        chat=spec,
+        template=False,
+        eos=None if options.eos == AUTO else options.eos,
+        rule="always",
+        loss=spec.rule != "none",
+        text=f"chat ({form})",
+    )
+    if form == "preference":
+        report = _pairs(inputs, output, tokenizer, chosen, spec, run)
+    else:
+        report = run(inputs, output, tokenizer, chosen)
+    if rule == AUTO and spec.rule == "turns":
+        report.notes.append("the chat template has no {% generation %} blocks: the mask has the turns of the assistant")
+    if spec.rule != "none" and report.documents and not report.tokens_in_loss:
+        report.notes.append("no token contributes to the loss: check the roles of the messages, and --chat-mask")
+    return report
+
+
+def _pairs(
+    inputs: Inputs,
+    output: Output,
+    tokenizer: Tokenizer,
+    options: TokenizeOptions,
+    spec: ChatSpec,
+    run: Callable[[Inputs, Output, Tokenizer, TokenizeOptions], TokenizeReport],
+) -> TokenizeReport:
+    """Write both sides of pairs: document i of one output belongs to document i of the other."""
+    reports = [
+        run(inputs, _of_side(output, side), tokenizer, replace(options, chat=replace(spec, side=side)))
+        for side in SIDES
+    ]
+    chosen, rejected = reports
+    if chosen.documents != rejected.documents or chosen.skipped != rejected.skipped:
+        raise DataError(
+            f"{chosen.documents:,} chosen and {rejected.documents:,} rejected documents: the pairs do not match",
+            file=next(iter(rejected.outputs.values())),
+            kind="bad-pairs",
+            fix="Fix the documents that were skipped on one side only, and run the command again with --overwrite.",
+        )
+    sides = list(zip(SIDES, reports, strict=True))
+    outputs = {f"{name} ({side})": url for side, one in sides for name, url in one.outputs.items()}
+    numbers = {f"{name} ({side})": count for side, one in sides for name, count in one.numbered_files.items()}
+    learned = [one.tokens_in_loss for one in reports if one.tokens_in_loss is not None]
+    return replace(
+        chosen,
+        outputs=outputs,
+        token_bytes={name: chosen.token_bytes[name.split(" ")[0]] for name in outputs},
+        numbered_files=numbers,
+        tokens=chosen.tokens + rejected.tokens,
+        tokens_in_loss=sum(learned) if learned else None,
+        complete=chosen.complete and rejected.complete,
+        seconds=chosen.seconds + rejected.seconds,
+    )
+
+
+def _of_side(output: Output, side: str) -> Output:
+    if isinstance(output, Mapping):
+        return {name: _named(os.fspath(path), side) for name, path in output.items()}
+    return _named(os.fspath(output), side)
+
+
+def _named(path: str, side: str) -> str:
+    folder, slash, name = path.rpartition("/")
+    stem, dot, suffix = name.partition(".")
+    return f"{folder}{slash}{stem}_{side}{dot}{suffix}"
+
+
+def _refuse_options(options: TokenizeOptions) -> None:
+    for wrong, what, fix in (
+        (options.specials_as_text, "--specials-as-text", "A template writes special tokens as text."),
+        (options.loss, "--loss", "Use --chat-mask."),
+        (options.text != "text", "--text", "Name the columns messages, conversations, prompt, chosen ..."),
+        (options.backend not in (AUTO, "hf"), "--tokenizer-backend", "Conversations need the reference engine, hf."),
+    ):
+        if wrong:
+            raise ConfigError(f"{what} cannot be combined with --chat", kind="unknown-option", fix=fix)
+
+
+class _Forms:
+    """Reader whose texts are the forms of rows."""
+
+    columns: tuple[str, ...] = COLUMNS
+
+    def read(self, block: bytes | memoryview) -> None:
+        """Return None: rows are read one by one."""
+
+    def record(self, line: bytes) -> Record:
+        """Return the form of one line."""
+        try:
+            return self.of_row(load_json(line))
+        except BadDocument as error:
+            return Record(None, str(error))
+
+    def of_row(self, row: Any) -> Record:
+        """Return the form of one row."""
+        try:
+            if not isinstance(row, dict):
+                raise BadDocument(f"it is {json.dumps(row)[:40]}, not an object with a conversation")
+            return Record(form_of(row))
+        except BadDocument as error:
+            return Record(None, str(error))
+
+
+def _first_form(files: Sequence[DocumentFile]) -> str:
+    """Return the form of the first row that has one. Raises ConfigError if the first rows have none."""
+    why = "there are no rows"
+    for unit in cut(files, 1 << 20):
+        for batch in read_documents(unit, _Forms()):
+            if batch.texts:
+                return batch.texts[0]
+            if batch.bad:
+                why = batch.bad[0][1]
+                break
+        if why != "there are no rows":
+            raise ConfigError(
+                f"no conversation in the first rows: {why}",
+                file=unit.file.url,
+                kind="no-conversation",
+                fix="Pass the form, such as --chat messages, and check the names of the fields.",
+            )
+    raise ConfigError(why, kind="no-conversation", fix="Check the inputs.")

@@ -1,0 +1,171 @@
+"""Chat templates: jinja2 in a sandbox, as Hugging Face transformers sets it up.
+
+A template is a function of ``messages``, ``tools`` and the special tokens. Text inside of ``{% generation %} ...
+{% endgeneration %}`` is what the model generates; `Template.render` returns where these blocks are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import date, datetime
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from feedmill.errors import ConfigError, MissingExtra
+
+Span = tuple[int, int]
+"""Begin and end of a range of characters."""
+
+
+class Rendered(NamedTuple):
+    """The text of a conversation, and the characters inside of generation blocks, in order."""
+
+    text: str
+    spans: tuple[Span, ...]
+
+
+class _Tracker:
+    """What one rendering has written so far, and its generation blocks."""
+
+    def __init__(self) -> None:
+        self.written = 0
+        self.blocks: list[tuple[int, str]] = []
+
+
+class Template:
+    """A compiled template; not thread-safe.
+
+    Args:
+        text: the template.
+        today: the date of the function ``strftime_now``.
+
+    Raises:
+        MissingExtra: jinja2 is not installed.
+        ConfigError: a syntax error, or a generation block whose position is unknown; the message has its line.
+    """
+
+    def __init__(self, text: str, today: date | None = None) -> None:
+        environment = sandbox(extensions=[_generation_tag(), "jinja2.ext.loopcontrols"])
+        environment.globals["strftime_now"] = lambda format: (
+            datetime(today.year, today.month, today.day) if today else datetime.now()
+        ).strftime(format)
+        self._environment = environment
+        self._compiled = compiled(environment, text)
+        self.has_generation = "generation" in text and _uses_generation(environment, text)
+
+    def render(self, **variables: Any) -> Rendered:
+        """Return the text and its generation blocks.
+
+        Raises:
+            ValueError: the text of a generation block is not where it was written (a recursive loop).
+            Exception: whatever the template raises.
+        """
+        tracker = _Tracker()
+        self._environment.feedmill_tracker = tracker
+        pieces: list[str] = []
+        for piece in self._compiled.generate(**variables):
+            pieces.append(piece)
+            tracker.written += len(piece)
+        text = "".join(pieces)
+        spans = []
+        for begin, block in tracker.blocks:
+            if not text.startswith(block, begin):
+                raise ValueError("the text of a generation block is not where the block was written")
+            spans.append((begin, begin + len(block)))
+        return Rendered(text, tuple(spans))
+
+
+@lru_cache(8)
+def template_of(text: str, thread: int, today: date | None = None) -> Template:  # noqa: ARG001
+    """Return a compiled template of a thread."""
+    return Template(text, today)
+
+
+def sandbox(**options: Any) -> Any:
+    """Return a sandboxed jinja2 environment with the filter ``tojson`` and the function ``raise_exception``.
+
+    Raises:
+        MissingExtra: jinja2 is not installed.
+    """
+    try:
+        from jinja2 import TemplateError
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+    except ImportError:
+        raise MissingExtra("chat templates need jinja2", "chat") from None
+
+    def raise_exception(message: str) -> None:
+        raise TemplateError(message)
+
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, **options)
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = raise_exception
+    return environment
+
+
+def compiled(environment: Any, text: str) -> Any:
+    """Return a compiled template. Raises ConfigError with the line of a syntax error."""
+    from jinja2 import TemplateSyntaxError
+
+    try:
+        return environment.from_string(text)
+    except TemplateSyntaxError as error:
+        raise ConfigError(
+            f"syntax error in line {error.lineno} of the chat template: {error.message}",
+            kind="bad-template",
+            fix="Fix the template.",
+        ) from None
+
+
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | str | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _uses_generation(environment: Any, text: str) -> bool:
+    """Return whether a template has generation blocks. Raises ConfigError if one has no position of its own."""
+    from jinja2 import nodes
+
+    def blocks(node: Any) -> list[Any]:
+        calls = node.find_all(nodes.CallBlock)
+        return [call for call in calls if isinstance(call.call.node, nodes.ExtensionAttribute)]
+
+    tree = environment.parse(text)
+    for inside in tree.find_all((nodes.Macro, nodes.AssignBlock, nodes.FilterBlock)):
+        if found := blocks(inside):
+            raise ConfigError(
+                f"the chat template has a generation block inside of a macro, a filter or an assignment, in line"
+                f" {found[0].lineno}: where its text ends up is unknown",
+                kind="bad-template",
+                fix="Move the block to where its text is written.",
+            )
+    return bool(blocks(tree))
+
+
+@lru_cache(1)
+def _generation_tag() -> type[Any]:
+    """Return the jinja2 extension of the tag ``generation``; jinja2 is optional, so the class is made when needed."""
+    from jinja2 import nodes
+    from jinja2.ext import Extension
+
+    class Generation(Extension):
+        tags = {"generation"}  # noqa: RUF012 - the interface of jinja2
+
+        def parse(self, parser: Any) -> Any:
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return nodes.CallBlock(self.call_method("_note"), [], [], body).set_lineno(line)
+
+        def _note(self, caller: Callable[[], str]) -> str:
+            block = caller()
+            tracker = getattr(self.environment, "feedmill_tracker", None)
+            if tracker is not None:
+                tracker.blocks.append((tracker.written, block))
+            return block
+
+    return Generation
