@@ -281,7 +281,7 @@ class TokenDataset(Dataset):
         pieces = [np.diff(shard.bounds) * shard.dtype.itemsize for shard in self.shards]
         return np.concatenate([np.zeros(0, np.int64), *pieces])
 
-    def _places(self, indices: Indices) -> tuple[Int64s, Int64s]:
+    def places(self, indices: Indices) -> tuple[Int64s, Int64s]:
         """Return shard number and document number in it, int64[n] both. Raises IndexError."""
         wanted = np.asarray(indices, np.int64)
         if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
@@ -308,7 +308,7 @@ class TokenDataset(Dataset):
     def _extents(self, indices: Indices, starts: Int64s | None, lengths: Int64s | None) -> Sequence[Extents]:
         if self.store.is_local:
             return ()
-        shard, local = self._places(indices)
+        shard, local = self.places(indices)
         numbers = np.unique(shard).tolist()
         self.load_bounds(numbers)
         begins, ends = np.empty_like(shard), np.empty_like(shard)
@@ -342,7 +342,7 @@ class TokenDataset(Dataset):
 
     def _bytes(self, indices: Indices, starts: Int64s | None, lengths: Int64s | None) -> tuple[list[bytes], Int64s]:
         """Return the stored bytes of spans of documents (whole ones without `starts`), and each one's shard."""
-        shard, local = self._places(indices)
+        shard, local = self.places(indices)
         out: list[bytes] = [b""] * len(shard)
         for number in np.unique(shard):
             rows = np.flatnonzero(shard == number)
@@ -391,7 +391,7 @@ class TokenDataset(Dataset):
 
     def locate(self, index: int) -> Source:
         number = self._checked(index)
-        shard, local = (int(place[0]) for place in self._places([number]))
+        shard, local = (int(place[0]) for place in self.places([number]))
         table = self.shards[shard]
         size = table.dtype.itemsize
         begin, end = int(table.bounds[local]), int(table.bounds[local + 1])

@@ -65,6 +65,33 @@ class Gather:
         read_remote(self._store, self._paths, np.full(len(starts), shard), offsets, lengths, buffer)
         out[slice(len(starts)) if rows is None else rows] = tokens_read
 
+    def pieces(
+        self, shard: int, starts: Int64s, lengths: Int64s, out: npt.NDArray[Any], rows: Int64s, columns: Int64s
+    ) -> None:
+        """Fill parts of rows of `out` with ranges of tokens of one file, of any lengths.
+
+        Args:
+            shard: number of the file.
+            starts, lengths: int64[n], the ranges in it, which must not be empty.
+            out: integers[m, width].
+            rows, columns: int64[n], where each range begins in `out`.
+
+        Raises:
+            DataError: the file has become shorter since it was opened.
+        """
+        tokens = self._mapped(shard) if self._store.is_local else None
+        begins = starts
+        if tokens is None:
+            table = self._shards[shard]
+            size, begins = table.dtype.itemsize, np.cumsum(lengths) - lengths
+            tokens = np.empty(int(lengths.sum()), table.dtype)
+            offsets = table.offset + starts * size
+            numbers = np.full(len(starts), shard)
+            read_remote(self._store, self._paths, numbers, offsets, lengths * size, tokens.view(np.uint8))
+        places = zip(rows.tolist(), columns.tolist(), begins.tolist(), lengths.tolist(), strict=True)
+        for row, column, begin, length in places:
+            out[row, column : column + length] = tokens[begin : begin + length]
+
     def _mapped(self, shard: int) -> npt.NDArray[Any]:
         """Return the tokens of a local file, which is mapped once.
 

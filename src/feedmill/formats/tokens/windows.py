@@ -290,7 +290,7 @@ class WindowDataset(Dataset):
             found += [(number, one) for one in range(*map(int, ends)) if bounds[one] < bounds[one + 1]]
         return found
 
-    def windows_of(self, file: int, document: int) -> range:
+    def windows_of(self, file: int, document: int) -> Sequence[int]:
         """Return the windows that have tokens of a document of a file. Raises as `documents_of`."""
         self.tokens.need_index()
         low, high = (int(end) for end in self.tokens.shards[file].bounds[document : document + 2])

@@ -15,13 +15,13 @@ from feedmill.planning.recipes.fields import (
     BalanceModel,
     DecodeModel,
     JoinPart,
-    OrderModel,
     PackModel,
     ShuffleModel,
     SkipModel,
     StageModel,
     WindowsModel,
 )
+from feedmill.planning.recipes.order_fields import OrderModel
 from feedmill.planning.recipes.schema import Member, RecipeModel, StorageModel
 
 _MODELS: dict[str, type[BaseModel]] = {

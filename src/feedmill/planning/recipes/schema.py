@@ -28,7 +28,6 @@ from feedmill.planning.recipes.fields import (
     DecodeField,
     Epochs,
     HomogeneousModel,
-    OrderField,
     PackModel,
     Parts,
     Range,
@@ -47,6 +46,7 @@ from feedmill.planning.recipes.fields import (
     short,
     skip_short,
 )
+from feedmill.planning.recipes.order_fields import OrderField
 from feedmill.storage.remote.options import is_secret
 
 _OF_A_PATH = ("split", "decode", "dataset_config", "split_config", "windows", "aux", "subset", "subflavors")
@@ -269,7 +269,7 @@ class RecipeModel(Strict):
         default=ShuffleModel(kind="block"),
         description="shuffle of each source of a blend; of a single source or a concatenation as a whole",
     )
-    order: OrderField | None = Field(None, description="the order of another tool: nanoset or modalities")
+    order: OrderField | None = Field(None, description="the order of another tool: nanoset, modalities or megatron")
     source: Annotated[Member, BeforeValidator(short("path"), json_schema_input_type=Member | str)] | None = Field(
         default=None, description="a single source"
     )
@@ -354,7 +354,7 @@ class RecipeModel(Strict):
             return self
         if self.seed is None:
             raise ValueError("'order' needs the 'seed' of the run that it continues")
-        if (self.order.kind == "nanoset") != (self.blend is not None):
+        if self.order.kind != "megatron" and (self.order.kind == "nanoset") != (self.blend is not None):
             raise ValueError("the order 'nanoset' needs a 'blend', 'modalities' a 'source' or 'concat'")
         if self.blend_epochized is not None or self.stages is not None or self.unit != "samples":
             raise ValueError("'order' cannot be combined with 'blend_epochized', 'stages' or 'unit'")
@@ -362,7 +362,22 @@ class RecipeModel(Strict):
         own = [member for member in members if (member.shuffle or member.epochs or member.max_repeats)]
         if own or "shuffle" in self.model_fields_set:
             raise ValueError("'order' replaces 'shuffle', and 'epochs' and 'max_repeats' of sources: remove them")
+        if self.order.kind == "megatron":
+            self._megatron_fits(members)
         return self
+
+    def _megatron_fits(self, members: list[Member]) -> None:
+        if self.concat is not None:
+            raise ValueError("the order 'megatron' needs a 'source' or a 'blend'")
+        if any(member.path is None or member.windows or member.subset for member in members):
+            raise ValueError(
+                "the sources of the order 'megatron' are token files ('path'), without 'windows' and 'subset': they are"
+                " cut by the order's 'seq_len' and 'split'"
+            )
+        if self.epochs is not None:
+            raise ValueError("the order 'megatron' has no 'epochs': give the 'samples' of the run, or neither")
+        if self.samples is None and any(member.weight is not None for member in members):
+            raise ValueError("weights of the order 'megatron' need the 'samples' of the run")
 
 
 def _check_mix(mix: Member | RecipeModel) -> None:
