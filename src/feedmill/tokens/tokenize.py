@@ -36,7 +36,12 @@ _BYTES_PER_TOKEN = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizeOptions(JobOptions):
-    """Options of `tokenize`; see there."""
+    """Options of `tokenize`; see there.
+
+    Attributes:
+        keep_empty: whether a text without tokens is an empty document; otherwise it is an invalid one.
+        deal: write documents 0, n, 2n ... first, then 1, n + 1, ..., as a tool does that deals lines to n parts.
+    """
 
     formats: tuple[str, ...]
     backend: Backend
@@ -55,6 +60,8 @@ class TokenizeOptions(JobOptions):
     loss: bool
     loss_rule: LossRule
     tokenizer_name: str | None
+    keep_empty: bool = False
+    deal: int = 1
 
 
 @dataclass
@@ -187,15 +194,16 @@ def tokenize(
         progress=progress,
     )
     several = [inputs] if isinstance(inputs, str | os.PathLike) else inputs
-    return _tokenize(several, output, tokenizer, options)
+    return tokenize_as(several, output, tokenizer, options)
 
 
-def _tokenize(
+def tokenize_as(
     inputs: Sequence[str | os.PathLike[str] | DocumentFile],
     output: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]],
     given: str | os.PathLike[str] | Tokenizer,
     options: TokenizeOptions,
 ) -> TokenizeReport:
+    """Tokenize documents with all options of `TokenizeOptions`; see `tokenize`."""
     begin = time.perf_counter()
     # Without a template no setting can contradict it.
     source: TemplateSource = options.template_source if options.template else "file"
@@ -263,6 +271,7 @@ def _spec(
         limit=limit,
         dtype="<u2" if tokenizer.size <= 1 << 16 else "<u4",
         loss=options.loss,
+        keep_empty=options.keep_empty,
         cut=options.loss_rule == "datatrove",
     )
     origins = any(out.format == "dolma" for out in outputs)

@@ -252,7 +252,9 @@ def _key(value: object) -> object:
 
 @lru_cache(maxsize=8)
 def _reader(spec: EncodeSpec, thread: int) -> TextReader | TypedReader:  # noqa: ARG001
-    return TextReader(spec.text, spec.fields) if spec.typed is None else TypedReader(spec.typed)
+    if spec.typed is not None:
+        return TypedReader(spec.typed)
+    return TextReader(spec.text, spec.fields, keep_empty=spec.how.keep_empty)
 
 
 @lru_cache(maxsize=2)

@@ -159,7 +159,7 @@ def test_positions_and_boundaries_follow_the_documents(root: Path) -> None:
 
 def test_the_tree_names_the_order(root: Path) -> None:
     text = str(Recipe.parse(recipe(RUNS["a blend by weight"], "train"), base=root).plan())
-    assert "megatron blend 0.3 : 0.5 : 0.2" in text and "gpt shuffle seed 1234 of" in text
+    assert "megatron blend 0.3 : 0.5 : 0.2" in text and "gpt shuffle seed 1234, " in text
 
 
 @pytest.mark.parametrize(

@@ -252,8 +252,8 @@ class GptShuffle(Wrapper):
     def describe(self) -> str:
         order = self.order
         apart = ", the last apart" if order.apart else ""
-        passes = "1 epoch" if order.epochs == 1 else f"{order.epochs} epochs{apart}"
-        return f"gpt shuffle seed {order.seed} of {passes} of documents {order.first:,} to {order.stop:,}"
+        passes = "1 epoch" if order.epochs == 1 else f"{order.epochs} epochs"
+        return f"gpt shuffle seed {order.seed}, {passes} of documents {order.first:,} to {order.stop:,}{apart}"
 
     def identity(self) -> str:
         return self.order.words
