@@ -330,7 +330,10 @@ def mark(store: Store) -> str | None:
 
 
 def need_megatron(store: Store, name: str) -> bool:
-    """Return whether a file is Megatron-LM's. Raises `ConfigError` for other kinds of ``.idx``."""
+    """Return whether a file is Megatron-LM's: a flat ``.bin`` without ``.idx`` is not.
+
+    Raises `ConfigError` for other kinds of ``.idx``.
+    """
     if name.endswith(IDX) and store.exists(name) and not is_megatron(store, name):
         raise ConfigError(
             "this is not an index of Megatron-LM's tokens, but of lines or shards",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from feedmill.formats.base import Indices, Source
 from feedmill.formats.extents import Extents
 from feedmill.formats.tokens.base import Int64s, TokenDataset
-from feedmill.formats.tokens.gather import resets_from_bounds
+from feedmill.formats.tokens.gather import Pieces, pieces_of, resets_from_bounds
 from feedmill.formats.tokens.windows import Resets, WindowDataset
 
 
@@ -39,23 +39,6 @@ class DocumentOrder(Protocol):
     @property
     def words(self) -> str:
         """Return everything that determines the order, for fingerprints."""
-
-
-class Pieces(NamedTuple):
-    """The documents, or parts of them, of which windows consist, in the order of the windows; int64[k] each.
-
-    Attributes:
-        row: number of the window in the request.
-        column: position of the piece in the window.
-        document: number of the document.
-        start, length: its tokens ``[start, start + length)``.
-    """
-
-    row: Int64s
-    column: Int64s
-    document: Int64s
-    start: Int64s
-    length: Int64s
 
 
 class OrderedWindows(WindowDataset):
@@ -125,17 +108,8 @@ class OrderedWindows(WindowDataset):
         return self._pieces_at(self.begins(indices)[1])
 
     def _pieces_at(self, start: Int64s) -> Pieces:
-        bounds = self._bounds
-        stop = np.minimum(start + self.width, bounds[-1])
-        low = np.searchsorted(bounds, start, side="right") - 1
-        counts = np.maximum(np.searchsorted(bounds, stop, side="left") - low, 0)
-        row = np.repeat(np.arange(len(start)), counts)
-        at = np.arange(len(row)) + (low - np.cumsum(counts) + counts)[row]
-        begin, end = np.maximum(bounds[at], start[row]), np.minimum(bounds[at + 1], stop[row])
-        real = end > begin  # documents without tokens are no pieces
-        row, at, begin, end = row[real], at[real], begin[real], end[real]
-        document = self.order.documents[at].astype(np.int64)
-        return Pieces(row, begin - start[row], document, begin - bounds[at], end - begin)
+        found = pieces_of(self._bounds, start, start + self.width)
+        return found._replace(document=self.order.documents[found.document].astype(np.int64))
 
     def _fill(self, file: Int64s, start: Int64s, out: npt.NDArray[Any]) -> None:  # noqa: ARG002
         row, column, document, first, length = self._pieces_at(start)

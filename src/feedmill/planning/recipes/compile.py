@@ -358,6 +358,9 @@ class Walk:
         windows = getattr(wanted, "windows", None)
         if windows is not None:
             options |= windows.options()
+        column = getattr(wanted, "tokens", None)
+        if column is not None:
+            options["tokens"] = column
         decode = wanted.decode or self.file.model.decode
         if decode is not None:
             options["decode"] = decode.decoder(trust=compiler.trust)

@@ -258,7 +258,9 @@ class WindowsModel(Strict):
     files: Literal["sorted", "nanotron"] | None = Field(
         None, description="order of a folder's .ds files: by path, or as in Nanotron (permuted, without subfolders)"
     )
-    token_size: Literal[2, 4] | None = Field(None, description=".ds without metadata: bytes per token")
+    token_size: Literal[1, 2, 4, 8] | None = Field(
+        default=None, description=".ds without metadata, and flat files without a header: bytes per token"
+    )
 
     def options(self) -> dict[str, Any]:
         """Return the options for `feedmill.open`."""

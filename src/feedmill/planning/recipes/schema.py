@@ -49,7 +49,7 @@ from feedmill.planning.recipes.fields import (
 from feedmill.planning.recipes.order_fields import OrderField
 from feedmill.storage.remote.options import is_secret
 
-_OF_A_PATH = ("split", "decode", "dataset_config", "split_config", "windows", "aux", "subset", "subflavors")
+_OF_A_PATH = ("split", "decode", "dataset_config", "split_config", "windows", "tokens", "aux", "subset", "subflavors")
 
 
 def _check_epochized(members: list[Member]) -> list[Member]:
@@ -138,6 +138,9 @@ class Member(Strict):
     split: str | None = Field(
         None, description="split of the dataset, '*' for all; default 'train' if the dataset has that split"
     )
+    tokens: str | None = Field(
+        default=None, min_length=1, description="rows with token ids: the name of their column, such as input_ids"
+    )
     windows: WindowsField | None = Field(
         default=None, description="token data as windows of this many tokens, instead of documents"
     )
@@ -162,7 +165,7 @@ class Member(Strict):
         one_of(self, "path", "recipe", "blend", "blend_epochized", "concat", "join")
         _check_mix(self)
         if self.path is None:
-            for name in _OF_A_PATH if self.join is None else _OF_A_PATH[:6]:
+            for name in _OF_A_PATH if self.join is None else _OF_A_PATH[:7]:
                 if getattr(self, name) is not None:
                     raise ValueError(f"'{name}' needs a dataset ('path'); move it to the entry of the dataset")
         if self.join is None and (self.joiner is not None or self.prepared is not None):
