@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.format import TargetFormat
 from feedmill.formats.registry import by_name, formats, targets
 
@@ -49,7 +49,10 @@ def has_token_ids(kind: str, url: str) -> bool:
         return False
     from feedmill.converting.tokens import token_rows  # imports much that other conversions do not need
 
-    return token_rows(url) is not None
+    try:
+        return token_rows(url) is not None
+    except NotFound:  # it is reported when the source is opened
+        return False
 
 
 def family(kind: str, to: str, url: str) -> str:
