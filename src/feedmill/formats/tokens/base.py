@@ -281,11 +281,9 @@ class TokenDataset(Dataset):
         pieces = [np.diff(shard.bounds) * shard.dtype.itemsize for shard in self.shards]
         return np.concatenate([np.zeros(0, np.int64), *pieces])
 
-    def gather(self) -> Any:
-        """Return the `feedmill.formats.tokens.gather.Gather` that reads ranges of the files' tokens."""
-        from feedmill.formats.tokens.gather import Gather  # which builds on this module
-
-        return Gather(self.store, self.shards)
+    def own_gather(self) -> Any:
+        """Return a reader with the interface of `feedmill.formats.tokens.gather.Gather`; None if the files are flat."""
+        return None
 
     def places(self, indices: Indices) -> tuple[Int64s, Int64s]:
         """Return shard number and document number in it, int64[n] both. Raises IndexError."""

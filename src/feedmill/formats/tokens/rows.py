@@ -84,7 +84,7 @@ class TokenRows(TokenDataset):
         store: Any = getattr(rows, "store", None)
         super().__init__(store, [shard], name=rows.url, format=f"{rows.format} rows", about={"column": column})
 
-    def gather(self) -> RowGather:
+    def own_gather(self) -> RowGather:
         return RowGather(self)
 
     def _all_lengths(self) -> Int64s:

@@ -29,6 +29,7 @@ from feedmill.formats.offsets import hash_words
 from feedmill.formats.ranges import load_copying
 from feedmill.formats.tokens.base import Int64s, TokenDataset
 from feedmill.formats.tokens.gather import (
+    Gather,
     boundaries_from,
     positions_from,
     resets_from_bounds,
@@ -161,7 +162,7 @@ class WindowDataset(Dataset):
                 file=self.url,
                 fix="Use another id, or a wider dtype such as int64.",
             ) from None
-        self._gather = tokens.gather()
+        self._gather = tokens.own_gather() or Gather(tokens.store, tokens.shards)
         sizes = [shard.tokens for shard in tokens.shards]
         self._files = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)))
         self._ends = self._count(np.asarray([sum(sizes)] if across else sizes, np.int64))
