@@ -78,7 +78,7 @@ def test_index(tmp_path: Path) -> None:
     (tmp_path / "b.pbin").write_bytes((MODALITIES / "main_2b.pbin").read_bytes())
     assert "69 documents" in run("index", tmp_path / "b.pbin")
     assert (tmp_path / "b.pbin.feedmill.bounds").exists()
-    assert "only JSONL and .pbin" in run("index", tmp_path / "c.tar", status=1)
+    assert "only JSONL, .pbin and flat token files" in run("index", tmp_path / "c.tar", status=1)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ ONLY_HERE: dict[str, tuple[set[str], set[str]]] = {
     "run": (set(), {"on_step"}),
 }
 """Verb -> options that only the command line has, and those that only the function has."""
-FACES = ("demo", "mix", "modalities", "energon", "nanotron", "vla", "dolma")
+FACES = ("demo", "mix", "modalities", "energon", "nanotron", "megatron", "vla", "dolma")
 """A story, an old name, and the commands of other tools."""
 
 

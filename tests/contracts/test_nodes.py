@@ -28,7 +28,14 @@ from feedmill.planning.nodes import (
     StagedBlend,
     Subset,
 )
-from feedmill.planning.orders import BlendableDataset, ModalitiesSampler, Nanoset
+from feedmill.planning.orders import (
+    BlendableDataset,
+    BlendedDataset,
+    GptOrder,
+    GptShuffle,
+    ModalitiesSampler,
+    Nanoset,
+)
 from feedmill.planning.permutation import derive
 
 ENOUGH = 1500
@@ -36,6 +43,11 @@ ENOUGH = 1500
 
 def leaves(*sizes: int) -> list[Leaf]:
     return [Leaf(number, size) for number, size in enumerate(sizes)]
+
+
+def gpt(samples: int) -> Node:
+    order = GptOrder(np.full(10, 37), 0, 10, samples, seq_len=8, seed=3)
+    return GptShuffle(Leaf(0, order.windows), order)
 
 
 def shuffled(leaf: Leaf) -> Node:
@@ -116,6 +128,13 @@ CASES |= {
     "nanoset of one": lambda: Nanoset(leaves(1)),
     "nanoset of nodes": lambda: Nanoset([Repeat(shuffled(leaf), 2) for leaf in leaves(9, 5)], [1, 3]),
     "repeated nanoset": lambda: Repeat(Nanoset(leaves(8, 2, 5, 5), [1, 5, 3, 1]), length=70),
+    "gpt shuffle": lambda: gpt(40),
+    "gpt shuffle, last epoch apart": lambda: gpt(100),
+    "repeated gpt shuffle": lambda: Repeat(gpt(100), 2),
+    "megatron blend": lambda: BlendedDataset(leaves(90, 40, 60), [3, 1, 2], 120),
+    "megatron blend by size": lambda: BlendedDataset(leaves(30, 40, 60), None, 100),
+    "exhaustive megatron blend": lambda: BlendedDataset(leaves(30, 41, 6)),
+    "cut megatron blend": lambda: Repeat(BlendedDataset(leaves(30, 41, 6)), length=70),
     "blendable dataset": lambda: BlendableDataset(leaves(90, 40, 60), [3, 1, 2], 120),
     "modalities": lambda: ModalitiesSampler(Leaf(0, 23), 4),
     "modalities, shuffled": lambda: ModalitiesSampler(Leaf(0, 23), 4, shuffle=True, seed=3, batch_size=2),

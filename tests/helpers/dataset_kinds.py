@@ -14,7 +14,7 @@ import pytest
 from feedmill.formats.base import Dataset
 from feedmill.formats.tar import index as shardindex
 from feedmill.formats.tar.wids import write_wids
-from feedmill.formats.tokens.bounds import bounds_path
+from feedmill.formats.tokens.bounds import BoundsHeader, bounds_path, file_digest, table_hash
 from feedmill.formats.tokens.dolma import write_dolma
 from feedmill.formats.tokens.ds import write_ds
 from feedmill.formats.tokens.megatron import write_megatron
@@ -50,8 +50,21 @@ SOURCES: dict[str, Callable[[Path], Path]] = {
 REMOTE = ("parquet", "arrow", "huggingface", "mds", "mds-gz", "npz", "lerobot-v2", "img2dataset-files", "wids")
 PACKED = ("parquet", "mds-gz", "npz", "lerobot-v2", "lerobot-v3", "img2dataset-parquet", "img2dataset-files")
 """Those of which a part's bytes do not stand in the file as they are given."""
-TOKENS = ["pbin", "pbin-foreign", "pbin-windows", "pbin-blocks", "ds", "ds-windows", "megatron", "dolma"]
-TOKEN_FILE = {"pbin": "2.pbin", "ds": "2.ds", "megatron": "all.bin", "dolma": "2.npy"}
+TOKENS = [
+    "pbin",
+    "pbin-foreign",
+    "pbin-windows",
+    "pbin-blocks",
+    "ds",
+    "ds-windows",
+    "megatron",
+    "dolma",
+    "flat",
+    "litdata",
+]
+TOKEN_FILE = {
+    "pbin": "2.pbin", "ds": "2.ds", "megatron": "all.bin", "dolma": "2.npy", "flat": "2.npy", "litdata": "2.bin"
+}  # fmt: skip
 PARTS = dict.fromkeys(TOKENS, "input_ids")
 OPTIONS = {
     "pbin-windows": {"seq_len": 3, "reuse_last_target": False},
@@ -105,12 +118,33 @@ def make_tokens(root: Path, kind: str) -> str:
         with write_megatron(store, "all", "u2") as whole:
             whole.add(tokens, lengths)
         return str(root / "all.idx")
+    parts = np.split(np.arange(TOTAL), np.cumsum(COUNTS)[:-1])
+    if kind == "flat":
+        for number, part in enumerate(parts):
+            np.save(root / f"{number}.npy", np.repeat(part, 3).astype("<u2"))
+            size = (root / f"{number}.npy").stat().st_size
+            bounds = 3 * np.arange(len(part) + 1)
+            header = BoundsHeader(
+                258, len(part), size, file_digest(store, f"{number}.npy", size), 0, table_hash(bounds)
+            )
+            (root / bounds_path(f"{number}.npy")).write_bytes(header.pack() + bounds.astype("<i8").tobytes())
+        return str(root)
+    if kind == "litdata":
+        chunks = []
+        for number, part in enumerate(parts):
+            begins = 4 * (len(part) + 2) + 6 * np.arange(len(part) + 1)
+            head = np.concatenate(([len(part)], begins)).astype("<u4").tobytes()
+            (root / f"{number}.bin").write_bytes(head + np.repeat(part, 3).astype("<u2").tobytes())
+            chunks.append({"filename": f"{number}.bin", "chunk_size": len(part), "dim": 3 * len(part)})
+        config = {"item_loader": "TokensLoader", "data_format": ["no_header_tensor:20"], "compression": None}
+        (root / "index.json").write_text(json.dumps({"chunks": chunks, "config": config}))
+        return str(root)
     write: dict[str, Any] = {
         "pbin": lambda n: write_pbin(store, f"{n}.pbin", 2),
         "ds": lambda n: write_ds(store, f"{n}.ds", 2, tokenizer_name="t"),
         "dolma": lambda n: write_dolma(store, f"{n}.npy", "u2"),
     }
-    for number, part in enumerate(np.split(np.arange(TOTAL), np.cumsum(COUNTS)[:-1])):
+    for number, part in enumerate(parts):
         with write[kind.partition("-")[0]](number) as out:
             out.add(np.repeat(part, 3), np.full(len(part), 3))
         if kind == "pbin-foreign":

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @on_engine
 def index(
-    path: Annotated[str, typer.Argument(metavar="FILE", help="A .jsonl or .pbin file; a path or a URL.")],
+    path: Annotated[str, typer.Argument(metavar="FILE", help="A .jsonl, .pbin, .bin or .npy file; a path or a URL.")],
     output: Annotated[
         str | None, typer.Option("--output", metavar="FILE", help="Path of the index of a JSONL file.")
     ] = None,
@@ -26,9 +26,20 @@ def index(
     ] = "raise",
     workers: Annotated[int | None, typer.Option("--workers", metavar="N", min=1, help="Number of processes.")] = None,
     overwrite: OverwriteFiles = False,
+    eos: Annotated[
+        int | None, typer.Option("--eos", metavar="ID", min=0, help="Flat token files: id of the end-of-text token.")
+    ] = None,
+    token_size: Annotated[
+        int | None,
+        typer.Option("--token-size", metavar="1|2|4|8", help="Flat token files without a header: bytes per token."),
+    ] = None,
+    vocab_size: Annotated[
+        int | None,
+        typer.Option("--vocab-size", metavar="N", min=1, help="Flat token files: report ids that are not below N."),
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Write Modalities' raw index of a JSONL file, or the document bounds of a .pbin file, so that it opens instantly.
+    """Write Modalities' raw index of a JSONL file, or the document bounds of a .pbin or a flat token file.
 
     Exit status 1 if lines were skipped.
     """
@@ -40,6 +51,9 @@ def index(
         on_error=on_error,
         overwrite=overwrite,
         workers=workers,
+        eos=eos,
+        token_size=token_size,
+        vocab_size=vocab_size,
         progress=not json,
     )
     emit(report.as_dict(), json, lambda: show(report))

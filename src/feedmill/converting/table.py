@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.format import TargetFormat
 from feedmill.formats.registry import by_name, formats, targets
 
@@ -42,6 +42,19 @@ def check_target(to: str) -> None:
     )
 
 
+def has_token_ids(kind: str, url: str) -> bool:
+    """Return whether a dataset of this kind has rows with a column of token ids."""
+    source = by_name().get(kind)
+    if source is None or (source.family != "rows" and kind not in ("mds", "jsonl")):
+        return False
+    from feedmill.converting.tokens import token_rows  # imports much that other conversions do not need
+
+    try:
+        return token_rows(url) is not None
+    except NotFound:  # it is reported when the source is opened
+        return False
+
+
 def family(kind: str, to: str, url: str) -> str:
     """Return how a source of this kind is converted to a format: as samples, tokens or rows.
 
@@ -57,6 +70,8 @@ def family(kind: str, to: str, url: str) -> str:
     if source is not None and source.family in wanted.takes:
         rows = source.family in ("rows", "lines") and "lines" in wanted.takes
         return TOKENS if "tokens" in wanted.takes else ROWS if rows else SAMPLES
+    if "tokens" in wanted.takes and has_token_ids(kind, url):
+        return TOKENS
     if source is not None and source.family == "tokens":
         what = "tokens cannot be converted to text or samples: detokenizing does not restore the original text"
         fix = f"Convert to {', '.join(token_targets())}, or show documents as text with 'feedmill decode'."

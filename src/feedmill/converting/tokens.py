@@ -1,9 +1,13 @@
-"""Convert token files between formats: the same documents, one output per file. Tokens are never detokenized."""
+"""Convert token files between formats: the same documents, one output per file. Tokens are never detokenized.
+
+Rows with a column of token ids (`feedmill.formats.tokens.rows`) are one file.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -26,15 +30,20 @@ from feedmill.documents.lineage.runs import Runs
 from feedmill.documents.lineage.samples import StoredRows, add_samples
 from feedmill.documents.lineage.sidecar import Origins
 from feedmill.errors import ConfigError
-from feedmill.formats.registry import targets
-from feedmill.formats.sniff import open_raw
+from feedmill.formats.format import TOKENS
+from feedmill.formats.registry import by_name, targets
+from feedmill.formats.sniff import open_raw, sniff
 from feedmill.formats.tokens.base import Form, Int64s
+from feedmill.formats.tokens.rows import TokenRows
 from feedmill.formats.tokens.vla_text import SEQUENCES
+from feedmill.samples.windowed import token_column
 from feedmill.storage import open_store
 from feedmill.tokens.corpus import SUFFIXES, Corpus, open_corpus
 from feedmill.tokens.units import Documents
 
+ROWS = "rows"
 _TOGETHER = 1 << 20
+_BATCH = 4096
 _LEAST = {"pbin": 1, "ds": 2, "megatron": 2, "dolma": 2}
 
 
@@ -57,6 +66,9 @@ class TokenSource(Source):
         """Yield the documents of a file of the source; of the whole source if the unit's path is empty."""
         if self.kind == "vla-text":
             yield from read_sequences(self.url, self.beside)
+            return
+        if self.kind == ROWS:
+            yield from _read_rows(self.url, self.loss)
             return
         path = unit.what[0]
         corpus = corpus_of(path or self.url, None if path else _largest(self.url))
@@ -100,6 +112,13 @@ def plan_tokens(source: str, destination: str, to: str, kind: str, options: Opti
             padding = " (padding tokens are kept as tokens)" if "attention_mask.pth" in beside else ""
             plan.losses.append(Loss(f"the parts {named(sorted(beside))} beside the ids{padding}", content=True))
         units = [Unit(0, ("", vlatext.name_of(source)), plan.count)]
+    elif (rows := token_rows(source)) is not None:
+        kind = ROWS
+        identity["files"] = rows.fingerprint()
+        plan.count, loss = len(rows), rows.shards[0].load_loss is not None
+        units = [Unit(0, ("", vlatext.name_of(source)), plan.count)]
+        if rows.beside:
+            plan.losses.append(Loss(f"the columns {named(sorted(rows.beside))} beside the ids", content=True))
     else:
         corpus = open_corpus([source], token_size=options.token_size or _largest(source), mixed=True)
         identity["files"] = corpus.facts()
@@ -125,6 +144,36 @@ def plan_tokens(source: str, destination: str, to: str, kind: str, options: Opti
     plan.outputs = len(units)
     shared = Shared(reads, target, work.folder, work.place.url)
     return Conversion(plan, units, shared, identity, noun="documents")
+
+
+@lru_cache(8)
+def token_rows(url: str) -> TokenRows | None:
+    """Return the rows at a path or URL as documents of tokens; None if they have no column of token ids."""
+    if is_tokens(sniff(url).kind):
+        return None
+    dataset, _ = open_raw(url)
+    column = token_column(dataset)
+    return None if column is None else TokenRows(dataset, column)
+
+
+def is_tokens(kind: str) -> bool:
+    """Return whether a format is one of token files."""
+    format = by_name().get(kind)
+    return format is not None and format.family in TOKENS
+
+
+def _read_rows(url: str, loss: bool) -> Iterator[Batch]:
+    """Yield the rows as documents, in batches."""
+    rows = token_rows(url)
+    assert rows is not None
+    shard = rows.shards[0]
+    mask = None if not loss or shard.load_loss is None else shard.load_loss()
+    for low in range(0, len(rows), _BATCH):
+        numbers = np.arange(low, min(low + _BATCH, len(rows)))
+        lengths = np.diff(shard.bounds[low : low + len(numbers) + 1])
+        tokens = rows.read_tokens(numbers, np.zeros(len(numbers), np.int64), lengths)
+        begin, end = shard.bounds[[low, low + len(numbers)]].tolist()
+        yield np.concatenate(tokens), lengths, None if mask is None else mask[begin:end]
 
 
 def _refuse_options(source: str, to: str, options: Options) -> None:

@@ -51,7 +51,8 @@ class Batch:
     """Batch of documents in order.
 
     Attributes:
-        texts: Texts of the valid documents. No text is empty or has a lone surrogate.
+        texts: Texts of the valid documents. None has a lone surrogate, and none is empty unless the reader keeps
+            empty texts.
         rows: For each text, its line or row in the unit, from 0.
         bad: (row, reason) of each document without a text.
         fields: For each text, the other requested fields.

@@ -56,13 +56,14 @@ class TextReader:
     Args:
         expression: A field's name, a path, or a jq expression.
         fields: Top-level fields to return with the text, unchanged (None if absent).
+        keep_empty: An empty text is a document too.
 
     Raises:
         ConfigError: The expression is invalid, or uses a feature that `feedmill.documents.jq` does not support.
     """
 
-    def __init__(self, expression: str, fields: tuple[str, ...] = ()) -> None:
-        self.expression, self.fields = expression, fields
+    def __init__(self, expression: str, fields: tuple[str, ...] = (), *, keep_empty: bool = False) -> None:
+        self.expression, self.fields, self.keep_empty = expression, fields, keep_empty
         self._steps = parse_path(expression)
         self._program = None if self._steps is not None else compile_jq(expression)
         self._decode: Callable[[bytes], Any] | None = None
@@ -90,7 +91,11 @@ class TextReader:
             texts = list(map(self._get, found))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, IndexError):
             return None
-        return Records(texts, list(map(self._others, found)) if self.fields else []) if all(texts) else None
+        return (
+            Records(texts, list(map(self._others, found)) if self.fields else [])
+            if self.keep_empty or all(texts)
+            else None
+        )
 
     def record(self, line: bytes) -> Record:
         """Return the document of one line, with the reason if it has no text."""
@@ -99,7 +104,8 @@ class TextReader:
                 found = self._decode(line)
                 text = self._get(found)
                 fields = self._others(found)
-                return Record(text, "", fields) if text else Record(None, "the text is empty", fields)
+                kept = text or self.keep_empty
+                return Record(text, "", fields) if kept else Record(None, "the text is empty", fields)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, IndexError):
                 pass
         try:
@@ -117,6 +123,8 @@ class TextReader:
             found = walk(value, self._steps)
         else:
             found = self._run(value)
+        if self.keep_empty and found == "":
+            return Record("", "", fields)
         return Record(checked(found, self.expression), "", fields)
 
     def _run(self, value: Any) -> Any:

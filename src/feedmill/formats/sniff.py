@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Literal
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.base import Dataset
 from feedmill.formats.documents import LINE_SUFFIXES
-from feedmill.formats.format import TOKENS, Found, Wanted, named
+from feedmill.formats.format import TOKENS, Format, Found, Wanted, named
 from feedmill.formats.registry import ends, formats
 from feedmill.formats.tar import COMPRESSED, TAR
 from feedmill.formats.tar.names import common_top, expand_patterns, is_pattern, refuse_commands, refuse_twice
@@ -22,6 +23,7 @@ _ROBOTS = {".hdf5": "HDF5", ".h5": "HDF5", ".tfrecord": "TFRecord (RLDS)", ".zar
 _FILES = tuple(ends("files"))
 SUFFIXES = (*(end for end in _FILES if end != ".json"), *_PACKED_LINES)
 """Suffixes of data files, including unsupported ones, to distinguish them from recipes."""
+_WITH = {"files": "folders of .ds files", "token_size": ".ds files and flat token files without a header"}
 _KNOWN = f"Supported are: {', '.join(dict.fromkeys(format.title for format in formats() if format.open))}."
 
 
@@ -129,11 +131,12 @@ def _listed(urls: Sequence[str]) -> Found:
             kind="mixed-list",
             fix="Give files of one format, or blend datasets with a recipe.",
         )
-    format = known[kinds[0]]
+    top, names = common_top(files)
+    store = open_store(top)
+    format = _detected(store, names[0], "listed") or known[kinds[0]]
     if format.family not in TOKENS:  # token files may be repeated: their keys are numbers
         refuse_twice(files)
-    top, names = common_top(files)
-    return Found(format, open_store(top), names=tuple(names))
+    return Found(format, store, names=tuple(names))
 
 
 def _file(store: Store, name: str) -> Found:
@@ -142,17 +145,27 @@ def _file(store: Store, name: str) -> Found:
     Raises:
         ConfigError, NotFound: it is the index file of other data, or there is no such file.
     """
-    candidates = [format for format in formats() if name.endswith(format.files)]
-    candidates.sort(key=lambda format: not format.is_file)
-    for format in candidates:
-        if not format.is_file or named(format.is_file)(store, name):
-            return Found(format, store, name)
+    format = _detected(store, name, "files")
+    if format is not None:
+        return Found(format, store, name)
     raise NotFound(
         "there is no such file" if not store.exists(name) else "this JSON file is not an index of shards",
         file=store.locate(name),
         kind="unknown-format",
         fix="Open the folder that it describes, or check the path.",
     )
+
+
+def _detected(store: Store, name: str, attribute: Literal["files", "listed"]) -> Format | None:
+    """Return the format of a file by its suffix in this attribute, and by its content if several formats share it."""
+    candidates = [format for format in formats() if name.endswith(getattr(format, attribute))]
+    candidates.sort(key=lambda format: not format.is_file)
+    return next((each for each in candidates if not each.is_file or named(each.is_file)(store, name)), None)
+
+
+def format_of_file(store: Store, name: str) -> Format | None:
+    """Return the format of a file; None if no format has files of its suffix."""
+    return _detected(store, name, "files")
 
 
 def open_raw(
@@ -187,7 +200,7 @@ def open_found(
     for option, value in (("files", files), ("token_size", token_size)):
         if value is not None and option not in found.format.options:
             raise ConfigError(
-                f"'files' and 'token_size' are only for .ds files, this is {found.kind}", file=url, fix="Remove them."
+                f"{option!r} is only for {_WITH[option]}, this is {found.kind}", file=url, fix="Remove it."
             )
     if split is not None and not found.format.splits:
         raise _no_split(found, url, split)

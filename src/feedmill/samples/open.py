@@ -42,6 +42,7 @@ def open(
     eos: int | None = None,
     files: str | None = None,
     token_size: int | None = None,
+    tokens: str | None = None,
     tokenize: Encoder | TokenizeOptions | Mapping[str, Any] | str | None = None,
 ) -> Dataset:
     """Open a dataset in any known format.
@@ -49,9 +50,10 @@ def open(
     Args:
         url: a folder of tar shards (prepared or not, or with a ``manifest.jsonl``), ``.pbin`` or ``.ds`` files; a
             ``.tar``, ``.jsonl``, ``.pbin`` or ``.ds`` file, a manifest, a ``.bin`` or ``.idx`` of Megatron-LM, a
-            ``.npy`` of Dolma; ``.parquet`` and ``.arrow`` files; a dataset of Hugging Face, LeRobot, MosaicML or
-            img2dataset; a path or URL. Patterns (``{000..099}``, ``*``) and lists of ``.tar``, ``.parquet`` or token
-            files of one format (``.pbin``, ``.ds``, ``.bin``, ``.npy``) are opened as one dataset.
+            ``.npy`` of Dolma; flat ``.bin`` and ``.npy`` of other tools, a folder of LitData's token chunks;
+            ``.parquet`` and ``.arrow`` files; a dataset of Hugging Face, LeRobot, MosaicML or img2dataset; a path or
+            URL. Patterns (``{000..099}``, ``*``) and lists of ``.tar``, ``.parquet`` or token files of one format
+            (``.pbin``, ``.ds``, ``.bin``, ``.npy``) are opened as one dataset.
         split: name of a split; None opens everything except excluded shards and samples.
         dataset_config: description in ``.nv-meta`` to use instead of ``dataset.yaml``, or manifest to use instead of
             ``manifest.jsonl``.
@@ -68,7 +70,10 @@ def open(
         eos: id that ends a document, for positions and boundaries; default: boundaries come from the index.
         files: order of a folder of ``.ds`` files: ``sorted`` by path, recursively (the default); ``flat``: only the
             files directly in the folder; ``nanotron``: these, permuted as Nanotron does; ``nanotron:SEED``.
-        token_size: bytes per token of ``.ds`` files without metadata.
+        token_size: bytes per token of ``.ds`` files without metadata, and of flat token files without a header; with
+            `tokens`, bytes per id of a column of bytes (default: 8).
+        tokens: column of token ids in rows (Parquet, Arrow, JSONL, MDS): open the rows as documents of tokens. For
+            windows, a column ``input_ids`` or ``tokens`` is found without it.
         tokenize: tokenize text when it is read: a `TokenizeTransform`, its options as a mapping, or a tokenizer.
 
     Raises:
@@ -91,6 +96,7 @@ def open(
             trust=trust,
             files=files,
             token_size=token_size,
+            tokens=tokens,
             tokenize=None if tokenize is None else encoder_of(tokenize),
             windows=WindowOptions(
                 seq_len=seq_len,
@@ -116,6 +122,7 @@ class OpenOptions:
     trust: bool = False
     files: str | None = None
     token_size: int | None = None
+    tokens: str | None = None
     tokenize: Encoder | None = None
     windows: WindowOptions = field(default_factory=WindowOptions)
 
@@ -123,8 +130,9 @@ class OpenOptions:
 def _open(url: str | list[str], options: OpenOptions) -> Dataset:
     """Return the dataset. Other processes can open it with the same arguments."""
     reopen = partial(_open, _absolute(url) if isinstance(url, str) else [_absolute(one) for one in url], options)
+    token_size = options.token_size if options.tokens is None else None
     if not isinstance(url, str):
-        dataset = open_together(url, files=options.files, token_size=options.token_size)
+        dataset = _as_tokens(open_together(url, files=options.files, token_size=token_size), options)
         return _cut(dataset, options).opened_as(decode=options.decode, reopen=reopen)
     split, split_config = options.split, options.split_config
     if options.dataset_config is not None and options.dataset_config.endswith(".jsonl"):
@@ -135,9 +143,8 @@ def _open(url: str | list[str], options: OpenOptions) -> Dataset:
     if description is not None:
         split = description.arguments.get("split_part", split)
         split_config = description.arguments.get("split_config", split_config)
-    dataset = open_found(
-        found, url, split=split, split_config=split_config, files=options.files, token_size=options.token_size
-    )
+    dataset = open_found(found, url, split=split, split_config=split_config, files=options.files, token_size=token_size)
+    dataset = _as_tokens(dataset, options)
     cut = _cut(dataset, options)  # a dataset with a description is not token data, and raises an error here
     if description is None:
         return cut.opened_as(decode=options.decode, reopen=reopen)
@@ -161,6 +168,22 @@ def _cut(dataset: Dataset, options: OpenOptions) -> Dataset:
             fix="Use 'pack' with 'method: concat' in the recipe.",
         )
     return tokenized(dataset, options.tokenize)
+
+
+def _as_tokens(dataset: Dataset, options: OpenOptions) -> Dataset:
+    """Return the rows of a dataset as documents of tokens, if the options name their column."""
+    if options.tokens is None:
+        return dataset
+    from feedmill.formats.tokens.base import TokenDataset
+    from feedmill.formats.tokens.rows import TokenRows
+
+    if isinstance(dataset, TokenDataset):
+        raise ConfigError(
+            f"tokens={options.tokens!r} is for rows with a column of ids, this is token data already",
+            file=dataset.url,
+            fix="Remove it.",
+        )
+    return TokenRows(dataset, options.tokens, options.token_size)
 
 
 def _absolute(url: str) -> str:

@@ -40,12 +40,16 @@ def windowed(dataset: Dataset, options: WindowOptions) -> Dataset:
     from feedmill.formats.tokens.blocks import BlockDataset
     from feedmill.formats.tokens.windows import WindowDataset
 
+    if not isinstance(dataset, TokenDataset) and (column := token_column(dataset)) is not None:
+        from feedmill.formats.tokens.rows import TokenRows
+
+        dataset = TokenRows(dataset, column)
     if not isinstance(dataset, TokenDataset):
         raise ConfigError(
             f"{', '.join(options.given)}: only token data can be read in windows or blocks, found the format"
             f" {dataset.format}",
             file=dataset.url,
-            fix="Remove the option, or pack tokenized data with 'pack' in a recipe.",
+            fix="Remove the option, or name its column of token ids with tokens=NAME.",
         )
     if (options.seq_len is None) == (options.block_size is None):
         raise ConfigError(
@@ -67,8 +71,19 @@ def windowed(dataset: Dataset, options: WindowOptions) -> Dataset:
     return WindowDataset(dataset, width=width, stride=stride, **shown)
 
 
+def token_column(dataset: Dataset) -> str | None:
+    """Return the column of token ids of a dataset of rows that names it as usual; None if it has none."""
+    format = by_name().get(dataset.format)
+    if format is None or (format.family != "rows" and format.name not in ("mds", "jsonl")):
+        return None
+    from feedmill.formats.tokens.rows import column_of
+
+    return column_of(dataset)
+
+
 def _rule(format: str, seq_len: int, reuse: bool | None) -> tuple[int, int]:
     """Return width and stride of the windows for `seq_len`, by the rule of the format's own reader."""
-    if reuse is None and not by_name()[format].reuses_target:
+    known = by_name().get(format)
+    if reuse is None and not (known is not None and known.reuses_target):
         return seq_len + 1, seq_len + 1  # datatrove: the last token of a window is never an input
     return (seq_len, seq_len) if reuse is False else (seq_len + 1, seq_len)

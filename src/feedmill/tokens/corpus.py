@@ -18,6 +18,7 @@ import numpy as np
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.format import Wanted, named
 from feedmill.formats.registry import by_name, families
+from feedmill.formats.sniff import format_of_file
 from feedmill.formats.tokens.base import Int64s, TokenDataset, TokenShard, refuse_missing
 from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, read_manifest
 from feedmill.kernels.jsonl.lines import newlines
@@ -27,6 +28,8 @@ from feedmill.tokens.outputs import LINES
 
 SUFFIXES = {**{end: format.name for format in families("tokens") for end in format.files}, ".jsonl": LINES}
 """Format names by file suffix."""
+BIN = ".bin"
+"""Suffix of files that may be chunks of a folder with an index of them."""
 _FOLDERS = tuple(end for end in SUFFIXES if end != ".idx")
 
 
@@ -166,11 +169,15 @@ def open_sets(url: str) -> list[TokenDataset]:
     folder, name = split_url(url)
     store = open_store(folder)
     is_folder = not name or (store.is_local and os.path.isdir(store.locate(name)))
+    if not is_folder and name.endswith(BIN) and (whole := _listed(store, folder)) is not None:
+        return [one for one in whole if one.shards[0].path == name]
     if not is_folder and (name.endswith(tuple(SUFFIXES)) or store.exists(name)):
         return [open_tokens(store, name, url)]
     if not is_folder and format_prefix(store, name):
         return [open_tokens(store, name + ".bin", url)]
     inside = open_store(url)
+    if (whole := _listed(inside, url)) is not None:
+        return whole
     paths = [entry.path for entry in inside.files(suffixes=_FOLDERS)]
     kinds = sorted({format_of(path) for path in paths})
     if len(kinds) != 1:
@@ -185,6 +192,16 @@ def open_sets(url: str) -> list[TokenDataset]:
     return [open_tokens(inside, path, inside.locate(path)) for path in paths]
 
 
+def _listed(store: Store, url: str) -> list[TokenDataset] | None:
+    """Return the files that a folder's own index lists (LitData), each as a dataset; None if it has no such index."""
+    for format in families("tokens"):
+        if format.marks and named(format.is_folder)(store) is not None:
+            dataset: TokenDataset = named(format.open)(Wanted(store, "", url))
+            files = [(shard, store.locate(shard.path)) for shard in dataset.shards]
+            return [TokenDataset(store, [shard], name=path, format=format.name) for shard, path in files]
+    return None
+
+
 def format_prefix(store: Store, name: str) -> bool:
     """Return whether a name without an ending is the prefix of Megatron's two files."""
     return store.exists(name + ".idx") and store.exists(name + ".bin")
@@ -196,7 +213,8 @@ def open_tokens(store: Store, path: str, url: str) -> TokenDataset:
     refuse_missing(store, path)
     if kind == LINES:
         return open_lines(store, path, url)
-    dataset = named(by_name()[kind].open)(Wanted(store, path, url))
+    format = format_of_file(store, path) or by_name()[kind]  # flat files have the suffixes of formats with an index
+    dataset = named(format.open)(Wanted(store, path, url))
     assert isinstance(dataset, TokenDataset)
     return dataset
 

@@ -1,4 +1,4 @@
-"""Write index files next to data: Modalities' raw index of JSONL, and the bounds of a ``.pbin``."""
+"""Write index files next to data: Modalities' raw index of JSONL, and the bounds of a ``.pbin`` or a flat file."""
 
 from __future__ import annotations
 
@@ -49,9 +49,12 @@ def index(
     on_error: str = RAISE,
     workers: int | None = None,
     overwrite: bool = False,
+    eos: int | None = None,
+    token_size: int | None = None,
+    vocab_size: int | None = None,
     progress: bool | None = None,
 ) -> IndexReport:
-    """Write the index of a JSONL file (Modalities' ``.idx``), or the bounds of a ``.pbin``, so that it opens instantly.
+    """Write the index of a JSONL file (Modalities' ``.idx``), or the bounds of documents of a ``.pbin`` or a flat file.
 
     Args:
         path: path or URL of the file.
@@ -59,6 +62,9 @@ def index(
         on_error: ``"raise"`` at a line that is not JSON, or ``"skip"`` such lines and list them.
         workers: number of processes; default: one per core for large files.
         overwrite: overwrite an existing index.
+        eos: for flat token files (``.bin`` or ``.npy`` of nanoGPT, llm.c, OLMo-core): id of the end-of-text token.
+        token_size: for those without a header: bytes per token, 1, 2, 4 or 8.
+        vocab_size: for flat token files: raise an error if an id is not below it.
 
     Raises:
         ConfigError: the index exists, or the file has another format.
@@ -80,9 +86,11 @@ def index(
             where = Where("indexing", key_of(store.locate(name), store.stat(name).version), work)
             (entries,) = run(partial(write_bounds, store), [name], where=where)
         return IndexReport(path, store.locate(bounds), "bounds", entries)
+    if eos is not None or name.endswith((".bin", ".npy")):
+        return _index_flat(path, output, eos, token_size, vocab_size, overwrite)
     if not name.endswith(".jsonl") and output is None:
         raise ConfigError(
-            "only JSONL and .pbin files can be indexed",
+            "only JSONL, .pbin and flat token files can be indexed",
             file=path,
             kind="unknown-format",
             fix="For lines of JSON in a file of another name, say where the index goes (--output); for tar shards and"
@@ -111,3 +119,38 @@ def index(
             write_pairs(file, found.starts, found.lengths)
     bad = [line._asdict() for line in found.bad]
     return IndexReport(path, target, "raw", len(found.starts), found.dropped, bad)
+
+
+def _index_flat(
+    path: str, output: str | None, eos: int | None, token_size: int | None, vocab_size: int | None, overwrite: bool
+) -> IndexReport:
+    """Write the bounds of documents of a flat token file. Raises as `index`."""
+    from feedmill.formats.tokens.bounds import bounds_path
+    from feedmill.formats.tokens.flat_files import is_flat, write_flat_bounds
+
+    folder, name = split_url(path)
+    store = open_store(folder)
+    store.stat(name)  # raises if there is no such file
+    if output is not None:
+        raise ConfigError("bounds are always written next to their file", file=output, fix="Omit --output.")
+    if not name.endswith((".bin", ".npy")) or not is_flat(store, name):
+        raise ConfigError(
+            "this is no flat token file: it has another suffix, or an index of documents beside it",
+            file=path,
+            kind="unknown-format",
+            fix="Omit --eos, or pass a .bin or .npy without .idx or .csv.gz.",
+        )
+    if eos is None:
+        raise ConfigError(
+            "the id of the end-of-text token is missing",
+            file=path,
+            kind="no-eos",
+            fix="Pass --eos, 50256 for GPT-2's tokenizer.",
+        )
+    bounds = bounds_path(name)
+    if store.exists(bounds) and not overwrite:
+        raise ConfigError(
+            "the index already exists", file=store.locate(bounds), kind="exists", fix="Add --overwrite to replace it."
+        )
+    entries = write_flat_bounds(store, name, eos, token_size=token_size, vocab_size=vocab_size)
+    return IndexReport(path, store.locate(bounds), "bounds", entries)

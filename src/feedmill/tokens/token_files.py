@@ -62,12 +62,17 @@ class Piece:
         number = bisect_right(self.ends, row)
         return self.files[number], self.line + row - (self.ends[number - 1] if number else 0) + 1
 
-    def origins(self, origins: Origins, inputs: Mapping[str, dict[str, Any]], first: int, last: int) -> None:
-        """Append documents [first, last) to the lineage of an output; `inputs` are facts by URL, as in its manifest."""
+    def origins(
+        self, origins: Origins, inputs: Mapping[str, dict[str, Any]], first: int, last: int, step: int = 1
+    ) -> None:
+        """Append documents [first, last), or every `step`-th of them, to the lineage of an output.
+
+        `inputs` are facts by URL, as in its manifest.
+        """
         runs = decode_runs(*self.rows).part(first, last)
         facts = [inputs[url] for url in self.files]
         numbers = np.array([origins.number(one["path"], one["bytes"]) for one in facts], np.int64)
-        rows = np.repeat(runs.start, runs.length) + _within(runs.length)
+        rows = (np.repeat(runs.start, runs.length) + _within(runs.length))[::step]
         file = np.searchsorted(np.asarray(self.ends, np.int64), rows, side="right")
         begin = np.concatenate(([-self.line], np.asarray(self.ends, np.int64)))
         origins.add(Runs.of(numbers[file], rows - begin[file]))
@@ -112,6 +117,8 @@ class TokenFiles:
         yield from (f"{out.format} {out.dtype.str} {out.url}" for out in self.outputs)
         yield from (f"{out.sequence} {out.shard}" for out in self.outputs if out.sequence)
         yield from (f"{file.url} {file.version} {file.rows}" for file in self.files)
+        if self.options.deal > 1:
+            yield f"dealt to {self.options.deal}"
 
     def units(self, unit_bytes: int) -> list[tuple[Unit, ...]]:
         """See `JobOutput`."""
@@ -139,8 +146,13 @@ class TokenFiles:
             written = [out.hashed() for out in self.outputs]
             writers = [(out, stack.enter_context(out.open(self._tokenizer_name, loss))) for out, _ in written]
 
+            pieces: list[Piece] = []
+
             def add(done: EncodedUnit, line: int) -> None:
                 piece = Piece.of(done, line)
+                if self.options.deal > 1:
+                    pieces.append(piece)
+                    return
                 piece.origins(origins, inputs, 0, piece.documents)
                 for documents in read_piece(piece.path):
                     if any(out.sequence for out in self.outputs):
@@ -149,6 +161,10 @@ class TokenFiles:
                         add_documents(writer, out.format, documents, piece)
 
             yield add
+            for piece, documents, first in dealt(pieces, self.options.deal):
+                piece.origins(origins, inputs, first, piece.documents, self.options.deal)
+                for _, writer in writers:
+                    writer.add(documents.tokens, documents.lengths)
             self.report.left_over = sum(getattr(writer, "left_over", 0) for _, writer in writers)
             for out in self.outputs:
                 write_manifest(out.store, out.path, self._manifest(job, out))
@@ -190,6 +206,28 @@ class TokenFiles:
         if report.tokens_in_loss is not None:
             options["tokens_in_loss"] = report.tokens_in_loss
         return job.manifest(out.format, report.documents, report.tokens, options)
+
+
+def dealt(pieces: Sequence[Piece], parts: int) -> Iterator[tuple[Piece, Documents, int]]:
+    """Yield each piece once for each part, with the documents of the part in it and the number of the first of them.
+
+    Document k of all pieces belongs to part k mod `parts`. The pieces of part 0 come first.
+    """
+    for part in range(parts):
+        before = 0
+        for piece in pieces:
+            first, before = (part - before) % parts, before + piece.documents
+            number = -first
+            chosen: list[Documents] = []
+            for documents in read_piece(piece.path):
+                count = len(documents.lengths)
+                mine = (np.arange(number, number + count) % parts == 0) & (np.arange(number, number + count) >= 0)
+                tokens = documents.tokens[np.repeat(mine, documents.lengths)]
+                chosen.append(Documents(tokens, documents.lengths[mine], None, None))
+                number += count
+            if first < piece.documents:
+                tokens = np.concatenate([each.tokens for each in chosen])
+                yield piece, Documents(tokens, np.concatenate([each.lengths for each in chosen]), None, None), first
 
 
 def write_lineage(

@@ -42,7 +42,12 @@ _BYTES_PER_TOKEN = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizeOptions(JobOptions):
-    """Options of `tokenize`; see there."""
+    """Options of `tokenize`; see there.
+
+    Attributes:
+        keep_empty: whether a text without tokens is an empty document; otherwise it is an invalid one.
+        deal: write documents 0, n, 2n ... first, then 1, n + 1, ..., as a tool does that deals lines to n parts.
+    """
 
     formats: tuple[str, ...]
     backend: Backend
@@ -63,6 +68,8 @@ class TokenizeOptions(JobOptions):
     loss_rule: LossRule
     tokenizer_name: str | None
     chat: ChatSpec | None = None
+    keep_empty: bool = False
+    deal: int = 1
 
 
 @dataclass
@@ -215,19 +222,20 @@ def tokenize(
     )
     several = [inputs] if isinstance(inputs, str | os.PathLike) else inputs
     if chat is None:
-        return _tokenize(several, output, tokenizer, options)
+        return tokenize_as(several, output, tokenizer, options)
     from feedmill.tokens.chat.job import tokenize_chats
 
     files = _find(several, kind).files
-    return tokenize_chats(several, files, output, tokenizer, options, chat, chat_template, chat_mask, _tokenize)
+    return tokenize_chats(several, files, output, tokenizer, options, chat, chat_template, chat_mask, tokenize_as)
 
 
-def _tokenize(
+def tokenize_as(
     inputs: Sequence[str | os.PathLike[str] | DocumentFile],
     output: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]],
     given: str | os.PathLike[str] | Tokenizer,
     options: TokenizeOptions,
 ) -> TokenizeReport:
+    """Tokenize documents with all options of `TokenizeOptions`; see `tokenize`."""
     begin = time.perf_counter()
     # Without a template no setting can contradict it.
     source: TemplateSource = options.template_source if options.template else "file"
@@ -299,6 +307,7 @@ def _spec(
         limit=limit,
         dtype="<u2" if tokenizer.size <= 1 << 16 else "<u4",
         loss=options.loss,
+        keep_empty=options.keep_empty,
         cut=options.loss_rule == "datatrove",
         chat=options.chat is not None,
     )

@@ -271,7 +271,9 @@ def _reader(spec: EncodeSpec, thread: int) -> Reader:  # noqa: ARG001
         from feedmill.tokens.chat.reader import ChatReader
 
         return ChatReader(spec.chat)
-    return TextReader(spec.text, spec.fields) if spec.typed is None else TypedReader(spec.typed)
+    if spec.typed is not None:
+        return TypedReader(spec.typed)
+    return TextReader(spec.text, spec.fields, keep_empty=spec.how.keep_empty)
 
 
 @lru_cache(maxsize=2)

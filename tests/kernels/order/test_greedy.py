@@ -22,6 +22,15 @@ def test_the_compiled_draws_are_the_plain_ones(weights: list[float], draws: int)
     assert np.array_equal(choice[np.argsort(order)], np.sort(choice))
 
 
+@given(st.lists(st.integers(1, 90), min_size=2, max_size=9))
+@settings(max_examples=80, deadline=None)
+def test_limits_are_used_up(sizes: list[int]) -> None:
+    limits = np.array(sizes)
+    choice, counts = greedy(limits / limits.sum(), int(limits.sum()), limits, compiled=False)
+    again, counts_again = greedy(limits / limits.sum(), int(limits.sum()), limits, compiled=True)
+    assert np.array_equal(choice, again) and counts.tolist() == counts_again.tolist() == sizes
+
+
 def test_ties_go_to_the_first() -> None:
     assert greedy(np.full(4, 0.25), 8)[0].tolist() == [0, 1, 2, 3, 0, 1, 2, 3]
 

@@ -208,6 +208,28 @@ class TableDataset(RowsDataset):
             return np.zeros(0, np.int64)
         return field_costs(np.concatenate(numbers), np.concatenate(present), by, file=self.url)
 
+    def list_lengths(self, column: str) -> Int64s | None:
+        """Return the length of each row's list in a column, which is read alone; None if it has no lists.
+
+        Null has the length 0.
+        """
+        pyarrow = load_pyarrow()
+        if self.schema is None or column not in self.names:
+            return None
+        kind = self.schema.field(column).type
+        if not (pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind)):
+            return None
+        from pyarrow import compute
+
+        found = [np.zeros(0, np.int64)]
+        for file in range(len(self.files)):
+            columns = self._columns[file]
+            blocks = [columns.read(block, [column])[0].column(0) for block in range(len(columns.ends))]
+            lengths = [np.asarray(compute.fill_null(compute.list_value_length(block), 0)) for block in blocks]
+            stored = self._stored(file, np.arange(int(self.counts[file])))
+            found.append(np.concatenate([np.zeros(0, np.int64), *lengths])[stored])
+        return np.concatenate(found).astype(np.int64)
+
     def costs_advice(self, by: str) -> str:
         if by == "tokens":
             return super().costs_advice(by)

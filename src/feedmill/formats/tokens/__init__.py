@@ -119,6 +119,32 @@ DOLMA = Format(
         ),
     ),
 )
+FLAT = Format(
+    "flat",
+    "flat token files (nanoGPT, llm.c, OLMo-core, numpy)",
+    "tokens",
+    open="feedmill.formats.tokens.flat_files:open_found",
+    files=(".bin", ".npy"),
+    is_file="feedmill.formats.tokens.flat_files:is_flat",
+    is_folder="feedmill.formats.tokens.flat_files:mark",
+    folders=(".bin", ".npy"),
+    listed=(".bin", ".npy"),
+    options=("token_size",),
+    repair=_REPAIR,
+    data=("tokens",),
+)
+LITDATA = Format(
+    "litdata",
+    "LitData's token chunks",
+    "tokens",
+    open="feedmill.formats.tokens.litdata:open_found",
+    marks=("index.json",),
+    is_folder="feedmill.formats.tokens.litdata:mark",
+    small=("index.json",),
+    repair=_REPAIR,
+    data=("tokens",),
+    beside=("index.json",),
+)
 VLA_TEXT = Format(
     "vla-text",
     "VLA Foundry's tokenized text",
@@ -136,4 +162,4 @@ VLA_TEXT = Format(
         ),
     ),
 )
-FORMATS = (PBIN, DS, MEGATRON, DOLMA, VLA_TEXT)
+FORMATS = (PBIN, DS, FLAT, MEGATRON, DOLMA, LITDATA, VLA_TEXT)

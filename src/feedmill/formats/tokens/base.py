@@ -188,7 +188,11 @@ class TokenDataset(Dataset):
         pieces = [np.diff(shard.bounds) * shard.dtype.itemsize for shard in self.shards]
         return np.concatenate([np.zeros(0, np.int64), *pieces])
 
-    def _places(self, indices: Indices) -> tuple[Int64s, Int64s]:
+    def own_gather(self) -> Any:
+        """Return a reader with the interface of `feedmill.formats.tokens.gather.Gather`; None if the files are flat."""
+        return None
+
+    def places(self, indices: Indices) -> tuple[Int64s, Int64s]:
         """Return shard number and document number in it, int64[n] both. Raises IndexError."""
         wanted = np.asarray(indices, np.int64)
         if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
@@ -215,7 +219,7 @@ class TokenDataset(Dataset):
     def _extents(self, indices: Indices, starts: Int64s | None, lengths: Int64s | None) -> Sequence[Extents]:
         if self.store.is_local:
             return ()
-        shard, local = self._places(indices)
+        shard, local = self.places(indices)
         numbers = np.unique(shard).tolist()
         self.load_bounds(numbers)
         begins, ends = np.empty_like(shard), np.empty_like(shard)
@@ -265,7 +269,7 @@ class TokenDataset(Dataset):
 
     def _bytes(self, indices: Indices, starts: Int64s | None, lengths: Int64s | None) -> tuple[list[bytes], Int64s]:
         """Return the stored bytes of spans of documents (whole ones without `starts`), and each one's shard."""
-        shard, local = self._places(indices)
+        shard, local = self.places(indices)
         out: list[bytes] = [b""] * len(shard)
         for number, rows, first, stop in self._ranges(indices, shard, local, starts, lengths):
             blocks = read_records(self.store, self.shards[number].path, *self._offsets(number, first, stop))
@@ -325,7 +329,7 @@ class TokenDataset(Dataset):
             tokens: integers[m] that any token fits.
             loss: bool[m]; None if the mask is not wanted.
         """
-        shard, local = self._places(indices)
+        shard, local = self.places(indices)
         for number, rows, first, stop in self._ranges(indices, shard, local, starts, lengths):
             self._gather.spans(number, first, stop, to[rows], tokens)
             if loss is None:
@@ -343,7 +347,7 @@ class TokenDataset(Dataset):
         return Gather(self.store, self.shards)
 
     def _loss(self, indices: Indices, starts: Int64s | None, lengths: Int64s | None) -> list[npt.NDArray[np.bool_]]:
-        shard, local = self._places(indices)
+        shard, local = self.places(indices)
         out: list[npt.NDArray[np.bool_]] = [np.zeros(0, np.bool_)] * len(shard)
         for number, rows, first, stop in self._ranges(indices, shard, local, starts, lengths):
             if self.masks is None:
@@ -378,7 +382,7 @@ class TokenDataset(Dataset):
 
     def locate(self, index: int) -> Source:
         number = self._checked(index)
-        shard, local = (int(place[0]) for place in self._places([number]))
+        shard, local = (int(place[0]) for place in self.places([number]))
         table = self.shards[shard]
         size = table.dtype.itemsize
         begin, end = int(table.bounds[local]), int(table.bounds[local + 1])

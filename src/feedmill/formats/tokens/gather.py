@@ -6,7 +6,7 @@ Ranges are copied directly from the map by numpy's loops, at memory speed and wi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -127,6 +127,41 @@ def _copy(tokens: npt.NDArray[Any], starts: Int64s, out: npt.NDArray[Any], rows:
     for at in range(0, len(starts), together):
         piece = ranges[starts[at : at + together]]
         out[slice(at, at + len(piece)) if rows is None else rows[at : at + together]] = piece
+
+
+class Pieces(NamedTuple):
+    """The documents, or parts of them, of which ranges of a stream of documents consist, in order; int64[k] each.
+
+    Attributes:
+        row: number of the range.
+        column: position of the piece in it.
+        document: number of the document in the stream.
+        start, length: its tokens ``[start, start + length)``, at least one.
+    """
+
+    row: Int64s
+    column: Int64s
+    document: Int64s
+    start: Int64s
+    length: Int64s
+
+
+def pieces_of(bounds: Int64s, starts: Int64s, stops: Int64s) -> Pieces:
+    """Return the pieces of ranges of a stream of documents; what lies beyond its end belongs to none.
+
+    Args:
+        bounds: int64[documents + 1], start of each document in the stream, and the end of the last one.
+        starts, stops: int64[n], the ranges.
+    """
+    stops = np.minimum(stops, bounds[-1])
+    low = np.searchsorted(bounds, starts, side="right") - 1
+    counts = np.maximum(np.searchsorted(bounds, stops, side="left") - low, 0)
+    row = np.repeat(np.arange(len(starts)), counts)
+    at = np.arange(len(row)) + (low - np.cumsum(counts) + counts)[row]
+    begin, end = np.maximum(bounds[at], starts[row]), np.minimum(bounds[at + 1], stops[row])
+    real = end > begin  # documents without tokens are no pieces
+    row, at, begin, end = row[real], at[real], begin[real], end[real]
+    return Pieces(row, begin - starts[row], at, begin - bounds[at], end - begin)
 
 
 def resets_from_bounds(bounds: Int64s, starts: Int64s, width: int) -> tuple[Int64s, Int64s]:

@@ -17,7 +17,7 @@ A document is one sequence, or several if a tool split it into sentences. Whethe
 its size: with modes, it has S more bytes.
 
 Writers choose the type by the vocabulary: Megatron-LM uses 2 bytes (u16) below 65,500 entries, datatrove up to 65,536;
-both use 4 bytes (i32) above.
+both use 4 bytes (i32) above. Both write a document as one sequence, Megatron-LM a document without tokens as none.
 
 Rejected: sizes that do not match, sequences that are not consecutive, and types that are not integers.
 """
@@ -205,9 +205,14 @@ def megatron_dtype(vocab_size: int, *, datatrove: bool = False) -> np.dtype[Any]
     return np.dtype("<u2" if small else "<i4")
 
 
+def code_of(dtype: np.dtype[Any]) -> int:
+    """Return the code of a type of token; 0 if the format does not support it."""
+    return next((code for code, known in _INTEGERS.items() if known == dtype.newbyteorder("<")), 0)
+
+
 @contextlib.contextmanager
 def write_megatron(
-    store: Store, prefix: str, dtype: np.dtype[Any] | str, *, loss: bool = False
+    store: Store, prefix: str, dtype: np.dtype[Any] | str, *, loss: bool = False, empty_sequences: bool = True
 ) -> Iterator[MegatronWriter]:
     """Write ``<prefix>.bin`` and ``<prefix>.idx``, byte for byte as Megatron-LM does, with one sequence per document.
 
@@ -216,14 +221,15 @@ def write_megatron(
         prefix: path in the store, with or without ``.bin``.
         dtype: type of a token; see `megatron_dtype`.
         loss: whether to write a loss mask beside ``<prefix>.bin``, see `masks`.
+        empty_sequences: whether a document without tokens has a sequence; Megatron-LM's tools write none.
 
     Raises:
         ConfigError: the format does not support the type.
     """
     prefix = strip(prefix)
     kind = np.dtype(dtype).newbyteorder("<")
-    code = next((code for code, known in _INTEGERS.items() if known == kind), None)
-    if code is None:
+    code = code_of(kind)
+    if not code:
         raise ConfigError(
             f"the format does not support tokens of type {np.dtype(dtype)}",
             file=store.locate(prefix + IDX),
@@ -232,7 +238,7 @@ def write_megatron(
         )
     with store.write(prefix + IDX) as index:  # the outermost one is published last
         with store.write(prefix + BIN) as file, write_mask(store, prefix + BIN, loss, prefix + IDX) as mask:
-            writer = MegatronWriter(FlatFile(file, kind, store.locate(prefix + BIN)), mask)
+            writer = MegatronWriter(FlatFile(file, kind, store.locate(prefix + BIN)), mask, empty_sequences)
             yield writer
             store.delete(prefix + IDX)  # readers must not see an older index with the new tokens
         writer.write_index(index, code)
@@ -241,9 +247,10 @@ def write_megatron(
 class MegatronWriter(FlatWriter):
     """`TokenWriter` of Megatron-LM's files; created by `write_megatron`. Uses 4 bytes of memory per document."""
 
-    def __init__(self, flat: FlatFile, mask: MaskWriter) -> None:
+    def __init__(self, flat: FlatFile, mask: MaskWriter, empty_sequences: bool) -> None:
         super().__init__(flat)
         self._mask = mask
+        self._least = 0 if empty_sequences else 1
         self._lengths: list[npt.NDArray[np.int32]] = []
 
     def add(self, tokens: Tokens, lengths: Int64s, loss: npt.NDArray[np.bool_] | None = None) -> None:
@@ -264,17 +271,23 @@ class MegatronWriter(FlatWriter):
 
     def write_index(self, index: BinaryIO, code: int) -> None:
         """Write the ``.idx`` file."""
-        count = self._flat.documents
-        lengths = np.concatenate([np.zeros(0, np.int32), *self._lengths])
-        index.write(HEADER.pack(MAGIC, VERSION, code, count, count + 1))
+        documents = np.concatenate([np.zeros(0, np.int32), *self._lengths])
+        real = documents >= self._least
+        lengths = documents[real]
+        count = len(lengths)
+        index.write(HEADER.pack(MAGIC, VERSION, code, count, len(documents) + 1))
         index.write(lengths.astype("<i4").data)
         begin = 0
         for low in range(0, count, _PER_WRITE):
             ends = begin + np.cumsum(lengths[low : low + _PER_WRITE], dtype=np.int64)
             index.write((np.concatenate(([begin], ends[:-1])) * self._flat.dtype.itemsize).astype("<i8").data)
             begin = int(ends[-1])
-        for low in range(0, count + 1, _PER_WRITE):
-            index.write(np.arange(low, min(low + _PER_WRITE, count + 1), dtype="<i8").data)
+        index.write(bytes(8))
+        before = 0
+        for low in range(0, len(documents), _PER_WRITE):
+            firsts = before + np.cumsum(real[low : low + _PER_WRITE], dtype=np.int64)
+            index.write(firsts.astype("<i8").data)
+            before = int(firsts[-1])
 
 
 def _load_bounds(store: Store, path: str, index: MegatronIndex, unit: str) -> Int64s:
@@ -325,7 +338,10 @@ def mark(store: Store) -> str | None:
 
 
 def need_megatron(store: Store, name: str) -> bool:
-    """Return whether a file is Megatron-LM's. Raises `ConfigError` for other kinds of ``.idx``."""
+    """Return whether a file is Megatron-LM's: a flat ``.bin`` without ``.idx`` is not.
+
+    Raises `ConfigError` for other kinds of ``.idx``.
+    """
     if name.endswith(IDX) and store.exists(name) and not is_megatron(store, name):
         raise ConfigError(
             "this is not an index of Megatron-LM's tokens, but of lines or shards",
@@ -353,7 +369,8 @@ class Megatron(TokenFormat):
 
     def open(self, store: Store, path: str, form: Form) -> AbstractContextManager[TokenWriter]:
         """See `TokenFormat`."""
-        return write_megatron(store, path[:-4], "<u2" if form.token_size == 2 else "<i4", loss=form.loss)
+        kind = "<u2" if form.token_size == 2 else "<i4"
+        return write_megatron(store, path[:-4], kind, loss=form.loss, empty_sequences=False)
 
 
 WRITER = Megatron()

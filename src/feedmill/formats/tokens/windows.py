@@ -164,7 +164,7 @@ class WindowDataset(Dataset):
                 file=self.url,
                 fix="Use another id, or a wider dtype such as int64.",
             ) from None
-        self._gather = Gather(tokens.store, tokens.shards)
+        self._gather = tokens.own_gather() or Gather(tokens.store, tokens.shards)
         sizes = [shard.tokens for shard in tokens.shards]
         self._files = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)))
         self._ends = self._count(np.asarray([sum(sizes)] if across else sizes, np.int64))
@@ -305,7 +305,7 @@ class WindowDataset(Dataset):
             found += [(number, one) for one in range(*map(int, ends)) if bounds[one] < bounds[one + 1]]
         return found
 
-    def windows_of(self, file: int, document: int) -> range:
+    def windows_of(self, file: int, document: int) -> Sequence[int]:
         """Return the windows that have tokens of a document of a file. Raises as `documents_of`."""
         self.tokens.need_index()
         low, high = (int(end) for end in self.tokens.shards[file].bounds[document : document + 2])

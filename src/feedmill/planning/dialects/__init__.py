@@ -25,7 +25,10 @@ MOST_NESTED = 64
 MOST_FILES = 1_000
 """Maximum depth of nested files, and maximum number of files of a recipe."""
 
-METADATASET, NANOTRON, VLA = "metadataset", "nanotron", "vla"
+METADATASET, NANOTRON, VLA, MEGATRON = "metadataset", "nanotron", "vla", "megatron"
+
+_MEGATRON = ("data_path", "data_args_path")
+"""How the names of Megatron-LM's arguments about data end."""
 
 Place = tuple[int | str, ...]
 
@@ -66,6 +69,8 @@ def recognize(source: str | bytes | Mapping[str, Any]) -> str | None:
         return METADATASET
     if "data_stages" in keys:
         return NANOTRON
+    if any(key.lstrip("-").replace("-", "_").endswith(_MEGATRON) for key in map(str, keys)):
+        return MEGATRON
     return VLA if keys & {"dataset_manifest", "data", "data.dataset_manifest"} else None
 
 

@@ -8,6 +8,7 @@ from warnings import warn
 
 if TYPE_CHECKING:
     from feedmill.formats.tokens.ds import file_order
+    from feedmill.planning.orders.megatron import BlendedDataset, GptOrder, GptShuffle, samples_of, split_ranges
     from feedmill.planning.orders.modalities import ModalitiesSampler, sampler_indices
     from feedmill.planning.orders.nanoset import BlendableDataset, Nanoset, nanoset_index, normalized
     from feedmill.planning.orders.vla import Cursor, Manifest, Window, read_manifest, select_window
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Batch",
     "BlendableDataset",
+    "BlendedDataset",
     "Cursor",
+    "GptOrder",
+    "GptShuffle",
     "Manifest",
     "ModalitiesSampler",
     "Nanoset",
@@ -28,8 +32,10 @@ __all__ = [
     "normalized",
     "read_manifest",
     "sampler_indices",
+    "samples_of",
     "select_window",
     "shard_order",
+    "split_ranges",
     "wids_order",
     "window_batches",
     "worker_seed",
@@ -37,6 +43,13 @@ __all__ = [
 
 _MODULES = {
     "feedmill.formats.tokens.ds": ("file_order",),
+    "feedmill.planning.orders.megatron": (
+        "BlendedDataset",
+        "GptOrder",
+        "GptShuffle",
+        "samples_of",
+        "split_ranges",
+    ),
     "feedmill.planning.orders.modalities": (
         "ModalitiesSampler",
         "sampler_indices",

@@ -41,7 +41,7 @@ def normalized(weights: Sequence[float] | npt.NDArray[Any]) -> npt.NDArray[np.fl
     return row / np.sum(row)
 
 
-class _Dealt(Junction):
+class Dealt(Junction):
     """One epoch of greedy draws from finite children.
 
     Attributes:
@@ -62,7 +62,7 @@ class _Dealt(Junction):
     def _draws(self) -> tuple[npt.NDArray[Any], IntArray]:
         """Return the number of the draw at each position, numbered child by child; and draws per child, int64."""
         with made_whole(self.length):
-            choice, counts = greedy(self.weights, self.length)
+            choice, counts = self._choose()
             order = ranks(choice, counts)
             del choice
             self._shuffle(order)
@@ -79,6 +79,10 @@ class _Dealt(Junction):
         """Return how often an epoch begins each child, int64[children]; at least 1, to allow division."""
         _, counts = self._draws
         return np.asarray(np.maximum(1, -(-counts // self._sizes)), np.int64)
+
+    def _choose(self) -> tuple[npt.NDArray[Any], IntArray]:
+        """Return the child of each draw of one epoch, and draws per child."""
+        return greedy(self.weights, self.length)
 
     def _shuffle(self, order: npt.NDArray[Any]) -> None:
         """Shuffle the draws of one epoch in place, if the order is shuffled."""
@@ -125,7 +129,7 @@ class _Dealt(Junction):
         return f"{self._title} {hashlib.blake2b(exact.encode(), digest_size=8).hexdigest()} of {self.length}"
 
 
-class Nanoset(_Dealt):
+class Nanoset(Dealt):
     """One epoch of the order of Nanotron's `Nanoset`; all epochs are the same.
 
     `Repeat(nanoset, length=train_split_num_samples)` is the whole run.
@@ -152,8 +156,8 @@ class Nanoset(_Dealt):
         *,
         normalize: bool = True,
     ) -> None:
-        sizes = _lengths(children, self._title)
-        row = _for_children(sizes if weights is None else weights, len(sizes))
+        sizes = lengths_of(children, self._title)
+        row = for_children(sizes if weights is None else weights, len(sizes))
         if not 0 <= seed < 2**32:
             raise ConfigError(
                 f"a Nanoset cannot have the seed {seed}",
@@ -170,7 +174,7 @@ class Nanoset(_Dealt):
         return f"{super().identity()} seed {self.seed}"
 
 
-class BlendableDataset(_Dealt):
+class BlendableDataset(Dealt):
     """The order of Nanotron's `BlendableDataset`: greedy draws for a whole run, unshuffled, no sample twice.
 
     Args:
@@ -186,8 +190,8 @@ class BlendableDataset(_Dealt):
     _title = "blendable dataset"
 
     def __init__(self, children: Sequence[Node], weights: Sequence[float], length: int) -> None:
-        sizes = _lengths(children, self._title)
-        row = _for_children(weights, len(sizes))
+        sizes = lengths_of(children, self._title)
+        row = for_children(weights, len(sizes))
         if length < 1:
             raise ConfigError("a run needs at least one sample", kind="empty-source", fix="Give the run's samples.")
         super().__init__(children, normalized(row), length)
@@ -226,18 +230,20 @@ def nanoset_index(
     return located.source.astype(np.int64), located.index
 
 
-def _lengths(children: Sequence[Node], title: str) -> list[int]:
+def lengths_of(children: Sequence[Node], title: str) -> list[int]:
+    """Return the lengths of children. Raises `ConfigError` if there are none, or one is endless."""
     if not children:
         raise ConfigError(f"a {title} of no datasets", kind="empty-source", fix="Give at least one dataset.")
     return [child.finite(f"a {title}") for child in children]
 
 
-def _for_children(weights: Sequence[float], count: int) -> npt.NDArray[np.float64]:
+def for_children(weights: Sequence[float], count: int) -> npt.NDArray[np.float64]:
+    """Return valid weights. Raises `ConfigError` unless there is one for each child."""
     if len(weights) != count:
         raise ConfigError(
             f"{count} datasets and {len(weights)} weights",
             kind="bad-weight",
-            fix="Give one weight for each folder of 'dataset_folder', in the same order.",
+            fix="Give one weight for each dataset, in the same order.",
         )
     return _checked(weights)
 

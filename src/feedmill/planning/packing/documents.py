@@ -94,7 +94,8 @@ def _known(name: str, dataset: Dataset) -> npt.NDArray[np.int64]:
             f"the index of {name!r} has no lengths in tokens, so its samples cannot be packed",
             file=dataset.url,
             kind="no-lengths",
-            fix="Use tokenized data, add 'tokenize' to the source of text, or remove 'pack'.",
+            fix="Use tokenized data, add 'tokenize' to the source of text, or remove 'pack'. If it has a column of"
+            " token ids, name it: 'tokens: input_ids'.",
         )
     if lengths.shape != (len(dataset),) or lengths.dtype.kind not in "iu":
         raise DataError(

@@ -271,10 +271,24 @@ class Walk:
         else:
             members = model.blend or ([model.source] if model.source else [])
             places: list[Place] = [(kind, i) if model.blend else (kind,) for i in range(len(members))]
+            if model.order is not None and model.order.kind == "megatron":
+                return self.megatron(members, places, prefix)
             named = zip(members, places, names_of(members), strict=True)
             nodes = [self.member(member, place, prefix + name, None) for member, place, name in named]
         with recipe_line(self.file, ("order",)):
             return Repeat(in_order(model, nodes), model.epochs, length=model.samples)
+
+    def megatron(self, members: Sequence[Member], places: Sequence[Place], prefix: str) -> Node:
+        """Return the node of a recipe in Megatron-LM's order, which decides how the datasets are cut into samples."""
+        from feedmill.planning.orders.megatron_build import blended, cut
+
+        opened = [self.source(member, place) for member, place in zip(members, places, strict=True)]
+        with recipe_line(self.file, ("order",)):
+            datasets = cut(self.file.model, opened, self.file.base)
+        named = zip(datasets, places, names_of(members), strict=True)
+        leaves = [self.compiler.leaf(dataset, prefix + name, self.file.where(place)) for dataset, place, name in named]
+        with recipe_line(self.file, ("order",)):
+            return blended(self.file.model, datasets, leaves, self.file.base)
 
     def repeat(self, node: Node, member: Member, place: Place, name: str, times: Any) -> Node:
         """Return the member repeated `times` times; None repeats it without end."""
@@ -357,6 +371,9 @@ class Walk:
         tokenize = getattr(wanted, "tokenize", None)
         if tokenize is not None:
             options["tokenize"] = tokenize.options(self.file.base)
+        column = getattr(wanted, "tokens", None)
+        if column is not None:
+            options["tokens"] = column
         decode = wanted.decode or self.file.model.decode
         if decode is not None:
             options["decode"] = decode.decoder(trust=compiler.trust)

@@ -124,31 +124,6 @@ Unit = Literal["samples", "tokens"]
 Stages = Annotated[list[StageModel], Field(min_length=1)]
 
 
-class OrderModel(Strict):
-    """The order of another tool instead of Feedmill's own, with the recipe's seed as that tool's seed."""
-
-    kind: Literal["nanoset", "blendable", "modalities"] = Field(description="see docs/compatible_orders.md")
-    ranks: Count | None = Field(None, description="modalities: num_replicas")
-    shuffle: bool = Field(False, strict=True, description="modalities: as in its sampler")
-    epoch: int = Field(0, strict=True, description="modalities: the sampler's first epoch")
-    drop_last: bool = Field(True, strict=True, description="modalities: drop the incomplete end instead of padding it")
-    skip: int = Field(0, ge=0, strict=True, description="modalities: skip_num_global_samples")
-    batch_size: Count | None = Field(None, description="modalities: samples per rank and step, to match ranks too")
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> OrderModel:
-        if self.kind == "modalities" and self.ranks is None:
-            raise ValueError("the order 'modalities' needs 'ranks': give the number of ranks of the run")
-        if self.kind != "modalities" and len(self.model_fields_set) > 1:
-            raise ValueError(f"the order {self.kind!r} has no options other than the recipe's 'seed' and weights")
-        return self
-
-
-OrderField = Annotated[
-    OrderModel, BeforeValidator(short("kind"), json_schema_input_type=OrderModel | Literal["nanoset", "blendable"])
-]
-
-
 def one_of(model: BaseModel, *names: str) -> None:
     """Raise `ValueError` unless the model has exactly one of these keys."""
     given = [name for name in names if getattr(model, name) is not None]
@@ -288,7 +263,9 @@ class WindowsModel(Strict):
     files: Annotated[str, Field(pattern=r"^(sorted|flat|nanotron(:\d{1,10})?)$")] | None = Field(
         None, description="order of a folder's .ds files: sorted, flat (no subfolders), nanotron or nanotron:SEED"
     )
-    token_size: Literal[2, 4] | None = Field(None, description=".ds without metadata: bytes per token")
+    token_size: Literal[1, 2, 4, 8] | None = Field(
+        default=None, description=".ds without metadata, and flat files without a header: bytes per token"
+    )
 
     def options(self) -> dict[str, Any]:
         """Return the options for `feedmill.open`."""

@@ -17,7 +17,6 @@ from feedmill.planning.recipes.fields import (
     FimModel,
     JoinPart,
     MarkersModel,
-    OrderModel,
     PackModel,
     ShuffleModel,
     SkipModel,
@@ -26,6 +25,7 @@ from feedmill.planning.recipes.fields import (
     TokenizeModel,
     WindowsModel,
 )
+from feedmill.planning.recipes.order_fields import OrderModel
 from feedmill.planning.recipes.schema import Member, RecipeModel, StorageModel
 
 _MODELS: dict[str, type[BaseModel]] = {

@@ -112,11 +112,13 @@ def _translate(
         document = read_yaml(source, where) if isinstance(source, str | bytes) else Document(source, where)
         wanted = split or ("val" if mode == VALIDATION else "train")
         return energon.translate(document, file or f"{base}/", load_document, split=wanted, mode=mode)
-    from feedmill.planning.dialects import nanotron, vla
+    from feedmill.planning.dialects import megatron, nanotron, vla
     from feedmill.planning.recipes.marks import Marks
 
     marks = Marks(source, where) if isinstance(source, str | bytes) else None
     data = source if marks is None else marks.data
+    if dialect == dialects.MEGATRON:
+        return megatron.translate(data, marks, where, mode=mode, split=split, base=base)
     if split is not None:
         raise ConfigError("this kind of recipe has no splits", file=file, kind="bad-mode", fix="Omit 'split'.")
     reader = nanotron.translate if dialect == dialects.NANOTRON else vla.translate

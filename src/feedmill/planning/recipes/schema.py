@@ -28,7 +28,6 @@ from feedmill.planning.recipes.fields import (
     DecodeField,
     Epochs,
     HomogeneousModel,
-    OrderField,
     PackModel,
     Parts,
     Range,
@@ -49,9 +48,13 @@ from feedmill.planning.recipes.fields import (
     short,
     skip_short,
 )
+from feedmill.planning.recipes.order_fields import OrderField
 from feedmill.storage.remote.options import is_secret
 
-_OF_A_PATH = ("split", "decode", "dataset_config", "split_config", "windows", "tokenize", "aux", "subset", "subflavors")
+_OF_A_PATH = (
+    *("split", "decode", "dataset_config", "split_config", "windows", "tokens", "tokenize", "aux", "subset"),
+    "subflavors",
+)
 
 
 def _check_epochized(members: list[Member]) -> list[Member]:
@@ -140,6 +143,9 @@ class Member(Strict):
     split: str | None = Field(
         None, description="split of the dataset, '*' for all; default 'train' if the dataset has that split"
     )
+    tokens: str | None = Field(
+        default=None, min_length=1, description="rows with token ids: the name of their column, such as input_ids"
+    )
     windows: WindowsField | None = Field(
         default=None, description="token data as windows of this many tokens, instead of documents"
     )
@@ -167,7 +173,7 @@ class Member(Strict):
         one_of(self, "path", "recipe", "blend", "blend_epochized", "concat", "join")
         _check_mix(self)
         if self.path is None:
-            for name in _OF_A_PATH if self.join is None else _OF_A_PATH[:6]:
+            for name in _OF_A_PATH if self.join is None else _OF_A_PATH[:7]:
                 if getattr(self, name) is not None:
                     raise ValueError(f"'{name}' needs a dataset ('path'); move it to the entry of the dataset")
         if self.join is None and (self.joiner is not None or self.prepared is not None):
@@ -274,7 +280,9 @@ class RecipeModel(Strict):
         default=ShuffleModel(kind="block"),
         description="shuffle of each source of a blend; of a single source or a concatenation as a whole",
     )
-    order: OrderField | None = Field(None, description="the order of another tool: nanoset, blendable or modalities")
+    order: OrderField | None = Field(
+        default=None, description="the order of another tool: nanoset, blendable, modalities or megatron"
+    )
     source: Annotated[Member, BeforeValidator(short("path"), json_schema_input_type=Member | str)] | None = Field(
         default=None, description="a single source"
     )
@@ -360,7 +368,7 @@ class RecipeModel(Strict):
             return self
         if self.seed is None:
             raise ValueError("'order' needs the 'seed' of the run that it continues")
-        if (self.order.kind != "modalities") != (self.blend is not None):
+        if self.order.kind != "megatron" and (self.order.kind != "modalities") != (self.blend is not None):
             mixed = "nanoset" if self.order.kind == "modalities" else self.order.kind
             raise ValueError(f"the order {mixed!r} needs a 'blend', 'modalities' a 'source' or 'concat'")
         if self.order.kind == "blendable" and self.samples is None:
@@ -371,7 +379,22 @@ class RecipeModel(Strict):
         own = [member for member in members if (member.shuffle or member.epochs or member.max_repeats)]
         if own or "shuffle" in self.model_fields_set:
             raise ValueError("'order' replaces 'shuffle', and 'epochs' and 'max_repeats' of sources: remove them")
+        if self.order.kind == "megatron":
+            self._megatron_fits(members)
         return self
+
+    def _megatron_fits(self, members: list[Member]) -> None:
+        if self.concat is not None:
+            raise ValueError("the order 'megatron' needs a 'source' or a 'blend'")
+        if any(member.path is None or member.windows or member.subset for member in members):
+            raise ValueError(
+                "the sources of the order 'megatron' are token files ('path'), without 'windows' and 'subset': they are"
+                " cut by the order's 'seq_len' and 'split'"
+            )
+        if self.epochs is not None:
+            raise ValueError("the order 'megatron' has no 'epochs': give the 'samples' of the run, or neither")
+        if self.samples is None and any(member.weight is not None for member in members):
+            raise ValueError("weights of the order 'megatron' need the 'samples' of the run")
 
 
 def _check_mix(mix: Member | RecipeModel) -> None:

@@ -1,0 +1,221 @@
+"""Implement ``preprocess_data``: run Feedmill's tokenizing job with the arguments of Megatron-LM's tool.
+
+Each key of the documents becomes one pair of files, ``PREFIX_KEY_document.bin`` and ``.idx``, equal to the original's
+byte for byte. A text without tokens is a document without a sequence.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from feedmill.compat.megatron.arguments import Arguments
+from feedmill.errors import ConfigError, NotFound
+from feedmill.jobs.policy import POLICIES, RAISE, on_error_policy
+from feedmill.tokens.template import TemplateSource
+
+if TYPE_CHECKING:
+    from feedmill.tokens.tokenize import TokenizeReport
+    from feedmill.tokens.tokenizer import Tokenizer
+
+HUGGING_FACE = "HuggingFaceTokenizer"
+SENTENCEPIECE = ("SentencePieceTokenizer", "GPTSentencePieceTokenizer", "Llama2Tokenizer")
+VOCABULARIES = ("GPT2BPETokenizer", "BertWordPieceLowerCase", "BertWordPieceCase")
+TIKTOKEN = "TikTokenizer"
+KINDS = (HUGGING_FACE, *SENTENCEPIECE, *VOCABULARIES, TIKTOKEN)
+
+_UNUSED = {
+    "--log-interval": "a progress bar shows the rate",
+    "--keep-newlines": "documents are not split into sentences",
+    "--lang": "documents are not split into sentences",
+    "--workers-to-check": "all cores are used",
+    "--max-documents": "all cores are used",
+    "--vocab-size": "the size of the vocabulary is the tokenizer's own",
+    "--vocab-extra-ids": "the original sets it to 0",
+    "--make-vocab-size-divisible-by": "it pads the model, not the data",
+    "--trust-remote-code": "no code of a tokenizer is run",
+    "--tokenizer-hf-no-use-fast": "fast and slow tokenizers give the same ids",
+}
+_UNSUPPORTED = {
+    "--split-sentences": (
+        "the original splits with a model of NLTK that is unpickled, and data never runs code here",
+        "Split the documents with the original, or omit it: GPT models do not need it.",
+    ),
+    "--find-optimal-num-workers": ("it only measures the original", "Omit it: all cores are used by default."),
+    "--tokenizer-special-tokens": (
+        "tokens that the tokenizer's files do not have would change its ids",
+        "Add them to the tokenizer's own files.",
+    ),
+    "--tokenizer-sentencepiece-legacy": (
+        "it adds tokens beyond the model's",
+        "Convert the model to a tokenizer.json that has them.",
+    ),
+    "--tiktoken-pattern": ("only the pattern of the file's own family is known", "Omit it."),
+}
+
+
+@dataclass(slots=True)
+class Preprocessed:
+    """What was written: the report of each key, and notes on arguments without effect."""
+
+    keys: dict[str, TokenizeReport]
+    notes: list[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data, for ``--json``."""
+        return {"keys": {key: report.as_dict() for key, report in self.keys.items()}, "notes": self.notes}
+
+
+def _parser(fail: Callable[[str], NoReturn]) -> Arguments:
+    """Return the parser of the tool's arguments, and of Feedmill's own."""
+    parser = Arguments("preprocess_data", "Tokenize JSON lines into Megatron-LM's .bin and .idx.", fail)
+    add = parser.add_argument
+    add("--input", required=True, help="a file of JSON lines; with --partitions above 1 also a pattern of files")
+    add("--json-keys", nargs="+", default=["text"], metavar="KEY", help="keys of the texts (text)")
+    add("--output-prefix", required=True, metavar="PREFIX", help="the files are PREFIX_KEY_document.bin and .idx")
+    add("--append-eod", action="store_true", help="append the end-of-document token to each document")
+    add("--partitions", type=int, default=1, metavar="N", help="deal lines to N parts, which are joined (1)")
+    add("--keep-sequential-samples", action="store_true", help="keep the order of lines with several partitions")
+    add("--workers", type=int, metavar="N", help="processes (one per core)")
+    add("--tokenizer-type", choices=KINDS, required=True, help="kind of tokenizer")
+    add("--tokenizer-model", metavar="PATH", help="the tokenizer: a folder or a file")
+    add("--vocab-file", metavar="FILE", help="vocab.json or vocab.txt, instead of --tokenizer-model")
+    add("--merge-file", metavar="FILE", help="merges.txt beside vocab.json")
+    add("--tokenizer-hf-no-include-special-tokens", action="store_true", help="without the tokenizer's template")
+    add("--on-error", choices=list(POLICIES), default=RAISE, help="stop at an invalid document, or skip it (new)")
+    add("--overwrite", action="store_true", help="replace existing files (new)")
+    add("--json", action="store_true", help="print a JSON report (new)")
+    for name in (*_UNUSED, *_UNSUPPORTED):
+        help = f"accepted, without effect: {_UNUSED[name]}" if name in _UNUSED else "unsupported"
+        flag = name in ("--keep-newlines", "--trust-remote-code", "--tokenizer-hf-no-use-fast") or (
+            name in _UNSUPPORTED and name not in ("--tokenizer-special-tokens", "--tiktoken-pattern")
+        )
+        add(name, help=help, **({"action": "store_true"} if flag else {"nargs": "*"}))  # type: ignore[arg-type]
+    return parser
+
+
+def preprocess_data(
+    words: Sequence[str], fail: Callable[[str], NoReturn], *, progress: bool | None = None
+) -> tuple[Preprocessed, Namespace]:
+    """Run the tool.
+
+    Args:
+        words: its command line.
+        fail: called if an argument is unknown, missing or has a value of another type.
+        progress: as for `tokenize`.
+
+    Raises:
+        ConfigError: an argument is unsupported, or the output exists. Other errors are those of `tokenize`.
+    """
+    from feedmill.tokens.tokenize import TokenizeOptions, tokenize_as
+
+    arguments = _parser(fail)
+    given = arguments.parse_args(list(words))
+    for name, (why, fix) in _UNSUPPORTED.items():
+        if getattr(given, name.lstrip("-").replace("-", "_")):
+            raise ConfigError(f"{name} is unsupported: {why}", kind="not-done", fix=fix)
+    if given.partitions < 1:
+        raise ConfigError(f"--partitions {given.partitions} is invalid", kind="bad-option", fix="Use 1 or more.")
+    twice = len(set(given.json_keys)) < len(given.json_keys)
+    if twice:
+        raise ConfigError("a key was passed twice", kind="bad-option", fix="Pass each key of --json-keys once.")
+    tokenizer = _tokenizer(given)
+    inputs = _inputs(given)
+    deal = 1 if given.keep_sequential_samples else given.partitions
+    reports = {}
+    for key in given.json_keys:
+        options = TokenizeOptions(
+            formats=("megatron",),
+            on_error=on_error_policy(given.on_error),
+            backend="auto",
+            text=_expression(key),
+            kind="lines",
+            eos=_eod(tokenizer, given) if given.append_eod else None,
+            bos=None,
+            rule="always",
+            template=not given.tokenizer_hf_no_include_special_tokens,
+            template_source=tokenizer.template_source,
+            tokenizer_pattern=tokenizer.pattern,
+            specials_as_text=False,
+            token_size=None,
+            seq_len=None,
+            shard_sequences=None,
+            max_file_size=None,
+            loss=False,
+            loss_rule="mask",
+            tokenizer_name=None,
+            keep_empty=True,
+            deal=deal,
+            workers=given.workers,
+            overwrite=given.overwrite,
+            progress=progress,
+        )
+        output = f"{given.output_prefix}_{key}_document"
+        reports[key] = tokenize_as(inputs, {"megatron": output}, tokenizer, options)
+    return Preprocessed(reports, arguments.unused(_UNUSED, given)), given
+
+
+def _expression(key: str) -> str:
+    """Return the expression of a top-level key of a document."""
+    return key if re.fullmatch(r"[A-Za-z_]\w*", key, re.ASCII) else f".[{json.dumps(key)}]"
+
+
+def _inputs(given: Namespace) -> list[str]:
+    """Return the input files: as the original, a pattern only if there are several partitions; sorted."""
+    if "://" in given.input:
+        return [given.input]
+    found = sorted(glob.glob(given.input)) if given.partitions > 1 else [given.input]
+    if not found or not os.path.isfile(found[0]):
+        raise NotFound(
+            "there is no such file",
+            file=given.input,
+            kind="no-documents",
+            fix="Pass a file of JSON lines, or a pattern of them with --partitions.",
+        )
+    return found
+
+
+def _tokenizer(given: Namespace) -> Tokenizer:
+    """Return the tokenizer that the arguments name. Raises as `load_tokenizer`, and `ConfigError` if there is none."""
+    from feedmill.tokens.tokenizer import load_tokenizer
+
+    path, source = given.tokenizer_model, "auto"
+    if path is None and given.vocab_file is not None:
+        path = os.path.dirname(given.vocab_file) or "."
+        beside = given.merge_file is None or (os.path.dirname(given.merge_file) or ".") == path
+        named = os.path.basename(given.vocab_file) in ("vocab.json", "vocab.txt")
+        if not beside or not named or os.path.basename(given.merge_file or "merges.txt") != "merges.txt":
+            raise ConfigError(
+                "the vocabulary and its merges must be in one folder, as vocab.json (or vocab.txt) and merges.txt",
+                file=given.vocab_file,
+                kind="no-tokenizer",
+                fix="Copy or link them there.",
+            )
+    if path is None:
+        raise ConfigError(
+            f"{given.tokenizer_type} needs the path of the tokenizer",
+            kind="missing-option",
+            fix="Add --tokenizer-model, or --vocab-file and --merge-file. Nothing is downloaded.",
+        )
+    backend = "sentencepiece" if given.tokenizer_type in SENTENCEPIECE else "auto"
+    if given.tokenizer_type != HUGGING_FACE:
+        source = "file"
+    wanted: TemplateSource = source  # type: ignore[assignment]
+    return load_tokenizer(path, backend, template_source=wanted)  # type: ignore[arg-type]
+
+
+def _eod(tokenizer: Tokenizer, given: Namespace) -> str:
+    if tokenizer.declared_eos is None:
+        raise ConfigError(
+            "the tokenizer's files do not define an EOS token, which --append-eod appends",
+            file=str(tokenizer.path),
+            kind="no-eos",
+            fix=f"Set eos_token in tokenizer_config.json beside it, or omit --append-eod ({given.tokenizer_type}).",
+        )
+    return tokenizer.declared_eos

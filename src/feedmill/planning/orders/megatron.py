@@ -1,0 +1,330 @@
+"""Megatron-LM's orders: `GPTDataset` and `BlendedDataset` (megatron-core).
+
+A `GPTDataset` has three indices. The document index is the documents of a split, repeated for as many epochs as its
+number of samples needs, shuffled as a whole; if the last epoch is used for less than 80%, it is shuffled apart. The
+sample index cuts this stream of documents into windows. The shuffle index permutes the windows, those of the last
+epoch apart if its documents are. All are drawn from one `RandomState` of the run's seed. Here the first two are a
+`feedmill.formats.tokens.ordered.OrderedWindows`, the third is the node `GptShuffle`.
+
+A `BlendedDataset` draws from datasets greedily (see `feedmill.kernels.order.greedy`), each sample at most once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from itertools import accumulate, pairwise
+from math import ceil
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError, DataError
+from feedmill.kernels.order.greedy import greedy
+from feedmill.kernels.order.mersenne import inverse
+from feedmill.planning.nodes.base import Epochs, IntArray, Node, Wrapper
+from feedmill.planning.orders.nanoset import Dealt, for_children, lengths_of, normalized
+from feedmill.planning.orders.whole import countable, made_whole
+
+PARTS = ("train", "valid", "test")
+SURPLUS = 0.005
+"""Megatron-LM's `mid_level_dataset_surplus`."""
+
+_COMPARED = 1_000
+"""Samples whose stored bounds are compared with the data."""
+
+_APART = 0.8
+"""Share of the last epoch from which on it is shuffled together with the others."""
+
+
+def split_ranges(split: str) -> list[tuple[float, float] | None]:
+    """Return begin and end of train, valid and test as fractions of the documents; None for an empty one.
+
+    >>> split_ranges("969,30,1")[1]
+    (0.969, 0.999)
+    >>> split_ranges("1")
+    [(0, 1.0), None, None]
+
+    Raises:
+        ConfigError: the text is not one to three numbers, or all are zero.
+    """
+    numbers = re.findall(r"[.0-9]+", split)
+    try:
+        shares = [float(number) for number in numbers]
+    except ValueError:
+        shares = []
+    if not 1 <= len(shares) <= len(PARTS) or not sum(shares) or re.search(r"[^.0-9,;/ ]", split):
+        raise ConfigError(
+            f"the split {split!r} is not one to three numbers with a sum above zero",
+            kind="bad-split",
+            fix="Write it as in the original run, such as 969,30,1.",
+        )
+    shares += [0.0] * (len(PARTS) - len(shares))
+    row = normalized(shares).tolist()
+    return [(low, high) if low < high else None for low, high in pairwise(accumulate(row, initial=0))]
+
+
+def documents_of(split: str | None, part: str, documents: int) -> tuple[int, int]:
+    """Return the first document of a part of a split, and the end of its documents.
+
+    Args:
+        split: as in Megatron-LM's ``--split``; None if all documents belong to the part (blends per split).
+        part: train, valid or test.
+        documents: number of documents, of all parts together. In Megatron-LM, these are sequences.
+
+    Raises:
+        ConfigError: the part has no documents.
+    """
+    found = (0.0, 1.0) if split is None else split_ranges(split)[PARTS.index(part)]
+    first, stop = (0, 0) if found is None else (round(bound * float(documents)) for bound in found)
+    if first >= stop:
+        raise ConfigError(
+            f"the split {split} has no documents for {part!r}: the dataset has {documents:,}",
+            kind="empty-source",
+            fix="Give this part a larger share, or use another part.",
+        )
+    return first, stop
+
+
+class GptOrder:
+    """The indices of one `GPTDataset`, computed when first needed.
+
+    They take 4 bytes for each document of each epoch and 4 for each sample, and 4 more for the inverse.
+
+    Args:
+        lengths: int[documents], tokens of each document of the dataset.
+        first, stop: the documents of the split.
+        samples: minimum number of samples; None for one epoch.
+        seq_len: Megatron-LM's `sequence_length`.
+        seed: its `random_seed`.
+        extra: its `add_extra_token_to_sequence`.
+        partial: keep the last window if it is incomplete (`drop_last_partial_validation_sequence=False`).
+
+    Attributes:
+        epochs: number of passes over the documents.
+        tokens: tokens of all passes.
+        windows: number of samples.
+        apart: whether the last epoch is shuffled apart.
+        cached: if set, returns document index, sample index and shuffle index as Megatron-LM stored them.
+
+    Raises:
+        ConfigError: there are no tokens or samples, or Megatron-LM does not accept the settings.
+    """
+
+    def __init__(
+        self,
+        lengths: npt.NDArray[Any],
+        first: int,
+        stop: int,
+        samples: int | None,
+        *,
+        seq_len: int,
+        seed: int,
+        extra: bool = True,
+        partial: bool = False,
+    ) -> None:
+        if not 0 <= seed < 2**32 or stop > 2**31:
+            what = f"cannot have the seed {seed}" if stop <= 2**31 else f"cannot have {stop:,} documents"
+            raise ConfigError(
+                f"a GPTDataset {what}", kind="bad-seed", fix="Use a seed from 0 to 2^32 - 1, and up to 2^31 documents."
+            )
+        self.first, self.stop, self.seed, self.seq_len, self.extra = first, stop, seed, seq_len, int(extra)
+        each = int(np.sum(lengths[first:stop], dtype=np.int64))
+        wanted = 0 if samples is None else samples * seq_len + self.extra
+        self.epochs = max(1, -(-wanted // each)) if each else 0
+        self.tokens = countable(self.epochs * each)
+        whole = max(self.tokens - self.extra, 0)
+        # Megatron-LM's kernel divides in float32 here, which rounds from 2^24 tokens on.
+        self.windows = ceil(np.float32(whole) / np.float32(seq_len)) if partial else whole // seq_len
+        if not self.windows:
+            raise ConfigError(
+                f"the documents have {each:,} tokens, not enough for one sample of {seq_len + self.extra}",
+                kind="empty-source",
+                fix="Use a smaller seq_len, request more samples, or check the split.",
+            )
+        before = ((self.epochs - 1) * each - self.extra) // seq_len
+        last, per_epoch = (samples or 0) - before, (each - self.extra) // seq_len
+        if self.epochs > 1 and not 0 <= last <= per_epoch + 1:
+            raise ConfigError(
+                f"{samples:,} samples of {seq_len} tokens need {last:,} of the last of {self.epochs} epochs, which has"
+                f" {per_epoch:,}",
+                kind="bad-order",
+                fix="Megatron-LM stops at such a number of samples too: change it, or use more documents.",
+            )
+        self.apart = self.epochs > 1 and last < int(_APART * per_epoch)
+        self._before = before if self.apart else self.windows
+        self._lengths = lengths
+        self.cached: Callable[[], tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]] | None = None
+
+    @property
+    def words(self) -> str:
+        """Return everything that determines the order, without the documents themselves."""
+        apart = " apart" if self.apart else ""
+        size = f"{self.windows} of {self.seq_len} + {self.extra}"
+        return f"gpt [{self.first}, {self.stop}) x {self.epochs}{apart} seed {self.seed} {size}"
+
+    @property
+    def documents(self) -> npt.NDArray[Any]:
+        """Return Megatron-LM's document index, int32[documents of all epochs]."""
+        return self._indices[0]
+
+    @property
+    def shuffle(self) -> npt.NDArray[Any]:
+        """Return Megatron-LM's shuffle index: the window at each position, uint32 or int64 [windows]."""
+        return self._indices[1]
+
+    @cached_property
+    def backward(self) -> npt.NDArray[Any]:
+        """Return the position of each window."""
+        with made_whole(self.windows):
+            return inverse(np.asarray(self.shuffle))
+
+    @cached_property
+    def _indices(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        if self.cached is not None:
+            return self._checked(*self.cached())
+        with made_whole((self.stop - self.first) * self.epochs + self.windows):
+            generator = np.random.RandomState(self.seed)
+            each = np.arange(self.first, self.stop, dtype=np.int32)
+            passes = [self.epochs - 1, 1] if self.apart else [self.epochs]
+            documents = [_shuffled(np.tile(each, count), generator) for count in passes]
+            # Beyond 32 bits, numpy draws other random numbers: the type decides nothing else.
+            kind = np.int64 if self.windows >= 2**32 - 2 else np.uint32
+            bounds = dict.fromkeys((0, self._before, self.windows))  # the last two are equal unless it is apart
+            order = [_shuffled(np.arange(low, high, dtype=kind), generator) for low, high in pairwise(bounds)]
+        return np.concatenate(documents), np.concatenate(order)
+
+    def _checked(
+        self, documents: npt.NDArray[Any], samples: npt.NDArray[Any], order: npt.NDArray[Any]
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Return stored indices, compared with the data at some samples. Raises `DataError` if they do not fit."""
+        shapes = documents.shape, samples.shape, order.shape
+        wanted = ((self.stop - self.first) * self.epochs,), (self.windows + 1, 2), (self.windows,)
+        fits = shapes == wanted
+        if fits:
+            rows = np.unique(np.linspace(0, self.windows, min(self.windows + 1, _COMPARED)).astype(np.int64))
+            document, offset = samples[rows].astype(np.int64).T
+            ends = np.cumsum(self._lengths[documents])
+            begin = np.where(document > 0, ends[document - 1], 0) + offset
+            fits = np.array_equal(begin, np.minimum(rows * self.seq_len, self.tokens - self.extra))
+        if not fits:
+            raise DataError(
+                f"the stored indices have the shapes {shapes}, expected {wanted} and bounds of {self.seq_len} tokens",
+                kind="bad-index",
+                fix="They belong to other token files or settings: check the recipe, or remove its 'cache'.",
+            )
+        return documents, order
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Another process computes or maps the indices itself.
+        return {name: value for name, value in self.__dict__.items() if name not in ("_indices", "backward")}
+
+
+def _shuffled(row: npt.NDArray[Any], generator: np.random.RandomState) -> npt.NDArray[Any]:
+    generator.shuffle(row)
+    return row
+
+
+class GptShuffle(Wrapper):
+    """The shuffle index of a `GPTDataset`, over a leaf of its windows. Every epoch has the same order."""
+
+    length: int
+    in_slices = True
+
+    def __init__(self, child: Node, order: GptOrder) -> None:
+        super().__init__(child)
+        self.length = child.finite("a GPTDataset")
+        if self.length != order.windows:
+            raise ConfigError(f"the order has {order.windows:,} samples, the dataset {self.length:,}", kind="bad-plan")
+        self.order = order
+
+    def inward(self, positions: IntArray, epochs: Epochs) -> tuple[IntArray, Epochs]:
+        return np.asarray(self.order.shuffle[positions], np.int64), epochs
+
+    def outward(self, positions: IntArray, epochs: IntArray) -> tuple[IntArray, IntArray]:
+        return np.asarray(self.order.backward[positions], np.int64), epochs
+
+    def reach(self, total: int) -> list[int]:
+        return [-(-total // self.length) * self.length]
+
+    def describe(self) -> str:
+        order = self.order
+        apart = ", the last apart" if order.apart else ""
+        passes = "1 epoch" if order.epochs == 1 else f"{order.epochs} epochs"
+        return f"gpt shuffle seed {order.seed}, {passes} of documents {order.first:,} to {order.stop:,}{apart}"
+
+    def identity(self) -> str:
+        return self.order.words
+
+
+class BlendedDataset(Dealt):
+    """The order of Megatron-LM's `BlendedDataset`: greedy draws, no sample twice.
+
+    Args:
+        children: the datasets.
+        weights: one per child, above zero; None for their lengths.
+        size: number of samples; without weights, at most those of all children. None, without weights, draws every
+            sample of every child.
+        cached: returns the child of each draw, integers[draws], from the weights as used and the size, instead of the
+            greedy rule.
+
+    Raises:
+        ConfigError: there are no children, a child is endless, a weight is invalid, or the blend draws more samples
+            from a child than it has, for which Megatron-LM raises an IndexError.
+    """
+
+    _title = "megatron blend"
+
+    def __init__(
+        self,
+        children: Sequence[Node],
+        weights: Sequence[float] | None = None,
+        size: int | None = None,
+        *,
+        cached: Callable[[list[float], int | None], npt.NDArray[Any]] | None = None,
+    ) -> None:
+        sizes = lengths_of(children, self._title)
+        row = for_children(sizes if weights is None else weights, len(sizes))
+        if (row <= 0).any():
+            raise ConfigError(
+                "a weight of a Megatron-LM blend is zero",
+                kind="bad-weight",
+                fix="Remove the dataset, as Megatron-LM requires.",
+            )
+        if weights is not None and size is None:
+            raise ConfigError("a blend with weights needs a number of samples", kind="endless", fix="Give 'samples'.")
+        self._whole, self._cached = size is None, cached
+        if weights is None:
+            size = min(sum(sizes), sum(sizes) if size is None else size)
+        super().__init__(children, normalized(row), size or 0)
+        _, counts = self._draws
+        for number in np.flatnonzero(counts > self._sizes).tolist():
+            raise ConfigError(
+                f"the blend draws {counts[number]:,} samples from dataset {number}, which has {sizes[number]:,}",
+                kind="too-many-repeats",
+                fix="Raise 'surplus' of the order (mid_level_dataset_surplus), as in the original run.",
+            )
+
+    def _choose(self) -> tuple[npt.NDArray[Any], IntArray]:
+        if self._cached is None:
+            return greedy(self.weights, self.length, self._sizes if self._whole else None)
+        used = self._sizes if self._whole else self.weights
+        choice = self._cached(used.tolist(), None if self._whole else self.length)
+        return choice, np.bincount(choice, minlength=len(self._sizes))
+
+
+def samples_of(weights: Sequence[float], samples: int, surplus: float = SURPLUS) -> list[tuple[int, int]]:
+    """Return for each dataset of a blend the samples that are planned for it, and those that it is built with.
+
+    Args:
+        weights: as given; they are normalized.
+        samples: samples that the run needs.
+        surplus: Megatron-LM's `mid_level_dataset_surplus`.
+
+    >>> samples_of([3, 7], 200)
+    [(60, 61), (140, 141)]
+    """
+    planned = [ceil(samples * weight) for weight in normalized(weights).tolist()]
+    return [(count, ceil(count * (1 + surplus))) for count in planned]
