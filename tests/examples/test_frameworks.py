@@ -22,9 +22,10 @@ FRAMEWORKS = {
     "torchtitan_loop": ("torchtitan", "torchtitan"),
     "megatron_loop": ("torch", "torch"),
     "jax_loop": ("jax", "jax orbax-checkpoint"),
+    "composer_train": ("composer", "mosaicml"),
 }
 TOKENS = {"torchtitan_loop", "megatron_loop"}
-SINGLE = {"torchdata_loop"}
+SINGLE = {"torchdata_loop", "composer_train"}
 """Programs without accumulation, which resume on one rank with the whole global batch."""
 
 

@@ -18,6 +18,7 @@ from transformers.trainer_callback import ExportableState
 from feedmill.errors import ConfigError
 from feedmill.loading.checkpoint import Checkpoint
 from feedmill.loading.loader import Loader
+from feedmill.planning.dealing.grid import Grid
 
 logger = logging.getLogger("feedmill")
 
@@ -108,5 +109,7 @@ def _steps(loader: Loader, args: Any) -> int:
         batches = len(loader)
     except TypeError as error:
         raise ConfigError(str(error), kind="endless", fix="Set max_steps in the TrainingArguments.") from None
-    done = -(-loader.position // loader.layout.grid.global_batch)
-    return math.ceil((batches - done) / args.gradient_accumulation_steps)
+    grid = loader.layout.grid
+    assert isinstance(grid, Grid), "loaders by budget have no length"
+    done = -(-loader.position // grid.global_batch)
+    return math.ceil((batches - done) / int(args.gradient_accumulation_steps))
