@@ -17,7 +17,8 @@ import numpy.typing as npt
 from feedmill.formats.base import Indices, Source
 from feedmill.formats.extents import Extents
 from feedmill.formats.tokens.base import Int64s, TokenDataset
-from feedmill.formats.tokens.gather import Pieces, pieces_of, resets_from_bounds
+from feedmill.formats.tokens.gather import Gather, Pieces, pieces_of, resets_from_bounds
+from feedmill.formats.tokens.masks import Masks
 from feedmill.formats.tokens.windows import Resets, WindowDataset
 
 
@@ -113,12 +114,17 @@ class OrderedWindows(WindowDataset):
 
     def _fill(
         self,
-        file: Int64s,  # noqa: ARG002
+        file: Int64s,
         start: Int64s,
         out: npt.NDArray[Any],
         source: Gather | Masks,
         pad: int | None,
     ) -> None:
+        if not out.flags.c_contiguous:
+            whole = np.empty(out.shape, out.dtype)
+            self._fill(file, start, whole, source, pad)
+            out[:] = whole
+            return
         row, column, document, first, length = self._pieces_at(start)
         shard, begin = self._in_files(document, first)
         flat, to = out.reshape(-1), row * self.width + column
