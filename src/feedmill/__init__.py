@@ -78,6 +78,7 @@ _HOME = {
     "delete": "writing.delete",
     "filter": "filtering",
     "forget": "tracing.forget",
+    "import_data": "importing.import_data",
     "index": "tokens.index",
     "info": "converting.info",
     "merge": "tokens.merge",
@@ -131,6 +132,7 @@ if TYPE_CHECKING:
     from feedmill.formats.base import Dataset, Sample, Source
     from feedmill.formats.tokens.base import TokenDataset
     from feedmill.formats.tokens.windows import WindowDataset
+    from feedmill.importing.import_data import import_data
     from feedmill.indexing.check import CheckReport, check
     from feedmill.indexing.prepare import prepare
     from feedmill.indexing.prepare_media import prepare_media
@@ -253,6 +255,7 @@ __all__ = [
     "delete",
     "filter",
     "forget",
+    "import_data",
     "index",
     "info",
     "merge",

@@ -15,6 +15,7 @@ import sys
 from functools import partial
 from importlib import import_module
 from io import TextIOWrapper
+from keyword import iskeyword
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -39,6 +40,7 @@ class Verb(NamedTuple):
 
 VERBS: dict[str, Verb] = {  # in the order of the help
     "demo": Verb("feedmill.cli.demo", "Run the main job on sample data: prepare, load, kill, resume."),
+    "import": Verb("feedmill.cli.import_", "Make documents or a dataset from files: texts, tables, images."),
     "info": Verb("feedmill.cli.info", "Describe a dataset: format, samples, shards, splits, type."),
     "preview": Verb("feedmill.cli.preview", "Show samples as text, and their images as one picture."),
     "check": Verb("feedmill.cli.check", "Find truncated shards, changed data and wrong indices."),
@@ -80,6 +82,12 @@ VERBS: dict[str, Verb] = {  # in the order of the help
 }
 
 
+def function_of(verb: str) -> str:
+    """Return the name of a verb's function in its module: that of the verb, with ``_`` after a keyword of Python."""
+    name = verb.replace("-", "_")
+    return f"{name}_" if iskeyword(name) else name
+
+
 class VerbGroup(TyperGroup):
     """Command group over `VERBS` that imports a verb only when it runs."""
 
@@ -94,7 +102,7 @@ class VerbGroup(TyperGroup):
         app = getattr(module, "app", None)
         if app is None:
             app = new_app()
-            app.command(cmd_name, cls=VerbCommand)(getattr(module, cmd_name.replace("-", "_")))
+            app.command(cmd_name, cls=VerbCommand)(getattr(module, function_of(cmd_name)))
         command = typer.main.get_command(app)
         _refuse_empty(command)
         return command
