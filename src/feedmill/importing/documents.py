@@ -202,6 +202,7 @@ def write_left_out(store: Store, left: LeftOut) -> None:
 def _write(shared: Shared, unit: Unit) -> Written:
     """Write the documents of a unit."""
     left = LeftOut()
+    stores = [open_store(root) for root in shared.roots]
     with _Shards(shared, unit.number) as shards:
         read = 0
         for file in unit.files:
@@ -211,7 +212,7 @@ def _write(shared: Shared, unit: Unit) -> Written:
                 continue
             before = shards.documents
             try:
-                for found in read_documents(shared.roots[file.root], shared.prefixes[file.root], file, shared.reading):
+                for found in read_documents(stores[file.root], shared.prefixes[file.root], file, shared.reading):
                     if isinstance(found, Row):
                         left.add(found.reason, f"{name}:{found.number}", most=_MOST_ROWS)
                     else:

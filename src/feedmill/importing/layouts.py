@@ -18,6 +18,7 @@ from feedmill.importing.recognition import (
     MEDIA,
     PARTS,
     Recognized,
+    beside,
     captions,
     class_of,
     split_of,
@@ -28,15 +29,25 @@ from feedmill.writing.encoding import check_key
 
 TRAIN = "train"
 _HEADER = 1024
+"""Bytes that a part may take beside its content: header and padding."""
 
 
 class Part(NamedTuple):
-    """A part of a sample: its name, and the file that it is read from, or its content."""
+    """A part of a sample: its name, its size, and the file that it is read from or its content."""
 
     name: str
-    root: int
-    path: str
+    size: int
+    root: int = 0
+    path: str = ""
     content: bytes | None = None
+
+
+def _of_file(name: str, file: File) -> Part:
+    return Part(name, file.size, file.root, file.path)
+
+
+def _of_content(name: str, content: bytes) -> Part:
+    return Part(name, len(content), content=content)
 
 
 class Planned(NamedTuple):
@@ -45,6 +56,10 @@ class Planned(NamedTuple):
     key: str
     parts: tuple[Part, ...]
     size: int
+
+
+def _planned(key: str, parts: Sequence[Part]) -> Planned:
+    return Planned(key, tuple(parts), sum([part.size for part in parts]) + _HEADER * len(parts))
 
 
 class Samples(NamedTuple):
@@ -90,9 +105,8 @@ def plan_samples(files: Files, found: Recognized, encoding: str, left: LeftOut) 
             continue
         key = keys.of(file, name)
         if key is not None:
-            size = file.size + sum(len(part.content) if part.content is not None else _HEADER for part in parts[1:])
             split = (split_of(files, file) or TRAIN) if found.splits else TRAIN
-            splits.setdefault(split, []).append(Planned(key, tuple(parts), size + len(parts) * _HEADER))
+            splits.setdefault(split, []).append(_planned(key, parts))
     _note(files, found, metadata, labels)
     suffixes = sorted({name.suffix for _, name in found.media})
     ordered = {name: splits[name] for name in (TRAIN, "val", "test") if name in splits}
@@ -123,8 +137,8 @@ def _parts(
 ) -> list[Part] | None:
     """Return the parts of a sample; None if it lacks one."""
     where = files.name(file)
-    parts = [Part(name.suffix, file.root, file.path)]
-    beside = [*found.beside.get(name.stem, ()), *found.beside.get(where, ())]
+    parts = [_of_file(name.suffix, file)]
+    others = beside(files, found, file, name)
     about: dict[str, Any] = {}
     if metadata is not None:
         row = metadata.rows.get(where)
@@ -142,20 +156,20 @@ def _parts(
         if label is None:
             left.add("no class", where)
             return None
-        parts.append(Part("cls", 0, "", b"%d" % label[0]))
+        parts.append(_of_content("cls", b"%d" % label[0]))
         if label[1] is not None:
             about["label_name"] = label[1]
-    extra = [beside_file for suffix, beside_file in beside if suffix == "json"]
+    extra = [one for suffix, one in others if suffix == "json"]
     if about:
-        parts.append(Part("json", 0, "", orjson.dumps(about, default=str)))
+        parts.append(_of_content("json", orjson.dumps(about, default=str)))
     elif extra:
-        parts.append(Part("json", extra[0].root, extra[0].path))
+        parts.append(_of_file("json", extra[0]))
         extra = extra[1:]
     for one in extra:
         left.add("JSON beside media that have other metadata", files.name(one))
-    for suffix, one in beside:
+    for suffix, one in others:
         if suffix == "cls" and found.type == MEDIA:
-            parts.append(Part("cls", one.root, one.path))
+            parts.append(_of_file("cls", one))
         elif suffix == "cls" or (suffix not in ("json", "cls") and (found.type != CAPTIONING or metadata is not None)):
             left.add(f"a caption or class beside media imported as {found.type}", files.name(one))
     return parts
@@ -176,7 +190,7 @@ def _caption(
         if not isinstance(value, str) or not value.strip():
             left.add("no caption in its row of metadata", where)
             return None
-        return Part("txt", 0, "", value.encode("utf-8", "surrogatepass"))
+        return _of_content("txt", value.encode("utf-8", "replace"))
     own = captions(files, found, file, name)
     if not own:
         left.add(f"{found.modality} without a caption", where)
@@ -186,7 +200,7 @@ def _caption(
     if not own[0].size:
         left.add("an empty caption", where)
         return None
-    return Part("txt", own[0].root, own[0].path)
+    return _of_file("txt", own[0])
 
 
 class _Labels:
@@ -288,14 +302,12 @@ def _group(files: Files, key: str, group: Sequence[tuple[File, str]], left: Left
             left.add(f"the name cannot be a key ({error.what.removeprefix('invalid key: ')})", files.name(file))
         return None
     parts: dict[str, Part] = {}
-    size = 0
     for file, part in group:
         if part in parts:
             left.add("the same key and suffix as another file (rename it)", files.name(file))
         else:
-            parts[part] = Part(part, file.root, file.path)
-            size += file.size + _HEADER
-    return Planned(key, tuple(parts.values()), size)
+            parts[part] = _of_file(part, file)
+    return _planned(key, list(parts.values()))
 
 
 def _note(files: Files, found: Recognized, metadata: Metadata | None, labels: _Labels) -> None:

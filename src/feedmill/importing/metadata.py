@@ -10,6 +10,7 @@ from feedmill.importing.recognition import CAPTIONING, CLASSIFICATION, MEDIA, Re
 from feedmill.importing.report import LeftOut
 from feedmill.importing.rows import read_rows
 from feedmill.importing.scanning import Files
+from feedmill.storage import open_store
 
 FILE_NAME = "file_name"
 CAPTION_COLUMNS = ("text", "caption")
@@ -55,7 +56,7 @@ def read_metadata(files: Files, found: Recognized, encoding: str, left: LeftOut)
     for file in found.metadata:
         name = files.name(file)
         folder = name.rpartition("/")[0]
-        for row in read_rows(files.roots[file.root], file, encoding):
+        for row in read_rows(open_store(files.roots[file.root]), file, encoding):
             where = f"{name}:{row.number}"
             if row.columns is None:
                 left.add(f"metadata: {row.reason}", where)

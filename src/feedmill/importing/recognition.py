@@ -30,7 +30,9 @@ AUTO, DOCUMENTS, CAPTIONING, CLASSIFICATION, MEDIA, PARTS = (
 )
 TYPES = (AUTO, DOCUMENTS, CAPTIONING, CLASSIFICATION, MEDIA, PARTS)
 CAPTION_SUFFIXES = ("txt", "caption", "text")
+_BESIDE = frozenset((*CAPTION_SUFFIXES, "json", "cls"))
 _METADATA = tuple(f"metadata.{end}" for end in ("jsonl", "csv", "parquet"))
+_NONE: list[tuple[str, File]] = []
 _FEW = 10
 """Files of another kind are left out if there are at least this many times more of the main kind."""
 _SPLITS = {word: {"validation": "val"}.get(split, split) for split, words in WORDS.items() for word in words}
@@ -78,7 +80,7 @@ def recognize(files: Files, wanted: str, left: LeftOut, *, named: bool = False) 
         )
     if wanted == PARTS:
         return Recognized(PARTS, documents=list(files.files), splits=_are_splits(files, files.files))
-    divided = [(file, divide(files.name(file))) for file in files.files]
+    divided = [(file, divide(files.prefixes[file.root] + file.path)) for file in files.files]
     counts = Counter(name.kind for _, name in divided)
     media = {kind: counts[kind] for kind in kinds.MODALITIES if counts[kind]}
     if wanted == DOCUMENTS or (wanted == AUTO and not media):
@@ -123,13 +125,14 @@ def _media(
     found = Recognized(wanted, modality)
     found.media = [(file, name) for file, name in named if name.kind == modality]
     found.metadata = [file for file, _ in named if file.path.rpartition("/")[2].lower() in _METADATA]
-    stems = {name.stem for _, name in found.media} | {files.name(file) for file, _ in found.media}
+    stems = {name.stem for _, name in found.media}
+    stems.update(files.name(file) for file, _ in found.media)
     rest: list[tuple[File, Name]] = []
     metadata = set(found.metadata)
     for file, name in named:
         if name.kind == modality or file in metadata:
             continue
-        if name.stem in stems and (name.suffix in (*CAPTION_SUFFIXES, "json", "cls")):
+        if name.suffix in _BESIDE and name.stem in stems:
             found.beside.setdefault(name.stem, []).append((name.suffix, file))
         else:
             rest.append((file, name))
@@ -181,7 +184,7 @@ def _layout(files: Files, found: Recognized) -> str:
     """Return the type of media for the layout of the files. Raises `ConfigError` if captions are rare."""
     if found.metadata:
         return AUTO  # the columns decide
-    captioned = sum(has_caption(files, found, file, name) for file, name in found.media)
+    captioned = sum(bool(captions(files, found, file, name)) for file, name in found.media) if found.beside else 0
     if captioned:
         if 2 * captioned < len(found.media):
             raise ConfigError(
@@ -195,16 +198,19 @@ def _layout(files: Files, found: Recognized) -> str:
     return CLASSIFICATION if len(classes) > 1 and None not in classes else MEDIA
 
 
-def has_caption(files: Files, found: Recognized, file: File, name: Name) -> bool:
-    """Return whether a media file has a caption beside it."""
-    return bool(captions(files, found, file, name))
+def beside(files: Files, found: Recognized, file: File, name: Name) -> list[tuple[str, File]]:
+    """Return the files beside a media file, with their suffixes: `x.txt` or `x.jpg.txt` for `x.jpg`."""
+    own = found.beside.get(name.stem, _NONE)
+    more = found.beside.get(files.prefixes[file.root] + file.path, _NONE)
+    return [*own, *more] if more else own
 
 
 def captions(files: Files, found: Recognized, file: File, name: Name) -> list[File]:
-    """Return the captions beside a media file: `x.txt` or `x.jpg.txt` for `x.jpg`."""
-    own = [*found.beside.get(name.stem, ()), *found.beside.get(files.name(file), ())]
-    found_captions = [(CAPTION_SUFFIXES.index(suffix), beside) for suffix, beside in own if suffix in CAPTION_SUFFIXES]
-    return [beside for _, beside in sorted(found_captions)]
+    """Return the captions beside a media file; the first one is used."""
+    own = [(suffix, one) for suffix, one in beside(files, found, file, name) if suffix in CAPTION_SUFFIXES]
+    if len(own) > 1:
+        own.sort(key=lambda one: CAPTION_SUFFIXES.index(one[0]))
+    return [one for _, one in own]
 
 
 def split_of(files: Files, file: File) -> str | None:

@@ -1,6 +1,6 @@
 """Documents of one file: whole texts, and rows of tables with the column that holds their text.
 
-Ids are those of `feedmill.documents.lines`: ``FILE:ROW`` with the row's number from 1, unless a row has an id. The
+Ids are ``FILE:ROW`` as in `feedmill.documents.lines`, with the row's number from 1, unless a row has an id. The
 other columns of a row become metadata.
 """
 
@@ -16,14 +16,14 @@ from typing import Any, BinaryIO, NamedTuple, cast
 import msgspec
 
 from feedmill.documents.file import DocumentFile
-from feedmill.documents.lines import made_id
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.documents import json_fault, rows_of, whole_lines
 from feedmill.importing import kinds
 from feedmill.importing.html import html_text
+from feedmill.importing.reading import read_file
 from feedmill.importing.scanning import File
 from feedmill.samples.types import did_you_mean
-from feedmill.storage import open_store
+from feedmill.storage import Store
 from feedmill.storage.codec import compression, unpacked
 from feedmill.storage.limits import max_unpacked, too_large
 
@@ -58,18 +58,22 @@ class Reading:
     encoding: str = "utf-8"
 
 
-def read_documents(root: str, prefix: str, file: File, reading: Reading) -> Iterator[dict[str, Any] | Row]:
+def read_documents(store: Store, prefix: str, file: File, reading: Reading) -> Iterator[dict[str, Any] | Row]:
     """Yield the documents of a file; a `Row` with a reason for each row that is left out.
+
+    Args:
+        store: the file's root.
+        prefix: of its name, see `feedmill.importing.scanning.Files`.
 
     Raises:
         FeedmillError: the file cannot be read, or has no column for the text.
     """
     name = prefix + file.path
     kind = kinds.divide(file.path).kind
-    source = root.rstrip("/").rpartition("/")[2]
+    source = store.url[store.url.rfind("/") + 1 :]
     if kind in (kinds.TEXT, kinds.HTML):
         metadata: dict[str, Any] = {"file": name}
-        text = decode(_whole(root, file), reading.encoding, name)
+        text = decode(_whole(store, file), reading.encoding, name)
         if kind == kinds.HTML:
             text, title = html_text(text)
             if title is not None:
@@ -80,7 +84,7 @@ def read_documents(root: str, prefix: str, file: File, reading: Reading) -> Iter
             yield {"id": _made(name, 1), "text": text, "source": source, "metadata": metadata}
         return
     column = None
-    for row in read_rows(root, file, reading.encoding):
+    for row in read_rows(store, file, reading.encoding):
         if row.columns is None:
             yield row
             continue
@@ -89,21 +93,20 @@ def read_documents(root: str, prefix: str, file: File, reading: Reading) -> Iter
         yield _document(name, source, row, column, reading.id)
 
 
-def read_rows(root: str, file: File, encoding: str = "utf-8") -> Iterator[Row]:
+def read_rows(store: Store, file: File, encoding: str = "utf-8") -> Iterator[Row]:
     """Yield the rows of a table: CSV, TSV, JSON lines, a list in JSON, Parquet or Arrow. Raises as `read_documents`."""
     kind = kinds.divide(file.path).kind
     if kind == kinds.COLUMNS:
         from feedmill.documents.columns import read_rows as read_columns
 
         form = "parquet" if file.path.endswith(".parquet") else "arrow"
-        document = DocumentFile(root, file.path, form, file.size, file.version)
+        document = DocumentFile(store.url, file.path, form, file.size, file.version)
         batches: Iterable[Sequence[dict[str, Any]]] = read_columns(document)
         yield from (Row(n, row) for n, row in enumerate((row for batch in batches for row in batch), 1))
         return
     if kind == kinds.JSON:
-        yield from _of_json(root, file)
+        yield from _of_json(store, file)
         return
-    store = open_store(root)
     packing = compression(file.path.lower())
     with (
         store.local_copy(file.path) as local,
@@ -130,8 +133,8 @@ def decode(data: bytes, encoding: str, name: str) -> str:
         ) from None
 
 
-def _whole(root: str, file: File) -> bytes:
-    data = open_store(root).read(file.path)
+def _whole(store: Store, file: File) -> bytes:
+    data = read_file(store, file.path)
     packing = compression(file.path.lower())
     if not packing:
         return data
@@ -205,9 +208,9 @@ def _fault(line: bytes, error: Exception) -> str:
     return "a line with a lone surrogate" if "surrogate" in why else "a line of invalid JSON"
 
 
-def _of_json(root: str, file: File) -> Iterator[Row]:
+def _of_json(store: Store, file: File) -> Iterator[Row]:
     """Yield the elements of a list, or the object of the whole file; otherwise the file is JSON lines."""
-    data = _whole(root, file).removeprefix(codecs.BOM_UTF8)
+    data = _whole(store, file).removeprefix(codecs.BOM_UTF8)
     try:
         value = _load(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -272,7 +275,7 @@ def _document(name: str, source: str, row: Row, column: str, id_column: str | No
 
 
 def _made(name: str, row: int) -> str:
-    return made_id(DocumentFile("", name, kinds.TEXT, 0, ""), row)
+    return f"{name}:{row}"
 
 
 def reason_of(error: FeedmillError) -> str:

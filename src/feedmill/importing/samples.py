@@ -7,11 +7,10 @@ interrupted import reports them, too.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import orjson
@@ -22,6 +21,7 @@ from feedmill.importing.documents import LEFT_OUT, empty, write_left_out
 from feedmill.importing.kinds import DOCUMENTS as TEXTS
 from feedmill.importing.kinds import IMAGE, MODALITIES, divide
 from feedmill.importing.layouts import Part, Planned, Samples
+from feedmill.importing.reading import read_file
 from feedmill.importing.recognition import CAPTION_SUFFIXES, PARTS
 from feedmill.importing.report import ImportReport
 from feedmill.importing.rows import decode
@@ -162,7 +162,7 @@ def _sample(reader: Reader, stores: Sequence[Store], planned: Planned) -> dict[s
     sample: dict[str, Any] = {"__key__": planned.key}
     try:
         for part in planned.parts:
-            data = part.content if part.content is not None else _read(stores[part.root], part.path)
+            data = part.content if part.content is not None else read_file(stores[part.root], part.path)
             sample[part.name] = _checked(reader, part, data) if reader.check else data
     except Unusable as error:
         return str(error)
@@ -173,29 +173,9 @@ def _sample(reader: Reader, stores: Sequence[Store], planned: Planned) -> dict[s
     return sample
 
 
-def _read(store: Store, path: str) -> bytes:
-    if not isinstance(store, LocalStore):
-        return store.read(path)
-    try:
-        descriptor = os.open(f"{store.root}/{path}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
-        return store.read(path)  # raises the right error
-    try:
-        data = os.read(descriptor, _SMALL)
-        return data if len(data) < _SMALL else store.read(path)
-    except OSError:
-        return store.read(path)
-    finally:
-        os.close(descriptor)
-
-
-_SMALL = 1 << 17
-"""Files of fewer bytes are read by one call."""
-
-
 def _checked(reader: Reader, part: Part, data: bytes) -> bytes:
     """Return the content of a part. Raises `Unusable`."""
-    kind = divide(f"x.{part.name}").kind
+    kind = _kind(part.name)
     if kind in MODALITIES:
         why = _fault(part.path, kind, data, reader.decode)
         if why is not None:
@@ -211,6 +191,11 @@ def _checked(reader: Reader, part: Part, data: bytes) -> bytes:
         except orjson.JSONDecodeError:
             raise Unusable("the JSON beside it is invalid") from None
     return data
+
+
+@cache
+def _kind(part: str) -> str:
+    return divide(f"x.{part}").kind
 
 
 def _caption(data: bytes, encoding: str) -> bytes:

@@ -61,12 +61,13 @@ def scan(
     walk = _Walk(canonical_location(out), left)
     for source in sources:
         walk.source(source)
+    if len(sources) > 1:  # one may lie in another
+        walk.found = list({(file.root, file.path): file for file in walk.found}.values())
+    walk.found.sort()
     found = Files(walk.roots, _prefixes(walk.roots), [])
-    seen: set[tuple[int, str]] = set()
-    for file in sorted(walk.found):
-        if (file.root, file.path) in seen:
-            continue
-        seen.add((file.root, file.path))
+    if not include and not exclude:
+        return found._replace(files=walk.found)
+    for file in walk.found:
         name = found.name(file)
         if exclude and any(fnmatchcase(file.path, pattern) for pattern in exclude):
             left.add("excluded by --exclude", name)
@@ -154,9 +155,19 @@ class _Walk:
                 self.left.add(f"cannot be read ({error.strerror})", relative or top)
                 continue
             for item in items:
-                self._item(item, relative, root, parents, todo)
+                name = item.name
+                if not name.startswith(".") and name.isascii() and item.is_file(follow_symlinks=False):  # nearly all
+                    try:
+                        status = item.stat(follow_symlinks=False)
+                    except OSError as error:
+                        self.left.add(f"cannot be read ({error.strerror})", relative + name)
+                        continue
+                    if name.lower() not in _JUNK:
+                        self.found.append(File(root, relative + name, status.st_size, _version(status)))
+                        continue
+                self._other(item, relative, root, parents, todo)
 
-    def _item(
+    def _other(
         self,
         item: os.DirEntry[str],
         relative: str,
@@ -164,6 +175,7 @@ class _Walk:
         parents: frozenset[tuple[int, int]],
         todo: list[tuple[str, str, frozenset[tuple[int, int]]]],
     ) -> None:
+        """Add a folder, a link, or a file with an unusual name."""
         path = relative + item.name
         if item.name.startswith(".") or item.name.lower() in _JUNK:
             if not item.name.endswith(TEMPORARY_SUFFIX):
