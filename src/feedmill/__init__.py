@@ -33,6 +33,7 @@ _HOME = {
     "FilterConfig": "curation.mix.config",
     "ImageClassificationSample": "samples.types",
     "ImageSample": "samples.types",
+    "ImportReport": "importing.report",
     "InterleavedSample": "samples.types",
     "Loader": "loading.loader",
     "LossMask": "samples.targets",
@@ -133,6 +134,7 @@ if TYPE_CHECKING:
     from feedmill.formats.tokens.base import TokenDataset
     from feedmill.formats.tokens.windows import WindowDataset
     from feedmill.importing.import_data import import_data
+    from feedmill.importing.report import ImportReport
     from feedmill.indexing.check import CheckReport, check
     from feedmill.indexing.prepare import prepare
     from feedmill.indexing.prepare_media import prepare_media
@@ -210,6 +212,7 @@ __all__ = [
     "FilterConfig",
     "ImageClassificationSample",
     "ImageSample",
+    "ImportReport",
     "InterleavedSample",
     "Loader",
     "LossMask",

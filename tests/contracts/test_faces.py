@@ -13,7 +13,7 @@ from typer.models import ArgumentInfo, OptionInfo
 from typer.testing import CliRunner
 
 import feedmill as fm
-from feedmill.cli.app import VERBS, app
+from feedmill.cli.app import VERBS, app, function_of
 from feedmill.cli.engines import OPTIONS
 from feedmill.cli.renamed import OLD, translated
 from feedmill.errors import ConfigError
@@ -27,6 +27,7 @@ PRINTING = {"json", "interactive", "list", "schema", "bins", "plot", "plot_to", 
 MEDIA = {"media_metadata", "media_by_extension", "media_by_header", "media_by_glob"}
 ONLY_HERE: dict[str, tuple[set[str], set[str]]] = {
     "prepare": ({*MEDIA, "force_overwrite", "skip_dataset_yaml"}, {"media", "energon_exact", "shards"}),
+    "import": (set(), {"out"}),  # the last of its arguments
     "prepare-media": (MEDIA, {"media"}),
     "delete": ({"list_file"}, set()),
     "add-parts": ({"part"}, {"parts", "encode"}),  # files, or functions
@@ -49,7 +50,7 @@ FACES = ("demo", "mix", "modalities", "energon", "nanotron", "vla", "dolma")
 
 def options(verb: str) -> tuple[int, set[str]]:
     """How many arguments a verb of the command line has, and the names of its options."""
-    function = getattr(import_module(VERBS[verb].module), verb.replace("-", "_"))
+    function = getattr(import_module(VERBS[verb].module), function_of(verb))
     arguments, names = 0, set()
     for name, hint in get_type_hints(function, include_extras=True).items():
         info = getattr(hint, "__metadata__", (None,))[0]
@@ -62,7 +63,8 @@ def options(verb: str) -> tuple[int, set[str]]:
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in FACES])
 def test_a_verb_and_its_function_have_the_same_options(verb: str) -> None:
     arguments, words = options(verb)
-    named = list(inspect.signature(getattr(fm, verb.replace("-", "_"))).parameters)
+    face = {"import": "import_data"}.get(verb, function_of(verb))  # a name that Python allows
+    named = list(inspect.signature(getattr(fm, face)).parameters)
     only_words, only_named = ONLY_HERE.get(verb, (set(), set()))
     if "engine" in words:  # for functions it is a context manager
         words -= set(OPTIONS)

@@ -5,8 +5,8 @@ Units and shards depend only on the files and options. On a local disk all shard
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -94,37 +94,44 @@ def write_documents(
             _complete(report, map(_decode, work.units.read().values()))
             work.finish()
             return
-        local = isinstance(target, LocalStore)
-        place = work.place.below(_NEW) if local else target
+        place = work.place.below(_NEW) if isinstance(target, LocalStore) else target
         shared = Shared(files.roots, files.prefixes, place, suffix, most, reading)
-        units = list(_units(files.files, most))
-        done = {name: facts for name, facts in work.units.read().items() if _intact(place, _decode(facts))}
-        report.reused = sum(len(_decode(facts).shards) for facts in done.values())
-        todo = [unit for unit in units if str(unit.number) not in done]
-        total = sum(file.size for file in files.files)
-        with Progress("importing", total, "B", enabled=progress) as bar:
-            bar.advance(total - sum(file.size for unit in todo for file in unit.files))
-            for unit, written in zip(
-                todo, run(_write, todo, workers=workers, policy=Policy(shared=shared)), strict=True
-            ):
-                facts = msgspec.json.encode(written)
-                work.units.add(str(unit.number), facts)
-                done[str(unit.number)] = facts
-                bar.advance(sum(file.size for file in unit.files))
-        found = [_decode(done[str(unit.number)]) for unit in units]
-        _complete(report, iter(found))
+        try:
+            found = _run(work, shared, files.files, report, workers=workers, progress=progress)
+        except BaseException:
+            work.abandon(keep=work.units.exist)
+            raise
+        _complete(report, found)
         if not report.samples:
             work.finish()
             raise empty(report)
         write_left_out(place, report.left_out)
         if isinstance(target, LocalStore):
-            paths = [
-                *(path for written in found for path, _ in written.shards),
-                *([LEFT_OUT] if report.left_out else []),
-            ]
-            moves = [(f"{_NEW}/{path}", path) for path in paths]
-            work.publish(moves, sorted(set(old) - set(paths)))
+            paths = [path for written in found for path, _ in written.shards]
+            paths += [LEFT_OUT] if report.left_out else []
+            work.publish([(f"{_NEW}/{path}", path) for path in paths], sorted(set(old) - set(paths)))
         work.finish()
+
+
+def _run(
+    work: Work, shared: Shared, files: Sequence[File], report: ImportReport, *, workers: int | None, progress: bool
+) -> list[Written]:
+    """Run the units that are not finished, and return the facts of all."""
+    units = list(_units(files, shared.most))
+    known = {name: _decode(facts) for name, facts in work.units.read().items()}
+    done = {name: written for name, written in known.items() if _intact(shared.place, written)}
+    report.reused = sum(len(written.shards) for written in done.values())
+    todo = [unit for unit in units if str(unit.number) not in done]
+    total = sum(file.size for file in files)
+    with Progress("importing", total, "B", enabled=progress) as bar:
+        bar.advance(total - sum(file.size for unit in todo for file in unit.files))
+        results = run(_write, todo, workers=workers, policy=Policy(shared=shared))
+        with closing(results):
+            for unit, written in zip(todo, results, strict=True):
+                work.units.add(str(unit.number), msgspec.json.encode(written))
+                done[str(unit.number)] = written
+                bar.advance(sum(file.size for file in unit.files))
+    return [done[str(unit.number)] for unit in units]
 
 
 def _present(target: Store, work: Work, identity: dict[str, Any], *, overwrite: bool) -> list[str]:
@@ -171,7 +178,7 @@ def _intact(place: Store, written: Written) -> bool:
     return all(e is not None and e.size == size for e, (_, size) in zip(entries, written.shards, strict=True))
 
 
-def _complete(report: ImportReport, units: Iterator[Written]) -> None:
+def _complete(report: ImportReport, units: Iterable[Written]) -> None:
     report.samples = 0
     for written in units:
         report.samples += written.documents
