@@ -217,7 +217,7 @@ def _write(shared: Shared, unit: Unit) -> Written:
             if not file.size:
                 left.add("an empty file", name)
                 continue
-            before = shards.documents
+            before, rows = shards.documents, len(left)
             try:
                 for found in read_documents(stores[file.root], shared.prefixes[file.root], file, shared.reading):
                     if isinstance(found, Row):
@@ -227,8 +227,10 @@ def _write(shared: Shared, unit: Unit) -> Written:
             except (ConfigError, MissingExtra):
                 raise
             except FeedmillError as error:
-                rows = shards.documents - before
-                left.add(reason_of(error) + (" (after its first rows)" if rows else ""), name)
+                partly = " (after its first rows)" if shards.documents > before else ""
+                left.add(reason_of(error) + partly, name)
+            if shards.documents == before and len(left) == rows:
+                left.add("a table without rows", name)
             read += shards.documents > before
     sizes = [(path, shared.place.stat(path).size) for path in shards.paths]
     return Written(sizes, shards.documents, read, sum(f.size for f in unit.files), left.counts, left.names)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -28,6 +28,7 @@ from feedmill.importing.scanning import File, Files
 from feedmill.writing.encoding import check_key
 
 TRAIN = "train"
+BESIDE = "beside a file that is left out"
 _HEADER = 1024
 """Bytes that a part may take beside its content: header and padding."""
 
@@ -56,6 +57,29 @@ class Planned(NamedTuple):
     key: str
     parts: tuple[Part, ...]
     size: int
+
+
+def name_others(left: LeftOut, files: Files, samples: Samples, dropped: Container[str]) -> None:
+    """Add the other files of dropped samples, such as captions, to `left`; the first files are named already."""
+    if not dropped:
+        return
+    kept: set[tuple[int, str]] = set()
+    gone: set[tuple[int, str]] = set()
+    for group in samples.splits.values():
+        for planned in group:
+            (gone if planned.key in dropped else kept).update(
+                (part.root, part.path) for part in planned.parts[1:] if part.path
+            )
+    _name(left, files, gone - kept)
+
+
+def _name(left: LeftOut, files: Files, unused: Collection[tuple[int, str]]) -> None:
+    """Add files beside media that are left out to `left`, except those that are there for a reason of their own."""
+    if unused:
+        named = {name for names in left.names.values() for name in names}
+        for name in sorted(files.prefixes[root] + path for root, path in unused):
+            if name not in named:
+                left.add(BESIDE, name)
 
 
 def _planned(key: str, parts: Sequence[Part]) -> Planned:
@@ -108,6 +132,9 @@ def plan_samples(files: Files, found: Recognized, encoding: str, left: LeftOut) 
             split = (split_of(files, file) or TRAIN) if found.splits else TRAIN
             splits.setdefault(split, []).append(_planned(key, parts))
     _note(files, found, metadata, labels)
+    unused = {(one.root, one.path) for group in found.beside.values() for _, one in group}
+    unused.difference_update((part.root, part.path) for group in splits.values() for p in group for part in p.parts[1:])
+    _name(left, files, unused)
     suffixes = sorted({name.suffix for _, name in found.media})
     ordered = {name: splits[name] for name in (TRAIN, "val", "test") if name in splits}
     return Samples(ordered, *_described(found, suffixes, labels), labels.names)

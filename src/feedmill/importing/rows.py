@@ -152,7 +152,10 @@ def _of_csv(stream: BinaryIO, path: str, encoding: str) -> Iterator[Row]:
     head = buffered.peek(4)[:4] if hasattr(buffered, "peek") else b""
     marked = next((marked for mark, marked in _BOMS if head.startswith(mark)), encoding)
     lines = io.TextIOWrapper(cast(Any, buffered), marked, newline="")
-    first = lines.readline()
+    try:
+        first = lines.readline()
+    except UnicodeDecodeError:
+        raise _bad_encoding(marked) from None
     tabs = ".tsv" in path.lower()
     delimiter = "\t" if tabs else ";" if first.count(";") > first.count(",") else ","
     table = csv.reader(_again(first, lines), delimiter=delimiter, strict=False)
@@ -171,9 +174,13 @@ def _of_csv(stream: BinaryIO, path: str, encoding: str) -> Iterator[Row]:
             else:
                 yield Row(number, dict(zip(names, cells, strict=True)))
     except UnicodeDecodeError:
-        raise DataError(f"not valid {marked} (use --encoding)", kind="bad-encoding") from None
+        raise _bad_encoding(marked) from None
     except csv.Error as error:
         raise DataError(f"not valid CSV ({error})", kind="bad-table") from None
+
+
+def _bad_encoding(encoding: str) -> DataError:
+    return DataError(f"not valid {encoding} (use --encoding)", kind="bad-encoding")
 
 
 def _again(first: str, lines: io.TextIOWrapper) -> Iterator[str]:

@@ -20,7 +20,7 @@ from feedmill.formats.documents import DOCUMENTS
 from feedmill.importing.documents import LEFT_OUT, empty, write_left_out
 from feedmill.importing.kinds import DOCUMENTS as TEXTS
 from feedmill.importing.kinds import IMAGE, MODALITIES, divide
-from feedmill.importing.layouts import Part, Planned, Samples
+from feedmill.importing.layouts import Part, Planned, Samples, name_others
 from feedmill.importing.reading import read_file
 from feedmill.importing.recognition import CAPTION_SUFFIXES, PARTS
 from feedmill.importing.report import ImportReport
@@ -38,7 +38,6 @@ from feedmill.writing.write import write_shards
 
 _REQUESTS = 32
 """Files of a remote source that are requested at once."""
-_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +98,7 @@ def write_samples(
         written = {shard.path: shard for shard in shards}
         names: dict[str, list[str]] = {split: [] for split in samples.splits}
         stores = [open_store(root) for root in reader.roots]
+        dropped: list[Planned] = []
         for number, (split, group) in enumerate(items):
             shard = written.get(layout.shard(number))
             keys = set() if shard is None else set(shard.scan.keys)
@@ -109,6 +109,8 @@ def write_samples(
                 if planned.key not in keys:
                     first = planned.parts[0]
                     report.left_out.add(_reason(reader, stores, planned), files.prefixes[first.root] + first.path)
+                    dropped.append(planned)
+        name_others(report.left_out, files, samples, {planned.key for planned in dropped})
         if not shards:
             target.drop()
             raise empty(report)
@@ -199,17 +201,13 @@ def _kind(part: str) -> str:
 
 
 def _caption(data: bytes, encoding: str) -> bytes:
-    if encoding in ("utf-8", "utf8"):
-        try:
-            if str(data, "utf-8").strip():
-                return data.removeprefix(_MARK)
-            raise Unusable("an empty caption")
-        except UnicodeDecodeError:
-            pass
     try:
-        return decode(data, encoding, "").encode()
+        text = decode(data, encoding, "")
     except FeedmillError as error:
         raise Unusable(f"its caption is {error.what}") from None
+    if not text.strip():
+        raise Unusable("an empty caption")
+    return text.encode()
 
 
 def _fault(path: str, kind: str, data: bytes, in_full: bool) -> str | None:
