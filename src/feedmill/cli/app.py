@@ -15,7 +15,6 @@ import sys
 from functools import partial
 from importlib import import_module
 from io import TextIOWrapper
-from keyword import iskeyword
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -31,16 +30,17 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 
 
 class Verb(NamedTuple):
-    """Module of a verb, and its line in the help."""
+    """Module of a verb, its line in the help, and its function where that cannot have the verb's name."""
 
     module: str
     help: str
     hidden: bool = False
+    function: str = ""
 
 
 VERBS: dict[str, Verb] = {  # in the order of the help
     "demo": Verb("feedmill.cli.demo", "Run the main job on sample data: prepare, load, kill, resume."),
-    "import": Verb("feedmill.cli.import_", "Make documents or a dataset from files: texts, tables, images."),
+    "import": Verb("feedmill.cli.import_", "Make documents or a dataset from files.", function="import_"),
     "info": Verb("feedmill.cli.info", "Describe a dataset: format, samples, shards, splits, type."),
     "preview": Verb("feedmill.cli.preview", "Show samples as text, and their images as one picture."),
     "check": Verb("feedmill.cli.check", "Find truncated shards, changed data and wrong indices."),
@@ -83,9 +83,8 @@ VERBS: dict[str, Verb] = {  # in the order of the help
 
 
 def function_of(verb: str) -> str:
-    """Return the name of a verb's function in its module: that of the verb, with ``_`` after a keyword of Python."""
-    name = verb.replace("-", "_")
-    return f"{name}_" if iskeyword(name) else name
+    """Return the name of a verb's function in its module."""
+    return VERBS[verb].function or verb.replace("-", "_")
 
 
 class VerbGroup(TyperGroup):

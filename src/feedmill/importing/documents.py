@@ -27,6 +27,8 @@ LEFT_OUT = ".feedmill/left_out.jsonl"
 """File in the output that names everything that was left out."""
 _NEW = "new"
 _BUFFER = 4 << 20
+_UNIT_BYTES = 64 << 20
+"""Bytes of files in a unit: it writes one shard of about this size, or several if a file is larger."""
 _MOST_FILES = 100_000
 _MOST_ROWS = 100
 """Number of rows that are named for each reason and unit."""
@@ -156,7 +158,8 @@ def _present(target: Store, work: Work, identity: dict[str, Any], *, overwrite: 
 
 
 def _units(files: Sequence[File], most: int) -> Iterator[Unit]:
-    """Yield units of whole files, of about the size of a shard."""
+    """Yield units of whole files."""
+    most = min(most, _UNIT_BYTES)
     group: list[File] = []
     size = number = 0
     for file in files:

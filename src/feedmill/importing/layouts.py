@@ -354,7 +354,7 @@ def _note(files: Files, found: Recognized, metadata: Metadata | None, labels: _L
 
 
 def by_ratio(samples: Samples, sizes: dict[str, int], order: Sequence[int]) -> Samples:
-    """Return the samples of all splits divided anew: exact sizes, in the given order, then by key within a split."""
+    """Return the samples of all splits in other splits: exact sizes, in the given order, then by key within a split."""
     everything = [planned for group in samples.splits.values() for planned in group]
     chosen: Iterator[int] = iter(order)
     splits: dict[str, list[Planned]] = {}
