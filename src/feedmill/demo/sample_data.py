@@ -29,18 +29,18 @@ def write_sample_data(store: Store) -> list[str]:
     """Write the sample data, and return the names in the folder.
 
     Raises:
-        ConfigError: one of them exists already.
+        ConfigError: another file of such a name is there.
         MissingExtra: Pillow is not installed.
     """
     files = dict(_files())
     names = list(dict.fromkeys(path.partition("/")[0] for path in files))
-    there = [path for path in files if store.exists(path)]
-    if there:
-        raise ConfigError(
-            f"the folder already has {there[0]!r}", file=store.url, kind="exists", fix="Name another folder."
-        )
+    there = {path for path in files if store.exists(path)}
+    other = next((path for path in sorted(there) if store.read(path) != files[path]), None)
+    if other is not None:
+        raise ConfigError(f"the folder has another {other!r}", file=store.url, kind="exists", fix="Use another folder.")
     for path, data in files.items():
-        store.write_note(path, data)
+        if path not in there:
+            store.write_note(path, data)
     return names
 
 
