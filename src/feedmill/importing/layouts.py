@@ -174,7 +174,7 @@ def _parts(
             return None
         about = dict(row)
     if found.type == CAPTIONING:
-        caption = _caption(files, found, file, name, metadata, about, left)
+        caption = _caption(files, found, file, others, metadata, about, left)
         if caption is None:
             return None
         parts.append(caption)
@@ -206,7 +206,7 @@ def _caption(
     files: Files,
     found: Recognized,
     file: File,
-    name: Name,
+    others: Sequence[tuple[str, File]],
     metadata: Metadata | None,
     about: dict[str, Any],
     left: LeftOut,
@@ -218,7 +218,7 @@ def _caption(
             left.add("no caption in its row of metadata", where)
             return None
         return _of_content("txt", value.encode("utf-8", "replace"))
-    own = captions(files, found, file, name)
+    own = captions(others)
     if not own:
         left.add(f"{found.modality} without a caption", where)
         return None

@@ -184,7 +184,11 @@ def _layout(files: Files, found: Recognized) -> str:
     """Return the type of media for the layout of the files. Raises `ConfigError` if captions are rare."""
     if found.metadata:
         return AUTO  # the columns decide
-    captioned = sum(bool(captions(files, found, file, name)) for file, name in found.media) if found.beside else 0
+    with_captions = {stem for stem, of in found.beside.items() if any(suffix in CAPTION_SUFFIXES for suffix, _ in of)}
+    captioned = sum(
+        name.stem in with_captions or files.prefixes[file.root] + file.path in with_captions
+        for file, name in (found.media if with_captions else ())
+    )
     if captioned:
         if 2 * captioned < len(found.media):
             raise ConfigError(
@@ -205,9 +209,9 @@ def beside(files: Files, found: Recognized, file: File, name: Name) -> list[tupl
     return [*own, *more] if more else own
 
 
-def captions(files: Files, found: Recognized, file: File, name: Name) -> list[File]:
-    """Return the captions beside a media file; the first one is used."""
-    own = [(suffix, one) for suffix, one in beside(files, found, file, name) if suffix in CAPTION_SUFFIXES]
+def captions(others: Sequence[tuple[str, File]]) -> list[File]:
+    """Return the captions of the files beside a media file; the first one is used."""
+    own = [(suffix, one) for suffix, one in others if suffix in CAPTION_SUFFIXES]
     if len(own) > 1:
         own.sort(key=lambda one: CAPTION_SUFFIXES.index(one[0]))
     return [one for _, one in own]
