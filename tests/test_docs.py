@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import io
 import json
 import re
 import shutil
@@ -11,9 +10,10 @@ from pathlib import Path
 
 import pytest
 import typer
-from PIL import Image
 
 from feedmill.cli.app import VERBS, app
+from feedmill.demo.sample_data import caption_files, questions, write_sample_data
+from feedmill.storage import LocalStore
 from helpers import foreign_datasets as sourcedata
 from helpers import media_files as clips
 from helpers.pages import LANGUAGES, Session, blocks
@@ -30,44 +30,25 @@ TOKENS = {
     "chats.jsonl": "modalities/chat.jsonl",
 }
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
-COLOURS = ["red", "green", "blue", "white", "gray", "black"]
 
 
 def names(pages: list[Path]) -> list[str]:
     return [str(page.relative_to(ROOT)) for page in pages]
 
 
-def caption_files(first: int, count: int) -> list[tuple[str, bytes]]:
-    """Parts of `count` samples: an image of one colour, and its caption as text and inside JSON."""
-    files = []
-    for number in range(first, first + count):
-        caption = f"a {COLOURS[number % 6]} card"
-        image = io.BytesIO()
-        Image.new("RGB", (32, 24), COLOURS[number % 6]).save(image, "JPEG")
-        detail = json.dumps({"id": number, "caption": caption}).encode()
-        files += [
-            (f"{number:06d}.jpg", image.getvalue()),
-            (f"{number:06d}.txt", caption.encode()),
-            (f"{number:06d}.detail.json", detail),
-        ]
-    return files
-
-
 @pytest.fixture(scope="module")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data that the pages work on: `coco` and its like, files of records, of texts and of tokens, a tokenizer."""
+    """The data that the pages work on: `demo --data`, more of its kind, files of tokens, a tokenizer."""
     root = tmp_path_factory.mktemp("example")
-    for shard in range(10):
-        write_tar(root / f"coco/shards/shard_{shard:04d}.tar", caption_files(6 * shard, 6))
+    write_sample_data(LocalStore(root))
     for shard in range(6):
         split = "train" if shard < 4 else "val"
         files = caption_files(3 * shard, 3)
         write_tar(root / f"by_prefix/shards/{split}_shard_{shard:04d}.tar", files)
         write_tar(root / f"by_folder/shards/{split}/shard_{shard:05d}.tar", files)
     write_tar(root / "more/shard_0010.tar", caption_files(60, 6))
-    for name, count in (("qa", 40), ("docs", 2000), ("code", 8000)):
-        lines = [{"id": i, "question": f"What is {i}+1?", "answer": str(i + 1)} for i in range(count)]
-        (root / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for name, count in (("docs", 2000), ("code", 8000)):
+        (root / f"{name}.jsonl").write_bytes(questions(count))
     shutil.copytree(ROOT / "tests" / "golden" / "nanosets" / "tok1k", root / "tokenizer")
     texts = [json.dumps({"text": f"Document {i}. " + "It has a few words more. " * (i % 9)}) for i in range(300)]
     (root / "docs_text.jsonl").write_text("\n".join(texts))

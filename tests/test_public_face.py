@@ -16,7 +16,9 @@ ROOT = Path(__file__).parents[1]
 DOCS = "\n".join(path.read_text() for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 OTHERS = {"demo", "mix", "modalities", "energon", "nanotron", "megatron", "vla", "dolma"}
 """Verbs without a function: the demonstration, a name of release 0.1, and the command lines of other tools."""
-VERBS = [name.replace("-", "_") for name in cli.VERBS if name not in OTHERS]
+RENAMED = {"import": "import_data"}
+"""Verbs whose names are keywords of Python, and their functions."""
+VERBS = [RENAMED.get(name, name.replace("-", "_")) for name in cli.VERBS if name not in OTHERS]
 
 
 @pytest.mark.parametrize("name", fm.__all__)

@@ -39,13 +39,13 @@ def shards(count: int, samples: int) -> Path:
         return path
     shutil.rmtree(path, ignore_errors=True)
     (path / "shards").mkdir(parents=True)
-    rng, pictures = random.Random(11), _pictures()
+    rng, chosen = random.Random(11), pictures()
     for shard in range(count):
         with open(path / "shards" / f"shard_{shard:05d}.tar", "wb", buffering=1 << 20) as out:
             for number in range(shard * samples, (shard + 1) * samples):
                 caption = " ".join(rng.choices(WORDS, k=rng.randint(20, 150)))
                 text = json.dumps({"id": number, "caption": caption}, ensure_ascii=False).encode()
-                for part, data in (("jpg", rng.choice(pictures)), ("json", text)):
+                for part, data in (("jpg", rng.choice(chosen)), ("json", text)):
                     out.write(tar_header(f"{number:09d}.{part}", len(data)))
                     out.write(data.ljust(-(-len(data) // 512) * 512, b"\0"))
             out.write(b"\0" * 1024)
@@ -161,7 +161,7 @@ def tar_header(name: str, length: int) -> bytes:
     return member.tobuf(tarfile.USTAR_FORMAT)
 
 
-def _pictures() -> list[bytes]:
+def pictures() -> list[bytes]:
     """Return JPEGs of 96 x 96 pixels, 3 to 7 KB each: colored noise in small squares."""
     import numpy as np
     from PIL import Image

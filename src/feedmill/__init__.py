@@ -34,6 +34,7 @@ _HOME = {
     "FilterConfig": "curation.mix.config",
     "ImageClassificationSample": "samples.types",
     "ImageSample": "samples.types",
+    "ImportReport": "importing.report",
     "InterleavedSample": "samples.types",
     "Loader": "loading.loader",
     "LossMask": "samples.targets",
@@ -82,6 +83,7 @@ _HOME = {
     "delete": "writing.delete",
     "filter": "filtering",
     "forget": "tracing.forget",
+    "import_data": "importing.import_data",
     "index": "tokens.index",
     "info": "converting.info",
     "merge": "tokens.merge",
@@ -135,6 +137,8 @@ if TYPE_CHECKING:
     from feedmill.formats.base import Dataset, Sample, Source
     from feedmill.formats.tokens.base import TokenDataset
     from feedmill.formats.tokens.windows import WindowDataset
+    from feedmill.importing.import_data import import_data
+    from feedmill.importing.report import ImportReport
     from feedmill.indexing.check import CheckReport, check
     from feedmill.indexing.prepare import prepare
     from feedmill.indexing.prepare_media import prepare_media
@@ -216,6 +220,7 @@ __all__ = [
     "FilterConfig",
     "ImageClassificationSample",
     "ImageSample",
+    "ImportReport",
     "InterleavedSample",
     "Loader",
     "LossMask",
@@ -264,6 +269,7 @@ __all__ = [
     "delete",
     "filter",
     "forget",
+    "import_data",
     "index",
     "info",
     "merge",

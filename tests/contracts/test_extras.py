@@ -36,6 +36,10 @@ TOKENIZER = "tokenizer/tokenizer.json"
 
 CASES: list[tuple[str, str]] = [
     ("demo --output demo-out", "media"),
+    ("demo --data sample_data", "media"),
+    ("import docs.jsonl imported", ""),
+    ("import table imported_table", "arrow"),
+    ("import media imported_media", ""),
     ("info coco", ""),
     ("info table", "arrow"),
     ("info books.pbin", ""),

@@ -17,7 +17,7 @@ import feedmill as fm
 from feedmill.cli.app import app
 from feedmill.cli.command import OLD, translated
 from feedmill.cli.engines import OPTIONS
-from feedmill.cli.verbs import VERBS
+from feedmill.cli.verbs import VERBS, function_of
 from feedmill.errors import ConfigError
 from feedmill.jobs.policy import renamed_parameters
 from helpers.conversion_sources import sample_set
@@ -29,6 +29,7 @@ PRINTING = {"json", "interactive", "list", "schema", "bins", "plot", "plot_to", 
 MEDIA = {"media_metadata", "media_by_extension", "media_by_header", "media_by_glob"}
 ONLY_HERE: dict[str, tuple[set[str], set[str]]] = {
     "prepare": ({*MEDIA, "overwrite", "skip_dataset_yaml"}, {"media", "energon_exact", "shards"}),
+    "import": (set(), {"out"}),  # the last of its arguments
     "prepare-media": (MEDIA, {"media"}),
     "delete": ({"list_file", "yes"}, set()),
     "add-parts": ({"part_name"}, {"parts", "encode"}),  # files, or functions
@@ -51,7 +52,7 @@ FACES = ("demo", "mix", "modalities", "energon", "nanotron", "megatron", "vla", 
 
 def options(verb: str) -> tuple[int, set[str]]:
     """How many arguments a verb of the command line has, and the names of its options."""
-    function = getattr(import_module(VERBS[verb].module), verb.replace("-", "_"))
+    function = getattr(import_module(VERBS[verb].module), function_of(verb))
     arguments, names = 0, set()
     for name, hint in get_type_hints(function, include_extras=True).items():
         info = getattr(hint, "__metadata__", (None,))[0]
@@ -64,7 +65,8 @@ def options(verb: str) -> tuple[int, set[str]]:
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in FACES])
 def test_a_verb_and_its_function_have_the_same_options(verb: str) -> None:
     arguments, words = options(verb)
-    named = list(inspect.signature(getattr(fm, verb.replace("-", "_"))).parameters)
+    face = {"import": "import_data"}.get(verb, function_of(verb))  # a name that Python allows
+    named = list(inspect.signature(getattr(fm, face)).parameters)
     only_words, only_named = ONLY_HERE.get(verb, (set(), set()))
     if "engine" in words:  # for functions it is a context manager
         words -= set(OPTIONS)

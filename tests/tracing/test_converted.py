@@ -25,7 +25,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("converted")
     lines = [json.dumps({"id": f"d{n}", "text": f"document {n}"}) + "\n" + "\n" * (n % 7 == 3) for n in range(COUNT)]
     (folder / "raw.jsonl").write_text("\n" + "".join(lines))
-    fm.convert(folder / "raw.jsonl", folder / "wds", "webdataset", samples_per_shard=25, workers=1, progress=False)
+    fm.convert(folder / "raw.jsonl", folder / "wds", "webdataset", max_shard_samples=25, workers=1, progress=False)
     fm.reshard(folder / "wds", folder / "again", samples=40, shuffle=3, workers=1, progress=False)
     return folder
 
@@ -59,7 +59,7 @@ def test_shards(root: Path) -> None:
 def test_formats(root: Path, tmp_path: Path, to: str) -> None:
     output = tmp_path / (f"out.{to}" if to.startswith("jsonl") else "out")
     source = root / ("raw.jsonl" if to in ("parquet", "jsonl.gz") else "wds")
-    fm.convert(source, output, to, samples_per_shard=30, allow_loss=True, workers=1, progress=False)
+    fm.convert(source, output, to, max_shard_samples=30, allow_loss=True, workers=1, progress=False)
     verbs = ["convert"] if source.suffix else ["convert", "convert"]
     if to == "jsonl.gz":
         lineages = Lineages()
@@ -78,7 +78,7 @@ def test_skipped_samples_are_gaps(root: Path, tmp_path: Path) -> None:
 
 
 def test_tokens_of_converted_documents_lead_to_the_raw_line_and_back(root: Path, tmp_path: Path) -> None:
-    fm.convert(root / "raw.jsonl", tmp_path / "table", "parquet", samples_per_shard=50, workers=1, progress=False)
+    fm.convert(root / "raw.jsonl", tmp_path / "table", "parquet", max_shard_samples=50, workers=1, progress=False)
     fm.tokenize(tmp_path / "table", tmp_path / "ids/x", tokenizer=TOKENIZER, workers=1, progress=False)
     fm.convert(tmp_path / "ids/x.pbin", tmp_path / "ds", "ds", workers=1, progress=False)
     fm.convert(tmp_path / "ds", tmp_path / "vla", "vla-text", seq_len=7, allow_loss=True, workers=1, progress=False)
@@ -126,7 +126,7 @@ def test_shards_without_lineage_are_the_raw_samples(root: Path, tmp_path: Path) 
 
 
 def test_shards_that_change_in_place_keep_their_lineage(root: Path, tmp_path: Path) -> None:
-    fm.convert(root / "raw.jsonl", tmp_path / "wds", "webdataset", samples_per_shard=25, workers=1, progress=False)
+    fm.convert(root / "raw.jsonl", tmp_path / "wds", "webdataset", max_shard_samples=25, workers=1, progress=False)
     fm.append(tmp_path / "wds", [root / "wds"], samples=60, prefix="b", workers=1, progress=False)
     dataset = fm.open(tmp_path / "wds", raw=True)
     keys = [dataset[n].key for n in (0, 26, 27, 49)]
@@ -152,7 +152,7 @@ def test_a_replaced_conversion_has_no_lineages_of_the_old_one(root: Path, tmp_pa
     for samples in (10, 60):
         fm.convert(
             *(root / "raw.jsonl", tmp_path / "wds", "webdataset"),
-            samples_per_shard=samples, overwrite=samples == 60, workers=1, progress=False,
+            max_shard_samples=samples, overwrite=samples == 60, workers=1, progress=False,
         )  # fmt: skip
     assert len(list(tmp_path.glob("wds/**/*.lineage"))) == 2
     check(fm.open(tmp_path / "wds", raw=True), ["convert"])

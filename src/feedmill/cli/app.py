@@ -23,7 +23,7 @@ from typer.core import TyperGroup
 from feedmill import __version__
 from feedmill.cli.command import VerbCommand, finish
 from feedmill.cli.output import fail, json_wanted
-from feedmill.cli.verbs import GROUPS, VERBS
+from feedmill.cli.verbs import GROUPS, VERBS, function_of
 from feedmill.errors import FeedmillError, defect_of
 
 DEBUG = "FEEDMILL_DEBUG"
@@ -45,7 +45,7 @@ class VerbGroup(TyperGroup):
         app = getattr(module, "app", None)
         if app is None:
             app = new_app()
-            app.command(cmd_name, cls=VerbCommand)(getattr(module, cmd_name.replace("-", "_")))
+            app.command(cmd_name, cls=VerbCommand)(getattr(module, function_of(cmd_name)))
         command = typer.main.get_command(app)
         if not hasattr(command, "commands"):
             finish(command, verb)

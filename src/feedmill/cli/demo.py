@@ -14,6 +14,7 @@ from feedmill.cli.options import Json
 from feedmill.cli.output import emit
 from feedmill.cli.story import Story, folder_size, timed
 from feedmill.errors import FeedmillError, MissingExtra
+from feedmill.storage import join_url
 
 if TYPE_CHECKING:
     from feedmill.demo.corpus import Document
@@ -38,12 +39,19 @@ def demo(
     pages: Annotated[int, typer.Option("--pages", metavar="N", min=SHARDS, help="Page images to render.")] = 1500,
     docs: Annotated[int, typer.Option("--docs", metavar="N", min=10, help="Documents in the JSONL dataset.")] = 3000,
     samples: Annotated[int, typer.Option("--samples", metavar="N", min=400, help="Samples to train on.")] = 3000,
+    data: Annotated[
+        str | None,
+        typer.Option("--data", metavar="FOLDER", help="Only write the small data of the documentation to a folder."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Build datasets from Python's standard library; prepare, curate, tokenize, blend and load them; kill and resume.
 
     Exit status 1 if the resumed run sees a different sample, random crop or token than the uninterrupted one.
     """
+    if data is not None:
+        _write_data(data, json)
+        return
     story = Story(out, quiet=json)
     story.say(f"feedmill demo, in {out}/", bold=True)
     documents = _make(story, pages, docs)
@@ -61,6 +69,19 @@ def demo(
     emit(story.facts, json, lambda: story.end())
     if not (story.facts["identical"] and story.facts["rows_identical"]):
         raise typer.Exit(1)
+
+
+def _write_data(folder: str, as_json: bool) -> None:
+    """Write the sample data of the documentation."""
+    from feedmill.demo.sample_data import write_sample_data
+    from feedmill.storage import open_store
+
+    names = write_sample_data(open_store(folder))
+    emit(
+        {"path": folder, "names": names},
+        as_json,
+        lambda: typer.echo("\n".join(f"wrote {join_url(folder, name)}" for name in names)),
+    )
 
 
 def _make(story: Story, pages: int, docs: int) -> list[Document]:

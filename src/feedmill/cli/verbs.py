@@ -15,6 +15,7 @@ class Verb(NamedTuple):
         page: its page of the documentation.
         long: whether it shows progress.
         hidden: whether the list leaves it out.
+        function: its function, where that cannot have the verb's name.
     """
 
     module: str
@@ -23,6 +24,7 @@ class Verb(NamedTuple):
     page: str = ""
     long: bool = False
     hidden: bool = False
+    function: str = ""
 
 
 _QUICK = {
@@ -41,13 +43,20 @@ _QUICK = {
 }
 
 
-def _verb(name: str, text: str, example: str, page: str, *, hidden: bool = False) -> Verb:
-    return Verb(f"feedmill.cli.{name}", text, example, f"docs/{page}", name not in _QUICK, hidden)
+def _verb(name: str, text: str, example: str, page: str, *, hidden: bool = False, function: str = "") -> Verb:
+    return Verb(f"feedmill.cli.{name}", text, example, f"docs/{page}", name not in _QUICK, hidden, function)
 
 
 GROUPS: dict[str, dict[str, Verb]] = {
     "Begin": {
         "demo": _verb("demo", "Run the main job on sample data: prepare, load, kill, resume.", "demo", "index.md"),
+        "import": _verb(
+            "import_",
+            "Make documents or a dataset from files.",
+            "import photos photo-set",
+            "import.md",
+            function="import_",
+        ),
     },
     "Look at data": {
         "info": _verb("info", "Describe a dataset: format, samples, shards, splits, type.", "info coco", "prepare.md"),
@@ -206,3 +215,8 @@ GROUPS: dict[str, dict[str, Verb]] = {
 }
 """Verbs by group, in the order of the help."""
 VERBS: dict[str, Verb] = {name: verb for group in GROUPS.values() for name, verb in group.items()}
+
+
+def function_of(verb: str) -> str:
+    """Return the name of a verb's function in its module."""
+    return VERBS[verb].function or verb.replace("-", "_")

@@ -75,11 +75,12 @@ def write_pages(store: Store, documents: Sequence[Document], *, shards: int, pre
                 document = documents[number]
                 lines = page_lines(document.text)
                 about = {"id": document.id, "title": document.title, "text": "\n".join(lines)}
-                _add(tar, f"page-{number:06d}.jpg", writer.render(document.title, lines))
-                _add(tar, f"page-{number:06d}.json", orjson.dumps(about))
+                add_member(tar, f"page-{number:06d}.jpg", writer.render(document.title, lines))
+                add_member(tar, f"page-{number:06d}.json", orjson.dumps(about))
 
 
-def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+def add_member(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+    """Append a file to a tar."""
     # A new TarInfo has time, owner and group 0, so the shard does not depend on this machine.
     member = tarfile.TarInfo(name)
     member.size = len(data)

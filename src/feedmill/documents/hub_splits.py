@@ -19,7 +19,7 @@ from typing import TypeVar
 File = TypeVar("File")
 
 _SHARDED = re.compile(r"data/([^/]*)-[0-9]{5}-of-[0-9]{5}[^/]*\.[^/]*")
-_WORDS = {
+WORDS = {
     "train": ("train", "training"),
     "validation": ("validation", "valid", "dev", "val"),
     "test": ("test", "testing", "eval", "evaluation"),
@@ -44,7 +44,7 @@ def by_split(files: Sequence[File], path: Callable[[File], str]) -> dict[str, li
     if sharded:
         return sharded
     for forms in (_IN_FOLDER, _IN_FILE):
-        found = {split: _of_words(words, forms, files, path) for split, words in _WORDS.items()}
+        found = {split: _of_words(words, forms, files, path) for split, words in WORDS.items()}
         found = {split: chosen for split, chosen in found.items() if chosen}
         if found:
             return found

@@ -148,6 +148,7 @@ def write_shards(
     *,
     splits: Callable[[Sequence[Shard]], Mapping[str, Sequence[str]]] | None = None,
     origins: Callable[[Any], Origins | None] | None = None,
+    sizes: Sequence[int] | None = None,
     workers: int | None = None,
     progress: bool = True,
 ) -> WriteReport:
@@ -158,6 +159,7 @@ def write_shards(
         splits: function of the written shards that returns split -> shard paths; by default all shards are in the
             target's split.
         origins: function of an item that returns the lineage of its shard, if its samples are rows of files.
+        sizes: bytes of each item, to show progress in bytes instead of shards.
     """
     encoding = encoding or Encoding(Encoder(), Taker())
     keys = Keys(target.url, target.base)
@@ -166,18 +168,19 @@ def write_shards(
     names = [target.layout.shard(number) for number, _ in listed]
     todo = [number for number, name in enumerate(names) if name not in target.done]
     shards: list[Shard] = []
-    with Progress("writing", len(listed), "shards", enabled=progress) as bar:
+    steps = [1] * len(listed) if sizes is None else sizes
+    with Progress("writing", sum(steps), "shards" if sizes is None else "B", enabled=progress) as bar:
         policy = Policy(shared=shared)
         where = Where("writing", key_of(*names), target.work.scratch, numbers=todo, record=target.record)
         work = [(names[number], listed[number][1]) for number in todo]
         results = run(_write_shard, work, workers=workers, preload=(__name__,), policy=policy, where=where)
         with closing(results):
-            for name in names:
+            for name, step in zip(names, steps, strict=True):
                 shard = target.done.get(name)
                 if shard is None:
                     shard = next(results)
                     target.record(shard)
-                bar.advance()
+                bar.advance(step)
                 if shard is not None:
                     keys.add_shard(shard)
                     shards.append(shard)

@@ -1,0 +1,1 @@
+"""Benchmarks of importing files as they lie on a disk."""

@@ -1,0 +1,123 @@
+"""``feedmill import``: make documents or a prepared dataset from files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from feedmill.cli.options import Json, Processes
+from feedmill.cli.output import counted, emit, facts, human_rate, human_size, printable
+
+if TYPE_CHECKING:
+    from feedmill.importing.report import ImportReport
+
+_SHOWN = 20
+"""Number of reasons shown; the file of left-out names has all."""
+
+
+def import_(
+    paths: Annotated[
+        list[str], typer.Argument(metavar="SRC... OUT", help="Folders and files to import, and the folder to write.")
+    ],
+    type_: Annotated[
+        str,
+        typer.Option(
+            "--type",
+            metavar="TYPE",
+            help="auto, documents, captioning, classification, media (no captions or classes) or parts (files with"
+            " the same name are one sample).",
+        ),
+    ] = "auto",
+    include: Annotated[
+        list[str] | None, typer.Option("--include", metavar="PATTERN", help="Import only these files, e.g. '*.jpg'.")
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option("--exclude", metavar="PATTERN", help="Leave these files out; repeatable.")
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option("--text", metavar="COLUMN", help="Column of the text in tables and JSON.")
+    ] = None,
+    id_: Annotated[
+        str | None, typer.Option("--id", metavar="COLUMN", help="Column of the ids; default: id, or FILE:ROW.")
+    ] = None,
+    encoding: Annotated[
+        str, typer.Option("--encoding", metavar="NAME", help="Encoding of texts, such as cp1252.")
+    ] = "utf-8",
+    compression: Annotated[
+        str, typer.Option("--compression", metavar="none|gz|zst", help="Compression of documents.")
+    ] = "none",
+    split_ratio: Annotated[
+        str | None,
+        typer.Option("--split-ratio", metavar="8,1,1", help="Divide samples into train, val and test at random."),
+    ] = None,
+    max_shard_size: Annotated[
+        str, typer.Option("--max-shard-size", metavar="SIZE", help="Maximum size of a shard, such as 1GB.")
+    ] = "256MB",
+    max_shard_samples: Annotated[
+        int, typer.Option("--max-shard-samples", metavar="N", min=1, help="Maximum samples of a shard.")
+    ] = 5_000,
+    decode: Annotated[
+        bool, typer.Option("--decode", help="Decode all media in full; default: check their headers.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; show what is recognized.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier import.")] = False,
+    workers: Processes = None,
+    json: Json = False,
+) -> None:
+    """Make documents from texts and tables, or a prepared dataset from images, audio and video.
+
+    Recognizes captions beside media, metadata.jsonl and .csv, class folders, and folders named train, val and test.
+    What it leaves out is reported with the reason. After a kill, the same command resumes.
+    """
+    from feedmill.importing.import_data import import_data
+
+    if len(paths) < 2:
+        raise typer.BadParameter("name at least one source, and the output folder", param_hint="'SRC... OUT'")
+    report = import_data(
+        paths[:-1],
+        paths[-1],
+        type=type_,
+        include=include or (),
+        exclude=exclude or (),
+        text=text,
+        id=id_,
+        encoding=encoding,
+        compression=compression,
+        split_ratio=split_ratio,
+        max_shard_size=max_shard_size,
+        max_shard_samples=max_shard_samples,
+        decode=decode,
+        dry_run=dry_run,
+        overwrite=overwrite,
+        workers=workers,
+        progress=not json,
+    )
+    emit(report.as_dict(), json, lambda: show(report))
+
+
+def show(report: ImportReport) -> None:
+    """Print what was recognized, written and left out."""
+    noun = "documents" if report.type == "documents" else "samples"
+    reused = f" ({report.reused:,} of an interrupted run)" if report.reused else ""
+    splits = ", ".join(f"{name} {count:,}" for name, count in report.splits.items())
+    rate = human_rate(report.input_bytes / max(report.seconds, 1e-9), "B").replace(" B/s", "B/s")
+    facts(
+        [
+            ("would write" if report.dry_run else "wrote", report.path),
+            ("type", report.type + (f" ({report.sample_type})" if report.sample_type else "")),
+            *(("recognized", printable(line)) for line in report.recognized),
+            (noun, report.samples),
+            ("splits", splits or None),
+            ("read", f"{counted(report.files, 'file')}, {human_size(report.input_bytes)}"),
+            ("shards", None if report.dry_run else f"{report.outputs:,}{reused}, {human_size(report.bytes)}"),
+            ("time", None if report.dry_run else f"{report.seconds:.2f} s, {rate}"),
+        ]
+    )
+    lines = report.left_out.lines()
+    for line in lines[:_SHOWN]:
+        typer.echo(f"left out: {printable(line)}", err=True)
+    if len(lines) > _SHOWN:
+        typer.echo(f"left out: for {len(lines) - _SHOWN:,} more reasons", err=True)
+    if lines and not report.dry_run:
+        typer.echo(f"all names are in {printable(report.path.rstrip('/'))}/.feedmill/left_out.jsonl", err=True)

@@ -1,0 +1,187 @@
+"""Import files as they are into documents or a prepared dataset: `feedmill.import_data`."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import gc
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
+from typing import Any
+
+import xxhash
+
+from feedmill.errors import ConfigError
+from feedmill.formats.offsets import hash_words
+from feedmill.importing.documents import empty, write_documents
+from feedmill.importing.layouts import Samples, by_ratio, plan_samples
+from feedmill.importing.recognition import AUTO, DOCUMENTS, PARTS, TYPES, Recognized, recognize
+from feedmill.importing.report import ImportReport
+from feedmill.importing.rows import Reading
+from feedmill.importing.samples import Reader, refuse_documents, write_samples
+from feedmill.importing.scanning import Files, scan
+from feedmill.indexing.splitting import empty_splits, ratio_of, sizes_by_ratio
+from feedmill.storage import canonical_location, paths_of
+from feedmill.storage.codec import GZIP, PLAIN, ZSTD
+from feedmill.storage.limits import parse_size
+
+COMPRESSIONS = {"none": PLAIN, "gz": GZIP, "zst": ZSTD}
+SAMPLES_PER_SHARD = 5_000
+SHARD_SIZE = "256MB"
+
+
+def import_data(
+    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    *,
+    type: str = AUTO,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    text: str | None = None,
+    id: str | None = None,
+    encoding: str = "utf-8",
+    compression: str = "none",
+    split_ratio: Sequence[float | Fraction] | str | None = None,
+    max_shard_size: int | str = SHARD_SIZE,
+    max_shard_samples: int = SAMPLES_PER_SHARD,
+    decode: bool = False,
+    dry_run: bool = False,
+    overwrite: bool = False,
+    workers: int | None = None,
+    progress: bool = True,
+) -> ImportReport:
+    """Import folders and files: texts and tables as documents, images, audio and video as a prepared dataset.
+
+    The output does not depend on `workers`. After a kill, the same call finishes the job and keeps finished shards.
+
+    Args:
+        sources: paths or URLs of folders and files.
+        out: folder, as path or URL.
+        type: ``auto``, or what to import the files as: ``documents``, ``captioning``, ``classification``, ``media``
+            (without captions and classes), or ``parts`` (all files with the same name become one sample).
+        include, exclude: patterns of the paths of files below a source, such as ``"*.jpg"``.
+        text: column of the text in tables; by default ``text``, ``content``, ``body``, ... or the only one with text.
+        id: column of the ids; by default ``id``, and ``FILE:ROW`` for rows without one.
+        encoding: of texts and captions without a byte order mark.
+        compression: of documents: ``none``, ``gz`` or ``zst``.
+        split_ratio: divide samples into train, val and test at random; replaces splits that folders name.
+        max_shard_size: maximum size of a shard in bytes, or as text.
+        max_shard_samples: maximum number of samples in a shard.
+        decode: decode all media in full; by default, headers are checked.
+        dry_run: write nothing, only report what is recognized.
+        overwrite: replace the output of an earlier import.
+        workers: number of processes; default: one per core.
+        progress: show a progress bar on a terminal.
+
+    Raises:
+        NotFound: a source does not exist.
+        ConfigError: the output exists, the files are of several kinds, or an option is invalid.
+        DataError: there is nothing to import.
+    """
+    began = time.perf_counter()
+    given, target = paths_of(sources), os.fspath(out)
+    most = _options(given, target, type, encoding, compression, max_shard_size, max_shard_samples)
+    ratio = None if split_ratio is None else ratio_of(split_ratio)
+    report = ImportReport(target, type, dry_run=dry_run)
+    with _uncollected():
+        files = scan(given, target, report.left_out, include=include, exclude=exclude)
+        found = recognize(files, type, report.left_out, named=bool(include))
+        samples = None if found.type == DOCUMENTS else plan_samples(files, found, encoding, report.left_out)
+        if samples is not None:
+            samples = samples if ratio is None else _divided(samples, ratio, report)
+        _describe(report, files, found, samples)
+    if samples is None and ratio is not None:
+        raise ConfigError(
+            "--split-ratio divides samples, and these files are documents",
+            kind="bad-option",
+            fix="Remove it. Documents are divided after tokenizing, with 'feedmill split'.",
+        )
+    if not (found.documents if samples is None else samples.total):
+        raise empty(report)
+    if not dry_run:
+        identity = _identity(
+            files, type=type, text=text, id=id, encoding=encoding, compression=compression, ratio=str(ratio)
+        )
+        shared: dict[str, Any] = {"most": most, "overwrite": overwrite, "workers": workers, "progress": progress}
+        if samples is None:
+            reading = Reading(text, id, encoding)
+            suffix = ".jsonl" + (f".{COMPRESSIONS[compression]}" if COMPRESSIONS[compression] else "")
+            report.files = 0
+            chosen = files._replace(files=found.documents)
+            job = {**identity, "most": most}
+            write_documents(target, chosen, job, report, reading=reading, suffix=suffix, **shared)
+        else:
+            refuse_documents(target)
+            reader = Reader(tuple(files.roots), encoding, found.type != PARTS, decode)
+            job = {**identity, "decode": decode}
+            report.splits = {}
+            write_samples(target, files, samples, job, report, reader, max_shard_samples=max_shard_samples, **shared)
+    report.seconds = round(time.perf_counter() - began, 3)
+    return report
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Pause the collection of cycles in a block: it would walk through the many small objects made there, in vain."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _options(
+    sources: Sequence[str], out: str, type: str, encoding: str, compression: str, size: int | str, count: int
+) -> int:
+    """Check options, and return the maximum size of a shard."""
+    if not sources:
+        raise ConfigError("no source was given", kind="no-source", fix="Name folders or files.")
+    if any(canonical_location(source) == canonical_location(out) for source in sources):
+        raise ConfigError("a source is also the output", file=out, kind="input-is-output", fix="Use another folder.")
+    if compression not in COMPRESSIONS:
+        raise ConfigError(
+            f"unknown compression {compression!r}", kind="bad-option", fix=f"Use one of {', '.join(COMPRESSIONS)}."
+        )
+    try:
+        codecs.lookup(encoding)
+    except LookupError:
+        raise ConfigError(
+            f"unknown encoding {encoding!r}", kind="bad-option", fix="Use for example cp1252 or utf-16."
+        ) from None
+    most = parse_size(size) or 0
+    if most < 1 or count < 1:
+        raise ConfigError(f"invalid shard limit: {most} bytes, {count} samples", kind="bad-limit", fix="Use 1 or more.")
+    if type not in TYPES:
+        recognize(Files([], [], []), type, ImportReport(out, type).left_out)  # raises
+    return most
+
+
+def _identity(files: Files, **options: Any) -> dict[str, Any]:
+    """Return what determines the output, besides the limits of shards."""
+    words = [f"{file.root} {file.version} {file.path}" for file in files.files]
+    return {"verb": "import", "files": hash_words([*map(canonical_location, files.roots), *words]), **options}
+
+
+def _divided(samples: Samples, ratio: list[Fraction], report: ImportReport) -> Samples:
+    """Return the samples divided at random, by the hashes of their keys."""
+    keys = [planned.key for group in samples.splits.values() for planned in group]
+    sizes = sizes_by_ratio(len(keys), ratio)
+    order = sorted(range(len(keys)), key=lambda number: (xxhash.xxh3_64_intdigest(keys[number].encode()), number))
+    report.recognized += [f"warning: {line}" for line in empty_splits(sizes, ratio, "samples")]
+    return by_ratio(samples, sizes, order)
+
+
+def _describe(report: ImportReport, files: Files, found: Recognized, samples: Samples | None) -> None:
+    report.type = found.type
+    report.recognized = [*found.notes, *report.recognized]
+    used = found.documents if samples is None else files.files
+    report.files, report.input_bytes = len(used), sum(file.size for file in used)
+    if samples is not None:
+        report.samples, report.sample_type = samples.total, samples.sample_type
+        report.splits = {split: len(group) for split, group in samples.splits.items()}
+        used_parts = (part for group in samples.splits.values() for planned in group for part in planned.parts)
+        report.files = len({(part.root, part.path) for part in used_parts if part.content is None})

@@ -1,0 +1,365 @@
+"""Plan the samples of media: their keys, splits, parts and labels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Container, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+
+from feedmill.errors import ConfigError, DataError
+from feedmill.importing.kinds import IMAGE, Name, divide
+from feedmill.importing.metadata import Metadata, read_metadata
+from feedmill.importing.recognition import (
+    AUTO,
+    CAPTIONING,
+    CLASSIFICATION,
+    MEDIA,
+    PARTS,
+    Recognized,
+    beside,
+    captions,
+    class_of,
+    split_of,
+)
+from feedmill.importing.report import LeftOut
+from feedmill.importing.scanning import File, Files
+from feedmill.writing.encoding import check_key
+
+TRAIN = "train"
+BESIDE = "beside a file that is left out"
+_HEADER = 1024
+"""Bytes that a part may take beside its content: header and padding."""
+
+
+class Part(NamedTuple):
+    """A part of a sample: its name, its size, and the file that it is read from or its content."""
+
+    name: str
+    size: int
+    root: int = 0
+    path: str = ""
+    content: bytes | None = None
+
+
+def _of_file(name: str, file: File) -> Part:
+    return Part(name, file.size, file.root, file.path)
+
+
+def _of_content(name: str, content: bytes) -> Part:
+    return Part(name, len(content), content=content)
+
+
+class Planned(NamedTuple):
+    """A sample: key, parts (the first one is the media), and its size in a tar in bytes, as an upper bound."""
+
+    key: str
+    parts: tuple[Part, ...]
+    size: int
+
+
+def name_others(left: LeftOut, files: Files, samples: Samples, dropped: Container[str]) -> None:
+    """Add the other files of dropped samples, such as captions, to `left`; the first files are named already."""
+    if not dropped:
+        return
+    kept: set[tuple[int, str]] = set()
+    gone: set[tuple[int, str]] = set()
+    for group in samples.splits.values():
+        for planned in group:
+            (gone if planned.key in dropped else kept).update(
+                (part.root, part.path) for part in planned.parts[1:] if part.path
+            )
+    _name(left, files, gone - kept)
+
+
+def _name(left: LeftOut, files: Files, unused: Collection[tuple[int, str]]) -> None:
+    """Add files beside media that are left out to `left`, except those that are there for a reason of their own."""
+    if unused:
+        named = {name for names in left.names.values() for name in names}
+        for name in sorted(files.prefixes[root] + path for root, path in unused):
+            if name not in named:
+                left.add(BESIDE, name)
+
+
+def _planned(key: str, parts: Sequence[Part]) -> Planned:
+    return Planned(key, tuple(parts), sum([part.size for part in parts]) + _HEADER * len(parts))
+
+
+class Samples(NamedTuple):
+    """The samples of an import.
+
+    Attributes:
+        splits: split -> samples.
+        sample_type, field_map: content of ``dataset.yaml``.
+        names: names of classes, by number.
+    """
+
+    splits: dict[str, list[Planned]]
+    sample_type: str
+    field_map: dict[str, str] | None
+    names: list[str]
+
+    @property
+    def total(self) -> int:
+        """Number of all samples."""
+        return sum(map(len, self.splits.values()))
+
+
+def plan_samples(files: Files, found: Recognized, encoding: str, left: LeftOut) -> Samples:
+    """Return the samples of recognized media; media without what their type needs are added to `left`.
+
+    Completes type and notes of `found`. Raises as `read_metadata`.
+    """
+    if found.type == PARTS:
+        return _grouped(files, found, left)
+    metadata = read_metadata(files, found, encoding, left) if found.metadata else None
+    if found.type == AUTO:
+        assert metadata is not None
+        found.type = metadata.type
+    labels = _Labels(files, found, metadata)
+    keys = _Keys(files, found, left)
+    splits: dict[str, list[Planned]] = {}
+    for file, name in found.media:
+        if not file.size:
+            left.add("an empty file", files.name(file))
+            continue
+        parts = _parts(files, found, file, name, metadata, labels, left)
+        if parts is None:
+            continue
+        key = keys.of(file, name)
+        if key is not None:
+            split = (split_of(files, file) or TRAIN) if found.splits else TRAIN
+            splits.setdefault(split, []).append(_planned(key, parts))
+    _note(files, found, metadata, labels)
+    unused = {(one.root, one.path) for group in found.beside.values() for _, one in group}
+    unused.difference_update((part.root, part.path) for group in splits.values() for p in group for part in p.parts[1:])
+    _name(left, files, unused)
+    suffixes = sorted({name.suffix for _, name in found.media})
+    ordered = {name: splits[name] for name in (TRAIN, "val", "test") if name in splits}
+    return Samples(ordered, *_described(found, suffixes, labels), labels.names)
+
+
+def _described(found: Recognized, suffixes: Sequence[str], labels: _Labels) -> tuple[str, dict[str, str] | None]:
+    """Return the sample type and its field map. There are types for images only."""
+    image = ",".join(suffixes)
+    if found.modality != IMAGE:
+        return "CrudeWebdataset", None
+    if found.type == CAPTIONING:
+        return "CaptioningSample", {"image": image, "caption": "txt"}
+    if found.type == CLASSIFICATION:
+        named = {"label_name": "json[label_name]"} if labels.names else {}
+        return "ImageClassificationSample", {"image": image, "label": "cls", **named}
+    return "ImageSample", {"image": image}
+
+
+def _parts(
+    files: Files,
+    found: Recognized,
+    file: File,
+    name: Name,
+    metadata: Metadata | None,
+    labels: _Labels,
+    left: LeftOut,
+) -> list[Part] | None:
+    """Return the parts of a sample; None if it lacks one."""
+    where = files.name(file)
+    parts = [_of_file(name.suffix, file)]
+    others = beside(files, found, file, name)
+    about: dict[str, Any] = {}
+    if metadata is not None:
+        row = metadata.rows.get(where)
+        if row is None:
+            left.add("not listed in the metadata", where)
+            return None
+        about = dict(row)
+    if found.type == CAPTIONING:
+        caption = _caption(files, found, file, others, metadata, about, left)
+        if caption is None:
+            return None
+        parts.append(caption)
+    elif found.type == CLASSIFICATION:
+        label = labels.of(file, about)
+        if label is None:
+            left.add("no class", where)
+            return None
+        parts.append(_of_content("cls", b"%d" % label[0]))
+        if label[1] is not None:
+            about["label_name"] = label[1]
+    extra = [one for suffix, one in others if suffix == "json"]
+    if about:
+        parts.append(_of_content("json", orjson.dumps(about, default=str)))
+    elif extra:
+        parts.append(_of_file("json", extra[0]))
+        extra = extra[1:]
+    for one in extra:
+        left.add("JSON beside media that have other metadata", files.name(one))
+    for suffix, one in others:
+        if suffix == "cls" and found.type == MEDIA:
+            parts.append(_of_file("cls", one))
+        elif suffix == "cls" or (suffix not in ("json", "cls") and (found.type != CAPTIONING or metadata is not None)):
+            left.add(f"a caption or class beside media imported as {found.type}", files.name(one))
+    return parts
+
+
+def _caption(
+    files: Files,
+    found: Recognized,
+    file: File,
+    others: Sequence[tuple[str, File]],
+    metadata: Metadata | None,
+    about: dict[str, Any],
+    left: LeftOut,
+) -> Part | None:
+    where = files.name(file)
+    if metadata is not None:
+        value = about.pop(metadata.caption, None) if metadata.caption else None
+        if not isinstance(value, str) or not value.strip():
+            left.add("no caption in its row of metadata", where)
+            return None
+        return _of_content("txt", value.encode("utf-8", "replace"))
+    own = captions(others)
+    if not own:
+        left.add(f"{found.modality} without a caption", where)
+        return None
+    for second in own[1:]:
+        left.add(f"a second caption (the first is .{divide(own[0].path).suffix})", files.name(second))
+    if not own[0].size:
+        left.add("an empty caption", where)
+        return None
+    return _of_file("txt", own[0])
+
+
+class _Labels:
+    """Classes of media: from the metadata, or from folders. Names are numbered in alphabetical order."""
+
+    def __init__(self, files: Files, found: Recognized, metadata: Metadata | None) -> None:
+        self._files, self._found = files, found
+        self._column = metadata.label if metadata is not None else None
+        self.names: list[str] = []
+        if found.type != CLASSIFICATION:
+            return
+        if metadata is not None and self._column is None:
+            raise ConfigError("the metadata has no column 'label'", kind="no-label", fix="Add it, or change --type.")
+        values = (
+            [row.get(self._column) for row in metadata.rows.values()]
+            if metadata is not None and self._column is not None
+            else [class_of(files, file, found.splits) for file, _ in found.media]
+        )
+        texts = {value for value in values if isinstance(value, str) and value}
+        if not all(_is_number(text) for text in texts) or metadata is None:
+            self.names = sorted(texts)
+        self._numbers = {name: number for number, name in enumerate(self.names)}
+
+    def of(self, file: File, about: dict[str, Any]) -> tuple[int, str | None] | None:
+        """Return number and name of the class; None if there is none. Removes the column from the row."""
+        value = about.pop(self._column, None) if self._column else class_of(self._files, file, self._found.splits)
+        if isinstance(value, str) and self.names:
+            return (self._numbers[value], value) if value in self._numbers else None
+        if isinstance(value, str) and _is_number(value):
+            return int(value), None
+        return (value, None) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 18
+
+
+class _Keys:
+    """Keys of samples: paths without suffix. Media that differ in the suffix only have it in their keys."""
+
+    def __init__(self, files: Files, found: Recognized, left: LeftOut) -> None:
+        self._files, self._left = files, left
+        counts = Counter(_plain(name.stem) for _, name in found.media)
+        self._twice = {key for key, count in counts.items() if count > 1}
+        self._seen: set[str] = set()
+
+    def of(self, file: File, name: Name) -> str | None:
+        key = _plain(name.stem)
+        if key in self._twice:
+            key = f"{key}_{name.suffix}"
+        where = self._files.name(file)
+        try:
+            check_key(key)
+        except DataError as error:
+            self._left.add(f"the name cannot be a key ({error.what.removeprefix('invalid key: ')})", where)
+            return None
+        if key in self._seen:
+            self._left.add("the same key as another file (rename it)", where)
+            return None
+        self._seen.add(key)
+        return key
+
+
+def _plain(stem: str) -> str:
+    """Return a path without the dots in its last component, at which readers would end the key."""
+    folder, slash, last = stem.rpartition("/")
+    return f"{folder}{slash}{last.replace('.', '_')}"
+
+
+def _grouped(files: Files, found: Recognized, left: LeftOut) -> Samples:
+    """Return one sample for all files with the same name up to the first dot, as in a tar of WebDataset."""
+    splits: dict[str, dict[str, list[tuple[File, str]]]] = {}
+    for file in found.documents:
+        name = files.name(file)
+        folder, slash, last = name.rpartition("/")
+        base, dot, part = last.partition(".")
+        if not file.size:
+            left.add("an empty file", name)
+        elif not dot or not part:
+            left.add("a file without a suffix", name)
+        else:
+            split = (split_of(files, file) or TRAIN) if found.splits else TRAIN
+            splits.setdefault(split, {}).setdefault(folder + slash + base, []).append((file, part.lower()))
+    out: dict[str, list[Planned]] = {}
+    for split, groups in splits.items():
+        for key, group in groups.items():
+            planned = _group(files, key, group, left)
+            if planned is not None:
+                out.setdefault(split, []).append(planned)
+    found.notes.append(f"{sum(map(len, out.values())):,} samples of files with the same name")
+    return Samples(out, "CrudeWebdataset", None, [])
+
+
+def _group(files: Files, key: str, group: Sequence[tuple[File, str]], left: LeftOut) -> Planned | None:
+    try:
+        check_key(key)
+    except DataError as error:
+        for file, _ in group:
+            left.add(f"the name cannot be a key ({error.what.removeprefix('invalid key: ')})", files.name(file))
+        return None
+    parts: dict[str, Part] = {}
+    for file, part in group:
+        if part in parts:
+            left.add("the same key and suffix as another file (rename it)", files.name(file))
+        else:
+            parts[part] = _of_file(part, file)
+    return _planned(key, list(parts.values()))
+
+
+def _note(files: Files, found: Recognized, metadata: Metadata | None, labels: _Labels) -> None:
+    note = f"{len(found.media):,} {found.modality} files"
+    if metadata is not None:
+        note += f", with columns {', '.join(metadata.columns) or 'none'} in {files.name(found.metadata[0])}"
+        if len(found.metadata) > 1:
+            note += f" and {len(found.metadata) - 1:,} more"
+    elif found.type == CAPTIONING:
+        note += " with captions beside them"
+    elif found.type == CLASSIFICATION:
+        shown = ", ".join(labels.names[:5]) + (", ..." if len(labels.names) > 5 else "")
+        note += f" in {len(labels.names):,} class folders ({shown})"
+    found.notes.append(note)
+    if found.splits:
+        found.notes.append("splits from the first folder")
+
+
+def by_ratio(samples: Samples, sizes: dict[str, int], order: Sequence[int]) -> Samples:
+    """Return the samples of all splits in other splits: exact sizes, in the given order, then by key within a split."""
+    everything = [planned for group in samples.splits.values() for planned in group]
+    chosen: Iterator[int] = iter(order)
+    splits: dict[str, list[Planned]] = {}
+    for split, size in sizes.items():
+        numbers = sorted(next(chosen) for _ in range(size))
+        if numbers:
+            splits[split] = [everything[number] for number in numbers]
+    return samples._replace(splits=splits)

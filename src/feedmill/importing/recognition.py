@@ -1,0 +1,240 @@
+"""Recognize what files are: documents, or media of one modality in one of several layouts.
+
+    documents        there are no media files
+    metadata         media, and a file `metadata.jsonl`, `.csv` or `.parquet` with the column `file_name`
+    captions         media with a caption of the same name beside them: `x.jpg` and `x.txt`
+    classes          media in one folder for each class: `cat/1.jpg`, or `train/cat/1.jpg`
+    plain            other media
+
+An import makes one dataset. Where files of two kinds are about as frequent, the user chooses.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from feedmill.documents.hub_splits import WORDS
+from feedmill.errors import ConfigError
+from feedmill.formats.leftovers import is_about
+from feedmill.importing import kinds
+from feedmill.importing.kinds import Name, divide, unsupported
+from feedmill.importing.report import LeftOut
+from feedmill.importing.scanning import File, Files
+from feedmill.samples.types import did_you_mean
+
+AUTO, DOCUMENTS, CAPTIONING, CLASSIFICATION, MEDIA, PARTS = (
+    *("auto", "documents", "captioning", "classification"),
+    *("media", "parts"),
+)
+TYPES = (AUTO, DOCUMENTS, CAPTIONING, CLASSIFICATION, MEDIA, PARTS)
+CAPTION_SUFFIXES = ("txt", "caption", "text")
+_BESIDE = frozenset((*CAPTION_SUFFIXES, "json", "cls"))
+_METADATA = tuple(f"metadata.{end}" for end in ("jsonl", "csv", "parquet"))
+_NONE: list[tuple[str, File]] = []
+_FEW = 10
+"""Files of another kind are left out if there are at least this many times more of the main kind."""
+_SPLITS = {word: {"validation": "val"}.get(split, split) for split, words in WORDS.items() for word in words}
+
+
+@dataclass(slots=True)
+class Recognized:
+    """The files of an import, by their roles.
+
+    Attributes:
+        type: one of `TYPES`, but not ``auto``.
+        modality: of media; empty for documents and parts.
+        documents: files of documents; for ``parts``, all files.
+        media: media files of the modality.
+        beside: path with prefix, without suffix -> files that may belong to the media of that name.
+        metadata: metadata files.
+        splits: whether the first folder is the split.
+        notes: what was recognized, for the report.
+    """
+
+    type: str
+    modality: str = ""
+    documents: list[File] = field(default_factory=list)
+    media: list[tuple[File, Name]] = field(default_factory=list)
+    beside: dict[str, list[tuple[str, File]]] = field(default_factory=dict)
+    metadata: list[File] = field(default_factory=list)
+    splits: bool = False
+    notes: list[str] = field(default_factory=list)
+
+
+def recognize(files: Files, wanted: str, left: LeftOut, *, named: bool = False) -> Recognized:
+    """Return the roles of all files; those without a role are added to `left`.
+
+    Args:
+        named: whether the user chose the files with patterns, so that README files are documents, too.
+
+    Raises:
+        ConfigError: the type is unknown, does not fit, or there are several kinds to choose from.
+    """
+    if wanted not in TYPES:
+        raise ConfigError(
+            f"unknown type {wanted!r}{did_you_mean(wanted, list(TYPES))}",
+            kind="bad-option",
+            fix=f"Use one of {', '.join(TYPES)}.",
+        )
+    if wanted == PARTS:
+        return Recognized(PARTS, documents=list(files.files), splits=_are_splits(files, files.files))
+    divided = [(file, divide(files.prefixes[file.root] + file.path)) for file in files.files]
+    counts = Counter(name.kind for _, name in divided)
+    media = {kind: counts[kind] for kind in kinds.MODALITIES if counts[kind]}
+    if wanted == DOCUMENTS or (wanted == AUTO and not media):
+        return _documents(files, divided, named, left)
+    if not media:
+        raise ConfigError(
+            f"there are no images, audio or video files for the type {wanted!r}",
+            file=files.roots[0] if files.roots else None,
+            kind="no-media",
+            fix="Remove --type, or use --type documents.",
+        )
+    return _media(files, divided, media, wanted, left)
+
+
+def _documents(files: Files, divided: Sequence[tuple[File, Name]], named: bool, left: LeftOut) -> Recognized:
+    found = Recognized(DOCUMENTS)
+    counts: Counter[str] = Counter()
+    about = [file for file, name in divided if is_about(file.path) and "/" not in file.path and name.kind == kinds.TEXT]
+    alone = len(about) == sum(name.kind in kinds.DOCUMENTS for _, name in divided)
+    skipped = set() if alone or named else set(about)
+    for file, name in divided:
+        if file in skipped:
+            left.add("a file about the data, such as README (use --include to import it)", files.name(file))
+        elif name.kind in kinds.DOCUMENTS:
+            found.documents.append(file)
+            counts[name.kind] += 1
+        else:
+            reason = f"{name.kind} beside documents" if name.kind else unsupported(file.path)
+            left.add(reason, files.name(file))
+    found.notes += [
+        f"{counts[kind]:,} file{'s' if counts[kind] > 1 else ''} of {kinds.NAMES[kind]}"
+        for kind in kinds.DOCUMENTS
+        if counts[kind]
+    ]
+    return found
+
+
+def _media(
+    files: Files, named: Sequence[tuple[File, Name]], media: dict[str, int], wanted: str, left: LeftOut
+) -> Recognized:
+    modality = max(media, key=lambda kind: media[kind])
+    found = Recognized(wanted, modality)
+    found.media = [(file, name) for file, name in named if name.kind == modality]
+    found.metadata = [file for file, _ in named if file.path.rpartition("/")[2].lower() in _METADATA]
+    stems = {name.stem for _, name in found.media}
+    stems.update(files.name(file) for file, _ in found.media)
+    rest: list[tuple[File, Name]] = []
+    metadata = set(found.metadata)
+    for file, name in named:
+        if name.kind == modality or file in metadata:
+            continue
+        if name.suffix in _BESIDE and name.stem in stems:
+            found.beside.setdefault(name.stem, []).append((name.suffix, file))
+        else:
+            rest.append((file, name))
+    _rest(files, found, rest, wanted, left)
+    found.splits = _are_splits(files, [file for file, _ in found.media])
+    if wanted == AUTO:
+        found.type = _layout(files, found)
+    return found
+
+
+def _rest(
+    files: Files,
+    found: Recognized,
+    rest: Sequence[tuple[File, Name]],
+    wanted: str,
+    left: LeftOut,
+) -> None:
+    """Report the files that are not of the modality. Raises `ConfigError` if there are many of another kind."""
+    orphans: list[File] = []
+    others: dict[str, list[File]] = {}
+    has_captions = any(suffix in CAPTION_SUFFIXES for of in found.beside.values() for suffix, _ in of)
+    for file, name in rest:
+        if name.suffix in CAPTION_SUFFIXES and has_captions and not (is_about(file.path)):
+            orphans.append(file)
+        elif name.kind in kinds.MODALITIES:
+            others.setdefault(f"{name.kind} files", []).append(file)
+        elif name.kind:
+            others.setdefault("documents", []).append(file)
+        else:
+            left.add(unsupported(file.path), files.name(file))
+    most = max((len(group) for group in others.values()), default=0)
+    if wanted == AUTO and most * _FEW > len(found.media):
+        shown = ", ".join(f"{len(group):,} {kind} ({files.name(group[0])!r})" for kind, group in others.items())
+        raise ConfigError(
+            f"the files are of several kinds: {len(found.media):,} {found.modality} files"
+            f" ({files.name(found.media[0][0])!r}), {shown}",
+            file=files.roots[0],
+            kind="several-kinds",
+            fix="Choose with --type documents or --type media, or with --include or --exclude PATTERN.",
+        )
+    for file in orphans:
+        left.add(f"a caption without {_a(found.modality)} file", files.name(file))
+    for kind, group in others.items():
+        for file in group:
+            left.add(f"{kind.removesuffix('s')} beside {found.modality} files", files.name(file))
+
+
+def _layout(files: Files, found: Recognized) -> str:
+    """Return the type of media for the layout of the files. Raises `ConfigError` if captions are rare."""
+    if found.metadata:
+        return AUTO  # the columns decide
+    with_captions = {stem for stem, of in found.beside.items() if any(suffix in CAPTION_SUFFIXES for suffix, _ in of)}
+    captioned = sum(
+        name.stem in with_captions or files.prefixes[file.root] + file.path in with_captions
+        for file, name in (found.media if with_captions else ())
+    )
+    if captioned:
+        if 2 * captioned < len(found.media):
+            raise ConfigError(
+                f"only {captioned:,} of {len(found.media):,} {found.modality} files have a caption beside them",
+                file=files.roots[0],
+                kind="few-captions",
+                fix="Import these with --type captioning, or all files without captions with --type media.",
+            )
+        return CAPTIONING
+    classes = {class_of(files, file, found.splits) for file, _ in found.media}
+    return CLASSIFICATION if len(classes) > 1 and None not in classes else MEDIA
+
+
+def beside(files: Files, found: Recognized, file: File, name: Name) -> list[tuple[str, File]]:
+    """Return the files beside a media file, with their suffixes: `x.txt` or `x.jpg.txt` for `x.jpg`."""
+    own = found.beside.get(name.stem, _NONE)
+    more = found.beside.get(files.prefixes[file.root] + file.path, _NONE)
+    return [*own, *more] if more else own
+
+
+def captions(others: Sequence[tuple[str, File]]) -> list[File]:
+    """Return the captions of the files beside a media file; the first one is used."""
+    own = [(suffix, one) for suffix, one in others if suffix in CAPTION_SUFFIXES]
+    if len(own) > 1:
+        own.sort(key=lambda one: CAPTION_SUFFIXES.index(one[0]))
+    return [one for _, one in own]
+
+
+def split_of(files: Files, file: File) -> str | None:
+    """Return the split that the first folder of a file names: train, val or test; None if it names none."""
+    first, slash, _ = files.name(file).partition("/")
+    return _SPLITS.get(first.lower()) if slash else None
+
+
+def class_of(files: Files, file: File, splits: bool) -> str | None:
+    """Return the class of a media file: its folder, directly below the source or the split; None if there is none."""
+    folders = files.name(file).split("/")[:-1]
+    folders = folders[(1 if splits else 0) :]
+    if not splits and files.prefixes[file.root]:
+        folders = folders[1:] or folders  # several sources: one for each class, or with classes below
+    return folders[0] if len(folders) == 1 else None
+
+
+def _are_splits(files: Files, of: Sequence[File]) -> bool:
+    return bool(of) and all(split_of(files, file) is not None for file in of)
+
+
+def _a(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"

@@ -1,0 +1,290 @@
+"""Documents of one file: whole texts, and rows of tables with the column that holds their text.
+
+Ids are ``FILE:ROW`` as in `feedmill.documents.lines`, with the row's number from 1, unless a row has an id. The
+other columns of a row become metadata.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, NamedTuple, cast
+
+import msgspec
+
+from feedmill.documents.file import DocumentFile
+from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.formats.documents import json_fault, rows_of, whole_lines
+from feedmill.importing import kinds
+from feedmill.importing.html import html_text
+from feedmill.importing.reading import read_file
+from feedmill.importing.scanning import File
+from feedmill.samples.types import did_you_mean
+from feedmill.storage import Store
+from feedmill.storage.codec import compression, unpacked
+from feedmill.storage.limits import max_unpacked, too_large
+
+TEXT_COLUMNS = ("text", "content", "body", "document", "article", "markdown")
+"""Columns that hold the text if no other is given, the first that a file has."""
+_OWN = ("id", "text", "source", "metadata")
+_BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+_LONGEST_FIELD = 1 << 30
+_load = msgspec.json.Decoder().decode
+
+
+class Row(NamedTuple):
+    """A row of a file: its number from 1, and its columns, or the reason why it is left out."""
+
+    number: int
+    columns: dict[str, Any] | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How files are read.
+
+    Attributes:
+        text: column of the text; None for the first of `TEXT_COLUMNS`.
+        id: column of the ids; None for ``id``, and made ids for rows without one.
+        encoding: of texts without a byte order mark.
+    """
+
+    text: str | None = None
+    id: str | None = None
+    encoding: str = "utf-8"
+
+
+def read_documents(store: Store, prefix: str, file: File, reading: Reading) -> Iterator[dict[str, Any] | Row]:
+    """Yield the documents of a file; a `Row` with a reason for each row that is left out.
+
+    Args:
+        store: the file's root.
+        prefix: of its name, see `feedmill.importing.scanning.Files`.
+
+    Raises:
+        FeedmillError: the file cannot be read, or has no column for the text.
+    """
+    name = prefix + file.path
+    kind = kinds.divide(file.path).kind
+    source = store.url[store.url.rfind("/") + 1 :]
+    if kind in (kinds.TEXT, kinds.HTML):
+        metadata: dict[str, Any] = {"file": name}
+        text = decode(_whole(store, file), reading.encoding, name)
+        if kind == kinds.HTML:
+            text, title = html_text(text)
+            if title is not None:
+                metadata["title"] = title
+        if not text.strip():
+            yield Row(1, None, "a file without text")
+        else:
+            yield {"id": _made(name, 1), "text": text, "source": source, "metadata": metadata}
+        return
+    column = None
+    for row in read_rows(store, file, reading.encoding):
+        if row.columns is None:
+            yield row
+            continue
+        if column is None:
+            column = _text_column(row.columns, reading.text, name)
+        yield _document(name, source, row, column, reading.id)
+
+
+def read_rows(store: Store, file: File, encoding: str = "utf-8") -> Iterator[Row]:
+    """Yield the rows of a table: CSV, TSV, JSON lines, a list in JSON, Parquet or Arrow. Raises as `read_documents`."""
+    kind = kinds.divide(file.path).kind
+    if kind == kinds.COLUMNS:
+        from feedmill.documents.columns import read_rows as read_columns
+
+        form = "parquet" if file.path.endswith(".parquet") else "arrow"
+        document = DocumentFile(store.url, file.path, form, file.size, file.version)
+        batches: Iterable[Sequence[dict[str, Any]]] = read_columns(document)
+        yield from (Row(n, row) for n, row in enumerate((row for batch in batches for row in batch), 1))
+        return
+    if kind == kinds.JSON:
+        yield from _of_json(store, file)
+        return
+    packing = compression(file.path.lower())
+    with (
+        store.local_copy(file.path) as local,
+        open(local, "rb") as raw,
+        unpacked(raw, packing, file=store.locate(file.path)) as stream,
+    ):
+        if kind == kinds.CSV:
+            yield from _of_csv(stream, file.path, encoding)
+        else:
+            limit = max_unpacked(file.size) if packing else None
+            yield from _of_lines(whole_lines(stream, limit, store.locate(file.path)))
+
+
+def decode(data: bytes, encoding: str, name: str) -> str:
+    """Return a text. A byte order mark overrides the encoding. Raises `DataError`."""
+    for mark, marked in _BOMS:
+        if data.startswith(mark):
+            encoding = marked
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"not valid {encoding} (use --encoding)", file=name, offset=error.start, kind="bad-encoding"
+        ) from None
+
+
+def _whole(store: Store, file: File) -> bytes:
+    data = read_file(store, file.path)
+    packing = compression(file.path.lower())
+    if not packing:
+        return data
+    limit = max_unpacked(file.size)
+    with unpacked(cast(BinaryIO, io.BytesIO(data)), packing, file=file.path) as stream:
+        text = stream.read(limit + 1)
+    if len(text) > limit:
+        raise too_large(limit, file=file.path)
+    return text
+
+
+def _of_csv(stream: BinaryIO, path: str, encoding: str) -> Iterator[Row]:
+    csv.field_size_limit(_LONGEST_FIELD)
+    buffered = io.BufferedReader(cast(Any, stream)) if not hasattr(stream, "peek") else stream
+    head = buffered.peek(4)[:4] if hasattr(buffered, "peek") else b""
+    marked = next((marked for mark, marked in _BOMS if head.startswith(mark)), encoding)
+    lines = io.TextIOWrapper(cast(Any, buffered), marked, newline="")
+    try:
+        first = lines.readline()
+    except UnicodeDecodeError:
+        raise _bad_encoding(marked) from None
+    tabs = ".tsv" in path.lower()
+    delimiter = "\t" if tabs else ";" if first.count(";") > first.count(",") else ","
+    table = csv.reader(_again(first, lines), delimiter=delimiter, strict=False)
+    names: list[str] | None = None
+    number = 0
+    try:
+        for cells in table:
+            if names is None:
+                names = cells
+                continue
+            if not cells:
+                continue
+            number += 1
+            if len(cells) != len(names):
+                yield Row(number, None, f"a row of {len(cells)} cells, expected {len(names)}")
+            else:
+                yield Row(number, dict(zip(names, cells, strict=True)))
+    except UnicodeDecodeError:
+        raise _bad_encoding(marked) from None
+    except csv.Error as error:
+        raise DataError(f"not valid CSV ({error})", kind="bad-table") from None
+
+
+def _bad_encoding(encoding: str) -> DataError:
+    return DataError(f"not valid {encoding} (use --encoding)", kind="bad-encoding")
+
+
+def _again(first: str, lines: io.TextIOWrapper) -> Iterator[str]:
+    yield first
+    yield from lines
+
+
+def _of_lines(blocks: Iterable[bytes]) -> Iterator[Row]:
+    number = 0
+    for block in blocks:
+        for line in rows_of(block):
+            number += 1
+            if number == 1:
+                line = line.removeprefix(codecs.BOM_UTF8)
+            if not line or line.isspace():
+                continue
+            try:
+                value = _load(line)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                yield Row(number, None, "a line that is not JSON" if line[:1] != b"{" else _fault(line, error))
+                continue
+            if isinstance(value, dict):
+                yield Row(number, value)
+            elif isinstance(value, str):
+                yield Row(number, {"text": value})
+            else:
+                yield Row(number, None, "a line that is not a JSON object")
+
+
+def _fault(line: bytes, error: Exception) -> str:
+    why = json_fault(line, error)
+    return "a line with a lone surrogate" if "surrogate" in why else "a line of invalid JSON"
+
+
+def _of_json(store: Store, file: File) -> Iterator[Row]:
+    """Yield the elements of a list, or the object of the whole file; otherwise the file is JSON lines."""
+    data = _whole(store, file).removeprefix(codecs.BOM_UTF8)
+    try:
+        value = _load(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        yield from _of_lines([data])
+        return
+    for number, item in enumerate(value if isinstance(value, list) else [value], 1):
+        if isinstance(item, str):
+            item = {"text": item}
+        yield Row(number, item) if isinstance(item, dict) else Row(number, None, "an element that is not an object")
+
+
+def _text_column(columns: dict[str, Any], given: str | None, name: str) -> str:
+    if given is not None:
+        if given in columns:
+            return given
+        raise _no_column(f"there is no column {given!r}{did_you_mean(given, list(columns))}", columns, name)
+    found = next((column for column in TEXT_COLUMNS if column in columns), None)
+    texts = [column for column, value in columns.items() if isinstance(value, str) and column != "id"]
+    if found is None and len(texts) == 1:
+        return texts[0]
+    if found is None:
+        raise _no_column("which column holds the text is not clear", columns, name)
+    return found
+
+
+def _no_column(why: str, columns: Iterable[str], name: str) -> ConfigError:
+    return ConfigError(
+        f"{why} (the columns are: {', '.join(columns)})",
+        file=name,
+        kind="no-column",
+        fix="Name it with --text COLUMN, or leave the file out with --exclude.",
+    )
+
+
+def _document(name: str, source: str, row: Row, column: str, id_column: str | None) -> dict[str, Any] | Row:
+    columns = row.columns or {}
+    text = columns.get(column)
+    if text is None:
+        return Row(row.number, None, "a row without text")
+    if not isinstance(text, str):
+        return Row(row.number, None, "a row whose text is not a string")
+    if not text.strip():
+        return Row(row.number, None, "a row without text")
+    if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+        return Row(row.number, None, "a row with a lone surrogate")
+    identity = columns.get(id_column or "id")
+    if identity is None or identity == "":
+        if id_column is not None:
+            return Row(row.number, None, f"a row without {id_column!r}, its id")
+        identity = _made(name, row.number)
+    metadata: dict[str, Any] = {"file": name, "row": row.number}
+    metadata |= {key: value for key, value in columns.items() if key not in (*_OWN, column)}
+    if isinstance(columns.get("metadata"), dict):
+        metadata |= columns["metadata"]
+    own = columns.get("source")
+    return {
+        "id": identity if isinstance(identity, str) else str(identity),
+        "text": text,
+        "source": own if isinstance(own, str) and own else source,
+        "metadata": metadata,
+    }
+
+
+def _made(name: str, row: int) -> str:
+    return f"{name}:{row}"
+
+
+def reason_of(error: FeedmillError) -> str:
+    """Return why a whole file is left out, without its name."""
+    return f"cannot be read: {error.what}"

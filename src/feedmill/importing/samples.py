@@ -1,0 +1,259 @@
+"""Read and check media, and write them as the shards of a prepared dataset.
+
+Each shard is a unit of work of `feedmill.writing.write.write_shards`. A sample whose media do not decode is left out by
+the process that reads it; the reasons are found again from the keys that are missing in the finished shards, so that an
+interrupted import reports them, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import orjson
+
+from feedmill.errors import FeedmillError, MissingExtra
+from feedmill.formats.documents import DOCUMENTS
+from feedmill.importing.documents import LEFT_OUT, empty, write_left_out
+from feedmill.importing.kinds import DOCUMENTS as TEXTS
+from feedmill.importing.kinds import IMAGE, MODALITIES, divide
+from feedmill.importing.layouts import Part, Planned, Samples, name_others
+from feedmill.importing.reading import read_file
+from feedmill.importing.recognition import CAPTION_SUFFIXES, PARTS
+from feedmill.importing.report import ImportReport
+from feedmill.importing.rows import decode
+from feedmill.importing.scanning import Files
+from feedmill.jobs.threads import ordered_map
+from feedmill.samples.description import describe_type
+from feedmill.samples.imageheader import image_header
+from feedmill.samples.media import kind_of_header, probe
+from feedmill.storage import LocalStore, Store, open_store
+from feedmill.writing.destination import Destination
+from feedmill.writing.layout import PATTERN, Layout
+from feedmill.writing.shard import Shard
+from feedmill.writing.write import write_shards
+
+_REQUESTS = 32
+"""Files of a remote source that are requested at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """How the parts of samples are read and checked.
+
+    Attributes:
+        roots: folders of the files.
+        encoding: of captions without a byte order mark.
+        check: whether media are checked; parts of any kind are not.
+        decode: whether images, audio and video are decoded in full.
+    """
+
+    roots: tuple[str, ...]
+    encoding: str
+    check: bool
+    decode: bool
+
+
+class Unusable(Exception):
+    """Raised for a sample that is left out; the message is the reason."""
+
+
+def write_samples(
+    out: str,
+    files: Files,
+    samples: Samples,
+    identity: Mapping[str, Any],
+    report: ImportReport,
+    reader: Reader,
+    *,
+    max_shard_samples: int,
+    most: int,
+    overwrite: bool,
+    workers: int | None,
+    progress: bool,
+) -> None:
+    """Write all samples, and complete the report.
+
+    Args:
+        most: maximum size of a shard in bytes.
+
+    Raises:
+        ConfigError: the output exists.
+        DataError: no sample could be used.
+    """
+    layout = Layout(PATTERN, max_shard_samples, most)
+    target = Destination(
+        out,
+        layout,
+        job={**identity},
+        description=describe_type(samples.sample_type, samples.field_map),
+        overwrite=overwrite,
+    )
+    items = [(split, group) for split, whole in samples.splits.items() for group in cut(whole, max_shard_samples, most)]
+
+    def divide(shards: Sequence[Shard]) -> dict[str, list[str]]:
+        written = {shard.path: shard for shard in shards}
+        names: dict[str, list[str]] = {split: [] for split in samples.splits}
+        stores = [open_store(root) for root in reader.roots]
+        dropped: list[Planned] = []
+        for number, (split, group) in enumerate(items):
+            shard = written.get(layout.shard(number))
+            keys = set() if shard is None else set(shard.scan.keys)
+            report.splits[split] = report.splits.get(split, 0) + len(keys)
+            if shard is not None:
+                names[split].append(shard.path)
+            for planned in group if len(keys) < len(group) else ():
+                if planned.key not in keys:
+                    first = planned.parts[0]
+                    report.left_out.add(_reason(reader, stores, planned), files.prefixes[first.root] + first.path)
+                    dropped.append(planned)
+        name_others(report.left_out, files, samples, {planned.key for planned in dropped})
+        if not shards:
+            target.drop()
+            raise empty(report)
+        write_left_out(target.store, report.left_out)
+        if not report.left_out:
+            target.home.delete(LEFT_OUT)
+        return {split: paths for split, paths in names.items() if paths}
+
+    with closing(target):
+        report.reused = len(target.done)
+        groups = [group for _, group in items]
+        sizes = [sum(planned.size for planned in group) for group in groups]
+        produce = partial(read_shard, reader)
+        done = write_shards(target, groups, produce, splits=divide, sizes=sizes, workers=workers, progress=progress)
+    report.samples, report.outputs, report.bytes = done.samples, done.shards, done.bytes
+
+
+def cut(samples: Sequence[Planned], count: int, most: int) -> Iterator[list[Planned]]:
+    """Yield the samples of each shard: at most `count`, of at most `most` bytes unless one is larger."""
+    group: list[Planned] = []
+    size = 0
+    for planned in samples:
+        if group and (len(group) == count or size + planned.size > most):
+            yield group
+            group, size = [], 0
+        group.append(planned)
+        size += planned.size
+    if group:
+        yield group
+
+
+def read_shard(reader: Reader, samples: Sequence[Planned]) -> Iterator[dict[str, Any]]:
+    """Yield the samples of a shard as mappings of bytes, without those that cannot be used."""
+    stores = [open_store(root) for root in reader.roots]
+    read = partial(_sample, reader, stores)
+    remote = not all(isinstance(store, LocalStore) for store in stores)
+    with closing(ordered_map(read, samples, workers=_REQUESTS if remote else 0, in_flight=2 * _REQUESTS)) as results:
+        for sample in results:
+            if isinstance(sample, dict):
+                yield sample
+
+
+def _reason(reader: Reader, stores: Sequence[Store], planned: Planned) -> str:
+    """Return why a sample was left out."""
+    found = _sample(reader, stores, planned)
+    return found if isinstance(found, str) else "it could not be read, but can be now (import again)"
+
+
+def _sample(reader: Reader, stores: Sequence[Store], planned: Planned) -> dict[str, Any] | str:
+    """Return a sample, or the reason why it cannot be used."""
+    sample: dict[str, Any] = {"__key__": planned.key}
+    try:
+        for part in planned.parts:
+            data = part.content if part.content is not None else read_file(stores[part.root], part.path)
+            sample[part.name] = _checked(reader, part, data) if reader.check else data
+    except Unusable as error:
+        return str(error)
+    except MissingExtra:
+        raise
+    except FeedmillError as error:
+        return f"cannot be read: {error.what}"
+    return sample
+
+
+def _checked(reader: Reader, part: Part, data: bytes) -> bytes:
+    """Return the content of a part. Raises `Unusable`."""
+    kind = _kind(part.name)
+    if kind in MODALITIES:
+        why = _fault(part.path, kind, data, reader.decode)
+        if why is not None:
+            raise Unusable(why)
+    elif part.name in CAPTION_SUFFIXES:
+        return _caption(data, reader.encoding)
+    elif part.name == "cls":
+        if not data.strip().isdigit():
+            raise Unusable("the class beside it is not a number")
+    elif kind in TEXTS and part.content is None:
+        try:
+            orjson.loads(data)
+        except orjson.JSONDecodeError:
+            raise Unusable("the JSON beside it is invalid") from None
+    return data
+
+
+@cache
+def _kind(part: str) -> str:
+    return divide(f"x.{part}").kind
+
+
+def _caption(data: bytes, encoding: str) -> bytes:
+    try:
+        text = decode(data, encoding, "")
+    except FeedmillError as error:
+        raise Unusable(f"its caption is {error.what}") from None
+    if not text.strip():
+        raise Unusable("an empty caption")
+    return text.encode()
+
+
+def _fault(path: str, kind: str, data: bytes, in_full: bool) -> str | None:
+    """Return why media cannot be used; None if they can.
+
+    Headers of complete images are read without decoding. Uncertain files are opened by Pillow or PyAV.
+    """
+    if kind == IMAGE:
+        if not in_full and image_header(data) is not None:
+            return None
+    elif not in_full and kind_of_header(data) == "av":
+        return None
+    if not data:
+        return "an empty file"
+    try:
+        if kind == IMAGE and in_full:
+            from feedmill.samples.images import decode_image
+
+            decode_image(data, "rgb8")
+        else:
+            probe(path, data, "image" if kind == IMAGE else "av")
+    except MissingExtra:
+        if in_full:
+            raise
+        expected = "image" if kind == IMAGE else "av"
+        return None if kind_of_header(data) == expected else f"not {_A[kind]} (its first bytes are of another kind)"
+    except Exception:  # each codec raises its own error classes
+        return f"{_A[kind]} that does not decode"
+    return None
+
+
+_A = {IMAGE: "an image", "audio": "an audio file", "video": "a video"}
+
+
+def refuse_documents(out: str) -> None:
+    """Raise `ConfigError` if the output has documents, which shards do not replace."""
+    from feedmill.errors import ConfigError
+
+    try:
+        first = next(open_store(out).files(DOCUMENTS), None)
+    except LookupError:
+        return
+    if first is not None:
+        raise ConfigError(
+            f"the output has documents, such as {first.path!r}", file=out, kind="exists", fix="Use another folder."
+        )
+
+
+__all__ = ["PARTS", "Reader", "cut", "read_shard", "refuse_documents", "write_samples"]

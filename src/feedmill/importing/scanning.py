@@ -1,0 +1,219 @@
+"""Find the files of the sources: folders and files, local or remote.
+
+Links to files and folders are followed, except to a folder above the link. Hidden files and folders, links without a
+target, devices, and names that are not UTF-8 (keys, ids and journals are UTF-8) are left out and reported.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from feedmill.errors import NotFound
+from feedmill.importing.report import LeftOut
+from feedmill.storage import LocalStore, canonical_location, open_store, split_url
+from feedmill.storage.staging import TEMPORARY_SUFFIX
+
+_JUNK = ("thumbs.db", "desktop.ini")
+
+
+class File(NamedTuple):
+    """A file: number of its root, path below it, size in bytes, and version of its content."""
+
+    root: int
+    path: str
+    size: int
+    version: str
+
+
+class Files(NamedTuple):
+    """The files of all sources.
+
+    Attributes:
+        roots: paths or URLs of folders.
+        prefixes: beginning of keys and ids for each root: empty if there is one, else its name and a slash.
+        files: sorted by root and path.
+    """
+
+    roots: list[str]
+    prefixes: list[str]
+    files: list[File]
+
+    def name(self, file: File) -> str:
+        """Return the path of a file with its root's prefix, which is unique and valid in keys and ids."""
+        return self.prefixes[file.root] + file.path
+
+
+def scan(
+    sources: Sequence[str], out: str, left: LeftOut, *, include: Sequence[str] = (), exclude: Sequence[str] = ()
+) -> Files:
+    """Return the files of all sources. Hidden files and those of the output `out` are left out.
+
+    Args:
+        include, exclude: patterns of paths below a source; ``*`` matches slashes, too.
+
+    Raises:
+        NotFound: a source does not exist.
+        StorageError: a source cannot be listed.
+    """
+    walk = _Walk(canonical_location(out), left)
+    for source in sources:
+        walk.source(source)
+    if len(sources) > 1:  # one may lie in another
+        walk.found = list({(file.root, file.path): file for file in walk.found}.values())
+    walk.found.sort()
+    found = Files(walk.roots, _prefixes(walk.roots), [])
+    if not include and not exclude:
+        return found._replace(files=walk.found)
+    for file in walk.found:
+        name = found.name(file)
+        if exclude and any(fnmatchcase(file.path, pattern) for pattern in exclude):
+            left.add("excluded by --exclude", name)
+        elif include and not any(fnmatchcase(file.path, pattern) for pattern in include):
+            left.add("not matched by --include", name)
+        else:
+            found.files.append(file)
+    return found
+
+
+def _prefixes(roots: Sequence[str]) -> list[str]:
+    if len(roots) == 1:
+        return [""]
+    names: list[str] = []
+    for root in roots:
+        name = canonical_location(root).rstrip("/").rpartition("/")[2].lstrip(".") or "root"
+        number = 2
+        plain = name
+        while name in names:
+            name, number = f"{plain}-{number}", number + 1
+        names.append(name)
+    return [f"{name}/" for name in names]
+
+
+class _Walk:
+    """Collector of files; each folder is one root, however it is spelled."""
+
+    def __init__(self, out: str, left: LeftOut) -> None:
+        self.out, self.left = out, left
+        self.roots: list[str] = []
+        self.found: list[File] = []
+        self._numbers: dict[str, int] = {}
+
+    def source(self, source: str) -> None:
+        store = open_store(source)
+        if not isinstance(store, LocalStore):
+            self._remote(source)
+            return
+        path = store.root
+        if os.path.isdir(path):
+            self._folder(path, self._root(path))
+        elif os.path.isfile(path):
+            folder, name = os.path.split(path)
+            status = os.stat(path)
+            if self._is_utf8(name):
+                self.found.append(File(self._root(folder), name, status.st_size, _version(status)))
+        else:
+            raise _missing(source)
+
+    def _root(self, folder: str) -> int:
+        place = canonical_location(folder)
+        if place not in self._numbers:
+            self._numbers[place] = len(self.roots)
+            self.roots.append(folder)
+        return self._numbers[place]
+
+    def _remote(self, source: str) -> None:
+        try:
+            entries = list(open_store(source).files())
+        except NotFound:
+            entries = []
+        folder = source.rstrip("/")
+        if not entries:
+            folder, name = split_url(source)
+            store = open_store(folder)
+            if not name or not store.exists(name):
+                raise _missing(source)
+            entries = [store.stat(name)]
+        root = self._root(folder)
+        for entry in entries:
+            if entry.path.rpartition("/")[2].startswith("."):
+                self.left.add("hidden", entry.path)
+            elif not canonical_location(f"{folder}/{entry.path}").startswith(f"{self.out}/"):
+                self.found.append(File(root, entry.path, entry.size, entry.version))
+
+    def _folder(self, top: str, root: int) -> None:
+        status = os.stat(top)
+        todo = [(top, "", frozenset([(status.st_dev, status.st_ino)]))]
+        while todo:
+            folder, relative, parents = todo.pop()
+            try:
+                with os.scandir(folder) as entries:
+                    items = list(entries)
+            except OSError as error:
+                self.left.add(f"cannot be read ({error.strerror})", relative or top)
+                continue
+            for item in items:
+                name = item.name
+                if not name.startswith(".") and name.isascii() and item.is_file(follow_symlinks=False):  # nearly all
+                    try:
+                        status = item.stat(follow_symlinks=False)
+                    except OSError as error:
+                        self.left.add(f"cannot be read ({error.strerror})", relative + name)
+                        continue
+                    if name.lower() not in _JUNK:
+                        self.found.append(File(root, relative + name, status.st_size, _version(status)))
+                        continue
+                self._other(item, relative, root, parents, todo)
+
+    def _other(
+        self,
+        item: os.DirEntry[str],
+        relative: str,
+        root: int,
+        parents: frozenset[tuple[int, int]],
+        todo: list[tuple[str, str, frozenset[tuple[int, int]]]],
+    ) -> None:
+        """Add a folder, a link, or a file with an unusual name."""
+        path = relative + item.name
+        if item.name.startswith(".") or item.name.lower() in _JUNK:
+            if not item.name.endswith(TEMPORARY_SUFFIX):
+                self.left.add("hidden", path)
+            return
+        if not self._is_utf8(path):
+            return
+        try:
+            status = item.stat()
+            if item.is_dir():
+                identity = (status.st_dev, status.st_ino)
+                if identity in parents:
+                    self.left.add("a link to a folder above it", path)
+                elif os.path.realpath(item.path) == self.out:
+                    self.left.add("the output folder itself", path)
+                else:
+                    todo.append((item.path, f"{path}/", parents | {identity}))
+            elif item.is_file():
+                self.found.append(File(root, path, status.st_size, _version(status)))
+            else:
+                self.left.add("not a regular file", path)
+        except OSError as error:
+            self.left.add(
+                "a link without a target" if item.is_symlink() else f"cannot be read ({error.strerror})", path
+            )
+
+    def _is_utf8(self, path: str) -> bool:
+        try:
+            path.encode()
+            return True
+        except UnicodeEncodeError:
+            self.left.add("the name is not UTF-8 (rename it)", path.encode("utf-8", "backslashreplace").decode())
+            return False
+
+
+def _version(status: os.stat_result) -> str:
+    return f"{status.st_mtime_ns:x}-{status.st_size:x}"
+
+
+def _missing(source: str) -> NotFound:
+    return NotFound("there is no such file or folder", file=source, kind="no-source", fix="Check the path.")

@@ -1,0 +1,37 @@
+"""Sources and outputs in a bucket: the same as on a disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import feedmill as fm
+from feedmill.demo.sample_data import write_sample_data
+from feedmill.errors import ConfigError, NotFound
+from feedmill.storage import LocalStore, open_store
+
+
+def test_a_bucket_gives_what_a_disk_gives(s3_bucket: str, tmp_path: Path) -> None:
+    write_sample_data(LocalStore(tmp_path / "data"))
+    write_sample_data(open_store(f"{s3_bucket}/data"))
+    for kind in ("photos", "texts"):
+        fm.import_data(tmp_path / "data" / kind, tmp_path / kind, progress=False, workers=1)
+        report = fm.import_data(f"{s3_bucket}/data/{kind}", f"{s3_bucket}/{kind}", progress=False, workers=1)
+        assert not report.left_out
+        here, there = LocalStore(tmp_path / kind), open_store(f"{s3_bucket}/{kind}")
+        shards = [entry.path for entry in here.files() if entry.path.endswith((".tar", ".jsonl"))]
+        assert shards and [here.read(path) for path in shards] == [there.read(path) for path in shards]
+    assert fm.open(f"{s3_bucket}/photos")["card_03"].caption == "a white card"
+    with pytest.raises(ConfigError, match="not empty"):
+        fm.import_data(tmp_path / "data/texts", f"{s3_bucket}/texts", progress=False, workers=1)
+
+
+def test_one_object_as_a_source(s3_bucket: str, tmp_path: Path) -> None:
+    open_store(f"{s3_bucket}/raw").write_bytes("a.csv", b"text\nrow\n")
+    fm.import_data(f"{s3_bucket}/raw/a.csv", tmp_path / "out", progress=False, workers=1)
+    lines = (tmp_path / "out/documents/000000.jsonl").read_text().splitlines()
+    assert [json.loads(line)["id"] for line in lines] == ["a.csv:1"]
+    with pytest.raises(NotFound, match="no such file"):
+        fm.import_data(f"{s3_bucket}/none", tmp_path / "no", progress=False, workers=1)
