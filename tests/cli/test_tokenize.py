@@ -60,7 +60,6 @@ def test_errors_are_one_message(source: Path, tmp_path: Path) -> None:
         (("-t", tokenizer, "--on-error", "ignore"), "Use 'raise' or 'skip'"),
         (("-t", tokenizer, "--tokenizer-backend", "fast"), "unknown tokenizer backend"),
         (("-t", tokenizer, "--text", "nothing"), "line 1"),
-        (("-t", tokenizer, "--loss", "mask"), "loss mask"),
     ):
         done = feedmill("tokenize", source, "-o", out, *words)
         assert done.exit_code == 1 and said in done.output and "Traceback" not in done.output, done.output

@@ -27,7 +27,7 @@ def index(
     workers: Annotated[int | None, typer.Option("--workers", metavar="N", min=1, help="Number of processes.")] = None,
     overwrite: OverwriteFiles = False,
     eos: Annotated[
-        int | None, typer.Option("--eos", metavar="ID", min=0, help="Flat token files: id of the end-of-text token.")
+        int | None, typer.Option("--eos-id", metavar="ID", min=0, help="Flat token files: id of the end-of-text token.")
     ] = None,
     token_size: Annotated[
         int | None,

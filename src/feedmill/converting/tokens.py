@@ -76,7 +76,7 @@ class TokenSource(Source):
 
     def add_origins(self, origins: Origins, unit: Unit, done: Done) -> bool:
         """See `Source`."""
-        if self.kind == "vla-text":
+        if self.kind in ("vla-text", ROWS):
             return add_samples(origins, StoredRows.of(open_raw(self.url)[0]), np.arange(done.samples))
         corpus = corpus_of(unit.what[0] or self.url, None if unit.what[0] else _largest(self.url))
         for (url, size), count in zip(corpus.main_files(), np.diff(corpus.firsts).tolist(), strict=True):

@@ -104,7 +104,8 @@ class Corpus:
 
     def main_files(self) -> list[tuple[str, int]]:
         """Return path and bytes of the file that identifies each input: the index, for Megatron's pair of files."""
-        names = [(store, _named_after(shard.path)) for store, shard in self.shards]
+        named = _named_after if self.format == "megatron" else str
+        names = [(store, named(shard.path)) for store, shard in self.shards]
         return [(store.locate(name), store.stat(name).size) for store, name in names]
 
     @contextmanager

@@ -138,7 +138,7 @@ def _index_flat(
             "this is no flat token file: it has another suffix, or an index of documents beside it",
             file=path,
             kind="unknown-format",
-            fix="Omit --eos, or pass a .bin or .npy without .idx or .csv.gz.",
+            fix="Omit --eos-id, or pass a .bin or .npy without .idx or .csv.gz.",
         )
     if eos is None:
         raise ConfigError(

@@ -61,7 +61,7 @@ def test_windows_without_an_index(name: str, kind: str, size: int | None, tmp_pa
 @pytest.mark.parametrize(("name", "kind", "size"), CASES)
 def test_an_index_makes_documents(name: str, kind: str, size: int | None, tmp_path: Path) -> None:
     path = put(tmp_path / name, kind)
-    words = ["index", str(path), "--eos", "9", *(["--token-size", str(size)] if size else [])]
+    words = ["index", str(path), "--eos-id", "9", *(["--token-size", str(size)] if size else [])]
     result = CliRunner().invoke(app, words)
     wanted = BEGINS if "llm.c" in kind else ENDS
     assert result.exit_code == 0 and f"{len(wanted)} documents" in result.output, result.output
