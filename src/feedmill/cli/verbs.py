@@ -206,9 +206,7 @@ GROUPS: dict[str, dict[str, Verb]] = {
         ),
         "energon": Verb("feedmill.compat.energon.cli", "Energon's own commands: prepare, info, lint, preview."),
         "nanotron": Verb("feedmill.compat.nanotron.cli", "Nanotron's data tool: preprocess_data."),
-        "megatron": Verb(
-            "feedmill.compat.megatron.cli", "Megatron-LM's data tools, and recipes of its runs."
-        ),
+        "megatron": Verb("feedmill.compat.megatron.cli", "Megatron-LM's data tools, and recipes of its runs."),
         "vla": Verb("feedmill.compat.vla.cli", "VLA Foundry's data: manifests, statistics, windows."),
         "dolma": Verb("feedmill.compat.dolma.cli", "Dolma's own commands: tag, dedupe, mix, tokens, stat."),
     },

@@ -344,7 +344,8 @@ class TokenDataset(Dataset):
     def _gather(self) -> Gather:
         from feedmill.formats.tokens.gather import Gather
 
-        return Gather(self.store, self.shards)
+        found: Gather = self.own_gather() or Gather(self.store, self.shards)
+        return found
 
     def _loss(self, indices: Indices, starts: Int64s | None, lengths: Int64s | None) -> list[npt.NDArray[np.bool_]]:
         shard, local = self.places(indices)

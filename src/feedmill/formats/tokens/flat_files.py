@@ -8,8 +8,8 @@ Layouts; all of them hold one stream of tokens, in which an end-of-text token se
                            end-of-text token comes before each document; in the others, after it
     numpy   x.npy          numpy's own format: one dimension, integers
 
-Without an index the file has windows only. ``feedmill index FILE --eos-id ID`` writes the bounds of documents, and for a
-raw file the size of a token, to a sidecar (`bounds`); its version is 256 plus the bytes of a token.
+Without an index the file has windows only. ``feedmill index FILE --eos-id ID`` writes the bounds of documents, and for
+a raw file the size of a token, to a sidecar (`bounds`); its version is 256 plus the bytes of a token.
 
 A ``.bin`` with an ``.idx`` beside it is Megatron-LM's, a ``.npy`` with a ``.csv.gz`` Dolma's.
 

@@ -217,15 +217,12 @@ class RowGather:
         for place, at, ids in zip(places.tolist(), column.tolist(), found, strict=True):
             out[place, at : at + len(ids)] = ids
 
-    def pieces(
-        self, shard: int, starts: Int64s, lengths: Int64s, out: npt.NDArray[Any], rows: Int64s, columns: Int64s
-    ) -> None:
-        """See `Gather.pieces`."""
-        bounds = self._tokens.shards[shard].bounds
-        row, column, document, first, length = pieces_of(bounds, starts, starts + lengths)
-        found = self._tokens.read_tokens(document, first, length)
-        for place, at, ids in zip(rows[row].tolist(), (columns[row] + column).tolist(), found, strict=True):
-            out[place, at : at + len(ids)] = ids
+    def spans(self, shard: int, first: Int64s, stop: Int64s, to: Int64s, out: npt.NDArray[Any]) -> None:
+        """See `Gather.spans`."""
+        row, column, document, start, length = pieces_of(self._tokens.shards[shard].bounds, first, stop)
+        found = self._tokens.read_tokens(document, start, length)
+        for place, ids in zip((to[row] + column).tolist(), found, strict=True):
+            out[place : place + len(ids)] = ids
 
 
 def _names(rows: Dataset) -> set[str]:
