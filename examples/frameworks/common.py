@@ -29,12 +29,6 @@ def encode(sample: fm.Sample, rng: np.random.Generator) -> dict[str, Any]:
     return {"x": counts.astype(np.float32), "y": np.float32(np.log1p(len(text))), "id": sample["json"]["id"]}
 
 
-def rows(samples: list[fm.Sample]) -> dict[str, np.ndarray]:
-    """Return rows of tokens as inputs and targets, with an id for each row: a checksum of its tokens."""
-    batch = fm.with_targets(samples)
-    return {**batch, "id": checksums(batch["inputs"])}
-
-
 def checksums(tokens: np.ndarray) -> np.ndarray:
     """Return a number for each row of tokens, int64[n]."""
     return np.array([zlib.crc32(row.astype(np.int64).tobytes()) for row in np.asarray(tokens)], np.int64)

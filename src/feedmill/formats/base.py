@@ -248,6 +248,10 @@ class Dataset(Showable, ABC):
     split: str | None = None
     _opened: Opened = Opened()
 
+    def __repr__(self) -> str:
+        split = "" if self.split is None else f", split {self.split}"
+        return f"<{self.format} dataset {self.url!r}: {len(self):,} samples{split}>"
+
     @property
     def opened(self) -> Opened:
         """Return how the dataset was opened."""

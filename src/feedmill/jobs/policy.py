@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import logging
 import warnings
 from collections.abc import Callable
@@ -91,6 +93,27 @@ def renamed_parameters(**names: str) -> Callable[[Function], Function]:
                     f"{old}= is now called {new}=; the old name will be removed", DeprecationWarning, stacklevel=2
                 )
                 named[new] = named.pop(old)
+            return function(*arguments, **named)
+
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+def suggesting(**others: str) -> Callable[[Function], Function]:
+    """Let a function suggest a parameter for an unknown one: a similar name, or what `others` says of it."""
+
+    def decorate(function: Function) -> Function:
+        known = list(inspect.signature(function).parameters)
+
+        @wraps(function)
+        def call(*arguments: Any, **named: Any) -> Any:
+            unknown = next((name for name in named if name not in known), None)
+            if unknown is not None:
+                near = difflib.get_close_matches(unknown, known, n=1)
+                hint = others.get(unknown) or (f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}.")
+                name = function.__qualname__.removesuffix(".__init__")
+                raise TypeError(f"{name} has no parameter {unknown!r}: {hint}")
             return function(*arguments, **named)
 
         return call  # type: ignore[return-value]

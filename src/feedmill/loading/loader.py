@@ -16,10 +16,11 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from feedmill.errors import ConfigError
 from feedmill.jobs.main_program import check_not_importing
+from feedmill.jobs.policy import suggesting
 from feedmill.loading.ahead import step_reader
 from feedmill.loading.batches import BatchMaker
 from feedmill.loading.collate import to_torch
@@ -43,6 +44,7 @@ from feedmill.planning.resuming.resume import Allowed
 
 if TYPE_CHECKING:
     from feedmill.loading.adapters.iterable import LoaderDataset
+    from feedmill.planning.given import Given
 
 logger = logging.getLogger("feedmill")
 
@@ -53,7 +55,8 @@ class Loader:
     """An iterable over the batches of one rank, with a position that can be saved and resumed.
 
     Args:
-        plan: maps positions to samples, and reads them.
+        plan: maps positions to samples, and reads them. A recipe or its file stands for its plan; a dataset or its path
+            for `Plan.over` it: endless, shuffled by blocks.
         batch_size: samples per rank and step; or a budget per rank and step, ``{"tokens": 65536, "max_samples": 64}``,
             see `feedmill.planning.dealing.cuts.Budget`; None for the budget in the recipe (`batch`).
         rank, world_size: rank of this process and number of ranks; each rank gets its part of every global batch.
@@ -119,9 +122,20 @@ class Loader:
         MissingExtra: ``output="torch"`` without torch.
     """
 
+    @suggesting(
+        num_workers="did you mean 'workers'?",
+        shuffle="the plan decides the order: fm.Plan.over(dataset, shuffle=...), or 'shuffle' in the recipe.",
+        collate_fn="did you mean 'collate'?",
+        prefetch_factor="did you mean 'prefetch'?",
+        drop_last="did you mean remainder='drop'?",
+        sampler="the plan decides the order.",
+        world="did you mean 'world_size'?",
+        num_replicas="did you mean 'world_size'?",
+        timeout="did you mean 'stall'?",
+    )
     def __init__(
         self,
-        plan: PlainPlan,
+        plan: PlainPlan | Given,
         batch_size: int | Budget | Mapping[str, Any] | None = None,
         *,
         rank: int | None = None,
@@ -146,6 +160,11 @@ class Loader:
         stall: float | None = 60.0,
         telemetry: Telemetry | None = None,
     ) -> None:
+        if not hasattr(plan, "fingerprints"):  # not a plan
+            from feedmill.planning.given import plan_of
+
+            plan = plan_of(plan)
+        plan = cast(PlainPlan, plan)
         prefetch = whole("prefetch", prefetch)
         _check_numbers(prefetch, stall)
         ranks = given_or_found(rank, world_size)

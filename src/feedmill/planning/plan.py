@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, NotFound
+from feedmill.jobs.policy import suggesting
 from feedmill.notebooks import Showable
 from feedmill.planning import bounds
 from feedmill.planning.columns import read_batch
@@ -94,9 +96,14 @@ class Plan(Showable):
         return self._length
 
     @classmethod
+    @suggesting(
+        num_workers="workers are an option of fm.Loader.",
+        batch_size="the batch size is an option of fm.Loader.",
+        split="open the dataset with fm.open(path, split=...).",
+    )
     def over(
         cls,
-        datasets: Dataset | Sequence[Dataset],
+        datasets: Dataset | str | os.PathLike[str] | Sequence[Dataset | str | os.PathLike[str]],
         weights: Sequence[Any] | None = None,
         *,
         shuffle: Literal["none", "global", "block"] = "block",
@@ -106,7 +113,7 @@ class Plan(Showable):
         """Return a plan without a recipe.
 
         Args:
-            datasets: one or more datasets.
+            datasets: one or more datasets, or their paths or URLs.
             weights: their weights in a blend. Without weights, several datasets are shuffled together as one.
             shuffle: ``none``, ``global`` or ``block``.
             seed: any integer.
@@ -116,7 +123,9 @@ class Plan(Showable):
         Raises:
             ConfigError: the datasets are empty, weights are invalid, or both `epochs` and `weights` are given.
         """
-        several = list(datasets) if isinstance(datasets, Sequence) else [datasets]
+        from feedmill.planning.given import datasets_of  # which needs this module
+
+        several = datasets_of(datasets)
         names = unique_names([dataset.url.rstrip("/").rpartition("/")[2] for dataset in several])
         leaves = [_leaf(number, dataset) for number, dataset in enumerate(several)]
         if weights is None:

@@ -1,0 +1,48 @@
+"""What may be given where a plan or a dataset is expected: datasets, recipes, and their paths."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from feedmill.errors import ConfigError
+from feedmill.formats.base import Dataset
+from feedmill.planning.plan import Plan
+from feedmill.planning.recipes.recipe import Recipe
+from feedmill.samples.open import open as open_dataset
+
+Given = str | os.PathLike[str] | Dataset | Recipe
+"""A recipe, a dataset, or the path or URL of one of them."""
+_RECIPES = (".yaml", ".yml")
+
+
+def plan_of(given: Any) -> Any:
+    """Return the plan of a recipe (or its file) or of a dataset (or its path); other objects unchanged.
+
+    The plan of a dataset is that of `Plan.over` without options: endless, shuffled by blocks.
+
+    Raises:
+        ConfigError: a list is given, of which a plan needs weights or an order.
+        FeedmillError: as `Recipe.load`, `Recipe.plan` and `feedmill.open` do.
+    """
+    if isinstance(given, str | os.PathLike):
+        path = os.fspath(given)
+        given = Recipe.load(path) if path.endswith(_RECIPES) else open_dataset(path)
+    if isinstance(given, Recipe):
+        return given.plan()
+    if isinstance(given, Dataset):
+        return Plan.over(given)
+    if isinstance(given, list | tuple):
+        raise ConfigError(
+            f"{len(given)} datasets are not a plan",
+            kind="no-plan",
+            fix="Write fm.Plan.over(datasets, weights), or a recipe.",
+        )
+    return given
+
+
+def datasets_of(given: Dataset | str | os.PathLike[str] | Sequence[Any]) -> list[Dataset]:
+    """Return datasets, opened where paths or URLs are given. Raises as `feedmill.open` does."""
+    several = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
+    return [open_dataset(os.fspath(one)) if isinstance(one, str | os.PathLike) else one for one in several]

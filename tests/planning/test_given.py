@@ -1,0 +1,78 @@
+"""First guesses: datasets, paths and recipes where a plan is expected, and parameters of other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import feedmill as fm
+from feedmill.errors import ConfigError, NotFound
+from feedmill.jobs.policy import suggesting
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    path = tmp_path / "qa.jsonl"
+    path.write_text("".join(f'{{"text": "line {number}"}}\n' for number in range(20)))
+    return path
+
+
+def texts(loader: fm.Loader, batches: int = 3) -> list[str]:
+    return [sample["text"] for batch, _ in zip(loader, range(batches), strict=False) for sample in batch["json"]]
+
+
+def test_datasets_paths_and_recipes_stand_for_their_plans(lines: Path) -> None:
+    plan = fm.Plan.over(fm.open(lines))
+    expected = texts(fm.Loader(plan, 4))
+    assert len(expected) == 12 and fm.Plan.over(lines).fingerprint == fm.Plan.over(str(lines)).fingerprint
+    assert fm.Plan.over([lines]).fingerprint == plan.fingerprint
+    for given in (fm.open(lines), str(lines), lines):
+        assert texts(fm.Loader(given, 4)) == expected
+    recipe = lines.with_name("recipe.yaml")
+    recipe.write_text("seed: 3\nblend: [{path: qa.jsonl}]\n")
+    loaded = fm.Recipe.load(recipe)
+    assert texts(fm.Loader(recipe, 4)) == texts(fm.Loader(loaded, 4)) == texts(fm.Loader(loaded.plan(), 4))
+
+
+def test_what_is_no_plan_is_named(lines: Path) -> None:
+    with pytest.raises(ConfigError, match="2 datasets are not a plan"):
+        fm.Loader([lines, lines], 4)
+    with pytest.raises(NotFound):
+        fm.Loader(lines.with_name("nothing"), 4)
+
+
+@pytest.mark.parametrize(
+    ("named", "hint"),
+    [
+        ({"num_workers": 2}, "did you mean 'workers'"),
+        ({"shuffle": True}, "the plan decides the order"),
+        ({"worlds_size": 2}, "did you mean 'world_size'"),
+        ({"collate_fn": list}, "did you mean 'collate'"),
+    ],
+)
+def test_parameters_of_other_loaders_get_a_suggestion(lines: Path, named: dict[str, object], hint: str) -> None:
+    with pytest.raises(TypeError, match="Loader has no parameter") as caught:
+        fm.Loader(lines, 4, **named)  # type: ignore[arg-type]
+    assert hint in str(caught.value)
+
+
+def test_plans_suggest_parameters_too(lines: Path) -> None:
+    with pytest.raises(TypeError, match="workers are an option"):
+        fm.Plan.over(lines, num_workers=2)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="did you mean 'epochs'"):
+        fm.Plan.over(lines, epoch=2)  # type: ignore[call-arg]
+
+
+def test_without_a_similar_name_the_parameters_are_listed() -> None:
+    @suggesting()
+    def function(alpha: int = 0, beta: int = 0) -> int:
+        return alpha + beta
+
+    assert function(1, beta=2) == 3
+    with pytest.raises(TypeError, match="it has alpha, beta"):
+        function(zzzz=1)  # type: ignore[call-arg]
+
+
+def test_a_dataset_says_what_it_is(lines: Path) -> None:
+    assert repr(fm.open(lines)) == f"<jsonl dataset {str(lines)!r}: 20 samples>"
