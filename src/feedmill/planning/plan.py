@@ -288,9 +288,13 @@ class Plan(Showable):
             parts[f"data of {name}"] = f"{len(dataset)} samples {dataset.fingerprint()}"
         return parts
 
-    @cached_property
+    @property
     def fingerprint(self) -> str:
         """Return one hash of the whole plan. Plans with equal fingerprints yield the same samples in the same order."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
         return fingerprint_of(self.fingerprints)
 
     @property

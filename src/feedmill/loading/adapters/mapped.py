@@ -7,7 +7,7 @@ shuffled already, so samplers must take the indices in order, and a position is 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError, MissingExtra
 from feedmill.loading.batches import BatchMaker
@@ -15,8 +15,17 @@ from feedmill.loading.collate import collate, to_torch
 from feedmill.loading.plan import PlainPlan, completed
 from feedmill.loading.ranks import whole
 
+if TYPE_CHECKING:  # what a `DataLoader` expects; torch itself is not required
+    from torch.utils.data import Dataset
 
-class PlanDataset:
+    class _Dataset(Dataset[Any]):  # type: ignore[misc]
+        pass
+
+else:
+    _Dataset = object
+
+
+class PlanDataset(_Dataset):
     """The samples of a plan by position. Thread-safe; it can be pickled if the plan and the transform can.
 
         dataset = plan.as_dataset(transform=encode)
