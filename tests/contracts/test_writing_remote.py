@@ -262,7 +262,7 @@ def test_the_bytes_are_those_of_a_disk(name: str, source: Path, tmp_path: Path, 
     compare(place.tree("deep/out"), local_tree(folder), url, str(folder))
 
 
-@pytest.mark.parametrize("words", ["delete {out}/tars tars003", "add-parts {out}/tars {src}/more"])
+@pytest.mark.parametrize("words", ["delete {out}/tars tars003 --yes", "add-parts {out}/tars {src}/more"])
 def test_what_changes_shards_in_place_is_refused(words: str, source: Path, s3_bucket: str, cache: Path) -> None:
     put(s3_bucket, source, ("tars",))
     before = Place(s3_bucket).tree("tars")
