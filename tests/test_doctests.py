@@ -19,5 +19,10 @@ MODULES = [
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples(name: str) -> None:
-    failed, _ = doctest.testmod(import_module(name))
+    try:
+        module = import_module(name)
+    except ModuleNotFoundError as error:  # the adapter of a framework that is not installed
+        assert name.startswith("feedmill.loading.adapters.") and error.name not in (None, "feedmill"), name
+        pytest.skip(f"{error.name} is not installed")
+    failed, _ = doctest.testmod(module)
     assert not failed

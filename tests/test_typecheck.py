@@ -30,7 +30,7 @@ loader = fm.Loader(fm.PackedPlan(plan, fm.Packing(seq_len=16)), 8)
 BAD = """
 ```python
 import feedmill as fm
-fm.Loader("recipe.yaml", 8)
+fm.Loader(7, 8)
 ```
 
 ```python
@@ -43,7 +43,7 @@ fm.Loader("recipe.yaml", 8)
 
 def test_lines_are_where_the_page_has_them() -> None:
     lines = module(BAD).splitlines()
-    assert lines[2:4] == ["import feedmill as fm", 'fm.Loader("recipe.yaml", 8)']
+    assert lines[2:4] == ["import feedmill as fm", "fm.Loader(7, 8)"]
     assert lines[7:9] == ['fm.Recipe.load("x.yaml").plans()', ""]
 
 
