@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
 from feedmill.errors import ConfigError
@@ -40,9 +39,3 @@ def plan_of(given: Any) -> Any:
             fix="Write fm.Plan.over(datasets, weights), or a recipe.",
         )
     return given
-
-
-def datasets_of(given: Dataset | str | os.PathLike[str] | Sequence[Any]) -> list[Dataset]:
-    """Return datasets, opened where paths or URLs are given. Raises as `feedmill.open` does."""
-    several = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
-    return [open_dataset(os.fspath(one)) if isinstance(one, str | os.PathLike) else one for one in several]

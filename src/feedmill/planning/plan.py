@@ -123,9 +123,10 @@ class Plan(Showable):
         Raises:
             ConfigError: the datasets are empty, weights are invalid, or both `epochs` and `weights` are given.
         """
-        from feedmill.planning.given import datasets_of  # which needs this module
+        from feedmill.samples.open import open as open_dataset
 
-        several = datasets_of(datasets)
+        given = list(datasets) if isinstance(datasets, Sequence) and not isinstance(datasets, str) else [datasets]
+        several = [open_dataset(one) if isinstance(one, str | os.PathLike) else one for one in given]
         names = unique_names([dataset.url.rstrip("/").rpartition("/")[2] for dataset in several])
         leaves = [_leaf(number, dataset) for number, dataset in enumerate(several)]
         if weights is None:
