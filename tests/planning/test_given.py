@@ -38,6 +38,11 @@ def test_datasets_paths_and_recipes_stand_for_their_plans(lines: Path) -> None:
 def test_what_is_no_plan_is_named(lines: Path) -> None:
     with pytest.raises(ConfigError, match="2 datasets are not a plan"):
         fm.Loader([lines, lines], 4)
+    with pytest.raises(ConfigError, match="the path is empty"):
+        fm.Loader("", 4)
+    for other in (7, None):
+        with pytest.raises(ConfigError, match="is not a plan"):
+            fm.Loader(other, 4)  # type: ignore[arg-type]
     with pytest.raises(NotFound):
         fm.Loader(lines.with_name("nothing"), 4)
 

@@ -22,11 +22,13 @@ def plan_of(given: Any) -> Any:
     The plan of a dataset is that of `Plan.over` without options: endless, shuffled by blocks.
 
     Raises:
-        ConfigError: a list is given, of which a plan needs weights or an order.
+        ConfigError: this is something else, an empty path, or a list, of which a plan needs weights or an order.
         FeedmillError: as `Recipe.load`, `Recipe.plan` and `feedmill.open` do.
     """
     if isinstance(given, str | os.PathLike):
         path = os.fspath(given)
+        if not path:
+            raise ConfigError("the path is empty", kind="no-plan", fix="Give the path of a recipe or a dataset.")
         given = Recipe.load(path) if path.endswith(_RECIPES) else open_dataset(path)
     if isinstance(given, Recipe):
         return given.plan()
@@ -37,5 +39,11 @@ def plan_of(given: Any) -> Any:
             f"{len(given)} datasets are not a plan",
             kind="no-plan",
             fix="Write fm.Plan.over(datasets, weights), or a recipe.",
+        )
+    if not hasattr(given, "length"):
+        raise ConfigError(
+            f"{type(given).__name__} is not a plan",
+            kind="no-plan",
+            fix="Give a plan, a recipe, a dataset, or the path of one of them.",
         )
     return given

@@ -54,7 +54,7 @@ class PlanDataset(_Dataset):
         if samples is not None and not 0 < samples <= (samples if plan.length is None else plan.length):
             raise ConfigError(
                 f"samples={samples} is invalid: the plan has {'no end' if plan.length is None else plan.length}",
-                fix="Give at least 1, and no more than the plan has.",
+                fix="Give a number from 1 to the length of the plan.",
             )
         self.plan, self.length = plan, length
         seed = whole("seed", plan.seed if seed is None else seed)
