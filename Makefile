@@ -19,9 +19,10 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)  ## the main job end to end, on data that every machine has
 	@$(BIN)/feedmill demo --output demo-out
 
+# A process of the tests that crashes ends the run: pytest-xdist waits for ever for the one that takes its place.
 test: $(STAMP)  ## every fast test, in parallel; `pytest` alone and test-all draw new examples each time
 	@echo "== running the tests"
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not slow' --hypothesis-profile=repeatable
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not slow' --hypothesis-profile=repeatable --max-worker-restart 0
 
 test-all: $(STAMP)  ## the slow ones too
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup

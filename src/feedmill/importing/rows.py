@@ -17,6 +17,7 @@ import msgspec
 
 from feedmill.documents.file import DocumentFile
 from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.formats.csv_rows import csv_rows
 from feedmill.formats.documents import json_fault, rows_of, whole_lines
 from feedmill.importing import kinds
 from feedmill.importing.html import html_text
@@ -147,7 +148,6 @@ def _whole(store: Store, file: File) -> bytes:
 
 
 def _of_csv(stream: BinaryIO, path: str, encoding: str) -> Iterator[Row]:
-    csv.field_size_limit(_LONGEST_FIELD)
     buffered = io.BufferedReader(cast(Any, stream)) if not hasattr(stream, "peek") else stream
     head = buffered.peek(4)[:4] if hasattr(buffered, "peek") else b""
     marked = next((marked for mark, marked in _BOMS if head.startswith(mark)), encoding)
@@ -158,7 +158,7 @@ def _of_csv(stream: BinaryIO, path: str, encoding: str) -> Iterator[Row]:
         raise _bad_encoding(marked) from None
     tabs = ".tsv" in path.lower()
     delimiter = "\t" if tabs else ";" if first.count(";") > first.count(",") else ","
-    table = csv.reader(_again(first, lines), delimiter=delimiter, strict=False)
+    table = csv_rows(_again(first, lines), _LONGEST_FIELD, delimiter=delimiter)
     names: list[str] | None = None
     number = 0
     try:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError
+from feedmill.formats.csv_rows import csv_rows
 from feedmill.storage import open_store, split_url
 
 MOST = 64 << 20
@@ -128,9 +129,8 @@ def _json_lines(text: str) -> Iterator[tuple[int | None, float | None]]:
 
 
 def _csv(text: str) -> Iterator[tuple[int | None, float | None]]:
-    csv.field_size_limit(1 << 20)
     try:
-        rows = [row for row in csv.reader(io.StringIO(text)) if row]
+        rows = [row for row in csv_rows(io.StringIO(text, newline=""), 1 << 20) if row]
     except csv.Error:
         return
     if not rows:

@@ -20,8 +20,6 @@ import contextlib
 import csv
 import gzip
 import io
-import itertools
-import threading
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -33,6 +31,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.content import content_hash
+from feedmill.formats.csv_rows import csv_rows
 from feedmill.formats.format import Wanted
 from feedmill.formats.tokens.base import (
     Form,
@@ -56,7 +55,6 @@ NPY, CSV = ".npy", ".csv.gz"
 
 _LONGEST = 64 << 20
 """Maximum characters of an id; an unclosed quote would include everything after it."""
-_limiting = threading.Lock()
 _NUMPY_MAGIC = b"\x93NUMPY"
 _TYPES = {size: np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
 
@@ -246,23 +244,11 @@ def _blocks(store: Store, path: str) -> Iterator[bytes]:
 
 def _rows(store: Store, path: str) -> Iterator[list[str]]:
     blocks = (block.decode("utf-8", "surrogatepass") for block in _blocks(store, path))
-    rows = csv.reader(line for block in blocks for line in io.StringIO(block, newline=""))
+    lines = (line for block in blocks for line in io.StringIO(block, newline=""))
     try:
-        while batch := _some(rows):
-            yield from batch
+        yield from csv_rows(lines, _LONGEST)
     except (csv.Error, UnicodeDecodeError) as error:
         raise _damaged(store, path, f"it cannot be read ({error})") from None
-
-
-def _some(rows: Iterator[list[str]]) -> list[list[str]]:
-    """Return the next rows. Ids may exceed csv's process-wide limit, so it is changed and restored."""
-    with _limiting:
-        before = csv.field_size_limit()
-        csv.field_size_limit(max(before, _LONGEST))
-        try:
-            return list(itertools.islice(rows, 256))
-        finally:
-            csv.field_size_limit(before)
 
 
 def _bounds(store: Store, path: str) -> Int64s:
