@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import repeat
 from posixpath import commonpath
 from typing import Any
 
@@ -316,8 +317,8 @@ def _add_drawn(found: dict[int, tuple[int, bool]], node: Node, total: int, *, mi
     if mixed and isinstance(node, Junction) and len(node.children) > 1:
         exact, length = False, node.length or total
         counts = [(2 * total * count + length) // (2 * length) for count in node.draws(length)]
+    if len(node.leaves) == len(node.children):  # each child has one: no need to ask a thousand of them
+        found.update(zip(node.leaves, zip(counts, repeat(exact)), strict=True))
+        return
     for child, count in zip(node.children, counts, strict=True):
-        if len(child.leaves) == 1:
-            found[child.leaves[0]] = (count, exact)
-        else:
-            _add_drawn(found, child, count, mixed=mixed, exact=exact)
+        _add_drawn(found, child, count, mixed=mixed, exact=exact)

@@ -201,7 +201,7 @@ def plans_differ_at(a: Plan, b: Plan, budget: int) -> int | None:
     packed = isinstance(a, PackedPlan), isinstance(b, PackedPlan)
     if packed[0] != packed[1]:
         return 0 if budget else None
-    low, size = 0, 64
+    low, size = 0, 8
     if not packed[0]:  # most positions are the same by structure: they are not evaluated
         low = same_until(a.node, b.node, {old: new for new, old in enumerate(ids.tolist()) if old >= 0}, budget)
     while low < budget:
@@ -209,7 +209,7 @@ def plans_differ_at(a: Plan, b: Plan, budget: int) -> int | None:
         differs = _rows_differ(a, b, here, ids) if packed[0] else _differ(a, b, here, ids)
         if differs.any():
             return low + int(np.argmax(differs))
-        low, size = low + size, min(size * 2, 1 << 16)
+        low, size = low + size, min(size * 4, 1 << 16)
     return None
 
 

@@ -19,10 +19,12 @@ progress" (the windows); Liu and Layland 1973 (earliest deadline first is optima
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
+from functools import lru_cache
 from heapq import heappop, heappush
 from math import lcm
 from typing import Any
@@ -58,16 +60,20 @@ def exact_weight(value: Any) -> Fraction:
     if isinstance(value, Fraction):
         weight = value
     else:
-        weight = _from_text(value)
+        weight = _from_value(value)
     if weight < 0:
         raise _bad_weight(value, "is negative")
     return weight
 
 
-def _from_text(value: Any) -> Fraction:
+def _from_value(value: Any) -> Fraction:
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal | np.integer | np.floating):
         raise _bad_weight(value, "is not a number")
-    text = str(value).strip()
+    return _from_text(str(value).strip())
+
+
+@lru_cache(4096)  # recipes of a thousand sources have few different weights
+def _from_text(text: str) -> Fraction:
     ratio = _RATIO.fullmatch(text)
     if ratio and int(ratio[2]):
         return Fraction(int(ratio[1]), int(ratio[2]))
@@ -75,11 +81,11 @@ def _from_text(value: Any) -> Fraction:
     try:
         number = Decimal(text.removesuffix("%"))
     except InvalidOperation:
-        raise _bad_weight(value, "is not a number") from None
+        raise _bad_weight(text, "is not a number") from None
     if not number.is_finite():
-        raise _bad_weight(value, "is not a finite number")
+        raise _bad_weight(text, "is not a finite number")
     if number and not -30 <= number.adjusted() <= 30:
-        raise _bad_weight(value, "is out of range (1e-30 to 1e30)")
+        raise _bad_weight(text, "is out of range (1e-30 to 1e30)")
     return Fraction(number) / (100 if percent else 1)
 
 
@@ -98,14 +104,16 @@ def normalize(weights: Sequence[Any]) -> tuple[Fraction, ...]:
         ConfigError: a weight is invalid, or all are zero.
     """
     exact = [exact_weight(weight) for weight in weights]
-    total = sum(exact, Fraction(0))
+    often = Counter(exact)  # arithmetic with fractions is slow
+    total = sum((weight * count for weight, count in often.items()), Fraction(0))
     if not total:
         raise ConfigError(
             "the weights of the blend add up to zero",
             kind="bad-weight",
             fix="Give at least one source a weight above 0.",
         )
-    return tuple(weight / total for weight in exact)
+    shares = {weight: weight / total for weight in often}
+    return tuple(shares[weight] for weight in exact)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
