@@ -40,6 +40,8 @@ PAGES = {
     "problem": "/pages/samples?at=99999",
 }
 IMAGES = "[...document.images].every((one) => one.naturalWidth > 0 || one.loading === 'lazy')"
+INSIDE = """[...document.querySelectorAll('.views [aria-current]')].every((one) => {
+  const box = one.getBoundingClientRect(); return box.left >= 0 && box.right <= window.innerWidth; })"""
 SHIFTS = """() => new Promise((done) => { let sum = 0;
   new PerformanceObserver((list) => { for (const one of list.getEntries()) sum += one.value; })
     .observe({ type: "layout-shift", buffered: true });
@@ -93,6 +95,7 @@ def test_wide_and_narrow_light_and_dark(name: str, browser: Any, site: Site, tmp
                 if not url.startswith("data:")
             } == {site.host}
             assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+            assert page.evaluate(INSIDE)
             assert page.evaluate(IMAGES)
             assert page.evaluate(SHIFTS) < 0.02
             page.screenshot(path=tmp_path / f"{name}-{width}.png")

@@ -29,6 +29,15 @@
     return true;
   }
 
+  // On a narrow screen the row of views is wider than the screen: the current one is in its middle.
+  function center() {
+    const views = document.querySelector(".views");
+    const here = views && views.querySelector("[aria-current]");
+    if (here) views.scrollLeft = here.offsetLeft - (views.clientWidth - here.offsetWidth) / 2;
+  }
+  center();
+  document.addEventListener("htmx:afterSettle", center);
+
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (inField(event)) {
