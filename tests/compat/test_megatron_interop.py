@@ -21,6 +21,7 @@ from feedmill.planning.recipes.recipe import Recipe
 from helpers.megatron_runs import PARTS, RUNS, core_request, recipe, write_sets
 
 READER = Path(__file__).with_name("megatron_reader.py")
+TRAINER = READER.with_name("megatron_trainer.py")
 LARGE = {
     "one dataset, the last epoch apart": {
         "sources": ["b"], "split": "969,30,1", "samples": [1_000_000, 50, 5], "seq_len": 16, "seed": 1234
@@ -47,13 +48,19 @@ LARGE = {
 
 
 def peer(requests: list[dict[str, Any]], cwd: Path) -> list[list[dict[str, Any] | None]]:
+    answer = ran(READER, requests, cwd)
+    return list(json.loads(answer[answer.index("[[") :]))
+
+
+def ran(program: Path, request: Any, cwd: Path) -> str:
+    """Return what a program in the peer's environment prints for a request."""
     python = os.environ.get("FEEDMILL_MEGATRON_PYTHON")
     if not python:
         pytest.skip("FEEDMILL_MEGATRON_PYTHON names no Python with megatron-core")
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    ran = subprocess.run(
-        [python, READER],
-        input=json.dumps(requests),
+    done = subprocess.run(
+        [python, program],
+        input=json.dumps(request),
         capture_output=True,
         text=True,
         env=environment,
@@ -61,8 +68,8 @@ def peer(requests: list[dict[str, Any]], cwd: Path) -> list[list[dict[str, Any] 
         check=False,
         timeout=300,
     )
-    assert ran.returncode == 0, ran.stderr[-2000:]
-    return list(json.loads(ran.stdout[ran.stdout.index("[[") :]))
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
 
 
 @pytest.mark.interop
@@ -114,3 +121,34 @@ def test_samples_are_equal(name: str, tmp_path: Path) -> None:
         )
         for row, theirs in enumerate(golden["take"][:count]):
             assert {key: value[row].tolist() for key, value in fields.items()} == theirs
+
+
+@pytest.mark.interop
+def test_training_that_began_on_its_order_goes_on_here(tmp_path: Path) -> None:
+    """A checkpoint of half a run on megatron-core's datasets is continued on two ranks: the losses are the same."""
+    import feedmill as fm
+    from compat.megatron_trainer import Training
+
+    torch = pytest.importorskip("torch")
+    run = {**RUNS["a blend by weight"], "samples": [640, 16, 8], "seq_len": 32}
+    write_sets(tmp_path, 3)
+    masks = dict.fromkeys(("reset_position_ids", "reset_attention_mask", "eod_mask_loss"), True)
+    request = core_request(run, tmp_path, batch=8, steps=80, half=40, folder=str(tmp_path))
+    request["config"] |= masks
+    answer = ran(TRAINER, request, tmp_path)
+    theirs = json.loads(answer[answer.index('{"losses"') :])
+    assert theirs["losses"][-1] < theirs["losses"][0] - 0.5
+
+    training = Training(32)
+    training.load(torch.load(tmp_path / "half.pt", weights_only=True))
+    assert training.consumed == 40 * 8
+    plan = Recipe.parse(recipe(run, "train"), base=tmp_path).plan()
+    loaders = [fm.Loader(plan, 4, rank=rank, world_size=2, start=training.consumed) for rank in range(2)]
+
+    def fields(batch: Any) -> dict[str, Any]:
+        made = gpt_fields(batch["input_ids"], eod=0, **masks)
+        return {name: torch.from_numpy(value) for name, value in made.items()}
+
+    steps = zip(*loaders, strict=True)
+    ours = [training.step([fields(batch) for batch in next(steps)]) for _ in range(40)]
+    assert np.abs(np.array(ours) - theirs["losses"][40:]).max() < 1e-5
