@@ -199,6 +199,6 @@ def test_all_of_dolmas_taggers_are_there_or_say_why_not() -> None:
     from feedmill.curation.registry import _REASONS
 
     own = {name for name, home in known().items() if home.startswith("feedmill.")}  # other tests may have added theirs
-    assert len(own - {"url_list", "domain_list", "fasttext_doc", "tokens"}) + len(_REASONS) == 99
+    assert len(own - {"url_list", "domain_list", "fasttext_doc", "tokens", "fineweb_v1"}) + len(_REASONS) == 99
     with pytest.raises(FeedmillError, match="Presidio"):
         attributes(["x"], "pii_presidio_v1")

@@ -131,6 +131,6 @@ def show_documents(report: MixReport) -> None:
         if one.replaces:
             typer.echo(f"  replaced {counted(counts.replaced, 'span')}")
     if report.absent:
-        typer.echo(f"no row has {', '.join(report.absent)}")
+        typer.echo(f"not in the first rows, as it is written for some documents only: {', '.join(report.absent)}")
     for warning in report.warnings:
         typer.echo(f"warning: {warning}", err=True)

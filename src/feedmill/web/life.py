@@ -291,6 +291,7 @@ def _rules(options: dict[str, Any], row: Row) -> list[dict[str, Any]]:
         for text, rule in zip(stream.include, rules.include, strict=True)
     ]
     rows += [{"kind": "exclude", "rule": text, "true": bool(rule(document))} for text, rule in rules.exclude]
+    rows += [{"kind": "keep", "rule": text, "true": not limit.violated(document)} for text, limit in rules.keep]
     if stream.min_text_length:
         rows.append({"kind": "at least", "rule": f"{stream.min_text_length:,} bytes of text", "true": None})
     rows += [{"kind": "replace", "rule": one.span, "true": None} for one in stream.replacements]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from feedmill.curation.jsonpath import compile_path
+from feedmill.curation.mix.limits import Limit, preset
 from feedmill.documents.jq import compile_jq
 from feedmill.errors import ConfigError
 from feedmill.storage.codec import KINDS
@@ -49,6 +50,7 @@ class Stream:
     min_text_length: int = 0
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
     syntax: str = JSONPATH
     replacements: tuple[Replacement, ...] = ()
     input_compression: str | None = None
@@ -135,6 +137,7 @@ def _stream(tree: Any, where: str, dolma: bool) -> Stream:
     syntax = filters.value("syntax", str, JSONPATH)
     for expression in (*include, *exclude):
         check_expression(expression, syntax, filters.where)
+    keep = () if dolma else _keep(filters)
     spans = reader.items("span_replacement", dict)
     replacements = tuple(_replacement(item, f"{where}.span_replacement[{n}]") for n, item in enumerate(spans))
     made = Stream(
@@ -147,6 +150,7 @@ def _stream(tree: Any, where: str, dolma: bool) -> Stream:
         min_text_length=output.value("min_text_length", int, 0),
         include=include,
         exclude=exclude,
+        keep=keep,
         syntax=syntax,
         replacements=replacements,
         input_compression=_compression(kinds, "input"),
@@ -164,6 +168,18 @@ def _stream(tree: Any, where: str, dolma: bool) -> Stream:
     if dolma and not replacements and not include and not exclude:
         raise _bad(f"{where}: the stream has neither a filter nor a span_replacement", "Add one.")
     return made
+
+
+def _keep(filters: _Reader) -> tuple[str, ...]:
+    """Return the short rules of a filter, those of its presets first."""
+    rules = [rule for name in filters.items("presets", str) for rule in preset(name, filters.at("presets"))]
+    rules += filters.items("keep", str)
+    for n, text in enumerate(rules):
+        try:
+            Limit.parse(text)
+        except ConfigError as error:
+            raise ConfigError(f"{filters.at('keep')}[{n}]: {error.what}", kind=error.kind, fix=error.fix) from None
+    return tuple(dict.fromkeys(rules))
 
 
 def _replacement(tree: Any, where: str) -> Replacement:

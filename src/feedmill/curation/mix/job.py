@@ -13,7 +13,7 @@ from feedmill.curation.attribute_set import fingerprint
 from feedmill.curation.mix.align import Pairing, verify, vouched
 from feedmill.curation.mix.config import FilterConfig, Stream
 from feedmill.curation.mix.finished import Finished
-from feedmill.curation.mix.names import check_names
+from feedmill.curation.mix.names import check_names, with_whole_names
 from feedmill.curation.mix.shard import Counts, Shard, mixed, write_shard
 from feedmill.documents.file import DocumentFile, as_lines, places
 from feedmill.documents.find import find_in_datasets
@@ -106,6 +106,8 @@ def mix(
     workers, dry_run = config.workers if workers is None else workers, dry_run or config.dry_run
     report = MixReport(sampled=dry_run)
     plans = [_plan(stream, config, report.warnings) for stream in config.streams]
+    streams = tuple(plan[0].stream if plan else stream for stream, plan in zip(config.streams, plans, strict=True))
+    config = replace(config, streams=streams)
     spare = (workers or available_cores()) < available_cores()
     shards = [replace(shard, spare=spare) for plan in plans for shard in plan]
     _keep_apart(shards)
@@ -162,6 +164,7 @@ def _plan(stream: Stream, config: FilterConfig, warnings: list[str]) -> list[Sha
             files.append(file)
         else:
             warnings.append(f"{file.name} is empty")
+    stream = with_whole_names(stream, files)
     if config.mirror:
         return [Shard(stream, config, (file,), _mirrored(file), _kind(stream, _mirrored(file))) for file in files]
     if config.permute:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import islice
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from feedmill.curation import records
 from feedmill.curation.attribute_set import read_manifest
 from feedmill.curation.jsonpath import named_below as named_by_path
 from feedmill.curation.mix.config import JQ, Stream
+from feedmill.curation.mix.limits import Limit, resolved
 from feedmill.curation.mix.needs import expressions
 from feedmill.curation.spans import attribute_name
 from feedmill.documents.file import DocumentFile
@@ -58,7 +60,26 @@ def named(stream: Stream) -> dict[str, str]:
     for text, syntax in expressions(stream):
         for name in (named_by_jq if syntax == JQ else named_by_path)(text, ATTRIBUTES):
             found.setdefault(name, text)
+    for text in stream.keep:
+        found.setdefault(Limit.parse(text).key, text)
     return found
+
+
+def with_whole_names(stream: Stream, files: Sequence[DocumentFile]) -> Stream:
+    """Return the stream with the whole names of attributes in its short rules.
+
+    They are found in the first rows of the first file, and in the records of its attribute sets.
+
+    Raises:
+        ConfigError: a rule could mean several attributes.
+    """
+    if not stream.keep or not files:
+        return stream
+    names = set(look(_sought(stream, files[0], frozenset({""}), blocks=1)).names)
+    for one in stream.attributes:
+        says = _declared(files[0], one)
+        names |= says.names if says is not None else set()
+    return replace(stream, keep=resolved(stream.keep, names, stream.name))
 
 
 def check_names(stream: Stream, files: Sequence[DocumentFile], workers: int | None, progress: bool | None) -> list[str]:

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from feedmill.curation.mix.config import JQ, Stream
+from feedmill.curation.mix.limits import Limit
 
 _KEY = r"[A-Za-z_]\w*"
 _PATH = rf"@\.({_KEY})(?:\[\d+\])*"
@@ -38,6 +39,7 @@ def needed_attributes(stream: Stream) -> Needs | None:
         if not whole.fullmatch(expression.strip()):
             return None
         named.update(inside.findall(expression))
+    named.update(Limit.parse(text).key for text in stream.keep)
     spans = [name for one in stream.replacements if (name := whole_attribute(one.span)) is not None]
     only = frozenset(name for name in spans if named[name] == spans.count(name))
     return Needs(tuple(sorted(named)), only)

@@ -11,6 +11,7 @@ import orjson
 from feedmill.curation.jsonpath import compile_test
 from feedmill.curation.mix.bulk import Bulk
 from feedmill.curation.mix.config import JQ, Stream
+from feedmill.curation.mix.limits import Limit
 from feedmill.curation.mix.spans import compile_spans, replace, replace_as_dolma
 from feedmill.documents.jq import compile_jq
 from feedmill.documents.rows import BLANKS
@@ -29,6 +30,7 @@ class Rules:
     def __init__(self, stream: Stream, *, exact: bool = False) -> None:
         self.include = [_included(text, stream.syntax) for text in stream.include]
         self.exclude = [(text, _excluded(text, stream.syntax)) for text in stream.exclude]
+        self.keep = [(text, Limit.parse(text)) for text in stream.keep]
         self.bulk = Bulk.of(stream, exact=exact)
         self.spans = compile_spans(stream.replacements) if stream.replacements else None
         self.replace = replace_as_dolma if exact else replace
@@ -38,7 +40,7 @@ class Rules:
     def dropped(self, document: Any) -> str | None:
         """Return the rule that drops a document, or None.
 
-        It is ``"include"`` if no include rule is true, or the text of an exclude rule.
+        It is ``"include"`` if no include rule is true, or ``exclude`` or ``keep`` and the text of a rule.
         """
         for rule in self.include:
             if rule(document):
@@ -48,7 +50,10 @@ class Rules:
                 return INCLUDE
         for text, rule in self.exclude:
             if rule(document):
-                return text
+                return f"exclude {text}"
+        for text, limit in self.keep:
+            if limit.violated(document):
+                return f"keep {text}"
         return None
 
     def changes(self, documents: Sequence[dict[str, Any]]) -> Iterator[tuple[str | None, int, int]]:

@@ -82,6 +82,7 @@ class Counts:
     def of(cls, stream: Stream) -> Counts:
         """Return counts with 0 for each rule, so that reports show the rules that drop nothing."""
         rules = [INCLUDE] * bool(stream.include) + [f"exclude {text}" for text in stream.exclude]
+        rules += [f"keep {text}" for text in stream.keep]
         return cls(dropped=Counter(dict.fromkeys(rules, 0)))
 
     def drop(self, rule: str, one: Any) -> None:
@@ -208,7 +209,7 @@ def _mix(
             kept.append(document)
             lines.append(line)
         else:
-            counts.drop(why if why == INCLUDE else f"exclude {why}", document.get("id"))
+            counts.drop(why, document.get("id"))
     counts.read += len(documents)
     out: list[Document] = []
     name, seen = file.path.rpartition("/")[2], 0

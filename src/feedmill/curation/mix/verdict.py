@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from feedmill.curation.mix.config import Replacement, Stream
-from feedmill.curation.mix.rules import INCLUDE, Rules
+from feedmill.curation.mix.rules import Rules
 from feedmill.documents.file import DocumentFile, in_datasets
 from feedmill.documents.find import find_documents
 from feedmill.documents.lineage.chain import Row, read_raw
@@ -36,7 +36,7 @@ def why_dropped(options: Mapping[str, Any], row: Row) -> str | None:
     rules = Rules(stream, exact=bool(options.get("exact")))
     rule = rules.dropped(document)
     if rule is not None:
-        return rule if rule == INCLUDE else f"exclude {rule}"
+        return rule
     ((short, _, _),) = rules.changes([document])
     return short or (f"rate {stream.rate:g}" if stream.rate != 1 else None)
 
