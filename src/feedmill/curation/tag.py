@@ -13,7 +13,7 @@ import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, BinaryIO, NamedTuple, cast
 
 import msgspec
@@ -196,9 +196,7 @@ def _results(tasks: Sequence[TagTask], workers: int, bar: Progress) -> Iterator[
         yield from run(tag_file, tasks, workers=workers, progress=bar, preload=_PRELOAD, where=where)
         return
     cut = first_to_cut((task.input.size for task in tasks), workers)
-    for task in tasks[:cut]:
-        yield tag_file(task, workers)
-        bar.advance()
+    yield from run(partial(tag_file, workers=workers), tasks[:cut], workers=1, progress=bar)
     yield from run(tag_file, tasks[cut:], workers=workers, progress=bar, preload=_PRELOAD)
 
 

@@ -16,6 +16,7 @@ from feedmill.documents.file import DocumentFile
 from feedmill.documents.kinds import AUTO, LINES, TEXT
 from feedmill.errors import DataError
 from feedmill.formats.documents import read_lines, rows_of
+from feedmill.jobs.inside import count_read
 from feedmill.storage.hashed import hash_file
 
 _NONE = (b"", b"null")
@@ -41,7 +42,7 @@ def read_blocks(
         file: The file.
         fields: Fields to read; other fields may be missing from the lines. None reads all.
         packed: Compression of a file of lines; by default given by its name.
-        advance: Called with the number of stored bytes read.
+        advance: Called with the number of stored bytes read; default: the bar of the run that this is a unit of.
         hashed: Called at the end with the 128-bit xxh3 hash of the stored bytes.
 
     Raises:
@@ -51,6 +52,7 @@ def read_blocks(
         MissingExtra: pyarrow is required, but not installed.
     """
     if file.kind == LINES:
+        advance = count_read if advance is None else advance
         lines = read_lines(file.store(), file.path, kind=packed, advance=advance, hashed=hashed, json=True)
         yield from _with_ids(lines, file) if file.id else lines
         return

@@ -17,7 +17,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from multiprocessing import connection, current_process, parent_process, popen_fork, popen_forkserver
@@ -26,6 +26,7 @@ from types import FrameType
 from typing import Any
 
 from feedmill.errors import FeedmillError
+from feedmill.jobs import inside
 from feedmill.jobs.main_program import MainProgram, check_not_importing
 
 START_TIMEOUT = 180.0
@@ -40,10 +41,14 @@ _stopping = False  # in a worker: whether SIGTERM has interrupted the function
 
 @dataclass(slots=True)
 class Outcome:
-    """The results of a chunk, in order; if an item failed, its error replaces the rest."""
+    """The results of a chunk, in order; if an item failed, its error replaces the rest.
+
+    `counted` has the bytes that were read for each (`feedmill.jobs.inside`).
+    """
 
     results: list[Any]
     error: Exception | None = None
+    counted: list[int] = field(default_factory=list)
 
 
 class Shared:
@@ -81,13 +86,16 @@ def work(function: Callable[..., Any], items: Sequence[Any]) -> Outcome:
 def outcome(function: Callable[..., Any], shared: Any, items: Sequence[Any]) -> Outcome:
     """Call `function` on each item, with the shared value first unless it is None."""
     results: list[Any] = []
+    counted: list[int] = []
     try:
         call = function if shared is None else partial(function, shared)
         for item in items:
+            before = inside.count()
             results.append(call(item))
-        return Outcome(results)
+            counted.append(inside.count() - before)
+        return Outcome(results, counted=counted)
     except Exception as error:
-        return Outcome(results, _portable(error))
+        return Outcome(results, _portable(error), counted)
 
 
 def name_of(item: Any) -> str:
@@ -141,7 +149,10 @@ _STOPPED = object()
 
 
 def begin(
-    shared: Shared | None = None, environment: Mapping[str, str] | None = None, main: MainProgram | None = None
+    shared: Shared | None = None,
+    environment: Mapping[str, str] | None = None,
+    main: MainProgram | None = None,
+    counted: str | None = None,
 ) -> None:
     """Initialize a worker: Ctrl-C is handled by the main process, and SIGTERM lets the function clean up.
 
@@ -149,9 +160,12 @@ def begin(
         shared: the value that all items need.
         environment: the main process's. Children of the fork server inherit the one from when that was started.
         main: the main program, if the worker must import it.
+        counted: the file into which the worker counts bytes, see `feedmill.jobs.inside`.
     """
     global _shared
     _shared = shared
+    if counted is not None:
+        inside.join(counted)
     if environment is not None and dict(os.environ) != dict(environment):
         os.environ.clear()
         os.environ.update(environment)

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -74,6 +74,8 @@ class Progress:
         self._style: Style = "none"
         if enabled is not False and sys.stderr is not None:
             self._style = _chosen[0] if _chosen else "bar" if _is_terminal() else "none"
+        self._counted_now: Callable[[], int] | None = None
+        self._settled = self._most = 0
         self._note = ""
         self._sizes: Iterator[int] | None = None
         self._bar: Bar | None = None
@@ -98,6 +100,37 @@ class Progress:
             self.draw()
             _drawn.append(self)
         return self
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether anything is printed."""
+        return self._style != "none"
+
+    @property
+    def shown(self) -> int:
+        """Return the steps that are done; of bytes, with what is read of unfinished files. It never goes back."""
+        value = self.done if self._counted_now is None else self.done + max(0, self._counted_now() - self._settled)
+        self._most = max(self._most, value if self.total is None else min(value, self.total))
+        return self._most
+
+    @contextlib.contextmanager
+    def watching(self, counted: Callable[[], int]) -> Iterator[None]:
+        """Add the bytes that `counted` returns to what is shown, for the duration of the block.
+
+        Of these, `settle` takes away what belongs to finished steps.
+        """
+        if self.unit != "B":
+            yield
+            return
+        self._counted_now, self._settled = counted, 0
+        try:
+            yield
+        finally:
+            self._counted_now = None
+
+    def settle(self, counted: int) -> None:
+        """Say that the next step, which is finished, is the origin of `counted` bytes."""
+        self._settled += counted
 
     def draw(self) -> None:
         """Start a thread that redraws the bar, or prints lines."""
@@ -124,7 +157,7 @@ class Progress:
         """Remember how much is done now, for the rate."""
         now = time.monotonic()
         if not self._seen or now - self._seen[-1][0] >= _FIRST_RATE:
-            self._seen.append((now, self.done))
+            self._seen.append((now, self.shown))
             while now - self._seen[0][0] > _WINDOW:
                 self._seen.popleft()
 
@@ -136,13 +169,13 @@ class Progress:
         since, before = self._seen[0] if self._seen else (self._begin, 0)
         if len(self._seen) < 2:
             since, before = self._begin, 0
-        rate = (self.done - before) / max(time.monotonic() - since, 1e-9)
+        rate = (self.shown - before) / max(time.monotonic() - since, 1e-9)
         return rate if rate > 0 else None
 
     def amount(self) -> str:
         """Return how much is done, of how much: ``1.2 GB of 3 GB``."""
         if self.unit == "B":
-            return human_size(self.done) + (f" of {human_size(self.total)}" if self.total else "")
+            return human_size(self.shown) + (f" of {human_size(self.total)}" if self.total else "")
         return f"{self.done:,}" + (f" of {self.total:,}" if self.total is not None else "") + f" {self.unit}".rstrip()
 
     def speed(self) -> str:
@@ -159,11 +192,11 @@ class Progress:
         rate = self.rate
         if self.total and self.done >= self.total:
             return f"in {human_duration(self.elapsed)}"
-        return "" if rate is None or not self.total else f"{human_duration((self.total - self.done) / rate)} left"
+        return "" if rate is None or not self.total else f"{human_duration((self.total - self.shown) / rate)} left"
 
     def line(self) -> str:
         """Return the state as one line of text."""
-        share = f" ({self.done / self.total:.0%})" if self.total else ""
+        share = f" ({self.shown / self.total:.0%})" if self.total else ""
         parts = [self.amount() + share, self.speed(), self.left(), self._note]
         return f"{self.label}: {', '.join(part for part in parts if part)}"
 
@@ -171,7 +204,7 @@ class Progress:
         assert self._bar is not None
         self._bar.update(
             self._bar.task_ids[0],
-            completed=self.done,
+            completed=self.shown,
             amount=self.amount(),
             rate=self.speed(),
             left=self.left(),

@@ -21,8 +21,10 @@ from itertools import chain, islice
 from typing import Any, TypeVar
 
 from feedmill.errors import ConfigError, FeedmillError
+from feedmill.jobs import inside
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.engine import Stage, Where, current
+from feedmill.jobs.inside import ReadCounts
 from feedmill.jobs.processes import (
     START_TIMEOUT,
     Context,
@@ -93,14 +95,13 @@ def run(
     everything = chain(first, source)
     if not first or is_inside_unit() or not (policy.always_processes or (count > 1 and len(first) > 1)):
         call = function if policy.shared is None else partial(function, policy.shared)
-        # Not `map`: a StopIteration of the function would end it as if no item were left.
-        results: Iterator[Result] = (call(item) for item in everything)
+        results: Iterator[Result] = _here(call, everything, progress)
     else:
         if len(first) <= chunk:  # one chunk would occupy only one worker
             chunk = 1
         needs_main = _needs_main(function, policy.shared, first[0])
         start = partial(new_context, needs_main, preload, fork=policy.fork, start_timeout=policy.start_timeout)
-        results = _Processes(function, everything, count, chunk, start, policy).results()
+        results = _Processes(function, everything, count, chunk, start, policy, progress).results()
     return _counted(results, progress)
 
 
@@ -143,6 +144,19 @@ class Policy:
     always_processes: bool = False
     fork: bool = True
     check: Callable[[], object] | None = None
+
+
+def _here(call: Callable[[Item], Result], items: Iterable[Item], progress: Progress | None) -> Iterator[Result]:
+    if progress is None:
+        for item in items:
+            yield call(item)
+        return
+    with progress.watching(inside.since_now()):
+        for item in items:
+            before = inside.count()
+            result = call(item)
+            progress.settle(inside.count() - before)
+            yield result
 
 
 def _counted(results: Iterator[Result], progress: Progress | None) -> Generator[Result, None, None]:
@@ -208,11 +222,14 @@ class _Processes:
         chunk: int,
         context: Callable[[], Context],
         policy: Policy,
+        progress: Progress | None,
     ) -> None:
         self._function, self._items, self._chunk = function, items, chunk
         self._count, self._policy, self._new_context = count, policy, context
         self._ahead = count * _AHEAD if policy.in_flight is None else max(policy.in_flight, 1)
         self._shared = None if policy.shared is None else Shared(_pickled(policy.shared))
+        self._progress = progress if progress is not None and progress.unit == "B" and progress.is_shown else None
+        self._read_counts = ReadCounts() if self._progress is not None else None
         self._waiting: deque[_Piece] = deque()
         self._restarts = 0
 
@@ -223,10 +240,25 @@ class _Processes:
             self._count,
             mp_context=self._context,
             initializer=begin,
-            initargs=(self._shared, environment, self._context.main),
+            initargs=(
+                self._shared,
+                environment,
+                self._context.main,
+                None if self._read_counts is None else self._read_counts.path,
+            ),
         )
 
     def results(self) -> Iterator[Any]:
+        if self._progress is None or self._read_counts is None:
+            yield from self._results()
+            return
+        try:
+            with self._progress.watching(self._read_counts.total):
+                yield from self._results()
+        finally:
+            self._read_counts.close()
+
+    def _results(self) -> Generator[Any, None, None]:
         finished = False
         with still():  # the first chunk starts the workers, and forking needs a process without threads
             self._start()
@@ -238,7 +270,10 @@ class _Processes:
                     break
                 outcome = self._next()
                 piece = self._waiting.popleft()
-                yield from outcome.results
+                for number, result in enumerate(outcome.results):
+                    if self._progress is not None:
+                        self._progress.settle(outcome.counted[number])
+                    yield result
                 if outcome.error is not None:
                     outcome.error.add_note(f"while working on {name_of(piece.items[len(outcome.results)])}")
                     raise outcome.error

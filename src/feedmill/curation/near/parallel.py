@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+from feedmill.jobs import inside
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.engine import Where, current
 from feedmill.jobs.progress import Progress
@@ -59,9 +60,12 @@ def spread(
     if count > THREADS:
         yield from run(function, items, workers=count, progress=progress, preload=KERNELS)
         return
-    for result in map(function, items) if count <= 1 else _threads(function, items, count):
-        progress.advance()
-        yield result
+    with progress.watching(inside.since_now()):
+        for result in map(function, items) if count <= 1 else _threads(function, items, count):
+            before = progress.done
+            progress.advance()
+            progress.settle(progress.done - before)  # a file is counted as a whole while it is read
+            yield result
 
 
 def _threads(function: Callable[[Item], Result], items: Sequence[Item], count: int) -> Iterator[Result]:

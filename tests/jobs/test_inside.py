@@ -1,0 +1,109 @@
+"""Bars move while one large item is worked on."""
+
+from __future__ import annotations
+
+import glob
+import os
+import tempfile
+import threading
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from feedmill.documents.find import find_documents
+from feedmill.documents.lines import read_blocks
+from feedmill.errors import FeedmillError
+from feedmill.jobs import inside
+from feedmill.jobs.progress import Progress
+from feedmill.jobs.run import run
+
+
+def halves(gate: str, size: int) -> int:
+    """Read half of an item, wait for a file, and read the rest."""
+    inside.count_read(size // 2)
+    limit = time.monotonic() + 60
+    while not os.path.exists(gate) and time.monotonic() < limit:
+        time.sleep(0.01)
+    inside.count_read(size - size // 2)
+    return size
+
+
+def fails(size: int) -> int:
+    inside.count_read(size)
+    raise FeedmillError("no", kind="bad")
+
+
+def shown_bar(sizes: list[int]) -> Progress:
+    bar = Progress.of_files("reading", sizes)
+    bar._style = "plain"  # shown, without a terminal
+    return bar
+
+
+def left_over() -> list[str]:
+    return glob.glob(f"{tempfile.gettempdir()}/feedmill-progress-*")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_half_a_file_is_shown_while_it_is_read(workers: int, tmp_path: Path) -> None:
+    sizes, gate = [1000, 600, 20], str(tmp_path / "gate")
+    bar, seen = shown_bar(sizes), []
+
+    def watch() -> None:
+        expected, limit = (800 if workers == 2 else 500), time.monotonic() + 60
+        while bar.shown < expected and time.monotonic() < limit:
+            time.sleep(0.01)
+        seen.append((bar.shown, bar.done))
+        Path(gate).touch()
+
+    watcher = threading.Thread(target=watch)
+    before = left_over()
+    results = run(partial(halves, gate), sizes, workers=workers, progress=bar)
+    watcher.start()
+    found = []
+    for size in results:
+        found.append(size)
+        assert sum(found[:-1]) <= bar.shown <= sum(sizes)
+    watcher.join()
+    assert found == sizes
+    assert seen == [(800 if workers == 2 else 500, 0)]
+    assert bar.shown == bar.done == sum(sizes)
+    assert left_over() == before
+
+
+def test_what_is_shown_never_goes_back_and_never_passes_the_total() -> None:
+    bar, counted = Progress.of_files("reading", [100, 50]), [0]
+    with bar.watching(lambda: counted[0]):
+        counted[0] = 70
+        assert bar.shown == 70
+        bar.settle(100)  # counted has not come yet: 100 are finished
+        assert bar.shown == 70
+        bar.advance()
+        assert bar.shown == 100
+        counted[0] = 1000
+        assert bar.shown == 150
+    assert bar.shown == 150 and bar.done == 100
+
+
+def test_a_failure_leaves_no_file() -> None:
+    before = left_over()
+    with pytest.raises(FeedmillError, match="no"):
+        list(run(fails, [10, 20, 30], workers=2, progress=shown_bar([10, 20, 30])))
+    assert left_over() == before
+
+
+def test_other_units_than_bytes_are_not_mixed_with_bytes() -> None:
+    bar = Progress("checking", 3, "files")
+    for _ in run(partial(halves, os.devnull), [10, 20, 30], workers=1, progress=bar):
+        assert bar.shown == bar.done
+
+
+def test_documents_tell_the_bytes_of_their_file(tmp_path: Path) -> None:
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    (folder / "a.jsonl").write_bytes(b'{"id": "a", "text": "x"}\n' * 1000)
+    (file,) = find_documents([str(folder)]).files
+    before = inside.count()
+    assert sum(map(len, read_blocks(file))) == 25_000
+    assert inside.count() - before == 25_000
