@@ -22,7 +22,7 @@ from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.batches import Batch, Fields, Want
 from feedmill.formats.costs import checked_costs
 from feedmill.formats.extents import Extents
-from feedmill.notebooks import Showable
+from feedmill.notebooks import Displayed, Showable
 
 Decode = Callable[[str, bytes], Any]
 """(part name, bytes) -> value. Pure; called from several threads at once."""
@@ -78,7 +78,7 @@ class Source:
         return self.names
 
 
-class Sample(Mapping[str, Any]):
+class Sample(Displayed, Mapping[str, Any]):
     """One sample: a key, a source, and named parts that are decoded on access.
 
     ``sample["jpg"]`` decodes by the part's extension; ``sample.raw("jpg")`` returns the bytes.

@@ -14,6 +14,7 @@ import numpy as np
 
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset
+from feedmill.notebooks import Showable
 from feedmill.samples.targets import LOSS_MASK
 from feedmill.samples.text import MAX_LINES, MAX_WIDTH, as_text, cut, printable
 
@@ -23,7 +24,7 @@ _WORDS = "feedmill.tokens.pieces"
 
 
 @dataclass(frozen=True, slots=True)
-class PreviewReport:
+class PreviewReport(Showable):
     """Report of samples as text.
 
     Attributes:
