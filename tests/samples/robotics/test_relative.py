@@ -153,6 +153,7 @@ def test_relative_actions_are_made_absolute_again(tmp_path: Path) -> None:
         ([{"name": "hand"}], "pose group 0 has no position_key"),
         ([{**GROUP, "position_keys": XYZ}], "unknown setting 'position_keys'.*position_key"),
         ([GROUP, {**GROUP, "name": "b"}], "is in two pose groups"),
+        ([{**GROUP, "rotation_key": [SIX]}], "'rotation_key' of pose group 0 must be a name"),
     ],
 )
 def test_groups_that_are_wrong(groups: Any, wrong: str) -> None:

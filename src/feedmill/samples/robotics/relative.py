@@ -85,6 +85,9 @@ def pose_groups(config: object) -> tuple[PoseGroup, ...]:
         missing = [key for key in ("name", "position_key") if not isinstance(given.get(key), str)]
         if missing:
             raise ConfigError(f"pose group {number} has no {missing[0]}", fix=fix)
+        wrong = next((key for key, value in given.items() if value is not None and not isinstance(value, str)), None)
+        if wrong is not None:
+            raise ConfigError(f"{wrong!r} of pose group {number} must be a name: found {given[wrong]!r:.80}", fix=fix)
         out.append(PoseGroup(**{_KEYS[key]: value for key, value in given.items()}))
     fields = [field for one in out for field in (one.position, one.rotation) if field is not None]
     twice = [field for field in fields if fields.count(field) > 1]
