@@ -57,7 +57,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copyfile(GOLDEN / source, root / name)
     add_sources(root)
     media_files(root)
-    for name in ("text", "text_b", "text_doc", "robotics"):
+    for name in ("text", "text_b", "image_caption", "text_untokenized", "text_doc", "robotics"):
         shutil.copytree(GOLDEN / "vla" / name, root / name, ignore=shutil.ignore_patterns("expected.json"))
     return root
 

@@ -1,12 +1,27 @@
-"""The method `show` of datasets, plans and reports, for notebooks."""
+"""What notebooks display of datasets, samples, plans, loaders and reports: a card, and the method `show`."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
+_CARDS = "feedmill.web.cards"
+"""Named, not imported: the pages are in a room far above this one."""
 
-class Showable:
-    """Has `show`, which returns what notebooks display."""
+
+class Displayed:
+    """Is displayed as a card by notebooks."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        """Return a small card of HTML."""
+        card: str = import_module(_CARDS).card_of(self)
+        return card
+
+
+class Showable(Displayed):
+    """Has `show`, which returns all of it for a notebook."""
 
     __slots__ = ()
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import json
+import lzma
 from pathlib import Path
 
 import pytest
@@ -96,17 +100,59 @@ def test_what_is_not_there(root: Path) -> None:
         expand_patterns(["x{0..99999999}.tar"])
 
 
-@pytest.mark.parametrize("name", ["x.tar.gz", "x.tgz", "x.tar.zst", "x.tar.bz2", "x.tar.xz"])
-def test_compressed_tars_are_refused_with_what_to_do(tmp_path: Path, name: str) -> None:
-    data = {"x.tar.zst": b"\x28\xb5\x2f\xfd", "x.tar.bz2": b"BZh91AY", "x.tar.xz": b"\xfd7zXZ\0"}
-    (tmp_path / name).write_bytes(data.get(name, b"\x1f\x8b") + bytes(600))
-    for url in (tmp_path / name, tmp_path):
-        with pytest.raises(DataError, match=r"compressed, which does not allow random access.*Decompress it"):
-            open_dataset(url)
-    write_tar(tmp_path / "y.tar", [("a.json", b'{"n": 1}')])
-    assert numbers(tmp_path) == [1]
-    shown = CliRunner().invoke(app, ["info", str(tmp_path)])
-    assert f"{name}: skipped, compressed tars are not supported" in shown.output
+PACK = {".tar.gz": gzip.compress, ".tgz": gzip.compress, ".tar.bz2": bz2.compress, ".tar.xz": lzma.compress}
+
+
+@pytest.mark.parametrize("end", PACK)
+def test_compressed_tars_are_unpacked_once(tmp_path: Path, end: str) -> None:
+    for number in range(3):
+        files = [(f"{number}{i}.json", json.dumps({"n": 10 * number + i}).encode()) for i in range(2)]
+        write_tar(tmp_path / f"d/x-{number}.tar", files)
+        (tmp_path / f"d/x-{number}.tar").rename(tmp_path / "plain.tar")
+        (tmp_path / f"d/x-{number}{end}").write_bytes(PACK[end]((tmp_path / "plain.tar").read_bytes()))
+    expected = [0, 1, 10, 11, 20, 21]
+    ds = open_dataset(tmp_path / "d")
+    assert numbers(tmp_path / "d") == expected and ds.find("11") == 3
+    assert numbers(tmp_path / "d" / f"x-1{end}") == [10, 11]
+    assert numbers(str(tmp_path / "d" / "x-{0,2}") + end) == [0, 1, 20, 21]
+    copies = sorted(Path(ds.describe()["unpacked"]).glob("*.tar"))
+    assert [copy.name for copy in copies] == ["x-0.tar", "x-1.tar", "x-2.tar"]
+    before = [copy.stat().st_mtime_ns for copy in copies]
+    (tmp_path / f"d/x-2{end}").write_bytes(PACK[end]((tmp_path / "plain.tar").read_bytes() + bytes(512)))
+    assert numbers(tmp_path / "d") == expected
+    after = [copy.stat().st_mtime_ns for copy in copies]
+    assert after[:2] == before[:2] and after[2] != before[2]
+    write_tar(tmp_path / "d/y.tar", [("a.json", b'{"n": 1}')])
+    assert numbers(tmp_path / "d") == [1]
+    shown = CliRunner().invoke(app, ["info", str(tmp_path / "d")])
+    assert f"x-1{end}: skipped, compressed tars are only read where no others are" in shown.output
+
+
+def test_compressed_tars_are_converted_whole_and_not_prepared(tmp_path: Path) -> None:
+    for number in range(2):
+        plain = write_tar(tmp_path / "p.tar", [(f"{number}.json", json.dumps({"n": number}).encode())])
+        (tmp_path / "d").mkdir(exist_ok=True)
+        (tmp_path / f"d/{number}.tgz").write_bytes(gzip.compress(plain.read_bytes()))
+    shown = CliRunner().invoke(app, ["convert", str(tmp_path / "d"), str(tmp_path / "out"), "--to", "wds"])
+    assert shown.exit_code == 0 and "lost" not in shown.output, shown.output
+    assert numbers(tmp_path / "out") == [0, 1]
+    for verb in (["prepare"], ["check"]):
+        shown = CliRunner().invoke(app, [*verb, str(tmp_path / "d")])
+        assert shown.exit_code == 1 and "copy the dataset with 'feedmill convert'" in shown.output
+
+
+def test_compressed_tars_that_are_damaged_or_grow_without_end(tmp_path: Path) -> None:
+    tar = write_tar(tmp_path / "p.tar", [("0.json", b'{"n": 1}')]).read_bytes()
+    for name, data, why in (
+        ("cut.tar.gz", gzip.compress(tar)[:-9], "corrupt or truncated"),
+        ("none.tgz", gzip.compress(b""), "is empty"),
+        ("bomb.tar.bz2", bz2.compress(bytes(80 << 20)), "unpacks to more than the limit"),
+        ("odd.tar.zst", b"\x28\xb5\x2f\xfd" + bytes(600), "corrupt or truncated"),
+    ):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(DataError, match=why) as error:
+            open_dataset(tmp_path / name)
+        assert name in str(error.value.file) and error.value.fix
 
 
 def test_check_and_preview_take_patterns(root: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 import json
 import math
@@ -29,6 +30,34 @@ JSON = st.recursive(
 @given(JSON)
 def test_json_comes_back(value: Any) -> None:
     assert json.loads(Encoder()("json", value)) == value
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text() | st.integers(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(PLAIN)
+def test_cbor_comes_back(value: Any) -> None:
+    assert Decoder()("x.cbor", Encoder()("x.cbor", value)) == value
+
+
+def test_cbor_holds_plain_data_and_arrays_as_lists() -> None:
+    assert Decoder()("x.cbor", Encoder()("x.cbor", {"a": np.arange(3), "b": (np.float32(0.5),)})) == {
+        "a": [0, 1, 2], "b": [0.5],
+    }  # fmt: skip
+    deep: list[Any] = []
+    for _ in range(300):
+        deep = [deep]
+    for value, why in (
+        ({1, 2}, "no set"),
+        ({"d": datetime.date(2026, 1, 1)}, "no date"),
+        (deep, "nested more than 256"),
+    ):
+        with pytest.raises(DataError, match=why):
+            Encoder()("x.cbor", value)
 
 
 @pytest.mark.parametrize(

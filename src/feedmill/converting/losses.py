@@ -19,6 +19,7 @@ from feedmill.formats.leftovers import data_kind, leftovers, listed
 from feedmill.formats.registry import by_name, targets
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tar.dataset import TarDataset
+from feedmill.formats.tar.unpacking import CompressedTars
 from feedmill.formats.vla import COMPANIONS
 from feedmill.formats.vla.dataset import ManifestDataset
 from feedmill.storage import is_local_folder, open_store
@@ -148,6 +149,8 @@ def _is_folder(source: str) -> bool:
 
 def _reads(kind: str, dataset: Dataset | None) -> Callable[[str], bool]:
     """Return a predicate: whether a path of the folder is read, or accompanies a file that is."""
+    if isinstance(dataset, CompressedTars):
+        return set(dataset.packed).__contains__
     if isinstance(dataset, TarDataset) and kind != "img2dataset":
         shards = set(dataset.table.shards)
         if kind == ENERGON.name:

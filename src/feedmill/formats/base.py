@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib import import_module
 from typing import Any, ClassVar, Protocol, Self, SupportsIndex, runtime_checkable
 
 import numpy as np
@@ -22,7 +23,7 @@ from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.batches import Batch, Fields, Want
 from feedmill.formats.costs import checked_costs
 from feedmill.formats.extents import Extents
-from feedmill.notebooks import Showable
+from feedmill.notebooks import Displayed, Showable
 
 Decode = Callable[[str, bytes], Any]
 """(part name, bytes) -> value. Pure; called from several threads at once."""
@@ -31,6 +32,9 @@ View = Callable[[list["Sample"]], list[Any]]
 """Raw samples -> what the user gets, one for one and in order."""
 
 Indices = npt.NDArray[np.int64] | Sequence[int]
+
+_VIEWS, _FRAMES, _TORCH = "feedmill.samples.views", "feedmill.samples.frames", "feedmill.loading.adapters.mapped"
+"""Named, not imported: they lie in rooms above this one, and need packages that most datasets do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,7 @@ class Source:
         return self.names
 
 
-class Sample(Mapping[str, Any]):
+class Sample(Displayed, Mapping[str, Any]):
     """One sample: a key, a source, and named parts that are decoded on access.
 
     ``sample["jpg"]`` decodes by the part's extension; ``sample.raw("jpg")`` returns the bytes.
@@ -477,6 +481,80 @@ class Dataset(Showable, ABC):
         """Return the bytes of one part by its file name, e.g. ``"000012.jpg"``. Raises `NotFound`."""
         key, part = split_name(name)
         return self.read_raw([self.find(key)])[0].raw(part)
+
+    def map(self, function: Callable[[Any], Any]) -> Dataset:
+        """Return a view of this dataset whose samples are results of a function. Nothing is read until then.
+
+        Positions, keys and locations are unchanged, and so is the fingerprint: a run can resume with another function.
+
+        Args:
+            function: called with each sample, from several threads at once. To a ``dict`` that it returns, ``__key__``
+                is added. For loaders with processes it must be defined at the top of a module.
+
+        Raises:
+            ConfigError: the samples are documents of tokens.
+        """
+        return import_module(_VIEWS).mapped(self, function)  # type: ignore[no-any-return]
+
+    def filter(self, function: Callable[[Any], Any], *, progress: bool = True) -> Dataset:
+        """Return a view of the samples for which a function is true. Every sample is read once, now.
+
+        Args:
+            function: called with each sample, from several threads at once. It is not needed later.
+            progress: show a progress bar.
+
+        Raises:
+            DataError: the function failed; the error names the sample.
+            EmptyResult: it is true for no sample.
+        """
+        return import_module(_VIEWS).filtered(self, function, progress=progress)  # type: ignore[no-any-return]
+
+    def select(self, indices: Indices | slice | npt.NDArray[np.bool_]) -> Dataset:
+        """Return a view of some samples, in the given order.
+
+        Args:
+            indices: numbers of samples (negative ones from the end), a slice, or a mask bool[len].
+
+        Raises:
+            IndexError: there is no such sample.
+            ConfigError, EmptyResult: the selection is invalid or empty.
+        """
+        return import_module(_VIEWS).selected(self, indices)  # type: ignore[no-any-return]
+
+    def to_arrow(self, names: Sequence[str] | None = None) -> Any:
+        """Return all samples as a `pyarrow.Table`: ``__key__``, and a column for each part, decoded.
+
+        Images, audio and video are bytes as stored. Samples that are one JSON object have a column for each of its
+        keys, and tables their own columns.
+
+        Args:
+            names: the columns to keep; default: all.
+
+        Raises:
+            MissingExtra: pyarrow is not installed.
+            NotFound: there is no such column.
+            ConfigError: the values of a column have no common type.
+        """
+        return import_module(_FRAMES).to_arrow(self, names)
+
+    def to_polars(self, names: Sequence[str] | None = None) -> Any:
+        """Return all samples as a `polars.DataFrame`; see `to_arrow`."""
+        return import_module(_FRAMES).to_polars(self, names)
+
+    def to_pandas(self, names: Sequence[str] | None = None) -> Any:
+        """Return all samples as a `pandas.DataFrame`; see `to_arrow`."""
+        return import_module(_FRAMES).to_pandas(self, names)
+
+    def to_torch(self, transform: Callable[[Any], Any] | None = None) -> Any:
+        """Return a map-style dataset for torch's `DataLoader`: the samples in stored order, read when asked for.
+
+        Args:
+            transform: called with each sample; default: ``__key__`` and the decoded parts as a ``dict``.
+
+        Raises:
+            MissingExtra: torch is not installed.
+        """
+        return import_module(_TORCH).of_dataset(self, transform)
 
     def __getitem__(self, index: int | slice | str) -> Any:
         if isinstance(index, str):

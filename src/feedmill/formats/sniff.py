@@ -81,8 +81,9 @@ def sniff(url: str) -> Found:
             and (not format.is_folder or named(format.is_folder)(store) is not None)
         ):
             return Found(format, store, remarks=_left_aside(store) if ".tar" in format.folders else ())
-    for entry in store.files(suffixes=COMPRESSED):
-        return Found(TAR, store, entry.path)  # opening it raises an error with a fix
+    packed_tars = tuple(entry.path for entry in store.files(suffixes=COMPRESSED))
+    if packed_tars:
+        return Found(TAR, store, names=packed_tars)
     if store.exists(MANIFEST) and not store.stat(MANIFEST).size:
         raise NotFound(
             "the manifest is empty: it lists no shards",
@@ -115,15 +116,16 @@ def _way(paths: Sequence[str]) -> str:
 
 def _left_aside(store: Store) -> tuple[str, ...]:
     return tuple(
-        f"{entry.path}: skipped, compressed tars are not supported" for entry in store.files(suffixes=COMPRESSED)
+        f"{entry.path}: skipped, compressed tars are only read where no others are"
+        for entry in store.files(suffixes=COMPRESSED)
     )
 
 
 def _listed(urls: Sequence[str]) -> Found:
     """Return the dataset of shards given one by one or by patterns. Raises `ConfigError`, `NotFound`."""
     files = expand_patterns(urls)
-    kinds = sorted({os.path.splitext(url)[1] for url in files})
     known = ends("listed")
+    kinds = sorted({next((end for end in known if url.endswith(end)), os.path.splitext(url)[1]) for url in files})
     if len(kinds) != 1 or kinds[0] not in known:
         raise ConfigError(
             f"files cannot be opened together: expected one of {', '.join(known)}, found {', '.join(kinds) or 'none'}",

@@ -22,6 +22,7 @@ from feedmill.formats.vla.manifest import (
 )
 from feedmill.indexing.scanning import Scanned, checked, repeated_parts, scan_all
 from feedmill.jobs.progress import Progress
+from feedmill.notebooks import Showable
 from feedmill.samples.images import IMAGE_SUFFIXES
 from feedmill.storage import Entry, Store, open_store
 
@@ -34,7 +35,7 @@ _MOST_NAMED = 20
 
 
 @dataclass(slots=True)
-class ManifestReport:
+class ManifestReport(Showable):
     """The result of `write_manifest`: the manifest's path, its rows, and notes about shards."""
 
     path: str

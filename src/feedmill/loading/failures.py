@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
-from feedmill.formats.base import Source
+from feedmill.formats.base import Sample, Source
 from feedmill.jobs.policy import check_budget, over_budget
 from feedmill.loading.metrics import Metrics
 from feedmill.planning.nodes.base import LONGEST
+from feedmill.samples.preview import token_text
 
 if TYPE_CHECKING:
     from feedmill.loading.plan import PlanLike
@@ -212,6 +213,7 @@ class Unusable(Exception):
         return located
 
 
+_LINES = 4
 _STAGE_VERBS = {"read": "reading", "transform": "transforming", "collate": "collating"}
 _FIX = {
     "transform": "Fix the transform, or let it accept such samples.",
@@ -235,7 +237,7 @@ def as_error(error: Exception, stage: str, where: str, subject: str, sample: Any
         located.args = (located.what,)
         return located
     source = source_of(sample)
-    return DataError(
+    found = DataError(
         f"{_STAGE_VERBS[stage]} {subject} failed with {type(error).__name__}: {error}",
         file=source.where if source else None,
         offset=source.offset if source else None,
@@ -243,6 +245,11 @@ def as_error(error: Exception, stage: str, where: str, subject: str, sample: Any
         kind=f"{stage}-failed",
         fix=_FIX.get(stage),
     )
+    home = sample.home if isinstance(sample, Sample) else None
+    text = "" if home is None else token_text(home, sample, lines=_LINES)
+    if text:
+        found.add_note(f"The tokens as text:\n{text}")
+    return found
 
 
 def source_of(sample: Any) -> Source | None:

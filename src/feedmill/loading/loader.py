@@ -37,6 +37,7 @@ from feedmill.loading.progress import Progress
 from feedmill.loading.ranks import given_or_found, whole
 from feedmill.loading.transfer import Transfer
 from feedmill.loading.workers import Workers, chosen
+from feedmill.notebooks import Displayed
 from feedmill.planning.dealing.cuts import Budget, BudgetGrid
 from feedmill.planning.dealing.dealer import Balance, Dealing
 from feedmill.planning.dealing.grid import Remainder
@@ -51,7 +52,7 @@ logger = logging.getLogger("feedmill")
 OUTPUTS = ("numpy", "torch", "samples")
 
 
-class Loader:
+class Loader(Displayed):
     """An iterable over the batches of one rank, with a position that can be saved and resumed.
 
     Args:

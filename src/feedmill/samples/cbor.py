@@ -1,4 +1,4 @@
-"""Decode CBOR (RFC 8949) into plain Python data with `cbor2`.
+"""Decode CBOR (RFC 8949) into plain Python data with `cbor2`, and encode plain data.
 
 Supported are integers of any size (including tags 2 and 3), byte and text strings, lists, maps with any hashable key,
 floats, true, false, null and undefined (both become None). Other tags are ignored and their content is the value, so
@@ -8,8 +8,11 @@ data cannot create dates, patterns or addresses, and no value can refer to itsel
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
+
+import numpy as np
 
 from feedmill.errors import MissingExtra
 
@@ -43,12 +46,38 @@ def decode(data: bytes) -> Any:
     return _plain(value)
 
 
+def encode(value: Any) -> bytes:
+    """Return plain data as CBOR: what `decode` returns as it is, and arrays as lists.
+
+    Raises:
+        TypeError: The value is or holds something else, such as a date, which would be read as text or a number.
+        ValueError: The value is nested too deeply.
+        MissingExtra: `cbor2` is not installed.
+    """
+    data: bytes = _cbor2().dumps(_packable(value, 0))
+    return data
+
+
+def _packable(value: Any, depth: int) -> Any:
+    if depth == _MAX_DEPTH:
+        raise ValueError(f"the value is nested more than {_MAX_DEPTH} deep")
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if value is None or isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, list | tuple):
+        return [_packable(item, depth + 1) for item in value]
+    if isinstance(value, Mapping):
+        return {_packable(key, depth + 1): _packable(item, depth + 1) for key, item in value.items()}
+    raise TypeError(f"CBOR parts hold plain data, and no {type(value).__name__}")
+
+
 @cache
 def _cbor2() -> Any:
     try:
         import cbor2
     except ImportError:
-        raise MissingExtra("reading .cbor parts needs cbor2", extra="cbor") from None
+        raise MissingExtra(".cbor parts need cbor2", extra="cbor") from None
     return cbor2
 
 

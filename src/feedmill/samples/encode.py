@@ -20,7 +20,7 @@ import orjson
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra
 from feedmill.formats.npz import arrays as npz
-from feedmill.samples import tenbin
+from feedmill.samples import cbor, tenbin
 from feedmill.samples.images import converted
 
 Encode = Callable[[Any], bytes]
@@ -241,6 +241,7 @@ _BY_SUFFIX: dict[str, Encode] = {
     **dict.fromkeys(("mp", "msgpack", "msg"), _msgpack),
     **dict.fromkeys(("ten", "tb"), _ten),
     **dict.fromkeys(("pickle", "pkl", "pyd"), _pickle),
+    "cbor": cbor.encode,
     "npy": _npy,
     "npz": _npz,
     "pth": _pth,

@@ -5,20 +5,26 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
 
 from feedmill.errors import ConfigError, FeedmillError, NotFound
+from feedmill.formats.base import Dataset
+from feedmill.notebooks import Showable
 from feedmill.samples.targets import LOSS_MASK
-from feedmill.samples.text import as_text
+from feedmill.samples.text import MAX_LINES, MAX_WIDTH, as_text, cut, printable
 
 _RANGES = 6
+_WORDS = "feedmill.tokens.pieces"
+"""Named, not imported: it lies in a room above this one, and needs packages that most datasets do not."""
 
 
 @dataclass(frozen=True, slots=True)
-class PreviewReport:
+class PreviewReport(Showable):
     """Report of samples as text.
 
     Attributes:
@@ -74,17 +80,45 @@ def preview(
             fix="Sample numbers start at 0.",
         )
     samples = dataset.read(indices)
-    shown = [as_shown(dataset.locate(i), sample) for i, sample in zip(indices, samples, strict=True)]
+    shown = [as_shown(dataset.locate(i), sample, dataset) for i, sample in zip(indices, samples, strict=True)]
     if sheet is not None:
         _write_sheet(samples, [sample["key"] for sample in shown], Path(sheet))
     return PreviewReport(path, shown, None if sheet is None else str(sheet))
 
 
-def as_shown(source: Any, sample: Any) -> dict[str, Any]:
-    """Return a sample as text: key, location, and each part."""
+def as_shown(
+    source: Any, sample: Any, dataset: Dataset | None = None, span: tuple[int, int] | None = None
+) -> dict[str, Any]:
+    """Return a sample as text: key, location, and each part; of token data also the ``text``.
+
+    Args:
+        dataset: The dataset of the sample.
+        span: Show the text of tokens ``[first, end)`` only.
+    """
     where = {"file": source.file, "offset": source.offset, "length": source.length, "index": source.index}
     parts = {name: _share(value) if name == LOSS_MASK else as_text(value) for name, value in _parts(sample)}
+    if dataset is not None and "input_ids" in parts and "text" not in parts:
+        text = token_text(dataset, sample, span)
+        parts |= {"text": text} if text else {}
     return {"key": source.key, "source": where, "parts": parts}
+
+
+def token_text(dataset: Dataset, sample: Any, span: tuple[int, int] | None = None, *, lines: int = MAX_LINES) -> str:
+    """Return a sample of token data as text, or why there is none; empty for other data.
+
+    Args:
+        span: Only tokens ``[first, end)``.
+        lines: Maximum number of lines.
+    """
+    words = import_module(_WORDS)
+    if not words.has_tokens(dataset):
+        return ""
+    try:
+        text = printable(words.row_text(dataset, sample, span))
+    except FeedmillError as error:
+        return f"(not decoded: {error})"
+    rows = [row for line in text.splitlines() for row in wrap(line, MAX_WIDTH, replace_whitespace=False) or [""]]
+    return cut("\n".join(rows), lines, MAX_WIDTH)
 
 
 def _share(mask: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ class SelectedDataset(Dataset):
 
     Args:
         dataset: Any dataset that is not token data.
-        numbers: int64[n], the numbers of the selected samples, ascending.
+        numbers: int64[n], the numbers of the selected samples, in any order.
         what: Description of the selection, for `describe`.
     """
 
@@ -31,6 +32,14 @@ class SelectedDataset(Dataset):
         self.dataset, self.numbers, self.what = dataset, numbers, what
         self.url, self.split = dataset.url, dataset.split
         self._opened = replace(dataset.opened, reopen=None)
+
+    @cached_property
+    def _sorted(self) -> Int64s:
+        """Places of the selection in ascending order of their numbers, for `find`."""
+        return np.argsort(self.numbers, kind="stable")
+
+    def opened_as(self, **changes: Any) -> SelectedDataset:
+        return SelectedDataset(self.dataset.opened_as(**changes), self.numbers, self.what)
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -69,7 +78,7 @@ class SelectedDataset(Dataset):
 
     def samples_of_row(self, file: int, row: int) -> list[int]:
         found = np.asarray(self.dataset.samples_of_row(file, row), np.int64)
-        return np.flatnonzero(np.isin(self.numbers, found)).tolist()
+        return np.flatnonzero(np.isin(self.numbers, found)).tolist()  # a sample may be selected twice
 
     def locate(self, index: int) -> Source:
         return self.dataset.locate(int(self.numbers[self._checked(index)]))
@@ -80,10 +89,10 @@ class SelectedDataset(Dataset):
     def find(self, key: str) -> int:
         """Return the number of a sample within the selection. Raises `NotFound`, also for keys outside of it."""
         number = self.dataset.find(key)
-        place = int(np.searchsorted(self.numbers, number))
-        if place == len(self) or self.numbers[place] != number:
+        place = int(np.searchsorted(self.numbers, number, sorter=self._sorted))
+        if place == len(self) or self.numbers[self._sorted[place]] != number:
             raise no_such_key(f"{self.url} ({self.what})", key)
-        return place
+        return int(self._sorted[place])
 
     def fingerprint(self) -> str:
         import xxhash

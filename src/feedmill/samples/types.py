@@ -16,10 +16,11 @@ from typing import Any, Self
 
 from feedmill.errors import ConfigError
 from feedmill.formats.base import Source
+from feedmill.notebooks import Displayed
 
 
 @dataclass(kw_only=True, slots=True)
-class TypedSample:
+class TypedSample(Displayed):
     """Base class of the sample types.
 
     Attributes:

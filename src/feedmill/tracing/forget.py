@@ -23,6 +23,7 @@ import orjson
 from feedmill.documents.lineage.chain import Lineages
 from feedmill.documents.rows import load
 from feedmill.errors import ConfigError, FeedmillError
+from feedmill.notebooks import Showable
 from feedmill.planning.overview import bound_plan
 from feedmill.planning.plan import Plan, unique_names
 from feedmill.samples.open import open as open_dataset
@@ -56,7 +57,7 @@ class Forgotten:
 
 
 @dataclass(frozen=True)
-class ForgetReport:
+class ForgetReport(Showable):
     """Documents to forget, and all that holds them.
 
     Attributes:

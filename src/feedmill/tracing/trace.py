@@ -249,7 +249,7 @@ def _samples_of_step(
         owner = {}
     entries = ledger.entries(plan, traced.positions, traced.located)
     rows = [entry.as_dict() | ({"rank": owner[entry.position]} if owner else {}) for entry in entries]
-    shown = _contents(plan, [(entry.source, entry.index) for entry in entries]) if show else []
+    shown = _contents(plan, [(entry.source, entry.index, entry.span) for entry in entries]) if show else []
     for row, content in zip(rows, shown, strict=False):
         row["parts"] = content["parts"]
     facts = {
@@ -298,7 +298,7 @@ def _positions_of_samples(
         )
         for name, index in selected
     ]
-    contents = _contents(plan, selected)
+    contents = _contents(plan, [(name, index, None) for name, index in selected])
     entries = []
     for (name, index), times, shown in zip(selected, seen, contents, strict=True):
         parts = {"parts": shown["parts"]} if show else {}
@@ -308,13 +308,17 @@ def _positions_of_samples(
     return facts, contents if show else []
 
 
-def _contents(plan: Plan, selected: list[tuple[str, int]]) -> list[dict[str, Any]]:
-    """Return the contents of samples as `preview` shows them, or the error for a sample that cannot be read."""
+def _contents(plan: Plan, selected: list[tuple[str, int, tuple[int, int] | None]]) -> list[dict[str, Any]]:
+    """Return the contents of samples as `preview` shows them, or the error for a sample that cannot be read.
+
+    Args:
+        selected: source and number of each sample; of token data in a packed row also the tokens that are in the row.
+    """
     out = []
-    for name, index in selected:
+    for name, index, span in selected:
         dataset = plan.source(name)
         try:
-            out.append(as_shown(dataset.locate(index), dataset.read([index])[0]))
+            out.append(as_shown(dataset.locate(index), dataset.read([index])[0], dataset, span))
         except FeedmillError as error:
             where = {"file": dataset.url, "offset": 0, "length": 0, "index": index}
             out.append({"key": "?", "source": where, "parts": {"error": str(error)}})

@@ -3,6 +3,7 @@
     serve.py       the verb: opens what is given, and runs the server
     report.py      the verb `feedmill report`: the same as one HTML file
     notebook.py    `feedmill.show`: the same in a frame for notebooks
+    cards.py       what notebooks show of an object by itself, without the packages of the extra
     library.py     what is open, by name in the address
     app.py         routes, who may read, headers, errors
     views.py       the views by name

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup, escape
+if TYPE_CHECKING:
+    from markupsafe import Markup  # of the extra web, which cards do without
 
 MOST, LONGEST_LINE = 2_000, 4_000
 _HIDDEN = re.compile(
@@ -18,6 +19,8 @@ _HIDDEN = re.compile(
 
 def marked(text: str) -> Markup:
     """Return text as HTML whose hidden characters are shown as boxes with their code."""
+    from markupsafe import Markup, escape
+
     if _HIDDEN.search(text) is None:
         return escape(text)
     parts, last = [], 0
@@ -49,6 +52,8 @@ def one_line(text: str, most: int = 160) -> str:
 
 
 def _mark(character: str) -> Markup:
+    from markupsafe import Markup
+
     code = f"U+{ord(character):04X}"
     name = unicodedata.name(character, "control character").lower()
     return Markup('<span class="hidden-mark" title="{}">{}</span>').format(name, code)

@@ -27,12 +27,17 @@ def picture(sample: Sample, part: str, longest: int) -> tuple[bytes, str]:
     image = _decoded(data, part) if kind_of(part, data) == "image" else as_image(sample[part])
     if image is None:
         raise DataError("this part is not an image", record=f"{sample.key}.{part}", kind="not-an-image")
+    return encoded(image, longest, f"{sample.key}.{part}")
+
+
+def encoded(image: Any, longest: int, record: str) -> tuple[bytes, str]:
+    """Return a Pillow image as PNG or JPEG bytes, and its media type. Raises `DataError` if it does not decode."""
     try:
         small = image.mode in ("1", "P", "LA", "RGBA", "PA")
         image = image.convert("RGBA" if small else "RGB") if image.mode not in ("L", "RGB", "RGBA") else image
         image.thumbnail((longest, longest))
     except (OSError, ValueError, SyntaxError) as error:
-        raise DataError(f"the image does not decode ({error})", record=f"{sample.key}.{part}") from None
+        raise DataError(f"the image does not decode ({error})", record=record) from None
     out = BytesIO()
     if image.mode == "RGBA":
         image.save(out, "PNG", compress_level=1)

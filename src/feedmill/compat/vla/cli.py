@@ -55,15 +55,25 @@ def stats(
         list[str] | None,
         typer.Option("--field", metavar="NAME", help="Compute only this field; repeatable."),
     ] = None,
+    pose_groups: Annotated[
+        str | None,
+        typer.Option(
+            "--pose-groups",
+            metavar="FILE",
+            help="YAML with pose_groups: compute the relative fields of these poses too.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Compute statistics of robotics fields: mean, standard deviation, extremes, percentiles, per step and overall."""
+    from feedmill.compat.vla.options import read_pose_groups
     from feedmill.samples.robotics.job import compute_statistics
     from feedmill.storage import split_url
 
     folder = split_url(path)[0] if path.endswith(".jsonl") else path
     where = output or f"{folder.rstrip('/')}/stats.json"
-    found = compute_statistics(path, where, fields=field or None, progress=not json)
+    groups = () if pose_groups is None else read_pose_groups(pose_groups)
+    found = compute_statistics(path, where, fields=field or None, groups=groups, progress=not json)
     rows = [[one, *statistics.shape, int(statistics.count.max())] for one, statistics in found.items()]
     data = {
         "path": where,

@@ -20,6 +20,9 @@ class VlaEncoder(TaskEncoder):
 
     Text with too few tokens is skipped and counted. Any other problem is an error of that sample.
 
+    With one modality, batches are those of the modality. With several, every batch is a dictionary with all of them, in
+    the order of `modalities`: the batch of the samples of each modality, or None if this batch has no sample of it.
+
     Args:
         modalities: name -> modality, see `feedmill.samples.vla.modalities.modality`.
     """
@@ -48,9 +51,9 @@ class VlaEncoder(TaskEncoder):
             raise
 
     def batch(self, samples: Sequence[dict[str, Any]]) -> Any:
-        """Return the columns of a batch; for samples of several modalities, a dictionary of batches by modality."""
-        groups: dict[str, list[dict[str, Any]]] = {}
+        """Return the columns of a batch; with several modalities, modality -> its columns, or None without samples."""
+        groups: dict[str, list[dict[str, Any]]] = {name: [] for name in self.modalities}
         for sample in samples:
-            groups.setdefault(sample[_MODALITY], []).append({k: v for k, v in sample.items() if k != _MODALITY})
-        done = {name: self.modalities[name].batch(group) for name, group in groups.items()}
-        return next(iter(done.values())) if len(done) == 1 else done
+            groups[sample[_MODALITY]].append({k: v for k, v in sample.items() if k != _MODALITY})
+        done = {name: self.modalities[name].batch(group) if group else None for name, group in groups.items()}
+        return done if len(done) > 1 else next(iter(done.values()))

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 from feedmill.errors import ConfigError
 from feedmill.formats.yamls import read_settings
 from feedmill.planning.dialects.vla import as_list
+from feedmill.samples.robotics.relative import PoseGroup, pose_groups
 from feedmill.samples.types import did_you_mean
+from feedmill.storage import open_store, split_url
 
 
 class Meaning(NamedTuple):
@@ -41,6 +43,7 @@ USED: Mapping[str, str] = {
     "data.image_names": "images by name",
     "data.proprioception_fields": "fields of the robot's state",
     "data.action_fields": "fields of actions",
+    "data.pose_groups": "poses from which relative fields are computed",
     "data.intrinsics_fields": "passed through",
     "data.extrinsics_fields": "passed through",
     "data.language_instruction_types": "types of instructions to choose from",
@@ -75,7 +78,6 @@ UNNEEDED: Mapping[str, str] = {
     "data.max_text_seq_len": "left to the model's code",
     "data.augmentation": "left to the loader's transform",
     "data.tactile_fields": "unused, as in VLA Foundry",
-    "data.pose_groups": "left to the model's code",
     "data.action_dim": "determined by the fields",
     "data.proprioception_dim": "determined by the fields",
     "max_checkpoint_limit": "left to the training program",
@@ -197,6 +199,26 @@ def _named(config: Mapping[str, Any]) -> list[tuple[str, Any]]:
         else:
             out.append((str(key), value))
     return out
+
+
+def read_pose_groups(url: str) -> tuple[PoseGroup, ...]:
+    """Return the ``pose_groups`` of a YAML file: a run's, or VLA Foundry's file of action fields.
+
+    Raises:
+        NotFound: the file does not exist.
+        ConfigError: the file has no valid ``pose_groups``.
+    """
+    folder, name = split_url(url)
+    found = read_settings(open_store(folder).read(name), url)
+    config = nested(found) if isinstance(found, Mapping) else {}
+    groups = config.get("pose_groups") or get(config, "data.pose_groups")
+    if not groups:
+        raise ConfigError("the file has no pose_groups", file=url, fix="Name the YAML file that lists them.")
+    try:
+        return pose_groups(groups)
+    except ConfigError as error:
+        error.file = url
+        raise
 
 
 def get(config: Mapping[str, Any], name: str) -> Any:

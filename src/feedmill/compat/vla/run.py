@@ -253,8 +253,11 @@ class VlaRun:
         for name in ("dataset_statistics",):
             if data.get(name):
                 data[name] = [join_url(self.base, str(path)) for path in data[name]]
-        wanted = dict.fromkeys(data.get("dataset_modality") or [])
-        return {name: modality(name, data, self.folders, tokenize=tokenize or self._tokenizer(name)) for name in wanted}
+        named = data.get("dataset_modality") or []
+        folders = {name: [at for at, own in zip(self.folders, named, strict=False) if own == name] for name in named}
+        return {
+            name: modality(name, data, own, tokenize=tokenize or self._tokenizer(name)) for name, own in folders.items()
+        }
 
     def _tokenizer(self, name: str) -> Tokenize | None:
         path = get(self.config, "data.tokenizer")

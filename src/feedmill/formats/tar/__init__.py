@@ -1,20 +1,20 @@
 """Tars of samples: `dataset.py`, scanning and parsing (`scan.py`, `index.py`, `samples.py`), and `write.py`.
 
-`names.py` expands lists and patterns of shards; `guard.py` detects changed shards; `finished.py` records finished
-shards in a journal; `wids.py` reads and writes an index of shards.
+`names.py` expands lists and patterns of shards; `unpacking.py` unpacks compressed shards; `guard.py` detects changed
+shards; `finished.py` records finished shards in a journal; `wids.py` reads and writes an index of shards.
 """
 
 from feedmill.formats.format import SAMPLES, Format, TargetFormat
 
 COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
-"""Suffixes of compressed tars. Opening one raises an error with a fix."""
+"""Suffixes of compressed tars, which are unpacked when they are opened."""
 WEBDATASET = Format(
     "webdataset",
     "folder of tars",
     "samples",
     open="feedmill.formats.tar.opening:open_found",
     folders=(".tar",),
-    listed=(".tar",),
+    listed=(".tar", *COMPRESSED),
     check="tars",
     repair="tars",
     scanned=True,

@@ -2,7 +2,7 @@
 
 Layout: any folders of ``*.tar``; a member ``a/b.c/0007.detail.json`` has the key ``a/b.c/0007`` (up to the first dot
 after the last slash) and the part ``detail.json``. Members that are not regular files, have no dot, or are below
-``__...__`` are skipped. Compressed tars are rejected, because they do not support random access.
+``__...__`` are skipped. Compressed tars have no random access: `unpacking` copies them first.
 
 `TarDataset` reads samples by offset: one `pread` per sample, or one per run of adjacent samples. The offsets come from
 a `ShardTable` (`tables.py`).

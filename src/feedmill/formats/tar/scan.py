@@ -19,7 +19,7 @@ def scan_shard(store: Store, path: str, *, compiled: bool | None = None) -> tar.
             return _unreadable(
                 "the shard is compressed, which does not allow random access",
                 "compressed-shard",
-                "Decompress it (gunzip, bunzip2, unxz or zstd -d). Its parts are usually compressed already.",
+                "Decompress it (gunzip, bunzip2, unxz or zstd -d), or copy the dataset with 'feedmill convert'.",
             )
         return tar.scan(np.asarray(buffer), compiled=compiled)
 

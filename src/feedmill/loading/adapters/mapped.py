@@ -14,9 +14,13 @@ from feedmill.loading.batches import BatchMaker
 from feedmill.loading.collate import collate, to_torch
 from feedmill.loading.plan import PlainPlan, completed
 from feedmill.loading.ranks import whole
+from feedmill.planning.plan import Plan
+from feedmill.samples.fields import named_fields
 
 if TYPE_CHECKING:  # what a `DataLoader` expects; torch itself is not required
     from torch.utils.data import Dataset
+
+    from feedmill.formats.base import Dataset as Samples
 
     class _Dataset(Dataset[Any]):  # type: ignore[misc]
         pass
@@ -99,3 +103,23 @@ class PlanDataset(_Dataset):
         if number < 0 or (self.length is not None and number >= self.length):
             raise IndexError(f"there is no sample {position}: the dataset has {self.length} samples")
         return number
+
+
+def of_dataset(dataset: Samples, transform: Callable[[Any], Any] | None = None) -> PlanDataset:
+    """Return the samples of a dataset in stored order; see `Dataset.to_torch`. Raises `MissingExtra`."""
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        raise MissingExtra("to_torch needs torch, which is not installed", extra="torch") from None
+    plan = Plan.over([dataset], shuffle="none", epochs=1)
+    return PlanDataset(plan, transform=transform or as_dict)
+
+
+def as_dict(sample: Any) -> Any:
+    """Return a sample's key and decoded parts as a dict; samples without parts as they are."""
+    fields = named_fields(sample)
+    if fields is None:
+        return sample
+    key = getattr(sample, "key", None)
+    named = {} if key is None else {"__key__": key}
+    return {**named, **{name: fields[name] for name in fields if name == "__key__" or not name.startswith("__")}}

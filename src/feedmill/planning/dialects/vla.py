@@ -23,8 +23,9 @@ MODALITIES: Mapping[str, tuple[str, ...]] = {
     "text_untokenized": ("text", "text_untokenized"),
     "image_caption": ("image_caption",),
     "robotics": ("robotics",),
+    "mixed": ("text", "text_untokenized", "image_caption", "robotics"),
 }
-"""Type of a run -> supported modalities of its datasets."""
+"""Type of a run -> supported modalities of its datasets. VLA Foundry has no ``mixed``."""
 
 _LISTS = ("dataset_manifest", "dataset_weighting", "dataset_modality")
 _DEFAULT_SEED = 42
@@ -128,7 +129,7 @@ class _Lists:
                     f"the modality {modality!r} cannot be used in a run of type {kind!r}",
                     file=self.at("dataset_modality", number),
                     kind="bad-modality",
-                    fix=f"It takes {' and '.join(MODALITIES[kind])}.",
+                    fix=f"It takes {' and '.join(MODALITIES[kind])}. A run of type 'mixed' takes all modalities.",
                 )
 
     def source(self, manifest: Any, number: int) -> dict[str, Any]:

@@ -16,22 +16,31 @@ from feedmill.formats.sniff import open_raw
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.threads import ordered_map
+from feedmill.samples.robotics.relative import SUFFIX, PoseGroup, advice, computed, sources
 from feedmill.samples.robotics.statistics import Statistics, collect, write_statistics
-from feedmill.samples.robotics.view import LOWDIM
+from feedmill.samples.robotics.view import LOWDIM, anchor_of
 from feedmill.samples.robotics.windows import FUTURE_MASK, PAST_MASK
+from feedmill.samples.vla.text import bad_sample
 
 _AT_ONCE = 64
 
 
 def compute_statistics(
-    url: str, output: str | None = None, *, fields: Sequence[str] | None = None, progress: bool = True
+    url: str,
+    output: str | None = None,
+    *,
+    fields: Sequence[str] | None = None,
+    groups: Sequence[PoseGroup] = (),
+    progress: bool = True,
 ) -> Statistics:
     """Compute the statistics of a robotics dataset.
 
     Args:
         url: Path or URL of the dataset.
         output: File to write the statistics to (``stats.json``); None writes no file.
-        fields: Names of the fields; by default all numeric fields of the first sample.
+        fields: Names of the fields; by default all numeric fields of the first sample, and the relative fields of all
+            groups.
+        groups: Poses from which relative fields (``X_relative``) are computed.
         progress: Show a progress bar.
 
     Raises:
@@ -53,9 +62,11 @@ def compute_statistics(
         )
     with Progress("statistics", len(dataset), "samples", enabled=progress) as bar:
         try:
-            with closing(_fields(dataset, fields, bar)) as read:
+            with closing(_fields(dataset, fields, groups, bar)) as read:
                 found = collect(read, fields)
         except DataError as error:
+            if error.kind == "missing-field":
+                error.fix = " ".join(one for name in fields or () if (one := advice(name, groups))) or error.fix
             if error.file is None and error.record is not None:
                 raise locate(error, dataset.locate(dataset.find(error.record)), error.record) from None
             raise
@@ -72,31 +83,32 @@ def compute_statistics(
 
 
 def _fields(
-    dataset: Dataset, fields: Sequence[str] | None, bar: Progress
+    dataset: Dataset, fields: Sequence[str] | None, groups: Sequence[PoseGroup], bar: Progress
 ) -> Generator[tuple[str, dict[str, npt.NDArray[Any]]], None, None]:
     starts = range(0, len(dataset), _AT_ONCE)
-    work = partial(_read, dataset, None if fields is None else (*fields, PAST_MASK, FUTURE_MASK))
+    names = None if fields is None else (*fields, *sources(fields, groups), PAST_MASK, FUTURE_MASK)
+    relative = [f"{field}{SUFFIX}" for one in groups for field in (one.position, one.rotation) if field is not None]
+    if fields is not None:
+        relative = [name for name in fields if name.endswith(SUFFIX)]
+    work = partial(_read, dataset, names, relative, groups)
     threads = available_cores()
     for batch in ordered_map(work, starts, workers=threads, in_flight=2 * threads):
         yield from batch
         bar.advance(len(batch))
 
 
-def _read(dataset: Dataset, names: Sequence[str] | None, start: int) -> list[tuple[str, dict[str, npt.NDArray[Any]]]]:
+def _read(
+    dataset: Dataset, names: Sequence[str] | None, relative: Sequence[str], groups: Sequence[PoseGroup], start: int
+) -> list[tuple[str, dict[str, npt.NDArray[Any]]]]:
     out = []
     for sample in dataset.read_raw(range(start, min(start + _AT_ONCE, len(dataset)))):
         try:
-            out.append((sample.key, read_npz(sample.raw(LOWDIM), names, writable=False)))
+            lowdim = read_npz(sample.raw(LOWDIM), names, writable=False)
+            if relative:
+                lowdim |= computed(lowdim, relative, groups, anchor_of(sample))
         except FeedmillError:
             raise
         except Exception as error:  # NumPy and zlib raise many kinds of errors for corrupt bytes
-            source = sample.source
-            raise DataError(
-                f"{LOWDIM} cannot be read: {error}",
-                file=source.where,
-                offset=source.offset,
-                record=sample.key,
-                kind="bad-part",
-                fix="Fix or remove the sample.",
-            ) from error
+            raise bad_sample(sample, f"{LOWDIM} cannot be read: {error}") from error
+        out.append((sample.key, lowdim))
     return out

@@ -9,6 +9,7 @@ from typing import Any
 from feedmill.errors import ConfigError
 from feedmill.formats.yamls import read_settings
 from feedmill.samples.robotics.normalize import Normalization
+from feedmill.samples.robotics.relative import PoseGroup, pose_groups
 from feedmill.samples.types import did_you_mean
 from feedmill.storage import Store, open_store
 
@@ -25,6 +26,7 @@ class RoboticsSettings:
         image_names: ``<camera>_t<index>``; if empty, all combinations of `camera_names` and `image_indices`.
         proprioception_fields, action_fields: Fields to concatenate, in this order.
         extra_fields: Further fields, kept separate (``intrinsics_fields``, ``extrinsics_fields``).
+        pose_groups: Fields that are poses, from which relative fields (``X_relative``) are computed.
         past, future: Steps to read before and after the anchor; None for all (``lowdim_past_timesteps``, ...).
         language_instruction_types: Types of instructions; one instruction is drawn from those of all these types.
         pad_missing_images: Replace a missing image by a black one, with False in ``image_mask``. Otherwise a missing
@@ -39,6 +41,7 @@ class RoboticsSettings:
     proprioception_fields: tuple[str, ...] = ()
     action_fields: tuple[str, ...] = ()
     extra_fields: tuple[str, ...] = ()
+    pose_groups: tuple[PoseGroup, ...] = ()
     past: int | None = None
     future: int | None = None
     language_instruction_types: tuple[str, ...] = ("original",)
@@ -68,12 +71,13 @@ class RoboticsSettings:
             ConfigError: A setting is invalid, or the datasets differ in a setting that is not given.
         """
         given = {"past": config.get("lowdim_past_timesteps"), "future": config.get("lowdim_future_timesteps")}
-        names = {one.name for one in fields(cls)} - {"normalization", "extra_fields", *given}
+        names = {one.name for one in fields(cls)} - {"normalization", "extra_fields", "pose_groups", *given}
         for name in names & set(config):
             value = config[name]
             given[name] = tuple(value) if isinstance(value, list | tuple) else value
         extra = [config.get(name) or () for name in ("intrinsics_fields", "extrinsics_fields")]
         given["extra_fields"] = tuple(name for group in extra for name in group)
+        given["pose_groups"] = pose_groups(config.get("pose_groups") or ())
         found = [_preprocessing(open_store(folder)) for folder in folders]
         if not given.get("image_names"):
             for name in ("camera_names", "image_indices"):

@@ -246,7 +246,7 @@ def _counts(field: str, value: npt.NDArray[Any], steps: int) -> bool:
 def _values(lowdim: Mapping[str, npt.NDArray[Any]], field: str, name: str, steps: int) -> Float64s:
     value = lowdim.get(field)
     if value is None:
-        raise _bad(name, f"the sample has no field {field!r} (it has: {', '.join(lowdim)})")
+        raise _bad(name, f"the sample has no field {field!r} (it has: {', '.join(lowdim)})", "missing-field")
     values = np.asarray(value, np.float64)
     values = values[:, None] if values.ndim == 1 else values
     if values.ndim != 2 or len(values) != steps:
@@ -256,8 +256,8 @@ def _values(lowdim: Mapping[str, npt.NDArray[Any]], field: str, name: str, steps
     return values
 
 
-def _bad(name: str, what: str) -> DataError:
-    return DataError(what, record=name, kind="bad-lowdim", fix="Fix or remove the sample.")
+def _bad(name: str, what: str, kind: str = "bad-lowdim") -> DataError:
+    return DataError(what, record=name, kind=kind, fix="Fix or remove the sample.")
 
 
 def merge_statistics(parts: Sequence[Statistics]) -> Statistics:

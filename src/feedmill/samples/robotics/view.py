@@ -24,6 +24,7 @@ from feedmill.formats.documents import json_fault
 from feedmill.formats.npz.arrays import read_npz
 from feedmill.samples.images import decode_images
 from feedmill.samples.robotics.normalize import Normalizer
+from feedmill.samples.robotics.relative import advice, computed, sources
 from feedmill.samples.robotics.settings import RoboticsSettings
 from feedmill.samples.robotics.windows import FUTURE_MASK, PAST_MASK, Window, joined, window
 from feedmill.samples.types import did_you_mean
@@ -78,16 +79,19 @@ class Robotics:
         for name in (LOWDIM, METADATA):
             if name not in sample:
                 raise missing(sample, name)
-        lowdim = self._lowdim(sample)
-        anchor = _json(sample, METADATA, _Metadata).anchor_relative_idx
+        lowdim, anchor = self._lowdim(sample), anchor_of(sample)
         try:
             cut = window(lowdim, anchor, settings.past, settings.future)
         except ValueError as error:
             raise bad_sample(sample, str(error), "bad-window") from None
         wanted = dict.fromkeys((*settings.proprioception_fields, *settings.action_fields))
+        try:
+            lowdim = {**lowdim, **computed(lowdim, wanted, settings.pose_groups, anchor)}
+        except ValueError as error:
+            raise bad_sample(sample, str(error), "bad-pose") from None
         out: dict[str, Any] = {
             "__key__": sample.key,
-            _FIELDS: {name: _field(sample, lowdim, name, cut) for name in wanted},
+            _FIELDS: {name: self._field(sample, lowdim, name, cut) for name in wanted},
             PAST_MASK: cut.past_mask,
             FUTURE_MASK: cut.future_mask,
             _ANCHOR: cut.anchor,
@@ -103,10 +107,26 @@ class Robotics:
     def _lowdim(self, sample: Sample) -> Mapping[str, npt.NDArray[Any]]:
         settings = self.settings
         names = (*settings.proprioception_fields, *settings.action_fields, *settings.extra_fields)
+        names = (*names, *sources(names, settings.pose_groups))
         try:
             return read_npz(sample.raw(LOWDIM), (*names, PAST_MASK, FUTURE_MASK), writable=False)
         except (ValueError, OSError, zipfile.BadZipFile, zlib.error, EOFError, KeyError, struct.error) as error:
             raise bad_sample(sample, f"{LOWDIM} cannot be read: {error}") from None
+
+    def _field(
+        self, sample: Sample, lowdim: Mapping[str, npt.NDArray[Any]], name: str, cut: Window
+    ) -> npt.NDArray[np.float32]:
+        value = lowdim.get(name)
+        if value is None:
+            with zipfile.ZipFile(io.BytesIO(sample.raw(LOWDIM))) as file:
+                known = [part.removesuffix(".npy") for part in file.namelist()]
+            what = f"{LOWDIM} has no field {name!r}{did_you_mean(name, known)}"
+            fixes = (advice(name, self.settings.pose_groups), f"Use the fields that it has: {', '.join(known)}.")
+            raise bad_sample(sample, what, "missing-field", " ".join(one for one in fixes if one))
+        if value.dtype.kind not in "fiub" or value.ndim not in (1, 2) or len(value) < cut.stop:
+            raise bad_sample(sample, f"the field {name!r} is {value.dtype}{list(value.shape)}, expected numbers [T, C]")
+        taken = np.asarray(value[cut.start : cut.stop], np.float32)
+        return taken[:, None] if taken.ndim == 1 else taken
 
     def _images(self, sample: Sample) -> dict[str, Any]:
         parts: list[str | None] = []
@@ -208,6 +228,13 @@ class Robotics:
         return {name: self.normalizer.invert(name, part, anchor) for name, part in zip(names, parts, strict=True)}
 
 
+def anchor_of(sample: Sample) -> int:
+    """Return the step of a sample's anchor. Raises `DataError`."""
+    if METADATA not in sample:
+        raise missing(sample, METADATA)
+    return int(_json(sample, METADATA, _Metadata).anchor_relative_idx)
+
+
 @dataclass(frozen=True, slots=True)
 class _Encoded:
     """The encoded images of a sample."""
@@ -266,19 +293,6 @@ def _json(sample: Sample, part: str, kind: Any) -> Any:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise bad_sample(sample, f"{part} is invalid: {json_fault(data, error)}") from None
-
-
-def _field(sample: Sample, lowdim: Mapping[str, npt.NDArray[Any]], name: str, cut: Window) -> npt.NDArray[np.float32]:
-    value = lowdim.get(name)
-    if value is None:
-        with zipfile.ZipFile(io.BytesIO(sample.raw(LOWDIM))) as file:
-            known = [part.removesuffix(".npy") for part in file.namelist()]
-        what = f"{LOWDIM} has no field {name!r}{did_you_mean(name, known)}"
-        raise bad_sample(sample, what, "missing-field", f"Use the fields that it has: {', '.join(known)}.")
-    if value.dtype.kind not in "fiub" or value.ndim not in (1, 2) or len(value) < cut.stop:
-        raise bad_sample(sample, f"the field {name!r} is {value.dtype}{list(value.shape)}, expected numbers [T, C]")
-    taken = np.asarray(value[cut.start : cut.stop], np.float32)
-    return taken[:, None] if taken.ndim == 1 else taken
 
 
 def _picture(sample: Sample, part: str) -> npt.NDArray[Any]:

@@ -14,8 +14,10 @@ from feedmill.storage.staging import TEMPORARY_SUFFIX, remove_dead
 
 NOTE = ".hash"
 """Suffix of the note of a copy."""
-DERIVED = ("shards", "costs", "packing")
+DERIVED = ("shards", "costs", "packing", "unpacked")
 """Subfolders with derived files."""
+_WHOLE = ("packing", "unpacked")
+"""Those whose subfolders are evicted as a whole."""
 _COPY = re.compile(r"[0-9a-f]{32}-.+", re.DOTALL)
 
 
@@ -115,7 +117,7 @@ def scan(folder: Path, *, notes: bool = True) -> tuple[list[Item], int]:
         else:
             items.append(Item(name, size, taken, note_status.st_mtime_ns, note.url, note.version, note.kind))
     for kind in DERIVED:
-        derived, staged_below = _folders(folder / kind) if kind == "packing" else _files(folder / kind)
+        derived, staged_below = _folders(folder / kind) if kind in _WHOLE else _files(folder / kind)
         staged += staged_below
         items += [
             Item(f"{kind}/{name}", status.st_size, status.st_size, status.st_mtime_ns)

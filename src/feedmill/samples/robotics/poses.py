@@ -1,0 +1,86 @@
+"""Compute with poses: rotations as six numbers or matrices, and poses relative to another pose.
+
+- A rotation is a matrix ``[3, 3]``, or six numbers: its first two *rows*, one after the other, as in VLA Foundry. (Zhou
+  et al., "On the Continuity of Rotation Representations in Neural Networks", take the first two columns.)
+- A pose is a position and a rotation, or a matrix ``[4, 4]`` that maps points of its frame to the frame of the world.
+
+All functions compute in float64, on any number of poses at once: the axes before those of one pose are broadcast.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.floating]
+
+_TINY = 1e-12
+"""Rows shorter than this have no direction: they are not scaled to length 1."""
+
+
+def rotation_matrix(six: npt.ArrayLike) -> Floats:
+    """Return the rotations ``[..., 3, 3]`` of six numbers each, ``[..., 6]``, of any length and angle (Gram-Schmidt).
+
+    Two parallel rows, or a row of zeros, are no rotation: the result then has rows of zeros.
+    """
+    rows = np.asarray(six, np.float64)
+    first = _unit(rows[..., :3])
+    second = rows[..., 3:] - (first * rows[..., 3:]).sum(-1, keepdims=True) * first
+    second = _unit(second)
+    return np.stack((first, second, np.cross(first, second)), axis=-2)
+
+
+def rotation_six(matrix: npt.ArrayLike) -> Floats:
+    """Return the six numbers ``[..., 6]`` of rotations ``[..., 3, 3]``: the inverse of `rotation_matrix`."""
+    rows = np.asarray(matrix, np.float64)[..., :2, :]
+    return rows.reshape(*rows.shape[:-2], 6)
+
+
+def euler_matrix(angles: npt.ArrayLike) -> Floats:
+    """Return the rotations ``[..., 3, 3]`` of roll, pitch, yaw ``[..., 3]`` in radians: about x, then y, then z."""
+    (cr, cp, cy), (sr, sp, sy) = (np.moveaxis(f(np.asarray(angles, np.float64)), -1, 0) for f in (np.cos, np.sin))
+    rows = (
+        (cy * cp, cy * sp * sr - sy * cr, cy * sp * cr + sy * sr),
+        (sy * cp, sy * sp * sr + cy * cr, sy * sp * cr - cy * sr),
+        (-sp, cp * sr, cp * cr),
+    )
+    return np.stack([np.stack(row, axis=-1) for row in rows], axis=-2)
+
+
+def pose_matrix(position: npt.ArrayLike, rotation: npt.ArrayLike) -> Floats:
+    """Return poses ``[..., 4, 4]`` of positions ``[..., 3]`` and rotations ``[..., 3, 3]``.
+
+    Raises:
+        ValueError: There is neither one rotation nor one for each position.
+    """
+    at, turn = np.asarray(position, np.float64), np.asarray(rotation, np.float64)
+    out = np.zeros((*at.shape[:-1], 4, 4))
+    out[..., :3, :3], out[..., :3, 3], out[..., 3, 3] = turn, at, 1
+    return out
+
+
+def inverse(poses: npt.ArrayLike) -> Floats:
+    """Return the inverses of poses ``[..., 4, 4]``."""
+    given = np.asarray(poses, np.float64)
+    turn = given[..., :3, :3].swapaxes(-1, -2)
+    return pose_matrix(-(turn @ given[..., :3, 3:])[..., 0], turn)
+
+
+def relative(poses: npt.ArrayLike, reference: npt.ArrayLike) -> Floats:
+    """Return poses ``[..., 4, 4]`` as seen from the frame of the reference ``[..., 4, 4]``."""
+    return inverse(reference) @ np.asarray(poses, np.float64)
+
+
+def absolute(poses: npt.ArrayLike, reference: npt.ArrayLike) -> Floats:
+    """Return poses of the world from poses relative to a reference ``[..., 4, 4]``: the inverse of `relative`."""
+    return np.asarray(reference, np.float64) @ np.asarray(poses, np.float64)
+
+
+def wrapped(angles: npt.ArrayLike) -> Floats:
+    """Return angles in radians between -pi (included) and pi."""
+    return (np.asarray(angles, np.float64) + np.pi) % (2 * np.pi) - np.pi
+
+
+def _unit(vectors: Floats) -> Floats:
+    scaled: Floats = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), _TINY)
+    return scaled
