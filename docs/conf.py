@@ -21,11 +21,12 @@ project = "Feedmill"
 author = copyright = "Feedmill developers"
 release = version = feedmill.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build", "diagrams", "notebooks"]
+exclude_patterns = ["diagrams", "notebooks", "schemas"]
 html_theme = "furo"
 html_title = "Feedmill"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_extra_path = ["schemas/recipe.json", "schemas/filter.json"]
 html_show_sphinx = False
 html_copy_source = False
 

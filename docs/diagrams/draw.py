@@ -1,6 +1,7 @@
 """Draw the diagrams of the documentation: ``python docs/diagrams/draw.py``.
 
-It makes ``docs/images/NAME.svg`` from each ``NAME.txt`` of this folder. A line of a text is one shape. Places are in units of 10 pixels, texts are quoted; ``#`` begins a comment:
+It makes ``docs/images/NAME.svg`` from each ``NAME.txt`` of this folder. A line of a text is one shape. Places are in
+units of 10 pixels, texts are quoted; ``#`` begins a comment:
 
     size 64 20                      the picture's width and height
     box NAME X Y W H "text" [COLOR] a box; ``|`` in its text begins a new line
