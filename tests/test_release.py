@@ -84,6 +84,34 @@ def test_tests_run_from_the_unpacked_source_distribution(built: Path, tmp_path: 
     assert int(re.findall(r"(\d+) passed", done.stdout)[-1]) > 100
 
 
+FOLLOW = """
+import sys
+from pathlib import Path
+import feedmill
+from helpers.pages import Session
+assert Path(feedmill.__file__).is_relative_to(sys.argv[2]), feedmill.__file__
+Session(Path(sys.argv[1])).run()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["text_to_gpt", "images_and_captions", "webdataset_on_s3"])
+def test_a_tutorial_works_with_the_wheel_in_an_empty_folder(
+    page: str, built: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    pytest.importorskip("torch")
+    if page == "webdataset_on_s3":
+        request.getfixturevalue("s3_bucket")
+    with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
+        wheel.extractall(tmp_path / "installed")
+    (tmp_path / "work").mkdir()
+    paths = os.pathsep.join([str(tmp_path / "installed"), str(ROOT / "tests")])
+    variables = os.environ | {"PYTHONPATH": paths, "FEEDMILL_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, "-c", FOLLOW, str(ROOT / f"docs/tutorials/{page}.md"), str(tmp_path / "installed")]
+    done = subprocess.run(command, cwd=tmp_path / "work", env=variables, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+
+
 def test_all_files_name_one_version() -> None:
     import feedmill
 

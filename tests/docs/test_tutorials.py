@@ -1,7 +1,7 @@
 """The tutorials: tests/test_docs.py runs each page as it stands, which is small; here they run with more text.
 
-The three projects of a newcomer (texts to a language model, images with captions, shards in a bucket) are followed from
-their pages alone, with programs of at most ten lines.
+tests/test_release.py follows them with the wheel, in empty folders: the three projects of a newcomer (texts to a
+language model, images with captions, shards in a bucket) from their pages alone, with programs of at most ten lines.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def test_a_gpt_learns_from_the_whole_standard_library(tmp_path: Path, monkeypatc
     text = (TUTORIALS / "text_to_gpt.md").read_text()
     for old, new in (
         ('.glob("*.py"))[:40]', '.glob("*.py"))'),
-        ("STEPS = 30", "STEPS = 100"),
-        ("30 steps, the loss fell", "100 steps, the loss fell"),
-        ("60 steps, at row 360", "200 steps, at row 1200"),
+        ("STEPS = 30", "STEPS = 60"),
+        ("30 steps, the loss fell: True\n```", "60 steps, the loss fell: True\n```"),
+        ("60 steps, at row 360", "120 steps, at row 720"),
     ):
         assert old in text
         text = text.replace(old, new)
@@ -43,21 +43,10 @@ def test_a_gpt_learns_from_the_whole_standard_library(tmp_path: Path, monkeypatc
         text = text.replace(old, old.replace("40", "...").replace("41", "..."))
     session = session_of(text, tmp_path, monkeypatch)
     losses = session.names["losses"]
-    assert len(losses) == 200
-    first, end, resumed = (sum(part) / 20 for part in (losses[:20], losses[80:100], losses[100:120]))
-    assert end < first - 0.8  # it has learned,
+    assert len(losses) == 120
+    first, end, resumed = (sum(part) / 20 for part in (losses[:20], losses[40:60], losses[60:80]))
+    assert end < first - 0.5  # it has learned,
     assert abs(resumed - end) < 0.5  # and the resumed run knows what it had learned
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_page_works_in_a_folder_with_nothing_in_it(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    pytest.importorskip("torch")
-    if page.stem == "webdataset_on_s3":
-        request.getfixturevalue("s3_bucket")
-    session_of(page.read_text(), tmp_path, monkeypatch)
 
 
 def session_of(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
