@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 JOBS   ?= auto
 
-.PHONY: demo test test-all lint bench bench-peers clean
+.PHONY: demo test test-all lint docs bench bench-peers clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@echo "== making the environment $(VENV) (a minute the first time)"
@@ -34,6 +34,15 @@ lint: $(STAMP)
 	@$(BIN)/mypy
 	@$(BIN)/python tests/typecheck.py
 
+$(VENV)/.installed-docs: $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
+
+docs: $(VENV)/.installed-docs  ## the site, in build/docs/index.html; a warning is an error
+	@$(BIN)/python docs/diagrams/draw.py && $(BIN)/python docs/notebooks/make.py && $(BIN)/python docs/schemas/write.py
+	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
+	@echo "== build/docs/index.html"
+
 bench: $(STAMP)  ## beside the peers; see benchmarks/README.md
 	@$(BIN)/python benchmarks/run.py
 
@@ -41,4 +50,4 @@ bench-peers: $(STAMP)  ## environments of the peers of benchmarks/peers.toml, al
 	@$(BIN)/python -m benchmarks.peers make $(PEERS)
 
 clean:
-	rm -rf $(VENV) demo-out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build demo-out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 import typer
 
+from feedmill.cli import demo
 from feedmill.cli.app import VERBS, app
+from feedmill.cli.story import Story
 from feedmill.demo.sample_data import caption_files, questions, write_sample_data
 from feedmill.storage import LocalStore
 from helpers import foreign_datasets as sourcedata
@@ -29,6 +31,7 @@ TOKENS = {
     "news.jsonl": "modalities/crlf.jsonl",
     "chats.jsonl": "modalities/chat.jsonl",
 }
+IN_A_BUCKET = "docs/tutorials/webdataset_on_s3.md"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 
 
@@ -86,9 +89,28 @@ def media_files(root: Path) -> None:
     write_tar(root / "videos/0.tar", shard)
 
 
+def demo_data(folder: Path) -> None:
+    """What the first chapters of `make demo` leave: two datasets and a recipe."""
+    story = Story(folder, quiet=True)
+    demo._make(story, pages=20, docs=20)
+    demo._prepare(story)
+    demo._blend(story, samples=10)
+
+
+def test_the_readme_fits_two_screens() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) <= 100 and max(map(len, lines)) <= 130
+
+
 @pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
-def test_the_page_runs(page: Path, example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_runs(
+    page: Path, example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    if page == ROOT / IN_A_BUCKET:
+        request.getfixturevalue("s3_bucket")  # the server and its keys; the page makes its own bucket
     shutil.copytree(example, tmp_path / "work", dirs_exist_ok=True)
+    if page == ROOT / "README.md":
+        demo_data(tmp_path / "work/demo-out")
     monkeypatch.chdir(tmp_path / "work")
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
     Session(page).run()

@@ -124,7 +124,7 @@ class MissingExtra(FeedmillError, ImportError):
 
     def __init__(self, what: str, extra: str = "", **fields: Any) -> None:
         if extra:
-            fields.setdefault("fix", f"Install it with: pip install 'feedmill[{extra}]'")
+            fields.setdefault("fix", f"Install it with: pip install 'feedmill[{extra}]' (in a clone: '.[{extra}]')")
         super().__init__(what, **fields)
 
 

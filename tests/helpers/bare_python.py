@@ -36,8 +36,9 @@ sys.meta_path.insert(0, Missing)
 
 
 def extras() -> dict[str, list[Requirement]]:
-    """What each extra asks for, but for those that stand for others."""
+    """What each extra of users asks for, but for those that stand for others."""
     found = {name: list(map(Requirement, lines)) for name, lines in PROJECT["optional-dependencies"].items()}
+    found.pop("docs")
     return {name: wanted for name, wanted in found.items() if not any(one.name == "feedmill" for one in wanted)}
 
 

@@ -8,9 +8,9 @@ What a block's language means:
     yaml      is parsed; where its first line is ``# NAME.yaml`` it is saved under that name
     text      is only shown: layouts, and what cannot run here
 
-Printed text is compared loosely: ``...`` stands for anything, and white space does not count. A command has to succeed,
-unless what it prints has a line ``error: ...`` or ``found: ...``, or the next command is ``echo $?``. Questions are
-answered with ``console answers="8,1,1|y"``.
+Printed text is compared loosely: ``...`` stands for anything, and white space and lines of progress do not count. A
+command has to succeed, unless what it prints has a line ``error: ...`` or ``found: ...``, or the next command is
+``echo $?``. Questions are answered with ``console answers="8,1,1|y"``.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ LANGUAGES = ("python", "output", "console", "yaml", "text")
 TOOLS = ("ls", "cat", "cp", "rm", "mv", "mkdir", "truncate", "printf")
 _FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.M | re.S)
 _LOOSE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+_LIFE = re.compile(r"^[a-z ]+: (?:.* \(\d+%\).*|.* in [\dhmins ]+)\n", re.M)  # what a busy machine prints
 _FAILS = re.compile(r"^(error|found): ", re.M)
 
 
@@ -115,7 +116,7 @@ class Session:
             if done.exception is not None and not isinstance(done.exception, SystemExit):
                 raise done.exception
             self.status = done.exit_code
-            return done.output
+            return _LIFE.sub("", done.output)
         assert words[0] in TOOLS, f"{words[0]} is not a command that pages may use"
         ran = subprocess.run(["sh", "-c", line], capture_output=True, text=True)
         self.status = ran.returncode

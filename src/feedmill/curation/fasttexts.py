@@ -52,7 +52,7 @@ def _load_model(path: str, _state: tuple[int, int, int] | None) -> Any:
     try:
         import fasttext
     except ImportError:
-        raise MissingExtra("fastText models need the package fasttext-predict", "langid") from None
+        raise MissingExtra("fastText models need the package fasttext-predict", "curation") from None
     try:
         return fasttext.load_model(path)
     except (ValueError, RuntimeError) as error:

@@ -230,7 +230,7 @@ class SentencePiece:
         try:
             from sentencepiece import SentencePieceProcessor
         except ImportError as error:
-            raise MissingExtra(f"the package sentencepiece is not installed ({error})", "sentencepiece") from None
+            raise MissingExtra(f"the package sentencepiece is not installed ({error})", "tokenize") from None
         try:
             self._model: Any = SentencePieceProcessor(model_file=str(path))
         except Exception as error:

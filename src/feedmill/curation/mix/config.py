@@ -88,6 +88,13 @@ class FilterConfig:
     dry_run: bool = False
     id: str | None = None
 
+    @staticmethod
+    def json_schema() -> dict[str, Any]:
+        """Return the JSON schema of configurations, for use in editors."""
+        from feedmill.curation.mix.schema import json_schema
+
+        return json_schema()
+
 
 def read_config(tree: Mapping[str, Any], *, dolma: bool = False, exact: bool = False) -> FilterConfig:
     """Return the configuration from plain data.

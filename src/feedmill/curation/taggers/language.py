@@ -140,7 +140,7 @@ class _Cld2(_Language):
         try:
             import pycld2
         except ImportError:
-            raise MissingExtra("CLD2 needs the package pycld2", "langid") from None
+            raise MissingExtra("CLD2 needs the package pycld2", "curation") from None
         self.module: Any = pycld2
         self.exact = False
 

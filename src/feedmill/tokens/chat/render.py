@@ -92,7 +92,7 @@ def sandbox(**options: Any) -> Any:
         from jinja2 import TemplateError
         from jinja2.sandbox import ImmutableSandboxedEnvironment
     except ImportError:
-        raise MissingExtra("chat templates need jinja2", "chat") from None
+        raise MissingExtra("chat templates need jinja2", "tokenize") from None
 
     def raise_exception(message: str) -> None:
         raise TemplateError(message)

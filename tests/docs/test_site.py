@@ -1,0 +1,54 @@
+"""The site has every page once, and every public name; it builds without a warning where Sphinx is installed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import yaml
+
+import feedmill as fm
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+SECTIONS = yaml.safe_load((DOCS / "navigation.yaml").read_text())
+
+
+def pages() -> list[str]:
+    listed = [page for section in SECTIONS.values() if isinstance(section, list) for page in section]
+    patterns = [section for section in SECTIONS.values() if isinstance(section, str)]
+    return listed + [str(path.relative_to(DOCS).with_suffix("")) for pattern in patterns for path in DOCS.glob(pattern)]
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    there = {str(path.relative_to(DOCS).with_suffix("")) for kind in ("md", "rst") for path in DOCS.rglob(f"*.{kind}")}
+    assert Counter(pages()) == Counter(there - {"index"})
+
+
+def test_every_public_name_is_in_the_reference_once() -> None:
+    text = "\n".join(path.read_text() for path in (DOCS / "reference").glob("*.rst"))
+    assert Counter(re.findall(r"auto(?:class|function):: feedmill\.(\w+)", text)) == Counter(fm.__all__)
+
+
+@pytest.mark.parametrize("page", [page for page in pages() if (DOCS / f"{page}.md").exists()])
+def test_a_page_begins_with_what_and_when(page: str) -> None:
+    """A title, then a paragraph of some words, not a table, a list or a program."""
+    title, first = (DOCS / f"{page}.md").read_text().split("\n\n")[:2]
+    assert re.fullmatch(r"# \S.*", title)
+    assert len(first.split()) >= 12 and not first.startswith(("|", "-", "```", "#", "!"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not all(map(find_spec, ("sphinx", "myst_parser", "furo"))), reason="Sphinx is not installed: make docs"
+)
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", str(DOCS), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "reference/loading.html").stat().st_size > 20_000
