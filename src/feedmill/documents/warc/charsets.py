@@ -14,8 +14,9 @@ _DECLARATION = 4096
 def decode(content: bytes, declared: str | None) -> tuple[str, str]:
     """Return the text of a page and the name of its charset.
 
-    A declared charset is used if the whole page is valid in it. As in browsers, labels of ISO 8859-1 mean Windows-1252.
-    Otherwise the charset is detected, and invalid bytes become U+FFFD.
+    A page with other characters than ASCII that is valid UTF-8 is UTF-8: many declare something else. Otherwise, a
+    declared charset is used if the whole page is valid in it; as in browsers, ISO 8859-1 means Windows-1252. Otherwise
+    the charset is detected, and invalid bytes become U+FFFD.
 
     Args:
         declared: the charset of the HTTP header, if any.
@@ -28,7 +29,7 @@ def decode(content: bytes, declared: str | None) -> tuple[str, str]:
             return content.decode(known, "replace"), known.removesuffix("-sig")
     found = _DECLARED.search(content[:_DECLARATION])
     own = found[1].decode("ascii", "replace") if found is not None else None
-    for label in (declared, own, "utf-8"):
+    for label in (declared, own, "utf-8") if content.isascii() else ("utf-8", declared, own):
         name = codec(label) if label else None
         if name:
             try:

@@ -105,7 +105,7 @@ def _page(record: Record, wanted: Wanted) -> Page | Fault | None:
     url = (headers.get("WARC-Target-URI") or "").strip("<>")
     status = mime = declared = None
     if kind == "response":
-        if found.http_headers is None:
+        if found.http_headers is None and not _has_http(found):
             return Fault(record.offset, "the response is not HTTP", url)
         status = found.http_headers.status_code
         if wanted.statuses and status not in wanted.statuses:
@@ -131,6 +131,15 @@ def _page(record: Record, wanted: Wanted) -> Page | Fault | None:
     name = (headers.get("WARC-Record-ID") or "").strip("<>").removeprefix("urn:uuid:")
     date = headers.get("WARC-Date") or ""
     return Page(record.number, record.offset, name, url, date, status, mime or HTML[0], charset, text, is_text)
+
+
+def _has_http(found: Any) -> bool:
+    """Parse the HTTP headers of a record that does not say that it has any. Return whether there are."""
+    try:
+        found.parse_http()
+    except (OSError, ValueError):
+        return False
+    return found.http_headers is not None and found.http_headers.status_code is not None
 
 
 def _content(found: Any, record: Record, largest: int) -> bytes | str:

@@ -238,8 +238,11 @@ class _Splitter:
         """Go to the next line that begins like a record, or to the end."""
         while True:
             found = _NEXT.search(self._data)
-            if found is not None:
-                self._drop(found.end())
+            starts = [position - self._position for position, _ in self._members]
+            ends = [at for at in starts if at >= 0 and self._data.startswith(BEGIN, at)]
+            ends += [found.end()] if found is not None else []
+            if ends:
+                self._drop(min(ends))
                 return
             self._drop(max(0, len(self._data) - 16))
             if not self._fill():

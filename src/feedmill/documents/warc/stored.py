@@ -45,10 +45,10 @@ def chunks(raw: BinaryIO, file: str) -> Iterator[Chunk]:
         file: path or URL, for errors.
     """
     first = raw.read(_STEP)
-    if first.startswith(_GZIP):
-        yield from _Members(raw, first).chunks()
-    elif first.startswith(_ZSTD):
+    if first.startswith(_ZSTD):
         yield from _unpacked(_Prefixed(first, raw), file)
+    elif not first.lstrip().startswith(BEGIN) and _GZIP in first:  # even if the first member is corrupt
+        yield from _Members(raw, first).chunks()
     else:
         while first:
             yield Chunk(first)
