@@ -29,7 +29,7 @@ from feedmill.jobs.left_out import LeftOut
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.notebooks import Showable
-from feedmill.storage import join_url, open_store, paths_of
+from feedmill.storage import open_store, paths_of
 from feedmill.storage.base import refuse_non_utf8
 from feedmill.storage.hashed import hash_file
 from feedmill.storage.limits import parse_size
@@ -139,8 +139,7 @@ def extract(
 
     def task(file: DocumentFile) -> ExtractTask:
         below = f"{stem(file.path)}.jsonl.gz"
-        outputs = [Output(join_url(folder, DOCUMENTS), below)]
-        outputs += [Output(join_url(folder, f"{ATTRIBUTES}/{name}"), below, name) for name in sets]
+        outputs = [Output(folder, part, below) for part in (DOCUMENTS, *(f"{ATTRIBUTES}/{name}" for name in sets))]
         form = DocumentForm(file.path, source, wanted, keep_html, sets)
         mine = {**options, "archive": file.path}
         return ExtractTask(file, tuple(outputs), form, settings, KINDS, largest + _HEADERS, mine, overwrite)
@@ -251,7 +250,7 @@ def _refuse_shared(tasks: Sequence[ExtractTask]) -> None:
         other = seen.setdefault(task.outputs[0], task)
         if other is not task:
             raise ConfigError(
-                f"this archive and {other.input.name} would share the file {join_url(*task.outputs[0][:2])}",
+                f"this archive and {other.input.name} would share the file {task.outputs[0].url}",
                 file=task.input.name,
                 kind="shared-output",
                 fix="Extract them into separate folders, or name the folder above both.",

@@ -17,6 +17,7 @@ import orjson
 
 from feedmill import __version__
 from feedmill.curation import records
+from feedmill.curation.attribute_set import set_store
 from feedmill.curation.extract import pages
 from feedmill.curation.extract.pages import Form, Made, Settings, Work, extract_block
 from feedmill.curation.records import FileState
@@ -27,7 +28,7 @@ from feedmill.documents.lineage.sidecar import Origins, hidden
 from feedmill.documents.warc.records import Block, blocks
 from feedmill.documents.warc.stored import chunks
 from feedmill.errors import FeedmillError
-from feedmill.formats.documents import write_lines
+from feedmill.formats.documents import ATTRIBUTES, write_lines
 from feedmill.jobs.left_out import SHOWN, LeftOut
 from feedmill.jobs.run import Policy, run
 from feedmill.storage import LocalStore, join_url, open_store
@@ -38,11 +39,27 @@ PRELOAD = ("feedmill.curation.extract.job",)
 
 
 class Output(NamedTuple):
-    """A file to write: a folder, and its path below it; `name` is that of an attribute set."""
+    """A file to write.
+
+    Attributes:
+        root: the folder that the user gave; nothing below it is written through links.
+        folder: ``documents``, the folder of an attribute set, or nothing.
+        name: path of the file below it.
+    """
 
     root: str
-    path: str
-    name: str = ""
+    folder: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        """Path of the file below `root`."""
+        return f"{self.folder}/{self.name}" if self.folder else self.name
+
+    @property
+    def url(self) -> str:
+        """Path or URL of the file."""
+        return join_url(self.root, self.path)
 
 
 class ExtractTask(NamedTuple):
@@ -91,12 +108,13 @@ class ExtractRecord(msgspec.Struct):
 
 def place_of(output: Output) -> Place:
     """Return where the files about an output are."""
-    return beside(output.root) or inside(output.root)
+    folder = join_url(output.root, output.folder) if output.folder else output.root
+    return beside(folder) or inside(folder)
 
 
 def extract_archive(task: ExtractTask, workers: int = 1) -> ExtractRecord:
     """Extract an archive unless it is up to date, in this process or its blocks on several."""
-    place, output = place_of(task.outputs[0]), task.outputs[0].path
+    place, output = place_of(task.outputs[0]), task.outputs[0].name
     known = _read(place, output)
     if not task.overwrite and known is not None and _is_current(task, known):
         return known
@@ -104,7 +122,7 @@ def extract_archive(task: ExtractTask, workers: int = 1) -> ExtractRecord:
         if isinstance(place.store, LocalStore):
             busy = "another process is writing these documents"
             lock = place.path(output, ".feedmill-lock")
-            stack.enter_context(place.store.exclusive(lock, what=busy, file=join_url(*task.outputs[0][:2])))
+            stack.enter_context(place.store.exclusive(lock, what=busy, file=task.outputs[0].url))
         place.store.delete(hidden(place, output))
         try:
             found = _extracted(task, place, workers)
@@ -126,10 +144,10 @@ def _extracted(task: ExtractTask, place: Place, workers: int) -> ExtractRecord:
         file = stack.enter_context(open(stack.enter_context(source.local_copy(name)), "rb", buffering=0))
         raw = cast(BinaryIO, HashedReader(file))
         sinks: list[Callable[[bytes], object]] = [
-            stack.enter_context(write_lines(open_store(root), path, hashed=hashes.append))
-            for root, path, _ in reversed(task.outputs)  # closed in reverse: the documents last, their hash as well
+            stack.enter_context(write_lines(open_store(output.root), output.path, hashed=hashes.append))
+            for output in reversed(task.outputs)  # closed in reverse: the documents first
         ][::-1]
-        names = stack.enter_context(write_lines(place.store, place.path(task.outputs[0].path, LEFT_OUT), kind=""))
+        names = stack.enter_context(write_lines(place.store, place.path(task.outputs[0].name, LEFT_OUT), kind=""))
         parts = blocks(chunks(raw, task.input.name), task.kinds, task.largest)
         for made in stack.enter_context(closing(_made(task, parts, workers))):
             for sink, lines in zip(sinks, made.lines, strict=False):  # no lines at all without rows
@@ -146,8 +164,7 @@ def _extracted(task: ExtractTask, place: Place, workers: int) -> ExtractRecord:
     states = [records.state(open_store(o.root), o.path, xxh3) for o, xxh3 in zip(task.outputs, hashes, strict=True)]
     _record_sets(task, states, documents)
     first = task.outputs[0]
-    lineage = origins.encoded(join_url(first.root, first.path), states[0].size)
-    place.store.write_note(hidden(place, first.path), lineage)
+    place.store.write_note(hidden(place, first.name), origins.encoded(first.url, states[0].size))
     return ExtractRecord(
         fingerprint=_fingerprint(task),
         options=task.options,
@@ -168,11 +185,11 @@ def _made(task: ExtractTask, parts: Any, workers: int) -> Generator[Made, None, 
 
 def _record_sets(task: ExtractTask, states: list[FileState], documents: int) -> None:
     """Record the attribute sets as `tag` does, so that a filter knows which documents they belong to."""
-    read = msgspec.structs.replace(states[0], path=join_url(*task.outputs[0][:2]))
+    read = msgspec.structs.replace(states[0], path=task.outputs[0].url)
     for output, state in zip(task.outputs[1:], states[1:], strict=True):
-        options = {**task.options, "set": output.name}
-        record = records.Record(_fingerprint(task), options, __version__, documents, read, state)
-        records.write_record(open_store(output.root), output.path, record)
+        store, name = open_store(output.root), output.folder.removeprefix(f"{ATTRIBUTES}/")
+        record = records.Record(_fingerprint(task), {**task.options, "set": name}, __version__, documents, read, state)
+        records.write_record(set_store(store, name), output.name, record)
 
 
 def _fingerprint(task: ExtractTask) -> str:

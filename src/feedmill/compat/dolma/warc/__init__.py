@@ -128,7 +128,7 @@ def create_and_run_warc_pipeline(
     if len(folders) > 1:
         groups = [(folder, archives.get(pattern, [])) for pattern, folder in zip(patterns, folders, strict=True)]
     tasks = [
-        ExtractTask(file, (Output(folder, path),), form, settings, KINDS, _MOST, options, ignore_existing)
+        ExtractTask(file, (Output(folder, "", path),), form, settings, KINDS, _MOST, options, ignore_existing)
         for folder, files in groups
         for file, path in _placed(files)
     ]
