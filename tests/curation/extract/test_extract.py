@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from feedmill.curation.extract.extract import extract
-from feedmill.documents.lineage.sidecar import read_lineage
 from feedmill.errors import ConfigError, EmptyResult, NotFound
 from helpers.document_datasets import contents, read_json
 from helpers.web_archives import TEXTS, archive, html, pages, record, response
@@ -161,13 +160,20 @@ def test_what_is_up_to_date_is_kept(tmp_path: Path) -> None:
     assert run(tmp_path, linearizer="trafilatura", overwrite=True).reused == 0
 
 
-def test_rows_are_traced_to_records(tmp_path: Path) -> None:
-    archive(tmp_path / "crawl/a.warc.gz", [*pages(2), response("http://a/x", b"x", "text/css"), *pages(2, "b")])
+def test_documents_are_the_raw_ones_of_trace_and_forget(tmp_path: Path) -> None:
+    from feedmill.curation.mix.config import read_config
+    from feedmill.curation.mix.job import mix
+    from feedmill.tracing.forget import forget
+
+    archive(tmp_path / "crawl/a.warc.gz", pages(6))
     run(tmp_path)
-    lineage = read_lineage(str(tmp_path / "web/documents/a.jsonl.gz"))
-    assert lineage is not None and lineage.header.verb == "extract"
-    assert [lineage.origins(row) for row in range(4)] == [[(0, n)] for n in (2, 4, 8, 10)]
-    assert lineage.inputs == [str(tmp_path / "crawl/a.warc.gz")]
+    out = {"path": str(tmp_path / "kept"), "max_size_in_bytes": 1 << 20}
+    stream = {"name": "web", "documents": [f"{tmp_path}/web/documents/*"], "output": out}
+    mix(read_config({"streams": [stream]}), workers=1, progress=False)
+    wanted = documents(tmp_path)[3]["id"]
+    (kept,) = (tmp_path / "kept").iterdir()
+    found = forget([wanted], [kept])
+    assert found.files == {str(tmp_path / "web/documents/a.jsonl.gz"): [3], str(kept): [3]}
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def kill_and_finish(whole: Path, tmp_path: Path, times: int) -> None:
         again = subprocess.run(command(2), cwd=folder, capture_output=True, text=True)
         assert again.returncode == 0, again.stderr
         assert everything(folder) == wanted
-    assert hits and len(wanted) == 25
+    assert hits and len(wanted) == 20
 
 
 def test_a_killed_run_is_finished_by_the_same_command(whole: Path, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ class DocumentForm:
         text, html = (page.text, None) if page.is_text else ("", page.text)
         name = page.id or f"{self.archive}:{page.number}"
         row = RowWithMetadata(id=name, text=text, source=self.source, metadata=metadata)
-        return Draft(page.number, page.offset, page.url, row, html, {"created": page.date} if page.date else {})
+        return Draft(page.offset, page.url, row, html, {"created": page.date} if page.date else {})
 
     def rows(self, draft: Draft, pieces: Pieces) -> list[bytes]:
         row = draft.row

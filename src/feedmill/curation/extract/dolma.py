@@ -86,7 +86,7 @@ class DolmaForm:
         }
         created = timestamp((parsed_date(date) if date else None) or found.record_date)
         row = RowWithMetadata(id=digest, text="", source=self.source, version=VERSION, metadata=metadata)
-        return Draft(record.number, record.offset, target, row, html, {"created": created})
+        return Draft(record.offset, target, row, html, {"created": created})
 
     def rows(self, draft: Draft, pieces: Pieces) -> list[bytes]:
         row = draft.row

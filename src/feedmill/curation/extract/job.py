@@ -1,9 +1,9 @@
-"""Extract one archive: the unit of work, with its outputs, its record, its lineage and what it left out.
+"""Extract one archive: the unit of work, with its outputs, its record and what it left out.
 
 The documents of an archive appear when they are complete, and after them the record of their inputs. After a kill, the
 same command finishes the run; archives that are up to date are kept. Beside the documents (`documents.beside`) are, for
-each archive, ``<output>.extract.json`` (the record), ``<output>.left_out.jsonl``, and the lineage, whose rows of the
-archive are the numbers of its records.
+each archive, ``<output>.extract.json`` (the record) and ``<output>.left_out.jsonl``. There is no lineage: the documents
+are the raw ones of `trace` and `forget`, and each names its archive and the offset of its record.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ from feedmill.curation.extract.pages import Form, Made, Settings, Work, extract_
 from feedmill.curation.records import FileState
 from feedmill.documents.beside import Place, beside, inside
 from feedmill.documents.file import DocumentFile
-from feedmill.documents.lineage.runs import Runs
-from feedmill.documents.lineage.sidecar import Origins, hidden
-from feedmill.documents.warc.records import Block, blocks
+from feedmill.documents.warc.records import blocks
 from feedmill.documents.warc.stored import chunks
 from feedmill.errors import FeedmillError
 from feedmill.formats.documents import ATTRIBUTES, write_lines
@@ -123,7 +121,6 @@ def extract_archive(task: ExtractTask, workers: int = 1) -> ExtractRecord:
             busy = "another process is writing these documents"
             lock = place.path(output, ".feedmill-lock")
             stack.enter_context(place.store.exclusive(lock, what=busy, file=task.outputs[0].url))
-        place.store.delete(hidden(place, output))
         try:
             found = _extracted(task, place, workers)
         finally:
@@ -137,8 +134,6 @@ def _extracted(task: ExtractTask, place: Place, workers: int) -> ExtractRecord:
     source, name = task.input.store(), task.input.path
     before = records.state(source, name, "", task.input.name)  # before it is read, to notice later changes
     left_out, skipped, documents = LeftOut(), dict[str, int](), 0
-    origins = Origins("extract", task.options)
-    number = origins.number(task.input.place, before.size)
     hashes: list[str] = []
     with ExitStack() as stack:
         file = stack.enter_context(open(stack.enter_context(source.local_copy(name)), "rb", buffering=0))
@@ -152,8 +147,7 @@ def _extracted(task: ExtractTask, place: Place, workers: int) -> ExtractRecord:
         for made in stack.enter_context(closing(_made(task, parts, workers))):
             for sink, lines in zip(sinks, made.lines, strict=False):  # no lines at all without rows
                 sink(lines)
-            documents += len(made.numbers)
-            origins.add(Runs.of(number, made.numbers))
+            documents += made.documents
             for fault in made.left_out:
                 shown = fault.url or f"{task.input.name} at byte {fault.offset}"
                 left_out.add(fault.what, shown, most=SHOWN)
@@ -163,8 +157,6 @@ def _extracted(task: ExtractTask, place: Place, workers: int) -> ExtractRecord:
         before.xxh3 = cast(HashedReader, raw).hexdigest()
     states = [records.state(open_store(o.root), o.path, xxh3) for o, xxh3 in zip(task.outputs, hashes, strict=True)]
     _record_sets(task, states, documents)
-    first = task.outputs[0]
-    place.store.write_note(hidden(place, first.name), origins.encoded(first.url, states[0].size))
     return ExtractRecord(
         fingerprint=_fingerprint(task),
         options=task.options,
@@ -215,6 +207,3 @@ def _is_current(task: ExtractTask, known: ExtractRecord) -> bool:
         )
         and records.unchanged(task.input.store(), task.input.path, known.input)
     )
-
-
-__all__ = ["PRELOAD", "Block", "ExtractRecord", "ExtractTask", "Output", "extract_archive", "place_of"]

@@ -51,13 +51,12 @@ class Draft:
     """A page on its way to a document.
 
     Attributes:
-        number, offset, url: of its record.
+        offset, url: of its record.
         row: what taggers see; the text is empty until the page is linearized.
         html: the HTML; None if the record has plain text, which is in the row.
         fields: further fields of the document.
     """
 
-    number: int
     offset: int
     url: str
     row: RowWithMetadata
@@ -89,17 +88,17 @@ class Work(NamedTuple):
 
 
 class Made(NamedTuple):
-    """What became of a block: lines for each output, the records of the rows, and what was left out.
+    """What became of a block.
 
     Attributes:
-        lines: for each output.
-        numbers: number of the record of each row.
+        lines: lines of each output; empty without documents.
+        documents: number of lines.
         left_out: in order.
         skipped: number of records of other types.
     """
 
     lines: list[bytes]
-    numbers: list[int]
+    documents: int
     left_out: list[Fault]
     skipped: dict[str, int]
 
@@ -117,7 +116,7 @@ def extract_block(work: Work, block: Block) -> Made:
     rows = [form.rows(draft, found) for draft, found in zip(drafts, pieces, strict=True)]
     lines = [b"".join([row + b"\n" for row in column]) for column in zip(*rows, strict=True)]
     left_out.sort(key=lambda fault: fault.offset)
-    return Made(lines, [draft.number for draft in drafts], left_out, block.skipped)
+    return Made(lines, len(drafts), left_out, block.skipped)
 
 
 def _tagged(
