@@ -180,6 +180,7 @@ DESCRIBED_IN = {
     ("delete",): "writing.md",
     ("add-parts",): "writing.md",
     ("mount",): "writing.md",
+    ("extract",): "extract.md",
     ("tag",): "tagging.md",
     ("stat",): "stat.md",
     ("dedupe",): "dedupe.md",

@@ -27,6 +27,7 @@ from feedmill.storage import LocalStore
 from helpers.document_datasets import write_documents, write_tree
 from helpers.tars import tar_bytes
 from helpers.tokenizer_data import tokenizer_file, write_lines
+from helpers.web_archives import archive, pages
 
 STAGED = re.compile(r"\.[0-9a-f]{12}\.feedmill-tmp$")
 _noted: set[str] | None = None
@@ -75,6 +76,11 @@ def documents(root: Path) -> None:
     (root / "mix.json").write_text(json.dumps({"streams": [stream]}))
 
 
+def crawl(root: Path) -> None:
+    pytest.importorskip("resiliparse")
+    archive(root / "c/a.warc.gz", pages(3))
+
+
 def packed(root: Path) -> None:
     root.mkdir(exist_ok=True)
     with write_pbin(LocalStore(root), "a.pbin", 2) as file:
@@ -102,6 +108,7 @@ VERBS: dict[str, tuple[Make, list[str]]] = {
     "convert": (prepared, ["convert", "d", "e", "--to", "mds", "--workers", "1"]),
     "convert to a file": (prepared, ["convert", "d", "e.jsonl", "--to", "jsonl", "--fields", "txt", "--workers", "1"]),
     "tokenize": (documents, ["tokenize", "a.jsonl", "-o", "o", "-t", str(tokenizer_file("tok1k")), "--workers", "1"]),
+    "extract": (crawl, ["extract", "c", "-o", "o", "--workers", "1", "-t", "char_length_v1"]),
     "tag": (documents, ["tag", "documents/*", "--name", "e", "-t", "char_length_v1"]),
     "dedupe": (documents, ["dedupe", "documents", "--workers", "1"]),
     "dedupe --bloom": (documents, ["dedupe", "documents", "--workers", "1", "--bloom", "f.bin", "--items", "100"]),

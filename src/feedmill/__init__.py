@@ -81,6 +81,7 @@ _HOME = {
     "decode": "tokens.decode",
     "dedupe": "curation.dedupe.dedupe",
     "delete": "writing.delete",
+    "extract": "curation.extract.extract",
     "filter": "filtering",
     "forget": "tracing.forget",
     "import_data": "importing.import_data",
@@ -128,6 +129,7 @@ if TYPE_CHECKING:
     from feedmill.converting.info import info
     from feedmill.curation.dedupe.dedupe import dedupe
     from feedmill.curation.dedupe.options import DedupeOptions
+    from feedmill.curation.extract.extract import extract
     from feedmill.curation.mix.config import FilterConfig
     from feedmill.curation.near.neardedupe import neardedupe
     from feedmill.curation.stat import stat
@@ -267,6 +269,7 @@ __all__ = [
     "decode",
     "dedupe",
     "delete",
+    "extract",
     "filter",
     "forget",
     "import_data",

@@ -29,6 +29,7 @@ from helpers import bare_python
 from helpers import foreign_datasets as sourcedata
 from helpers import media_files as clips
 from helpers.tars import write_tar
+from helpers.web_archives import archive, pages
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden"
@@ -57,6 +58,8 @@ CASES: list[tuple[str, str]] = [
     ("delete coco 000001 --yes", ""),
     ("add-parts coco parts --on-error skip", ""),
     ("mount coco mnt", "mount"),
+    ("extract crawl -o pages", "curation"),
+    ("extract crawl -o pages --linearizer trafilatura", "curation"),
     ("tag web/documents -t char_length_v1 --name lengths", ""),
     ("tag web/documents -t pii_regex_v2 --name pii", ""),
     ("tag web/documents -t cld2_en_doc_v2 --name language", "curation"),
@@ -103,6 +106,7 @@ CASES: list[tuple[str, str]] = [
     ("vla stats robotics --output stats.json", ""),
     ("dolma list", ""),
     ("dolma tag --documents web/documents/* --taggers char_length_v1 --experiment lengths", ""),
+    ("dolma warc --documents crawl/* --destination pages --source_name web", "curation"),
     ("dolma -c mix.yaml mix", ""),
     ("dolma stat --attributes web/attributes/given/* --report report", ""),
     ("dolma tokens --documents web/documents/* --destination dolma --tokenizer.name_or_path tokenizer"
@@ -149,6 +153,7 @@ def data(root: Path) -> None:
     (root / "piece.model").write_bytes(b"\x0a\x05")
     for name in ("text_doc", "robotics"):
         shutil.copytree(GOLDEN / "vla" / name, root / name, ignore=shutil.ignore_patterns("expected.json"))
+    archive(root / "crawl/a.warc.gz", pages(3))
     (root / "mnt").mkdir()
     (root / "recipe.yaml").write_text("seed: 7\nblend:\n  - {path: lines.jsonl, weight: 1}\n")
     (root / "mix.yaml").write_text(_MIX)

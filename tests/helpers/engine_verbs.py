@@ -23,6 +23,7 @@ from helpers.document_folders import texts, write_documents, write_lines
 from helpers.kills import command, contents, finish
 from helpers.tars import write_tar
 from helpers.tokenizer_data import tokenizer_file
+from helpers.web_archives import archive, pages
 
 FILES = 6
 SKIP = ["--on-error", "skip"]  # some texts are empty
@@ -42,6 +43,7 @@ VERBS: dict[str, list[str]] = {
         *("tokenize", "documents", "-o", "numbered/web", "-t", TOKENIZER, "--to", "pbin,dolma", *SKIP),
         *("--max-file-size", "15kB"),
     ],
+    "extract": ["extract", "crawl", "-o", "web", "-t", "char_length_v1"],
     "tag": ["tag", "documents", "-t", "char_length_v1", "-t", "gopher_v1"],
     "filter": ["filter", "filter.json"],
     "dedupe": ["dedupe", "documents", "--by", "paragraphs"],
@@ -78,8 +80,8 @@ MORE = (
 )
 """Verbs that are much like another one."""
 AT_ONCE = {
-    *("tag", "filter", "dedupe", "dedupe-documents", "neardedupe", "index-tokens", "merge-one", "merge-datatrove"),
-    *("shuffle", "shuffle-lines", "shuffle-chunks", "split", "filter-tokens"),
+    *("extract", "tag", "filter", "dedupe", "dedupe-documents", "neardedupe", "index-tokens", "merge-one"),
+    *("merge-datatrove", "shuffle", "shuffle-lines", "shuffle-chunks", "split", "filter-tokens"),
 }
 """Verbs whose units give their outputs their final names."""
 
@@ -102,6 +104,8 @@ def make(root: Path, scale: int = 1) -> None:
         lengths = numbers.integers(0, 60 * scale, count)
         with write_pbin(LocalStore(root / "ids"), f"{name}.pbin", 2) as writer:
             writer.add(numbers.integers(0, 1 << 16, int(lengths.sum()), np.uint16), lengths)
+    for n in range(5):
+        archive(root / f"crawl/{n}.warc.gz", pages(scale * (4 + 3 * n), f"s{n}"))
     for n in range(9):
         picture = io.BytesIO()
         Image.new("RGB", (8 + n, 9), (n, 0, 0)).save(picture, "PNG")

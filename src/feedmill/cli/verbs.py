@@ -117,6 +117,12 @@ GROUPS: dict[str, dict[str, Verb]] = {
         "mount": _verb("mount", "Mount a dataset as a read-only file system.", "mount coco /mnt/coco", "writing.md"),
     },
     "Curate documents": {
+        "extract": _verb(
+            "extract",
+            "Make documents from web archives: the text of their pages.",
+            "extract 'crawl/*.warc.gz' -o web",
+            "extract.md",
+        ),
         "tag": _verb(
             "tag",
             "Compute attributes of documents: length, quality, privacy.",

@@ -22,7 +22,7 @@ from feedmill import __version__
 from feedmill.curation import records, registry
 from feedmill.curation.attribute_set import FOLDER, refuse_blocked
 from feedmill.curation.blocks import Block, blocks, first_to_cut
-from feedmill.curation.documents import Batch, Decoder
+from feedmill.curation.documents import Batch, Decoder, Row
 from feedmill.curation.modules import load_modules, module_hashes
 from feedmill.curation.places import Output, find_places, refuse_inputs
 from feedmill.documents.file import DocumentFile
@@ -263,7 +263,7 @@ def _tagged(work: _Work, blocks: Iterable[Block], workers: int) -> Generator[tup
 def _tag_block(work: _Work, block: Block) -> tuple[int, list[bytes]]:
     """Return the number of documents, and the rows of each output."""
     choices = {choice for output in work.outputs for choice in output.taggers}
-    taggers = {choice: _tagger(choice, work.modules, records.local_state(choice.file)) for choice in choices}
+    taggers = {choice: tagger_of(choice, work.modules, records.local_state(choice.file)) for choice in choices}
     wants_metadata = any(tagger.metadata for tagger in taggers.values())
     batch = Decoder(work.file, block.line, metadata=wants_metadata, exact=work.exact).batch(rows_of(block.lines))
     made = []
@@ -309,11 +309,17 @@ def _current(task: TagTask, output: Output) -> bool:
 
 
 @lru_cache(1024)
-def _tagger(
+def tagger_of(
     choice: registry.Choice,
     modules: tuple[tuple[str, str], ...],
     state: tuple[int, int, int] | None,  # noqa: ARG001 - tells a file that changed from what is remembered
 ) -> registry.Tagger:
+    """Return a tagger, which is created once per process.
+
+    Args:
+        modules: user's modules with their hashes.
+        state: of the tagger's file, see `records.local_state`.
+    """
     load_modules(name for name, _ in modules)
     registry.check_names([choice.name])
     return choice.create()
@@ -321,14 +327,19 @@ def _tagger(
 
 def attribute_rows(batch: Batch, experiment: str, taggers: dict[str, registry.Tagger]) -> Iterator[bytes]:
     """Yield the rows of an attribute file for a batch, without line ends."""
-    columns = [_fragments(tagger, batch, experiment, name) for name, tagger in taggers.items()]
-    encode = msgspec.json.encode
+    columns = [fragments_of(tagger, batch, experiment, name) for name, tagger in taggers.items()]
     for row, *pieces in zip(batch.rows, *columns, strict=True):
-        attributes = b",".join([piece for piece in pieces if piece])
-        yield b'{"id":%b,"attributes":{%b},"source":%b}' % (encode(row.id), attributes, encode(row.source))
+        yield attribute_row(row, pieces)
 
 
-def _fragments(tagger: registry.Tagger, batch: Batch, experiment: str, name: str) -> list[bytes]:
+def attribute_row(row: Row, pieces: Iterable[bytes]) -> bytes:
+    """Return the row of a document in an attribute file, from the JSON of its attributes by each tagger."""
+    attributes, encode = b",".join([piece for piece in pieces if piece]), msgspec.json.encode
+    return b'{"id":%b,"attributes":{%b},"source":%b}' % (encode(row.id), attributes, encode(row.source))
+
+
+def fragments_of(tagger: registry.Tagger, batch: Batch, experiment: str, name: str) -> list[bytes]:
+    """Return the JSON of the attributes of each document by one tagger, without the braces."""
     own = getattr(tagger, "fragments", None)  # a user's tagger may override how its attributes are written
     if own is not None:
         found: list[bytes] = own(batch, experiment, name)

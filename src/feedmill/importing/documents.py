@@ -15,9 +15,10 @@ import orjson
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra
 from feedmill.formats.documents import DOCUMENTS, write_lines
-from feedmill.importing.report import ImportReport, LeftOut
+from feedmill.importing.report import ImportReport
 from feedmill.importing.rows import Reading, Row, read_documents, reason_of
 from feedmill.importing.scanning import File, Files
+from feedmill.jobs.left_out import LeftOut
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.jobs.work import Work, tidy

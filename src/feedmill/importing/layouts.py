@@ -23,8 +23,8 @@ from feedmill.importing.recognition import (
     class_of,
     split_of,
 )
-from feedmill.importing.report import LeftOut
 from feedmill.importing.scanning import File, Files
+from feedmill.jobs.left_out import LeftOut
 from feedmill.writing.encoding import check_key
 
 TRAIN = "train"

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from feedmill.errors import DataError
 from feedmill.importing.recognition import CAPTIONING, CLASSIFICATION, MEDIA, Recognized
-from feedmill.importing.report import LeftOut
 from feedmill.importing.rows import read_rows
 from feedmill.importing.scanning import Files
+from feedmill.jobs.left_out import LeftOut
 from feedmill.storage import open_store
 
 FILE_NAME = "file_name"

@@ -20,8 +20,8 @@ from feedmill.errors import ConfigError
 from feedmill.formats.leftovers import is_about
 from feedmill.importing import kinds
 from feedmill.importing.kinds import Name, divide, unsupported
-from feedmill.importing.report import LeftOut
 from feedmill.importing.scanning import File, Files
+from feedmill.jobs.left_out import LeftOut
 from feedmill.samples.types import did_you_mean
 
 AUTO, DOCUMENTS, CAPTIONING, CLASSIFICATION, MEDIA, PARTS = (

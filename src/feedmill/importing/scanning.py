@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from feedmill.errors import NotFound
-from feedmill.importing.report import LeftOut
+from feedmill.jobs.left_out import LeftOut
 from feedmill.storage import LocalStore, canonical_location, open_store, split_url
 from feedmill.storage.staging import TEMPORARY_SUFFIX
 

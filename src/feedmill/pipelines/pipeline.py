@@ -30,6 +30,7 @@ class Verb(NamedTuple):
 
 
 VERBS = {
+    "extract": Verb("curation.extract.extract", takes_output=True, takes_many=True),
     "tag": Verb("curation.tag", takes_many=True),
     "dedupe": Verb("curation.dedupe.dedupe", takes_many=True),
     "neardedupe": Verb("curation.near.neardedupe", takes_many=True),

@@ -35,6 +35,7 @@ COMMANDS = {
     "stat": Command("feedmill.compat.dolma.stat", "stat", "SCHEMA", "Show the distributions of attributes."),
     "dedupe": Command("feedmill.compat.dolma.dedupe", "dedupe", "SCHEMA", "Mark duplicates in attributes."),
     "mix": Command("feedmill.compat.dolma.mix", "mix", "SCHEMA", "Filter documents by their attributes."),
+    "warc": Command("feedmill.compat.dolma.warc", "warc", "SCHEMA", "Write documents of web archives."),
 }
 
 app = new_app()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from feedmill.curation.mix.limits import PRESETS
 from feedmill.storage.codec import KINDS
 
 _SYNTAXES, _MAX_SIZE = ["jsonpath", "jq"], 2 * 1024**3
@@ -43,6 +44,8 @@ def _stream() -> dict[str, Any]:
         filter=_mapping(
             include=_list("A document is kept if any of these is true, or if there are none."),
             exclude=_list("A document is dropped if any of these is true."),
+            keep=_list("Short rules, 'gopher_v2.word_count >= 50'; a document is dropped if it violates any of them."),
+            presets={"type": "array", "items": {"enum": [*PRESETS]}, "description": "Short rules of publications."},
             syntax=_option({"enum": _SYNTAXES}, _SYNTAXES[0], "Language of the expressions."),
         ),
         span_replacement={"type": "array", "items": _replacement()},

@@ -1,0 +1,257 @@
+"""The verb ``extract``: make documents from web archives."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from feedmill.curation.blocks import first_to_cut
+from feedmill.curation.extract import linearizers
+from feedmill.curation.extract.documents import DocumentForm
+from feedmill.curation.extract.job import PRELOAD, ExtractRecord, ExtractTask, Output, extract_archive
+from feedmill.curation.extract.pages import Settings
+from feedmill.curation.modules import load_modules, module_hashes
+from feedmill.curation.registry import Choice
+from feedmill.curation.spans import attribute_name
+from feedmill.documents.beside import FOLDER
+from feedmill.documents.file import DocumentFile
+from feedmill.documents.warc.find import find_archives, stem
+from feedmill.documents.warc.pages import HTML, KINDS, Wanted
+from feedmill.errors import ConfigError, refuse_empty
+from feedmill.formats.documents import ATTRIBUTES, DOCUMENTS
+from feedmill.jobs.cores import available_cores
+from feedmill.jobs.engine import Where, current, key_of
+from feedmill.jobs.left_out import LeftOut
+from feedmill.jobs.progress import Progress
+from feedmill.jobs.run import run
+from feedmill.notebooks import Showable
+from feedmill.storage import open_store, paths_of
+from feedmill.storage.base import refuse_non_utf8
+from feedmill.storage.hashed import hash_file
+from feedmill.storage.limits import parse_size
+
+PAGE_SIZE = "16MB"
+SECONDS = 20.0
+_HEADERS = 1 << 20
+"""Bytes that the headers of a record may add to those of its page."""
+
+
+@dataclass
+class ExtractReport(Showable):
+    """The result of a run.
+
+    Attributes:
+        output: the folder of the documents.
+        archives, reused: number of archives, and number of those that were up to date.
+        documents: number of documents in all archives.
+        input_bytes, bytes: stored size of the archives, and of the documents and attributes.
+        left_out: pages that are not documents, and records that cannot be read.
+        skipped: number of records of other types, by type.
+        attributes: names of the attribute sets.
+        missing: patterns without archives, if allowed.
+    """
+
+    output: str
+    archives: int = 0
+    reused: int = 0
+    documents: int = 0
+    input_bytes: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    left_out: LeftOut = field(default_factory=LeftOut)
+    skipped: dict[str, int] = field(default_factory=dict)
+    attributes: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data, for ``--json``."""
+        return {**vars(self), "left_out": self.left_out.as_dict()}
+
+
+def extract(
+    archives: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    *,
+    linearizer: str = linearizers.RESILIPARSE,
+    taggers: Sequence[str] = (),
+    html_taggers: Sequence[str] = (),
+    only_tagged: bool = False,
+    tagger_modules: Sequence[str] = (),
+    source: str = "web",
+    status: Sequence[int] = (200,),
+    mime: Sequence[str] = HTML,
+    max_page_size: int | str = PAGE_SIZE,
+    page_timeout: float = SECONDS,
+    keep_html: bool = False,
+    workers: int | None = None,
+    overwrite: bool = False,
+    allow_empty: bool = False,
+    progress: bool = True,
+) -> ExtractReport:
+    """Make documents from the pages of web archives (WARC files), one file of documents for each archive.
+
+    Documents are in ``<output>/documents``, the attributes of taggers in ``<output>/attributes``. The output does not
+    depend on `workers`. After a kill, or with more archives, the same call does what is missing.
+
+    Args:
+        archives: paths, URLs or patterns of archives, or folders of them.
+        output: path or URL of a folder.
+        linearizer: ``"resiliparse"`` or ``"trafilatura"``.
+        taggers: taggers of the texts, see `feedmill.tag`; each writes an attribute set.
+        html_taggers: taggers that run before the text is extracted; they see ``metadata.html``, and no text.
+        only_tagged: leave out pages in which the HTML taggers find nothing.
+        tagger_modules: files or modules with user-defined taggers; their code is run.
+        source: the ``source`` of the documents.
+        status: HTTP statuses of the pages to read.
+        mime: types of the pages to read, besides the plain text of ``.wet`` files.
+        max_page_size: larger pages are left out; a number of bytes, or text such as ``"16MB"``.
+        page_timeout: seconds that the linearizer may take for a page.
+        keep_html: keep the HTML in ``metadata.html``.
+        workers: number of processes; by default one per core. A large archive is divided among them.
+        overwrite: also extract archives whose documents are up to date.
+        allow_empty: accept an empty result, and a pattern without archives if another one has some.
+
+    Raises:
+        ConfigError: an option is invalid; nothing has been written.
+        NotFound: there are no archives.
+        EmptyResult: there are no documents.
+        MissingExtra: a package is not installed.
+    """
+    folder = os.fspath(output)
+    refuse_non_utf8(folder)
+    settings, options = settings_of(
+        linearizer, html_taggers, taggers, tagger_modules, page_timeout, only_tagged_before=only_tagged
+    )
+    if only_tagged and not html_taggers:
+        raise ConfigError("--only-tagged requires an HTML tagger", kind="bad-option", fix="Add --html-tagger NAME.")
+    largest = parse_size(max_page_size) or 0
+    if largest < 1:
+        raise ConfigError(f"the page size {max_page_size!r} is invalid", kind="bad-option", fix="Use 1 or more bytes.")
+    wanted = Wanted(tuple(status), tuple(kind.lower() for kind in mime), largest)
+    sets = tuple(choice.name for choice in (*settings.before, *settings.after))
+    report = ExtractReport(folder, attributes=list(sets))
+    options |= {"source": source, "status": wanted.statuses, "mime": wanted.mimes, "largest": largest}
+    options |= {"html": keep_html, "sets": sets}
+
+    def task(file: DocumentFile) -> ExtractTask:
+        below = f"{stem(file.path)}.jsonl.gz"
+        outputs = [Output(folder, part, below) for part in (DOCUMENTS, *(f"{ATTRIBUTES}/{name}" for name in sets))]
+        form = DocumentForm(file.path, source, wanted, keep_html, sets)
+        mine = {**options, "archive": file.path}
+        return ExtractTask(file, tuple(outputs), form, settings, KINDS, largest + _HEADERS, mine, overwrite)
+
+    patterns = paths_of(archives)
+    if not patterns:
+        raise ConfigError("no archive was given", kind="no-source", fix="Name WARC files, or folders of them.")
+    files = list[DocumentFile]()
+    for pattern in patterns:
+        found = find_archives(pattern, allow_missing=allow_empty)
+        report.missing += [] if found else [pattern]
+        files += found
+    run_tasks([task(file) for file in {file.url: file for file in files}.values()], report, workers, progress)
+    seen = report.documents + len(report.left_out)
+    refuse_empty(report.documents, seen, "page", file=folder, skipped=report.left_out.counts, allow=allow_empty)
+    return report
+
+
+def settings_of(
+    linearizer: str,
+    before: Sequence[str],
+    after: Sequence[str],
+    modules: Sequence[str],
+    seconds: float,
+    *,
+    dolma: bool = False,
+    only_tagged_before: bool = False,
+    only_tagged_after: bool = False,
+) -> tuple[Settings, dict[str, Any]]:
+    """Return the settings of pages, and what they add to the options in records.
+
+    Raises:
+        ConfigError: a name is unknown or occurs twice, or the number of seconds is invalid.
+        MissingExtra: a package is not installed.
+    """
+    linearizers.check_name(linearizer)
+    if not seconds > 0:
+        raise ConfigError(f"a timeout of {seconds:g} s is invalid", kind="bad-option", fix="Use more than 0.")
+    load_modules(modules)
+    choices = [tuple(Choice.parse(text) for text in given) for given in (before, after)]
+    both = [*choices[0], *choices[1]]
+    if len({choice.name for choice in both}) < len(both):
+        raise ConfigError("a tagger was passed twice", fix="Pass each tagger once.")
+    for choice in both:
+        attribute_name(choice.name, choice.name, "")
+        choice.create()  # report missing packages and files before the work begins
+    hashes = module_hashes(modules)
+    files = {choice.name: hash_file(choice.file) for choice in both if choice.file}
+    settings = Settings(
+        linearizer,
+        dolma,
+        seconds,
+        choices[0],
+        choices[1],
+        only_tagged_before,
+        only_tagged_after,
+        tuple(hashes.items()),
+    )
+    names = [[choice.name for choice in given] for given in choices]
+    release = f"{linearizer} {linearizers.release(linearizer)}"
+    only = [only_tagged_before, only_tagged_after]
+    return settings, {"linearizer": release, "taggers": names, "only": only, "modules": hashes, "files": files}
+
+
+def run_tasks(tasks: list[ExtractTask], report: ExtractReport, workers: int | None, progress: bool) -> None:
+    """Extract the archives, and complete the report. Raises `ConfigError` if two would share an output."""
+    begin = time.perf_counter()
+    _refuse_shared(tasks)
+    report.archives = len(tasks)
+    # The largest first, so that no process is left alone with a large archive at the end.
+    tasks.sort(key=lambda task: (-task.input.size, task.input.name))
+    sizes = [task.input.size for task in tasks]
+    report.input_bytes = sum(sizes)
+    skipped = Counter[str]()
+    with Progress.of_files("extracting", sizes, progress) as bar:
+        for made in _results(tasks, available_cores() if workers is None else workers, bar):
+            report.reused += not made.made
+            report.documents += made.documents
+            report.bytes += sum(state.size for state in made.outputs)
+            report.left_out.merge(made.counts, made.examples)
+            skipped.update(made.skipped)
+    report.skipped = dict(sorted(skipped.items()))
+    report.seconds = round(time.perf_counter() - begin, 3)
+
+
+def _results(tasks: Sequence[ExtractTask], workers: int, bar: Progress) -> Iterator[ExtractRecord]:
+    """Yield the record of each archive. One that would keep one process busy alone is divided among all.
+
+    On an engine of other machines the archive is the unit.
+    """
+    if not tasks:
+        return
+    if current() is not None:
+        key = key_of(*(f"{task.options}{task.outputs}" for task in tasks))
+        where = Where("extracting", key, open_store(tasks[0].outputs[0].root).below(FOLDER))
+        yield from run(extract_archive, tasks, workers=workers, progress=bar, preload=PRELOAD, where=where)
+        return
+    cut = len(tasks) if len(tasks) < workers else first_to_cut((task.input.size for task in tasks), workers)
+    for task in tasks[:cut]:
+        yield extract_archive(task, workers)
+        bar.advance()
+    yield from run(extract_archive, tasks[cut:], workers=workers, progress=bar, preload=PRELOAD)
+
+
+def _refuse_shared(tasks: Sequence[ExtractTask]) -> None:
+    seen: dict[Output, ExtractTask] = {}
+    for task in tasks:
+        other = seen.setdefault(task.outputs[0], task)
+        if other is not task:
+            raise ConfigError(
+                f"this archive and {other.input.name} would share the file {task.outputs[0].url}",
+                file=task.input.name,
+                kind="shared-output",
+                fix="Extract them into separate folders, or name the folder above both.",
+            )

@@ -1,0 +1,75 @@
+"""A function in a child process: results in order, limits on time and memory, crashes, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from feedmill.jobs.sandbox import Failure, Sandbox
+
+
+def act(item: str) -> str:
+    if item == "hang":
+        while True:
+            pass
+    if item == "hang in C":
+        sum(range(10**12))
+    if item == "crash":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if item == "memory":
+        return str(len(bytearray(1 << 40)))
+    if item == "raise":
+        raise ValueError("no page")
+    if item == "process":
+        return str(os.getpid())
+    return item.upper()
+
+
+def test_each_input_has_its_result_and_only_bad_ones_fail() -> None:
+    items = ["a", "hang", "b", "crash", "hang in C", "memory", "raise", "c" * 100_000, "d"]
+    with Sandbox(act, 0.5) as sandbox:
+        found = list(sandbox.map(items))
+        assert [one for one in found if isinstance(one, str)] == ["A", "B", "C" * 100_000, "D"]
+        failures = {item: one.why for item, one in zip(items, found, strict=True) if isinstance(one, Failure)}
+        assert list(failures) == ["hang", "crash", "hang in C", "memory", "raise"]
+        assert failures["hang"] == failures["hang in C"] == "took longer than 0.5 s"
+        assert failures["crash"] == "crashed" and failures["raise"] == "ValueError: no page"
+        assert failures["memory"].startswith("MemoryError")
+        assert list(sandbox.map([])) == []
+        first, second = sandbox.map(["process", "process"])
+        assert first == second and isinstance(first, str) and int(first) != os.getpid()
+    assert not alive(int(first))
+
+
+def alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    with open(f"/proc/{process}/stat", encoding="ascii") as stat:
+        return stat.read().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_the_child_ends_with_a_killed_parent() -> None:
+    program = """
+import sys, time
+from feedmill.jobs.sandbox import Sandbox
+import os
+def act(item):
+    print(os.getpid(), flush=True)
+    while True: pass
+list(Sandbox(act, 600).map(["x"]))
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        assert alive(child)
+        parent.kill()
+        parent.wait()
+        deadline = time.monotonic() + 10
+        while alive(child) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert not alive(child)
