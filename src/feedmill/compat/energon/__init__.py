@@ -67,9 +67,25 @@ _RENAMED = {
     "prepare_metadataset": ("indexing.prepare_joins", "prepare_joins"),
 }
 _HERE = {
+    "BasicDataLoader": "loader",
+    "EPath": "epathlib",
+    "EnergonDataset": "datasets",
+    "FatalSampleError": "errors",
+    "SavableDataLoader": "loader",
+    "SkipSample": "errors",
+    "SourceInfo": "source_info",
+    "WorkerConfig": "worker",
+    "get_loader": "loader",
+    "get_savable_loader": "loader",
+    "get_train_dataset": "datasets",
+    "get_val_dataset": "datasets",
+    "get_val_datasets": "datasets",
+    "log_exception": "errors",
+    "reraise_exception": "errors",
+}
+_DATASETS = {
     "BaseCoreDatasetFactory": "factories",
     "BaseWebdatasetFactory": "factories",
-    "BasicDataLoader": "loader",
     "BatchDataset": "views",
     "BlendDataset": "views",
     "ConcatDataset": "views",
@@ -80,10 +96,7 @@ _HERE = {
     "DefaultCrudeJsonlDatasetFactory": "factories",
     "DefaultDecoderWebdatasetFactory": "factories",
     "DefaultGenericWebdatasetFactory": "factories",
-    "EPath": "epathlib",
-    "EnergonDataset": "datasets",
     "EpochizeDataset": "views",
-    "FatalSampleError": "errors",
     "FilterDataset": "views",
     "GcDataset": "views",
     "GroupBatchDataset": "views",
@@ -96,35 +109,24 @@ _HERE = {
     "MixBatchDataset": "views",
     "PackingDataset": "views",
     "RepeatDataset": "views",
-    "SavableDataLoader": "loader",
     "SavableDataset": "base",
     "ShuffleBufferDataset": "views",
-    "SkipSample": "errors",
-    "SourceInfo": "source_info",
     "StandardWebdatasetFactory": "factories",
-    "WorkerConfig": "worker",
     "concat_pad": "mixing",
     "generic_concat": "mixing",
-    "get_loader": "loader",
-    "get_savable_loader": "loader",
-    "get_train_dataset": "datasets",
-    "get_val_dataset": "datasets",
-    "get_val_datasets": "datasets",
     "homogeneous_concat_mix": "mixing",
     "load_dataset": "metadatasets",
-    "log_exception": "errors",
-    "reraise_exception": "errors",
 }
 _DEEPER = {
     "DatasetBlendMode": "metadatasets",
-    "INDEX_SQLITE_FILENAME": "constants",
-    "INDEX_UUID_FILENAME": "constants",
-    "INFO_JSON_FILENAME": "constants",
-    "INFO_YAML_FILENAME": "constants",
+    "INDEX_SQLITE_FILENAME": "file_names",
+    "INDEX_UUID_FILENAME": "file_names",
+    "INFO_JSON_FILENAME": "file_names",
+    "INFO_YAML_FILENAME": "file_names",
     "LoadedDataset": "metadatasets",
     "LoadedDatasetList": "metadatasets",
-    "MAIN_FOLDER_NAME": "constants",
-    "SPLIT_YAML_FILENAME": "constants",
+    "MAIN_FOLDER_NAME": "file_names",
+    "SPLIT_YAML_FILENAME": "file_names",
     "BaseWrapperDataset": "views",
     "WatchdogDataset": "watching",
     "get_dataset_from_config": "factories",
@@ -134,7 +136,7 @@ _TYPED = ("Captioning", "ImageClassification", "Image", "Interleaved", "MultiCho
 _TYPED_FACTORIES = tuple(f"{name}Webdataset" for name in (*_TYPED, "Text", "VQAOCR", "VQA", "VidQA"))
 _ABSENT = {"JoinedWebdatasetFactory": "write the join in a metadataset"}
 
-__all__ = ["__version__", "edataclass", *sorted({*_FEEDMILL, *_RENAMED, *_HERE, *_TYPED_FACTORIES})]
+__all__ = ["__version__", "edataclass", *sorted({*_FEEDMILL, *_RENAMED, *_HERE, *_DATASETS, *_TYPED_FACTORIES})]
 
 install(__name__)
 
@@ -145,8 +147,10 @@ def __getattr__(name: str) -> Any:
     if name in _RENAMED:
         module, feedmill_name = _RENAMED[name]
         return getattr(import_module(f"feedmill.{module}"), feedmill_name)
-    if name in _HERE or name in _DEEPER:
-        return getattr(import_module(f"{__name__}.{_HERE.get(name) or _DEEPER[name]}"), name)
+    if name in _HERE:
+        return getattr(import_module(f"{__name__}.{_HERE[name]}"), name)
+    if name in _DATASETS or name in _DEEPER:
+        return getattr(import_module(f"{__name__}.{_DATASETS.get(name) or _DEEPER[name]}"), name)
     if name in _TYPED_FACTORIES:
         made = globals()[name] = import_module(f"{__name__}.factories").typed_factory(name)
         return made

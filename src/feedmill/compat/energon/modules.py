@@ -13,26 +13,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-_WRAPPERS = {
-    "base": "BaseWrapperDataset",
-    "batch_dataset": "BatchDataset",
-    "blend_dataset": "BlendDataset",
-    "concat_dataset": "ConcatDataset",
-    "epochize_dataset": "EpochizeDataset",
-    "filter_dataset": "FilterDataset",
-    "gc_dataset": "GcDataset",
-    "group_batch_dataset": "GroupBatchDataset",
-    "iter_map_dataset": "IterMapDataset",
-    "limit_dataset": "LimitDataset",
-    "log_sample_dataset": "LogSampleDataset",
-    "map_dataset": "MapDataset",
-    "mix_batch_dataset": "MixBatchDataset concat_pad generic_concat homogeneous_concat_mix",
-    "packing_dataset": "PackingDataset",
-    "repeat_dataset": "RepeatDataset",
-    "shuffle_buffer_dataset": "ShuffleBufferDataset",
-    "skip": "SkipSample",
-    "watchdog_dataset": "WatchdogDataset",
-}
+from feedmill.compat.energon.wrapper_names import WRAPPERS
+
 MODULES: dict[str, str] = {
     "av": "AVData AVDecoder",
     "cache": (
@@ -106,8 +88,8 @@ MODULES: dict[str, str] = {
     ),
     "task_encoder.cooking": "Cooker basic_sample_keys cooker",
     "task_encoder.loader": "get_train_dataset get_val_dataset get_val_datasets",
+    **WRAPPERS,
 }
-MODULES |= {"wrappers": " ".join(_WRAPPERS.values())} | {f"wrappers.{name}": names for name, names in _WRAPPERS.items()}
 """Module -> its names, which `feedmill.compat.energon` has too. A package precedes its modules."""
 
 
