@@ -40,6 +40,7 @@ a batch is collated. `item` is the number of the pack in its window while it is 
 that does not take one as an argument, or None.
 """
 _SKIPPED = object()
+_OF_USERS = ("cooker-failed", "sample-loader-failed", "factory-failed")
 
 
 @dataclass(slots=True)
@@ -357,7 +358,7 @@ class BatchMaker:
             kind=known.kind,
             error=known.what,
             substitute=substitute,
-            exception=error,
+            exception=_raised(error),
             sample=unusable.sample,
         )
 
@@ -366,6 +367,13 @@ class BatchMaker:
         number, index, epoch = int(located.source[0]), int(located.index[0]), int(located.epoch[0])
         source = repr(self._plan.names[number]) if self._plan.names else number
         return f"position {position} (source {source}, sample {index}, epoch {epoch})"
+
+
+def _raised(error: Exception) -> Exception:
+    """Return the exception that a function of the user raised, also if an error that names the sample wraps it."""
+    cause = error.__cause__
+    wrapped = isinstance(error, FeedmillError) and error.kind in _OF_USERS and isinstance(cause, Exception)
+    return cause if wrapped else error  # type: ignore[return-value]
 
 
 def generator(seed: int, position: int, stage: int = 0) -> np.random.Generator:

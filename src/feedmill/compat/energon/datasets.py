@@ -240,9 +240,12 @@ def get_val_dataset(
 def get_val_datasets(
     path: str | os.PathLike[str] | Mapping[str, Any], **arguments: Any
 ) -> list[tuple[EnergonDataset, Any]]:
-    """Return a pair per dataset of a metadataset: its `get_val_dataset`, and its source (`feedmill.Dataset`)."""
-    dataset = get_val_dataset(path, **arguments)
-    return [(replace(dataset, plan=plan), dataset.plan.sources[number]) for plan, number in apart(dataset.plan)]
+    """Return a pair per dataset of a metadataset: its `get_val_dataset`, and its factory (`OpenedFactory`)."""
+    from feedmill.compat.energon.factories import OpenedFactory
+
+    whole = get_val_dataset(path, **arguments)
+    opened = partial(OpenedFactory, training=False, worker_config=whole.worker_config)
+    return [(replace(whole, plan=plan), opened(whole.plan.sources[number])) for plan, number in apart(whole.plan)]
 
 
 def trusts(trust: bool | None) -> bool:

@@ -323,16 +323,16 @@ class DefaultDecoderWebdatasetFactory(DefaultGenericWebdatasetFactory):
         self._decoder = (SampleDecoder(**decoding) if decoding else decoder) if auto_decode else None
         super().__init__(path, **options)
 
+    def _decoded(self, raw_data: dict[str, Any]) -> dict[str, Any]:
+        """Return a raw sample with decoded parts."""
+        decode = self._decoder
+        if not isinstance(decode, Decoder):
+            return raw_data if decode is None else decode(raw_data)  # type: ignore[no-any-return]
+        parts = {name: value for name, value in raw_data.items() if not name.startswith("__")}
+        return {**raw_data, **{name: decode(name, value) for name, value in parts.items()}}
+
     def load_sample(self, raw_data: dict[str, Any]) -> Any:
-        if isinstance(self._decoder, Decoder):
-            decode = self._decoder
-            raw_data = {
-                name: decode(name, value) if isinstance(value, bytes) and not name.startswith("__") else value
-                for name, value in raw_data.items()
-            }
-        elif self._decoder is not None:
-            raw_data = self._decoder(raw_data)
-        return super().load_sample(raw_data)
+        return super().load_sample(self._decoded(raw_data))
 
 
 class StandardWebdatasetFactory(DefaultDecoderWebdatasetFactory):
@@ -359,9 +359,7 @@ class CrudeWebdataset(DefaultDecoderWebdatasetFactory):
         super().__init__(path, sample_loader=dict, part_filter=part_filter, **options)
 
     def load_sample(self, raw_data: dict[str, Any]) -> Any:
-        given = dict(raw_data, __subflavors__=self.subflavors)
-        keep = self._load
-        return keep(given)
+        return {**self._decoded(raw_data), "__subflavors__": self.subflavors}
 
 
 class CrudeJsonlDatasetFactory(BaseCoreDatasetFactory):
