@@ -327,7 +327,7 @@ class DefaultDecoderWebdatasetFactory(DefaultGenericWebdatasetFactory):
         """Return a raw sample with decoded parts."""
         decode = self._decoder
         if not isinstance(decode, Decoder):
-            return raw_data if decode is None else decode(raw_data)  # type: ignore[no-any-return]
+            return raw_data if decode is None else decode(raw_data)
         parts = {name: value for name, value in raw_data.items() if not name.startswith("__")}
         return {**raw_data, **{name: decode(name, value) for name, value in parts.items()}}
 
