@@ -79,7 +79,7 @@ _HERE = {
     "get_savable_loader": "loader",
     "get_train_dataset": "datasets",
     "get_val_dataset": "datasets",
-    "get_val_datasets": "datasets",
+    "get_val_datasets": "factories",
     "log_exception": "errors",
     "reraise_exception": "errors",
 }

@@ -1,4 +1,4 @@
-"""Energon's functions that create datasets: `get_train_dataset`, `get_val_dataset` and `get_val_datasets`.
+"""Energon's functions that create datasets: `get_train_dataset` and `get_val_dataset`.
 
 Each returns an `EnergonDataset`: a plan and the arguments of a loader, for `get_savable_loader`.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -26,11 +26,10 @@ from feedmill.planning.nodes import Node
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.recipes.simple import recipe_for
-from feedmill.planning.split_by_source import apart
 from feedmill.samples.decode import SampleDecoder
 from feedmill.samples.open import open as open_dataset
 
-__all__ = ["EnergonDataset", "get_train_dataset", "get_val_dataset", "get_val_datasets"]
+__all__ = ["EnergonDataset", "get_train_dataset", "get_val_dataset"]
 
 _DECODING = ("image_decode", "av_decode", "video_decode_audio")
 _OPENING = ("dataset_config", "split_config")
@@ -235,17 +234,6 @@ def get_val_dataset(
     return EnergonDataset(
         plan, encoder, worker_config, batch_size, batch_drop_last, packing_buffer_size, limit or None, True
     )
-
-
-def get_val_datasets(
-    path: str | os.PathLike[str] | Mapping[str, Any], **arguments: Any
-) -> list[tuple[EnergonDataset, Any]]:
-    """Return a pair per dataset of a metadataset: its `get_val_dataset`, and its factory (`OpenedFactory`)."""
-    from feedmill.compat.energon.factories import OpenedFactory
-
-    whole = get_val_dataset(path, **arguments)
-    opened = partial(OpenedFactory, training=False, worker_config=whole.worker_config)
-    return [(replace(whole, plan=plan), opened(whole.plan.sources[number])) for plan, number in apart(whole.plan)]
 
 
 def trusts(trust: bool | None) -> bool:

@@ -11,10 +11,11 @@ import dataclasses
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Self
 
 from feedmill.compat.energon.base import SavableDataset
-from feedmill.compat.energon.datasets import EnergonDataset, trusts
+from feedmill.compat.energon.datasets import EnergonDataset, get_val_dataset, trusts
 from feedmill.compat.energon.epathlib import EPath
 from feedmill.compat.energon.worker import WorkerConfig
 from feedmill.errors import ConfigError
@@ -24,6 +25,7 @@ from feedmill.formats.energon.prepared import INFO
 from feedmill.indexing.prepare import prepare
 from feedmill.loading.typed import TypedTaskEncoder
 from feedmill.planning.plan import Plan
+from feedmill.planning.split_by_source import apart
 from feedmill.samples import types
 from feedmill.samples.crude import CrudeSample
 from feedmill.samples.decode import Decoder, SampleDecoder
@@ -453,6 +455,18 @@ def get_dataset_from_config(
             f"the samples are no {sample_type.__name__}: {dataset.about}", file=dataset.url, fix="Check dataset.yaml."
         )
     return OpenedFactory(dataset, training=training, worker_config=worker_config)
+
+
+def get_val_datasets(
+    path: str | os.PathLike[str] | Mapping[str, Any], **arguments: Any
+) -> list[tuple[EnergonDataset, Any]]:
+    """Return a pair per dataset of a metadataset: its `get_val_dataset`, and its factory (`OpenedFactory`)."""
+    whole = get_val_dataset(path, **arguments)
+    opened = partial(OpenedFactory, training=False, worker_config=whole.worker_config)
+    return [
+        (dataclasses.replace(whole, plan=plan), opened(whole.plan.sources[number]))
+        for plan, number in apart(whole.plan)
+    ]
 
 
 def _first(dataset: Dataset) -> Any:
