@@ -10,6 +10,7 @@ ignored, and one file is one document. Two equal keys are an error; Energon sile
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,8 @@ import yaml
 
 from feedmill.errors import ConfigError
 from feedmill.storage.limits import DEEPEST, TOO_DEEP, check_nesting
+
+_log = logging.getLogger("feedmill")
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SAFE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -61,10 +64,15 @@ class Document:
         return f"{self.where}:{line}" if line else self.where
 
 
-def read_config(text: str | bytes, where: str) -> Document:
-    """Parse a ``.json`` file as JSON, any other with `read_yaml`. Raises `ConfigError` if it is invalid."""
+def read_config(text: str | bytes, where: str, *, last_counts: bool = False) -> Document:
+    """Parse a ``.json`` file as JSON, any other with `read_yaml`. Raises `ConfigError` if it is invalid.
+
+    Args:
+        text: the content of the file; `where`: its path, for errors.
+        last_counts: if a key occurs twice in YAML, use the last value, with a warning in the log.
+    """
     if not where.endswith(".json"):
-        return read_yaml(text, where)
+        return read_yaml(text, where, last_counts=last_counts)
     try:
         value = json.loads(text)
         check_nesting(value, where)
@@ -78,14 +86,14 @@ def read_config(text: str | bytes, where: str) -> Document:
         raise ConfigError(f"not JSON: {error}", file=where, fix="Fix the file.") from None
 
 
-def read_yaml(text: str | bytes, where: str) -> Document:
-    """Parse one YAML document by Energon's rules; the value of an empty file is None.
+def read_yaml(text: str | bytes, where: str, *, last_counts: bool = False) -> Document:
+    """Parse one YAML document by Energon's rules; the value of an empty file is None. For arguments see `read_config`.
 
     Raises:
         ConfigError: a syntax error, an anchor or alias, a duplicate key, or several documents; names file and line.
     """
     try:
-        return _Builder(where).build(yaml.parse(text, Loader=_LOADER))
+        return _Builder(where, last_counts).build(yaml.parse(text, Loader=_LOADER))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise ConfigError(
@@ -197,8 +205,8 @@ def scalar(text: str) -> Any:
 class _Builder:
     """Builds the document from parser events."""
 
-    def __init__(self, where: str) -> None:
-        self.where = where
+    def __init__(self, where: str, last_counts: bool = False) -> None:
+        self.where, self.last_counts = where, last_counts
         self.lines: dict[Path, int] = {}
         self.stack: list[tuple[Any, Path]] = []
         self.pending: tuple[str, int] | None = None  # key and line of the entry whose value is next
@@ -233,8 +241,14 @@ class _Builder:
     def _key(self, event: Any) -> None:
         mapping, path = self.stack[-1]
         if event.value in mapping:
-            first = self.lines[(*path, event.value)]
-            raise self._error(event, f"duplicate key {event.value!r}: it is also in line {first}", "Keep one of them.")
+            error = self._error(
+                event,
+                f"duplicate key {event.value!r}: it is also in line {self.lines[(*path, event.value)]}",
+                "Keep one of them.",
+            )
+            if not self.last_counts:
+                raise error
+            _log.warning("the last value is used: %s", error)
         self.pending = (event.value, event.start_mark.line + 1)
 
     def _open(self, event: Any, container: Any) -> None:

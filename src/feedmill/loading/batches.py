@@ -36,9 +36,11 @@ now = threading.local()
 """The current work of this thread.
 
 `step` is the number of the batch. `position` is that of the sample in the transform, or that of the first sample while
-a batch is collated. `rng` is the generator for code that does not take one as an argument, or None.
+a batch is collated. `item` is the number of the pack in its window while it is made. `rng` is the generator for code
+that does not take one as an argument, or None.
 """
 _SKIPPED = object()
+_OF_USERS = ("cooker-failed", "sample-loader-failed", "factory-failed")
 
 
 @dataclass(slots=True)
@@ -156,11 +158,14 @@ class BatchMaker:
             self._add_mask(made)
         return made
 
-    def again(self, positions: Sequence[int]) -> Made:
-        """Return a batch of any positions. Each sample equals that of its own step. Raises as a call does."""
+    def again(self, positions: Sequence[int], number: int = 0) -> Made:
+        """Return a batch of any positions as batch `number`. Each sample equals that of its own step.
+
+        Raises as a call does.
+        """
         first, stop = min(positions), max(positions) + 1
-        made = Made(None, Step(first, stop, stop, dealt=np.array(positions, np.int64)))
-        self._fill(made, Activity(0, first, stop))
+        made = Made(None, Step(first, stop, stop, number, dealt=np.array(positions, np.int64)))
+        self._fill(made, Activity(number, first, stop))
         return made
 
     def _fill(self, made: Made, activity: Activity) -> None:
@@ -353,6 +358,8 @@ class BatchMaker:
             kind=known.kind,
             error=known.what,
             substitute=substitute,
+            exception=_raised(error),
+            sample=unusable.sample,
         )
 
     def _where(self, position: int) -> str:
@@ -360,6 +367,13 @@ class BatchMaker:
         number, index, epoch = int(located.source[0]), int(located.index[0]), int(located.epoch[0])
         source = repr(self._plan.names[number]) if self._plan.names else number
         return f"position {position} (source {source}, sample {index}, epoch {epoch})"
+
+
+def _raised(error: Exception) -> Exception:
+    """Return the exception that a function of the user raised, also if an error that names the sample wraps it."""
+    cause = error.__cause__
+    wrapped = isinstance(error, FeedmillError) and error.kind in _OF_USERS and isinstance(cause, Exception)
+    return cause if wrapped else error  # type: ignore[return-value]
 
 
 def generator(seed: int, position: int, stage: int = 0) -> np.random.Generator:

@@ -164,6 +164,21 @@ class TaskEncoder:
         owner = next(cls for cls in type(self).__mro__ if hook in cls.__dict__)
         return "_stock" not in owner.__dict__
 
+    def yields(self, hook: str) -> bool:
+        """Return whether a hook is a generator function. Only the loaders of `feedmill.compat.energon` allow that."""
+        function = getattr(self, hook)
+        return inspect.isgeneratorfunction(getattr(function, INNER, function))
+
+    @property
+    def unfolds(self) -> bool:
+        """Return whether the transform returns lists of encoded samples, one per sample."""
+        return False
+
+    @property
+    def yields_batches(self) -> bool:
+        """Return whether `together` returns a list of batches."""
+        return False
+
     @property
     def has_user_code(self) -> bool:
         """Return whether the task overrides a hook of samples or batches, or has a cooker."""

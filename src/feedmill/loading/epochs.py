@@ -6,12 +6,28 @@ Use it for trainers that iterate a loader once per epoch, and for validation. `f
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from feedmill.errors import ConfigError
 from feedmill.loading.loader import Loader
 
 VERSION = 1
+
+
+class Resumable(Protocol):
+    """What can be iterated in epochs: a `Loader`, or a composition of loaders with the same methods."""
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+    def __len__(self) -> int: ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(
+        self, state: Any, *, allow_append: bool = False, allow_skip: bool = False, allow_change: bool = False
+    ) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class EpochLoader:
@@ -34,7 +50,7 @@ class EpochLoader:
 
     def __init__(
         self,
-        loader: Loader,
+        loader: Resumable,
         *,
         length: int | None = None,
         restart: bool = False,
@@ -52,7 +68,7 @@ class EpochLoader:
 
     def __iter__(self) -> Iterator[Any]:
         if self.restart and not self._resumed and (self._given or self._batches is not None):
-            self._begin(self._start)
+            self.rewind()
         self._resumed = False
         return self._epoch(fresh=self.cycle)
 
@@ -86,9 +102,13 @@ class EpochLoader:
         self._given = 0
         self._batches = None
         if self.restart or self.cycle:
-            self._begin(self._start)
+            self.rewind()
         else:
             self.loader.close()
+
+    def rewind(self) -> None:
+        """Begin the next epoch at the start of the loader."""
+        self._begin(self._start)
 
     def _begin(self, state: Any) -> None:
         self.loader.close()
@@ -97,7 +117,7 @@ class EpochLoader:
 
     def __len__(self) -> int:
         """Return the number of batches per epoch, an upper bound if hooks decide. Raises TypeError if unknown."""
-        if self.loader.plan.length is None and self.length is not None:
+        if isinstance(self.loader, Loader) and self.loader.plan.length is None and self.length is not None:
             return self.length
         try:
             batches = len(self.loader)
@@ -129,7 +149,8 @@ class EpochLoader:
                 fix="Load the result of its state_dict(). States that Energon saved cannot be loaded.",
             )
         inner = [saved["loader"] for saved in states]
-        is_list = isinstance(state, list | tuple) and "windows" in inner[0]
+        plain = isinstance(self.loader, Loader) and "windows" not in inner[0]  # one state suffices
+        is_list = isinstance(state, list | tuple) and not plain
         self.loader.load_state_dict(inner if is_list else inner[0], **options)
         self._batches, self._given, self._resumed = None, states[0]["given"], True
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import copy
 import json
 import os
+import pickle
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,8 @@ class Failure:
         file, offset, key: the location of the sample, as far as known.
         kind, error: the class of the exception (or the kind of a `FeedmillError`), and its message.
         substitute: the position whose sample replaces it; None if it was not replaced.
+        exception: the exception that was raised; `sample`: the sample that was read. Both are for handlers, and None if
+            a worker process cannot send them.
     """
 
     position: int
@@ -76,10 +79,34 @@ class Failure:
     kind: str
     error: str
     substitute: int | None = None
+    exception: Exception | None = field(default=None, repr=False, compare=False)
+    sample: Any = field(default=None, repr=False, compare=False)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, as written to the quarantine file."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {name: getattr(self, name) for name in self.__slots__ if name not in _FOR_HANDLERS}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        live = {name: getattr(self, name) for name in _FOR_HANDLERS}
+        return _rebuilt, (self.as_dict(), {name: _pickled(value) for name, value in live.items()})
+
+
+_FOR_HANDLERS = ("exception", "sample")
+
+
+def _pickled(value: Any) -> bytes | None:
+    """Return the pickle of what user code has made; None if it has none that can be read again."""
+    try:
+        text = pickle.dumps(value)
+        pickle.loads(text)  # noqa: S301 - made in the line above  # nosec B301
+    except Exception:
+        return None
+    return text
+
+
+def _rebuilt(fields: dict[str, Any], live: dict[str, bytes | None]) -> Failure:
+    loaded = {name: pickle.loads(text) for name, text in live.items() if text}  # noqa: S301 - of a worker process  # nosec B301
+    return Failure(**fields, **loaded)
 
 
 Handler = Callable[[Failure], str | None]

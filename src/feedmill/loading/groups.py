@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Any
 
 from feedmill.errors import ConfigError
-from feedmill.loading.batches import BatchMaker, Made
+from feedmill.loading.batches import BatchMaker, Made, now
 from feedmill.loading.encoder import TaskEncoder, with_rng
 from feedmill.loading.failures import SkipSample
 from feedmill.loading.labels import Labels, SampleRows, of_packs
@@ -231,21 +231,36 @@ class GroupMaker:
     @property
     def packs(self) -> bool:
         """Return whether the items of windows are packs; if not, they are whole batches."""
-        return self._encoder.packs
+        return self._encoder.packs and not self._encoder.yields_batches
 
     def batch(self, items: list[Any], step: Step, number: int) -> Any:
         """Return a batch of packs, the last of which is item `number` of the window `step`."""
         self._make.begin_collating(step, 4, number)
         return self._encoder.together(items)
 
+    def again(self, items: Sequence[tuple[int, int]], window: Callable[[int], Step]) -> Any:
+        """Return a batch of packs that were made before.
+
+        Args:
+            items: first position of the window of each pack, and its number there.
+            window: first position -> window.
+        """
+        made = {first: self(window(first)) for first, _ in dict(items).items()}
+        first, number = items[-1]
+        return self.batch([made[begin].batch[at] for begin, at in items], made[first].step, number)
+
     def __call__(self, step: Step) -> Made:
         """Return the items of a window, as the `batch` of the result."""
         made = self._make(step)
-        samples: list[Any] = made.batch
+        samples = self._unfolded(made) if self._encoder.unfolds else made.batch
         begun = time.perf_counter()
         self._make.begin_collating(step, 3)
         try:
-            made.batch = self._packs(samples, made) if self._encoder.packs else self._groups(samples, made)
+            if self._encoder.packs:
+                packs = self._packs(samples, made)
+                made.batch = packs if self.packs else self._batches(packs, made)
+            else:
+                made.batch = self._groups(samples, made)
         except Exception as error:
             error.add_note(f"in the window of positions {step.first} to {step.stop - 1}")
             raise
@@ -253,13 +268,24 @@ class GroupMaker:
         made.seconds["collate"] = made.seconds.get("collate", 0.0) + time.perf_counter() - begun
         return made
 
+    @staticmethod
+    def _unfolded(made: Made) -> list[Any]:
+        """Return the encoded samples of a window in one list, with their labels."""
+        if made.labels is not None:
+            made.labels = made.labels.of_rows([row for row, several in enumerate(made.batch) for _ in several])
+        return [encoded for several in made.batch for encoded in several]
+
     def _packs(self, samples: list[Any], made: Made) -> list[Any]:
         packs: list[Any] = []
         lookup = None if made.labels is None else SampleRows(samples)
         overridden = self._encoder.overrides("postencode_sample")  # creating a generator is slow, so not without a hook
         finish = with_rng(self._encoder.postencode_sample) if overridden else None
+        unfolds, several = self._encoder.yields("postencode_sample"), self._encoder.yields("pack_selected_samples")
         while samples:
-            selected = [pack for pack in self._encoder.select_samples_to_pack(list(samples)) if len(pack)]
+            try:
+                selected = [pack for pack in self._encoder.select_samples_to_pack(list(samples)) if len(pack)]
+            except SkipSample:
+                selected = []
             chosen = Counter(id(sample) for pack in selected for sample in pack)
             unselected = [sample for sample in samples if not _drawn(chosen, id(sample))]
             if len(unselected) == len(samples):
@@ -277,10 +303,14 @@ class GroupMaker:
                 try:
                     if finish is not None:
                         rng = self._make.generator(made.step.first + len(packs), 1)
-                        pack = [finish(sample, rng) for sample in pack]
-                    packs.append(self._encoder.pack_selected_samples(pack))
+                        finished = [finish(sample, rng) for sample in pack]
+                        pack = list(chain.from_iterable(finished)) if unfolds else finished
+                    now.item = len(packs)
+                    packed = self._encoder.pack_selected_samples(pack)
+                    fresh = list(packed) if several else [packed]
+                    packs += fresh
                     if made.labels is not None:
-                        made.item_labels.append(made.labels.of_rows(rows))
+                        made.item_labels += [made.labels.of_rows(rows)] * len(fresh)
                 except SkipSample:
                     made.skipped += len(pack)
         return packs
@@ -304,7 +334,22 @@ class GroupMaker:
             full += waiting.values()
         if made.labels is not None:
             made.item_labels = [made.labels.of_rows(group) for group in full]
-        return [self._encoder.together([samples[row] for row in group]) for group in full]
+        return self._together([[samples[row] for row in group] for group in full], made)
+
+    def _batches(self, packs: list[Any], made: Made) -> list[Any]:
+        """Return the batches of packs, if hooks of batches yield: they do not extend over the end of a window."""
+        size = self._batch_size
+        starts = [start for start in range(0, len(packs), size) if start + size <= len(packs) or not self._drop]
+        made.item_labels = [of_packs(made.item_labels[start : start + size]) for start in starts if made.item_labels]
+        return self._together([packs[start : start + size] for start in starts], made)
+
+    def _together(self, groups: list[list[Any]], made: Made) -> list[Any]:
+        """Return the batches of groups of samples or packs."""
+        batches = [self._encoder.together(group) for group in groups]
+        if not self._encoder.yields_batches:
+            return batches
+        made.item_labels = [labels for labels, several in zip(made.item_labels, batches, strict=False) for _ in several]
+        return list(chain.from_iterable(batches))
 
 
 def _drawn(chosen: Counter[int], sample: int) -> bool:

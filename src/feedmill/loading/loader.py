@@ -40,7 +40,7 @@ from feedmill.loading.workers import Workers, chosen
 from feedmill.notebooks import Displayed
 from feedmill.planning.dealing.cuts import Budget, BudgetGrid
 from feedmill.planning.dealing.dealer import Balance, Dealing
-from feedmill.planning.dealing.grid import Remainder
+from feedmill.planning.dealing.grid import Grid, Remainder
 from feedmill.planning.resuming.resume import Allowed
 
 if TYPE_CHECKING:
@@ -365,8 +365,27 @@ class Loader(Displayed):
                 kind="not-supported",
                 fix="Read the samples with plan.read(positions)." if positions else "Give at least one position.",
             )
-        made = make.again(positions)
+        grid = self.layout.grid
+        made = make.again(positions, positions[0] // grid.global_batch if isinstance(grid, Grid) else 0)
         return self._delivery.finished(made.batch, made.labels)
+
+    def again_packs(self, packs: Sequence[tuple[int, int]]) -> Any:
+        """Return the batch of packs, for example to inspect the batch of an earlier step.
+
+        Args:
+            packs: for each pack, the first position of its window and its number there.
+
+        Raises:
+            ConfigError: the loader does not pack, or there is no such pack.
+            FeedmillError: a sample fails and has no substitute.
+        """
+        make, cursor = self._pipeline.make, self._progress.cursor
+        if not isinstance(make, GroupMaker) or not make.packs or cursor is None or not packs:
+            raise ConfigError("this loader has no packs to make again", kind="not-supported", fix="Use again().")
+        try:
+            return self._delivery.finished(make.again(packs, cursor.step), None)
+        except IndexError:
+            raise ConfigError(f"there are no packs {packs!r:.80}", kind="bad-restore-key") from None
 
     @property
     def labels(self) -> Labels:

@@ -7,7 +7,6 @@ samples as dicts, batches have the type of their samples or a type that you name
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
@@ -24,12 +23,11 @@ from feedmill.samples.crude import CrudeSample
 from feedmill.samples.decode import SampleDecoder
 from feedmill.samples.types import TypedSample
 
-GENERATED = ("encode_sample", "preencode_sample")
+_OF_SAMPLES = ("cook_crude_sample", "encode_sample", "preencode_sample", "postencode_sample")
+_OF_PACKS = ("postencode_sample", "pack_selected_samples")
 _HOOKS = "_hooks_with_rng"
 _WINDOW, _SINGLES = 64, 8
-_SKIPPED: Any = object()
-_POSITION = "Position"
-_NOT_GENERATED = ("postencode_sample", "pack_selected_samples", "batch", "encode_batch", "cook_crude_sample")
+_POSITION, _PACK = "Position", "Pack"
 
 
 class TypedTaskEncoder(TaskEncoder):
@@ -70,7 +68,7 @@ class TypedTaskEncoder(TaskEncoder):
         It counts from 0 at the plan's start and does not change with a resume. With packs, groups and hooks that yield,
         it is the number of the window from which the samples are taken. Raises ConfigError if no batch has been begun.
         """
-        return _current("step", "batch")
+        return current("step", "batch")
 
     @property
     def current_sample_index(self) -> int:
@@ -78,7 +76,7 @@ class TypedTaskEncoder(TaskEncoder):
 
         It is the same for any ranks, workers and resumes. Raises ConfigError if no sample has been begun.
         """
-        return _current("position", "sample")
+        return current("position", "sample")
 
     def __class_getitem__(cls, _: Any) -> type[TypedTaskEncoder]:
         return cls
@@ -193,6 +191,9 @@ class AugmentTaskEncoder(TypedTaskEncoder):
     def overrides(self, hook: str) -> bool:
         return super().overrides(hook) or self._task_encoder.overrides(hook)
 
+    def yields(self, hook: str) -> bool:
+        return super().yields(hook) or (not super().overrides(hook) and self._task_encoder.yields(hook))
+
 
 def _batch_of_fields(kind: type[Any], columns: dict[str, Any], positions: list[int]) -> Any:
     """Return the batch that `TypedTaskEncoder.batch` makes of samples of the type `kind`, from columns of values."""
@@ -233,7 +234,15 @@ def positions_of(key: Any) -> list[int]:
     )
 
 
-def _current(name: str, what: str) -> int:
+def current(name: str, what: str) -> int:
+    """Return a number of the current work of this thread, see `feedmill.loading.batches.now`.
+
+    Args:
+        name: its name there; `what`: what it is the index of, for the error.
+
+    Raises:
+        ConfigError: no loader is running a hook in this thread.
+    """
     value = getattr(now, name, None)
     if value is None:
         raise ConfigError(
@@ -252,6 +261,26 @@ def share(length: int, window: int, rank: int, world_size: int) -> int:
     return mine * window - (windows * window - length if has_last else 0)
 
 
+def packs_of(key: Any) -> list[tuple[int, int]] | None:
+    """Return the first position of the window and the number there of each pack of a restore key; None for samples."""
+    if isinstance(key, tuple) and len(key) == 3 and key[0] == _PACK:
+        return [(key[1], key[2])]
+    if isinstance(key, list | tuple) and key and not isinstance(key[0], str):
+        found = [packs_of(one) for one in key]
+        return [pack for packs in found for pack in packs or ()] if all(found) else None
+    return None
+
+
+def _keyed(pack: Any, number: int) -> Any:
+    """Set the restore key of pack `number` after the current one, if it can have one."""
+    key = (_PACK, now.position, now.item + number)
+    if isinstance(pack, dict) and "__restore_key__" in pack:
+        pack["__restore_key__"] = key
+    elif hasattr(pack, "__restore_key__"):
+        pack.__restore_key__ = key
+    return pack
+
+
 class _Several(list[Any]):
     """The encoded samples that a hook yielded for one sample."""
 
@@ -266,11 +295,8 @@ class Fitted(AugmentTaskEncoder):
         drops: drop the samples that hooks skip, as validation requires, so that no other sample counts twice. Without
             it, as in training, a substitute replaces them. No effect with packs and groups.
 
-    A hook `encode_sample` (or `preencode_sample`) that is a generator yields several samples, or none. The samples
-    yielded for a window are then batched in their order, like packs.
-
-    Raises:
-        ConfigError: a hook yields that must return one value.
+    Every hook but `select_samples_to_pack` and `batch_group_criterion` may be a generator. A hook of samples or packs
+    then yields several of them, or none; they are batched in their order. A hook of batches yields several batches.
     """
 
     _stock = True
@@ -278,18 +304,10 @@ class Fitted(AugmentTaskEncoder):
     def __init__(self, task_encoder: TaskEncoder, *, single: bool, packs: bool, drops: bool = False) -> None:
         super().__init__(task_encoder)
         self._single = single
-        self._yields = any(inspect.isgeneratorfunction(self._undecorated(hook)) for hook in GENERATED)
+        self._of_samples = [hook for hook in _OF_SAMPLES if task_encoder.yields(hook)]
+        if packs and "postencode_sample" in self._of_samples:
+            self._of_samples.remove("postencode_sample")  # of selected samples, and called by the packing
         self._drops = drops and not packs and not task_encoder.groups and task_encoder.has_user_code
-        self._expands = self._yields or self._drops
-        yielding = [hook for hook in _NOT_GENERATED if inspect.isgeneratorfunction(self._undecorated(hook))]
-        if yielding or (self._yields and packs):
-            hook = yielding[0] if yielding else "a hook before packing"
-            raise ConfigError(
-                f"{hook} yields, but must return one value",
-                kind="bad-hook",
-                fix="Yield only in encode_sample or preencode_sample, without packing. If a sample makes several packs,"
-                " return them from select_samples_to_pack.",
-            )
         self._packs = packs
 
     @property
@@ -297,67 +315,81 @@ class Fitted(AugmentTaskEncoder):
         """Return the cache pool of the inner encoder."""
         return self._task_encoder.cache
 
-    def _undecorated(self, hook: str) -> Callable[..., Any]:
-        function = getattr(self._task_encoder, hook)
-        inner = getattr(function, "__seeded_function__", function)
-        return inner  # type: ignore[no-any-return]
+    @property
+    def unfolds(self) -> bool:
+        return bool(self._of_samples) or self._drops
+
+    @property
+    def yields_batches(self) -> bool:
+        return not self._single and any(map(self._task_encoder.yields, ("batch", "encode_batch")))
 
     @property
     def packs(self) -> bool:
-        return self._expands or self._packs
+        return self._packs or (self.unfolds and not self._task_encoder.groups)
 
     @property
     def groups(self) -> bool:
-        return self._task_encoder.groups and not self.packs
+        return not self.packs and (self._task_encoder.groups or self.yields_batches)
 
     def cook_crude_sample(self, sample: Any, rng: np.random.Generator | None = None) -> Any:
         try:
-            return super().cook_crude_sample(sample, rng)
+            made = super().cook_crude_sample(sample, rng)
+            return _Several(made) if "cook_crude_sample" in self._of_samples else made
         except SkipSample:
             if not self._drops:
                 raise
-            return _SKIPPED
+            return _Several()
 
     def encode_sample(self, sample: Any, rng: np.random.Generator | None = None) -> Any:
-        return self._several("encode_sample", sample, rng) if self._expands else super().encode_sample(sample, rng)
+        return self._several("encode_sample", sample, rng) if self.unfolds else super().encode_sample(sample, rng)
 
     def preencode_sample(self, sample: Any, rng: np.random.Generator | None = None) -> Any:
-        if not self._expands:
+        if not self.unfolds:
             return super().preencode_sample(sample, rng)
-        return self._several("preencode_sample", sample, rng)
+        made = self._several("preencode_sample", sample, rng)
+        return made if self._packs else self._several("postencode_sample", made, rng)
 
     def _several(self, name: str, sample: Any, rng: np.random.Generator | None = None) -> _Several:
-        """Return the encoded samples that a hook makes of a sample, in any number, after `postencode_sample`."""
-        if sample is _SKIPPED:
-            return _Several()
-        rng = drawn(rng)
-        try:
-            made = self._hook(name)(sample, rng)
-            items = _Several(made if self._yields else [made])
-            if name == "preencode_sample":
-                items[:] = [self._hook("postencode_sample")(item, rng) for item in items]
-            return items
-        except SkipSample:
-            if not self._drops:
-                raise
-            return _Several()
+        """Return the samples that a hook makes of a sample, or of those that an earlier hook made, in any number."""
+        hook, rng, several = self._hook(name), drawn(rng), _Several()
+        for one in sample if isinstance(sample, _Several) else (sample,):
+            try:
+                made = hook(one, rng)
+                several += made if name in self._of_samples else (made,)
+            except SkipSample:
+                if not (self._drops or isinstance(sample, _Several)):
+                    raise
+        return several
 
     def postencode_sample(self, sample: Any, rng: np.random.Generator | None = None) -> Any:
-        return sample if self._expands else super().postencode_sample(sample, rng)
+        done = self.unfolds and not self._packs
+        return sample if done else super().postencode_sample(sample, rng)
 
     def select_samples_to_pack(self, samples: list[Any]) -> list[list[Any]]:
-        if not self._expands:
-            return super().select_samples_to_pack(samples)
-        return [[encoded, number] for encoded in samples for number in range(len(encoded))]
+        return super().select_samples_to_pack(samples) if self._packs else [[sample] for sample in samples]
 
     def pack_selected_samples(self, samples: list[Any]) -> Any:
-        if not self._expands:
-            return super().pack_selected_samples(samples)
-        made, number = samples
-        return made[number]
+        if not self._packs:
+            return _keyed(samples[0], 0)
+        made = super().pack_selected_samples(samples)
+        if self.yields("pack_selected_samples"):
+            return [_keyed(pack, number) for number, pack in enumerate(made)]
+        return _keyed(made, 0)
+
+    def batch_group_criterion(self, sample: Any) -> tuple[Hashable, int | None]:
+        return super().batch_group_criterion(sample) if self._task_encoder.groups else ("", None)
+
+    def yields(self, hook: str) -> bool:
+        return (hook not in _OF_PACKS or self._packs) and super().yields(hook)
 
     def together(self, samples: list[Any]) -> Any:
-        return samples[0] if self._single and not self.groups else super().together(samples)
+        if self._single and not self.groups:
+            return samples[0]
+        if not self.yields_batches:
+            return super().together(samples)
+        made = self.batch(samples)
+        batches = map(self.encode_batch, made if self.yields("batch") else (made,))
+        return [one for batch in batches for one in batch] if self.yields("encode_batch") else list(batches)
 
     @property
     def of_fields(self) -> Callable[[type[Any], dict[str, Any], list[int]], Any] | None:
@@ -369,12 +401,14 @@ class Fitted(AugmentTaskEncoder):
         return None if typed else _batch_of_fields
 
     def check(self) -> None:
-        if self._expands:
-            return
         if self._packs and not (self.overrides("select_samples_to_pack") and self.overrides("pack_selected_samples")):
             raise ConfigError(
                 "packing requires both select_samples_to_pack and pack_selected_samples: one of them is missing",
                 fix="Override both, or omit packing_buffer_size.",
+            )
+        if self._packs and self._task_encoder.groups:
+            raise ConfigError(
+                "packing and grouping cannot be combined", fix="Override batch_group_criterion, or omit the buffer."
             )
         if self._packs:
             super().check()
@@ -383,6 +417,6 @@ class Fitted(AugmentTaskEncoder):
         """Return the argument `buffer` of the loader: that of packs, or a default for groups and hooks that yield."""
         if self._packs:
             return buffer
-        if self._drops and not self._yields:
+        if self._drops and not self._of_samples and not self.yields_batches:
             return batch_size or _SINGLES  # as small as batches, so that ranks get nearly equal numbers
         return _WINDOW * (batch_size or 1) if self.packs or self.groups else None

@@ -35,6 +35,11 @@ class TrustedCode:
         self._trust = trust
         self._modules: dict[str, dict[str, Any]] = {}
 
+    @property
+    def folder(self) -> str:
+        """Return the folder of the description."""
+        return self._folder
+
     def function(self, named: Any, default: str, at: str) -> Callable[..., Any]:
         """Return the function of ``file.py:function``, ``file.py`` (then `default`), or ``{__module__, __function__}``.
 

@@ -103,6 +103,8 @@ class _Description:
 
     def build(self) -> DatasetView:
         """Return the view of the description. Raises `ConfigError` and `TrustError`."""
+        if "__class__" in self.config and not is_ours(self.config.get("__module__")):
+            return self._factory()
         name = self._class_name()
         if name == "CrudeWebdataset":
             self._check_keys({"part_filter"}, "crude data")
@@ -140,6 +142,22 @@ class _Description:
         keep = self._part_filter()
         return self._result(LoaderView(cls, load, keep, subflavors, str(loaded)), cls.__name__, keep)
 
+    def _factory(self) -> DatasetView:
+        """Return the view of a factory of the user's own, see `feedmill.compat.energon.factories`."""
+        at = self.at(["__class__"])
+        found = self.code.member(self.config, "__class__", at)
+        if not hasattr(found, "view_of_description"):
+            raise ConfigError(
+                f"{self.config.get('__module__')}.{self.config['__class__']} is no dataset class that Feedmill can use",
+                file=at,
+                fix="Derive it from a factory of feedmill.compat.energon, or use 'sample_type' and 'field_map'.",
+            )
+        options = {key: value for key, value in self.config.items() if key not in _CLASS_KEYS | LOADER_ARGUMENTS}
+        view: FactoryView = found.view_of_description(self.code.folder.rpartition("/")[0], options)
+        arguments = {key: value for key, value in self.config.items() if key in LOADER_ARGUMENTS}
+        keep, about = view.keep, self.config.get("field_map")
+        return DatasetView(view, None, dict(view.subflavors), view.type_name, keep, arguments, about)
+
     def _result(self, view: View | None, type_name: str, keep: PartFilter | None) -> DatasetView:
         arguments = {key: value for key, value in self.config.items() if key in LOADER_ARGUMENTS}
         mapped = self.config.get("field_map")
@@ -157,12 +175,6 @@ class _Description:
                 "__class__",
                 "this is a metadataset, not the description of a dataset",
                 "Open the metadataset file directly.",
-            )
-        if not is_ours(module):
-            raise self._error(
-                "__class__",
-                f"unknown dataset class {module}.{name}",
-                "Use 'sample_type' and 'field_map' instead; custom code can go into a 'sample_loader'.",
             )
         try:
             return str(name) if sample_type(str(name)) else None
@@ -307,6 +319,52 @@ class LoaderView:
             kind="sample-loader-failed",
             fix="Fix the sample, or the dataset's sample_loader.",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class FactoryView:
+    """View that converts the parts of raw samples, as bytes, with the function of a factory.
+
+    Attributes:
+        load: dict of parts and base fields -> sample.
+        keep: returns whether a part is read; None for all.
+        subflavors: data attached to every sample.
+        type_name: name of the sample type.
+        name: name of the factory, for errors.
+    """
+
+    load: Callable[[dict[str, Any]], Any]
+    keep: PartFilter | None
+    subflavors: Mapping[str, Any]
+    type_name: str
+    name: str
+
+    def __call__(self, samples: list[Sample]) -> list[Any]:
+        return [self._one(sample) for sample in samples]
+
+    def _one(self, sample: Sample) -> Any:
+        source, keep = sample.source, self.keep or (lambda _: True)
+        base = _base_fields(sample, source, keep, self.subflavors)
+        subflavors = base.pop("__subflavors__")
+        raw = {**base, "__shard__": source.file, **{name: sample.raw(name) for name in sample if keep(name)}}
+        try:
+            made = self.load(raw)
+        except FeedmillError as error:
+            raise locate(error, source) from error.__cause__
+        except Exception as error:
+            raise DataError(
+                f"{self.name} failed: {type(error).__name__}: {error}",
+                file=source.where,
+                offset=source.offset,
+                record=source.key,
+                kind="factory-failed",
+                fix="Fix the sample, or the factory.",
+            ) from error
+        if isinstance(made, dict):
+            made["__subflavors__"] = subflavors
+        elif hasattr(made, "__subflavors__"):
+            made.__subflavors__ = subflavors
+        return made
 
 
 def _base_fields(sample: Sample, source: Source, keep: PartFilter, subflavors: Mapping[str, Any]) -> dict[str, Any]:

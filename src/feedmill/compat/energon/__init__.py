@@ -79,19 +79,64 @@ _HERE = {
     "get_savable_loader": "loader",
     "get_train_dataset": "datasets",
     "get_val_dataset": "datasets",
-    "get_val_datasets": "datasets",
+    "get_val_datasets": "factories",
     "log_exception": "errors",
     "reraise_exception": "errors",
 }
-_PIPELINES = "use feedmill.Plan and feedmill.TaskEncoder instead of pipelines"
-_FACTORIES = "use feedmill.open for datasets, and feedmill.Recipe.load for metadatasets"
-_ABSENT = {
-    **dict.fromkeys(("concat_pad", "generic_concat", "homogeneous_concat_mix"), _PIPELINES),
-    **dict.fromkeys(("DatasetLoader", "DatasetLoaderInterface", "Metadataset", "MetadatasetV2"), _FACTORIES),
-    "load_dataset": _FACTORIES,
+_DATASETS = {
+    "BaseCoreDatasetFactory": "factories",
+    "BaseWebdatasetFactory": "factories",
+    "BatchDataset": "views",
+    "BlendDataset": "views",
+    "ConcatDataset": "views",
+    "CrudeJsonlDatasetFactory": "factories",
+    "CrudeWebdataset": "factories",
+    "DatasetLoader": "metadatasets",
+    "DatasetLoaderInterface": "metadatasets",
+    "DefaultCrudeJsonlDatasetFactory": "factories",
+    "DefaultDecoderWebdatasetFactory": "factories",
+    "DefaultGenericWebdatasetFactory": "factories",
+    "EpochizeDataset": "views",
+    "FilterDataset": "views",
+    "GcDataset": "views",
+    "GroupBatchDataset": "views",
+    "IterMapDataset": "views",
+    "LimitDataset": "views",
+    "LogSampleDataset": "views",
+    "MapDataset": "views",
+    "Metadataset": "metadatasets",
+    "MetadatasetV2": "metadatasets",
+    "MixBatchDataset": "views",
+    "PackingDataset": "views",
+    "RepeatDataset": "views",
+    "SavableDataset": "base",
+    "ShuffleBufferDataset": "views",
+    "StandardWebdatasetFactory": "factories",
+    "concat_pad": "mixing",
+    "generic_concat": "mixing",
+    "homogeneous_concat_mix": "mixing",
+    "load_dataset": "metadatasets",
 }
+_DEEPER = {
+    "DatasetBlendMode": "metadatasets",
+    "INDEX_SQLITE_FILENAME": "file_names",
+    "INDEX_UUID_FILENAME": "file_names",
+    "INFO_JSON_FILENAME": "file_names",
+    "INFO_YAML_FILENAME": "file_names",
+    "LoadedDataset": "metadatasets",
+    "LoadedDatasetList": "metadatasets",
+    "MAIN_FOLDER_NAME": "file_names",
+    "SPLIT_YAML_FILENAME": "file_names",
+    "BaseWrapperDataset": "views",
+    "WatchdogDataset": "watching",
+    "get_dataset_from_config": "factories",
+}
+"""Names of Energon's modules that its package does not have."""
+_TYPED = ("Captioning", "ImageClassification", "Image", "Interleaved", "MultiChoiceVQA", "OCR", "SimilarityInterleaved")
+_TYPED_FACTORIES = tuple(f"{name}Webdataset" for name in (*_TYPED, "Text", "VQAOCR", "VQA", "VidQA"))
+_ABSENT = {"JoinedWebdatasetFactory": "write the join in a metadataset"}
 
-__all__ = ["__version__", "edataclass", *sorted({*_FEEDMILL, *_RENAMED, *_HERE})]
+__all__ = ["__version__", "edataclass", *sorted({*_FEEDMILL, *_RENAMED, *_HERE, *_DATASETS, *_TYPED_FACTORIES})]
 
 install(__name__)
 
@@ -104,17 +149,14 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(f"feedmill.{module}"), feedmill_name)
     if name in _HERE:
         return getattr(import_module(f"{__name__}.{_HERE[name]}"), name)
-    replacement = _why_absent(name)
-    if replacement is not None:
-        raise ImportError(f"feedmill.compat.energon has no {name}: {replacement}.")
+    if name in _DATASETS or name in _DEEPER:
+        return getattr(import_module(f"{__name__}.{_DATASETS.get(name) or _DEEPER[name]}"), name)
+    if name in _TYPED_FACTORIES:
+        made = globals()[name] = import_module(f"{__name__}.factories").typed_factory(name)
+        return made
+    if name in _ABSENT:
+        raise ImportError(f"feedmill.compat.energon has no {name}: {_ABSENT[name]}.")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def _why_absent(name: str) -> str | None:
-    """Return what replaces an unsupported name of Energon; None for other names."""
-    if name.endswith(("Webdataset", "Factory")):
-        return _FACTORIES
-    return _ABSENT.get(name) or (_PIPELINES if name.endswith("Dataset") else None)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""Energon's functions that create datasets: `get_train_dataset`, `get_val_dataset` and `get_val_datasets`.
+"""Energon's functions that create datasets: `get_train_dataset` and `get_val_dataset`.
 
 Each returns an `EnergonDataset`: a plan and the arguments of a loader, for `get_savable_loader`.
 """
@@ -7,31 +7,37 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from feedmill.compat.energon.base import LoaderOptions, SavableDataset
+from feedmill.compat.energon.failing import on_error, tolerance_of
 from feedmill.compat.energon.worker import WorkerConfig, without_effect
 from feedmill.errors import ConfigError
 from feedmill.loading.encoder import TaskEncoder
+from feedmill.loading.epochs import EpochLoader
+from feedmill.loading.loader import Loader
+from feedmill.loading.portable import portable
 from feedmill.loading.typed import Fitted, TypedTaskEncoder, share
+from feedmill.loading.workers import Workers
 from feedmill.planning.dealing.grid import Grid, Remainder
+from feedmill.planning.nodes import Node
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.recipes.simple import recipe_for
-from feedmill.planning.split_by_source import apart
 from feedmill.samples.decode import SampleDecoder
 from feedmill.samples.open import open as open_dataset
 
-__all__ = ["EnergonDataset", "get_train_dataset", "get_val_dataset", "get_val_datasets"]
+__all__ = ["EnergonDataset", "get_train_dataset", "get_val_dataset"]
 
 _DECODING = ("image_decode", "av_decode", "video_decode_audio")
 _OPENING = ("dataset_config", "split_config")
-_WITHOUT_EFFECT = ("parallel_shard_iters", "handler", "ignore_decoder_errors")
+_WITHOUT_EFFECT = ("parallel_shard_iters", "handler", "ignore_decoder_errors", "sample_type")
 
 
-@dataclass(frozen=True, slots=True)
-class EnergonDataset:
+@dataclass(frozen=True, eq=False)
+class EnergonDataset(SavableDataset):
     """The arguments of a loader, for `get_loader`.
 
     Attributes:
@@ -56,22 +62,67 @@ class EnergonDataset:
     restart: bool
     cycle: bool = False
 
+    @property
+    def single(self) -> bool:
+        """Return whether the items are single samples or packs."""
+        return self.batch_size is None and not self.task_encoder.groups
+
     def fitted(self) -> Fitted:
         """Return the task encoder in the form that the loader takes."""
-        grouped = self.task_encoder.groups
-        single = self.batch_size is None and not grouped
-        return Fitted(self.task_encoder, single=single, packs=self.buffer is not None, drops=self.restart)
+        return Fitted(self.task_encoder, single=self.single, packs=self.buffer is not None, drops=self.restart)
+
+    def stream(self, options: LoaderOptions) -> EpochLoader:
+        """Return the loader of this rank, in epochs."""
+        config, encoder = self.worker_config, self.fitted()
+        if options.cache_pool is not None:
+            self.task_encoder.cache = options.cache_pool
+        processes = options.processes
+        if processes is None:
+            processes = encoder.has_user_code and portable(encoder)
+        loader = Loader(
+            self.plan,
+            self.batch_size or 1,
+            rank=config.rank,
+            world_size=config.world_size,
+            workers=Workers(
+                config.num_workers,
+                processes=processes and config.num_workers > 0,
+                adapt=True if options.processes is None else None,
+            ),
+            prefetch=options.prefetch_factor,
+            task_encoder=encoder,
+            buffer=encoder.window(self.buffer, self.batch_size),
+            remainder="drop" if self.drop_last else "ragged",
+            on_error=on_error(config, tolerance_of(self.task_encoder)),
+            seed=config.seed_offset,
+            stall=options.watchdog_timeout_seconds,
+        )
+        return EpochLoader(loader, length=self.epoch, restart=self.restart, expected=self.steps, cycle=self.cycle)
+
+    def can_restore_sample(self) -> bool:
+        encoder = self.fitted()
+        return not (encoder.groups or encoder.yields_batches)
+
+    def __len__(self) -> int:
+        return (
+            self.steps
+            if self.epoch is None
+            else self.epoch
+            if self.plan.length is None
+            else min(self.epoch, self.steps)
+        )
 
     @property
-    def steps(self) -> int | None:
-        """Number of batches of this rank if no hook skips samples; None if unknown."""
+    def steps(self) -> int:
+        """Number of batches of this rank in one pass over the data, if no hook skips samples."""
         config, size = self.worker_config, self.batch_size or 1
+        samples = one_pass(self.plan.node)
         window = self.fitted().window(self.buffer, self.batch_size)
-        if window is not None and self.plan.length is not None:
-            samples = share(self.plan.length, window, config.rank, config.world_size)
+        if window is not None:
+            samples = share(samples, window, config.rank, config.world_size)
             return samples // size if self.drop_last else -(-samples // size)
         remainder: Remainder = "drop" if self.drop_last else "ragged"
-        return Grid(0, self.plan.length, size, config.rank, config.world_size, remainder).steps
+        return Grid(0, samples, size, config.rank, config.world_size, remainder).steps or 0
 
     def config(self) -> dict[str, Any]:
         """Return a description as plain data."""
@@ -103,7 +154,7 @@ def get_train_dataset(
     shuffle_over_epochs_multiplier: int | None = 1,
     task_encoder: TaskEncoder | None = None,
     repeat: bool = True,
-    trust: bool = False,
+    trust: bool | None = None,
     **options: Any,
 ) -> EnergonDataset:
     """Return the training data of a prepared folder, JSONL file or metadataset.
@@ -123,8 +174,9 @@ def get_train_dataset(
         task_encoder: the hooks of the task.
         repeat: whether to repeat the data endlessly. If false, a loop ends after one pass, and the next one begins at
             the first sample, in the same order.
-        trust: whether to run code that the data names: joiners, sample loaders, custom sample types, and pickles
-            (unless the task encoder has its own `decoder`).
+        trust: whether to run code that the data names: joiners, sample loaders, custom sample types and factories, and
+            pickles (unless the task encoder has its own `decoder`). None for no, unless the environment variable
+            ``FEEDMILL_ENERGON_TRUST`` is 1.
         options: ``dataset_config`` and ``split_config`` of a prepared folder; deprecated options of Energon.
 
     Raises:
@@ -144,7 +196,7 @@ def get_train_dataset(
         **opening,
     )
     return EnergonDataset(
-        _plan(recipe, encoder, trust),
+        _plan(recipe, encoder, trusts(trust)),
         encoder,
         worker_config,
         batch_size,
@@ -166,7 +218,7 @@ def get_val_dataset(
     packing_buffer_size: int | None = None,
     limit: int | None = None,
     task_encoder: TaskEncoder | None = None,
-    trust: bool = False,
+    trust: bool | None = None,
     **options: Any,
 ) -> EnergonDataset:
     """Return the validation data: all samples of a split in stored order, one dataset after another.
@@ -178,18 +230,25 @@ def get_val_dataset(
     """
     encoder, opening = _options(task_encoder, options)
     recipe = recipe_for(path, split=split_part, mode="validation", seed=worker_config.seed_offset, **opening)
-    plan = _plan(recipe, encoder, trust)
+    plan = _plan(recipe, encoder, trusts(trust))
     return EnergonDataset(
         plan, encoder, worker_config, batch_size, batch_drop_last, packing_buffer_size, limit or None, True
     )
 
 
-def get_val_datasets(
-    path: str | os.PathLike[str] | Mapping[str, Any], **arguments: Any
-) -> list[tuple[EnergonDataset, Any]]:
-    """Return a pair per dataset of a metadataset: its `get_val_dataset`, and its source (`feedmill.Dataset`)."""
-    dataset = get_val_dataset(path, **arguments)
-    return [(replace(dataset, plan=plan), dataset.plan.sources[number]) for plan, number in apart(dataset.plan)]
+def trusts(trust: bool | None) -> bool:
+    """Return whether code that the data names may run: as given, or as ``FEEDMILL_ENERGON_TRUST=1`` allows.
+
+    The variable is for programs whose calls cannot be changed.
+    """
+    return os.environ.get("FEEDMILL_ENERGON_TRUST") == "1" if trust is None else trust
+
+
+def one_pass(node: Node) -> int:
+    """Return the number of samples of a plan in which no source repeats, at most: those of all sources of a blend."""
+    if node.length is not None:
+        return node.length
+    return sum(map(one_pass, node.children))
 
 
 def _plan(recipe: Recipe, encoder: TaskEncoder, trust: bool) -> Plan:

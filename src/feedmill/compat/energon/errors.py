@@ -8,7 +8,7 @@ from typing import Any
 from feedmill.errors import FeedmillError
 from feedmill.loading.failures import SkipSample
 
-__all__ = ["FatalSampleError", "SkipSample", "log_exception", "reraise_exception"]
+__all__ = ["FatalSampleError", "SkipSample", "log_exception", "reraise_exception", "sources_of"]
 
 FatalSampleError = FeedmillError
 
@@ -36,3 +36,14 @@ def reraise_exception(exception: Exception, sample: Any = None, sources: Any = N
         sources: ignored.
     """
     raise exception
+
+
+def sources_of(sample: Any) -> list[Any] | None:
+    """Return the locations that a sample or a list of samples has; None if it has none."""
+    if isinstance(sample, list):
+        found = [source for one in sample for source in sources_of(one) or ()]
+    elif isinstance(sample, dict):
+        found = list(sample.get("__sources__") or ())
+    else:
+        found = list(getattr(sample, "__sources__", None) or ())
+    return found or None

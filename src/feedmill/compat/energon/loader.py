@@ -7,90 +7,92 @@ They have Energon's methods, and Feedmill's order and state. Scripts create them
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from feedmill.compat.energon.datasets import EnergonDataset
-from feedmill.compat.energon.errors import reraise_exception
-from feedmill.compat.energon.worker import WorkerConfig, without_effect
-from feedmill.errors import ConfigError, DataError
-from feedmill.formats.base import Source
+from torch.utils.data import DataLoader
+
+from feedmill.compat.energon.base import LoaderOptions, SavableDataset
+from feedmill.compat.energon.streams import Combined
+from feedmill.compat.energon.watching import WatchdogDataset
+from feedmill.compat.energon.worker import WorkerConfig
+from feedmill.errors import ConfigError
 from feedmill.loading.cachepool import CachePool
-from feedmill.loading.encoder import TOLERANCE, TaskEncoder
 from feedmill.loading.epochs import EpochLoader
-from feedmill.loading.failures import MISTAKES, Failure, Substitute
 from feedmill.loading.gathered import gather, scatter
 from feedmill.loading.loader import Loader
-from feedmill.loading.portable import portable
-from feedmill.loading.typed import positions_of
-from feedmill.loading.workers import Workers
+from feedmill.loading.typed import packs_of, positions_of
 
 __all__ = ["BasicDataLoader", "SavableDataLoader", "get_loader", "get_savable_loader"]
 
-_MISTAKES = frozenset(kind.__name__ for kind in MISTAKES)
-_TOLERANCE = 100
-"""Default number of consecutive failures that end a run, as in Energon."""
-_HOOKS = (
-    "cook_crude_sample",
-    "encode_sample",
-    "preencode_sample",
-    "postencode_sample",
-    "select_samples_to_pack",
-    "pack_selected_samples",
-    "batch",
-    "encode_batch",
-)
 
+class SavableDataLoader(DataLoader[Any]):  # type: ignore[misc]
+    """Loader of the items of one rank. Its state can be resumed with any number of ranks and workers.
 
-class SavableDataLoader(EpochLoader):
-    """Loader of the batches of one rank. Its state can be resumed with any number of ranks and workers.
+    It is a `DataLoader` for code that checks this, but none of torch's workers or samplers run.
 
     Args:
         dataset: the dataset to load.
-        prefetch_factor, cache_pool, watchdog_timeout_seconds, processes: as for `get_savable_loader`.
+        options: how to load it.
+        watchdog: watches how long the items take; None for nothing.
 
     Attributes:
         dataset: the dataset that it loads.
         worker_config: this rank and its workers.
+        stream: yields the items of one loop after another, and has the state.
     """
+
+    dataset: SavableDataset
 
     def __init__(
         self,
-        dataset: EnergonDataset,
+        dataset: SavableDataset,
+        options: LoaderOptions | None = None,
         *,
-        prefetch_factor: int = 2,
-        cache_pool: CachePool | None = None,
-        watchdog_timeout_seconds: float | None = 60,
-        processes: bool | None = None,
+        watchdog: WatchdogDataset | None = None,
     ) -> None:
-        config, encoder = dataset.worker_config, dataset.fitted()
-        if cache_pool is not None:
-            dataset.task_encoder.cache = cache_pool
-        chosen = processes is not None
-        if processes is None:
-            processes = encoder.has_user_code and portable(encoder)
-        loader = Loader(
-            dataset.plan,
-            dataset.batch_size or 1,
-            rank=config.rank,
-            world_size=config.world_size,
-            workers=Workers(
-                config.num_workers,
-                processes=processes and config.num_workers > 0,
-                adapt=None if chosen else True,
-            ),
-            prefetch=prefetch_factor,
-            task_encoder=encoder,
-            buffer=encoder.window(dataset.buffer, dataset.batch_size),
-            remainder="drop" if dataset.drop_last else "ragged",
-            on_error=_on_error(config, _tolerance(dataset.task_encoder)),
-            seed=config.seed_offset,
-            stall=watchdog_timeout_seconds,
-        )
-        super().__init__(
-            loader, length=dataset.epoch, restart=dataset.restart, expected=dataset.steps, cycle=dataset.cycle
-        )
-        self.dataset, self.worker_config = dataset, config
+        super().__init__(dataset, batch_size=None)
+        self.worker_config = dataset.worker_config
+        self.num_workers = self.worker_config.num_workers
+        self.stream = dataset.stream(options or LoaderOptions())
+        self._watchdog = watchdog
+
+    @property
+    def loader(self) -> Loader:
+        """Return the loader of the plan. Raises ConfigError if the dataset combines several."""
+        stream: Any = self.stream
+        while isinstance(stream, EpochLoader | Combined):
+            if isinstance(stream, Combined) and len(stream.inner) > 1:
+                break
+            stream = stream.inner[0] if isinstance(stream, Combined) else stream.loader
+        if not isinstance(stream, Loader):
+            raise ConfigError("this dataset has no single loader", fix="Use `stream`.")
+        return stream
+
+    def __iter__(self) -> Any:
+        """Return an iterator over one loop. Iterating again resumes; validation begins again at the first sample."""
+        items: Iterator[Any] = iter(self.stream)
+        return items if self._watchdog is None else self._watchdog.watch(items)
+
+    def __len__(self) -> int:
+        """Return the number of items per loop; of one pass over the data if they repeat without end."""
+        return len(self.dataset)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state after the last item that was yielded, as plain data."""
+        return self.stream.state_dict()
+
+    def load_state_dict(self, state: Any, **options: bool) -> None:
+        """Resume from a state, or from the list of those of all ranks; see `Loader.load_state_dict`.
+
+        Raises:
+            ConfigError: the state is invalid, or it belongs to other data or another order.
+        """
+        self.stream.load_state_dict(state, **options)
+
+    def close(self) -> None:
+        """End the running iteration and its threads or processes."""
+        self.stream.close()
 
     def save_state_rank(self) -> dict[str, Any]:
         """Return this rank's state, as plain data (JSON)."""
@@ -130,9 +132,8 @@ class SavableDataLoader(EpochLoader):
         self.restore_state_global(state)
 
     def can_restore_sample(self) -> bool:
-        """Return whether `restore_sample` is supported: not with packing, groups or hooks that yield."""
-        encoder = self.dataset.fitted()
-        return not (encoder.packs or encoder.groups)
+        """Return whether `restore_sample` is supported: not with groups, hooks that yield batches, or blends."""
+        return self.dataset.can_restore_sample()
 
     def restore_sample(self, restore_key: Any) -> Any:
         """Load the batch (or the sample, if batching is disabled) of a ``__restore_key__`` again.
@@ -142,9 +143,11 @@ class SavableDataLoader(EpochLoader):
                 plan, or a list of positions. The key of one sample returns a batch of one.
 
         Raises:
-            ConfigError: packing or groups are used, or the key is invalid.
+            ConfigError: it is not supported, or the key is invalid.
         """
-        return self.loader.again(positions_of(restore_key))
+        self.dataset.assert_can_restore()
+        packs = packs_of(restore_key)
+        return self.loader.again(positions_of(restore_key)) if packs is None else self.loader.again_packs(packs)
 
     def config(self) -> dict[str, Any]:
         """Return a description of the dataset as plain data."""
@@ -155,7 +158,7 @@ BasicDataLoader = SavableDataLoader
 
 
 def get_savable_loader(
-    dataset: EnergonDataset,
+    dataset: SavableDataset,
     *,
     worker_config: WorkerConfig | None = None,
     checkpoint_every_sec: float = 60,  # noqa: ARG001
@@ -180,14 +183,12 @@ def get_savable_loader(
         prefetch_factor: number of batches per worker to prefetch.
         cache_pool: passed to cookers with ``need_cache``.
         watchdog_timeout_seconds: log batches that take longer; None for never.
+        watchdog_initial_timeout_seconds: the limit for the first item of a loop, with `fail_on_timeout`.
+        fail_on_timeout: end this process if an item takes longer than `watchdog_timeout_seconds`.
         processes: whether workers are processes rather than threads. By default they are processes if the task encoder
             overrides hooks and can be pickled, which requires that nothing in it is defined in the main program.
             Threads suffice for reading and decoding.
     """
-    if fail_on_timeout:
-        without_effect("fail_on_timeout", "slow batches are logged; feedmill.Workers(timeout=...) ends hung workers")
-    if watchdog_initial_timeout_seconds is not None:
-        without_effect("watchdog_initial_timeout_seconds", "watchdog_timeout_seconds applies from the first batch")
     if worker_config is not None:
         if worker_config != dataset.worker_config:
             raise ConfigError(
@@ -196,16 +197,18 @@ def get_savable_loader(
         warnings.warn(
             "worker_config is deprecated here: that of the dataset is used. Omit it.", DeprecationWarning, stacklevel=2
         )
-    return SavableDataLoader(
+    watchdog = WatchdogDataset(
         dataset,
-        prefetch_factor=prefetch_factor,
-        cache_pool=cache_pool,
-        watchdog_timeout_seconds=watchdog_timeout_seconds,
-        processes=processes,
+        dataset.worker_config,
+        watchdog_timeout_seconds,
+        watchdog_initial_timeout_seconds,
+        fail_on_timeout,
     )
+    options = LoaderOptions(prefetch_factor, cache_pool, watchdog_timeout_seconds, processes)
+    return SavableDataLoader(dataset, options, watchdog=watchdog)
 
 
-def get_loader(dataset: EnergonDataset, **options: Any) -> SavableDataLoader:
+def get_loader(dataset: SavableDataset, **options: Any) -> SavableDataLoader:
     """Return the result of `get_savable_loader`: the state of every Feedmill loader can be saved.
 
     Args:
@@ -213,30 +216,3 @@ def get_loader(dataset: EnergonDataset, **options: Any) -> SavableDataLoader:
         options: the options of `get_savable_loader`.
     """
     return get_savable_loader(dataset, **options)
-
-
-def _tolerance(encoder: TaskEncoder) -> int | None:
-    """Return the number of consecutive failures that end the run: the smallest tolerance of the hooks and cookers."""
-    hooks = [getattr(encoder, name, None) for name in _HOOKS] + [cooker.cook for cooker in encoder.cookers]
-    declared = [getattr(hook, TOLERANCE) for hook in hooks if hasattr(hook, TOLERANCE)]
-    allowed = declared or [getattr(encoder, "__default_failure_tolerance__", _TOLERANCE)]
-    return min((number for number in allowed if number), default=None)
-
-
-def _on_error(config: WorkerConfig, in_a_row: int | None) -> Literal["raise"] | Substitute:
-    """Return the error policy of a loader that calls the handler of `config`."""
-    if config.global_error_handler is reraise_exception:
-        return "raise"
-    handler = config.global_error_handler
-
-    def call_handler(failure: Failure) -> str | None:
-        if failure.kind in _MISTAKES:
-            return "raise"
-        source = Source(
-            str(failure.source), failure.file or "", failure.offset or 0, 0, failure.index, failure.key or ""
-        )
-        error = DataError(failure.error, kind=failure.kind)
-        handler(error, failure.key, [source])
-        return None
-
-    return Substitute(handler=call_handler, in_a_row=in_a_row)

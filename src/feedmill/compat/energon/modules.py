@@ -13,6 +13,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from feedmill.compat.energon.wrapper_names import WRAPPERS
+
 MODULES: dict[str, str] = {
     "av": "AVData AVDecoder",
     "cache": (
@@ -23,29 +25,57 @@ MODULES: dict[str, str] = {
     "cache.file_cache_pool": "FileCacheLazy FileStoreCachePool",
     "cache.file_store": "DecodeFileStore JsonlFileStore SystemFileStore WebdatasetFileStore",
     "cache.no_cache": "DirectLazy NoCachePool",
+    "dataset_config": "get_dataset_from_config",
     "flavors": (
+        "BaseCoreDatasetFactory BaseWebdatasetFactory CaptioningWebdataset CrudeJsonlDatasetFactory CrudeWebdataset "
+        "DefaultCrudeJsonlDatasetFactory DefaultDecoderWebdatasetFactory DefaultGenericWebdatasetFactory "
+        "ImageClassificationWebdataset ImageWebdataset InterleavedWebdataset MultiChoiceVQAWebdataset OCRWebdataset "
+        "SavableDataset SimilarityInterleavedWebdataset StandardWebdatasetFactory TextWebdataset VQAOCRWebdataset "
+        "VQAWebdataset VidQAWebdataset AVData AVDecoder "
         "CaptioningSample CrudeSample ImageClassificationSample ImageSample InterleavedSample MultiChoiceVQASample "
         "OCRSample Sample SampleDecoder SimilarityInterleavedSample TextSample VQAOCRSample VQASample VidQASample"
     ),
-    "flavors.base_dataset": "Sample",
-    "flavors.captioning": "CaptioningSample",
-    "flavors.crude": "CrudeSample",
-    "flavors.image": "ImageSample",
-    "flavors.image_classification": "ImageClassificationSample",
-    "flavors.interleaved": "InterleavedSample",
-    "flavors.multichoice_vqa": "MultiChoiceVQASample",
-    "flavors.ocr": "OCRSample",
-    "flavors.similarity_interleaved": "SimilarityInterleavedSample",
-    "flavors.text": "TextSample",
-    "flavors.vid_qa": "VidQASample",
-    "flavors.vqa": "VQASample",
-    "flavors.vqa_and_ocr": "VQAOCRSample",
-    "flavors.webdataset": "SampleDecoder",
+    "flavors.base_dataset": "BaseCoreDatasetFactory Sample SavableDataset",
+    "flavors.captioning": "CaptioningSample CaptioningWebdataset",
+    "flavors.crude": "CrudeSample CrudeWebdataset",
+    "flavors.jsonl": "CrudeJsonlDatasetFactory DefaultCrudeJsonlDatasetFactory",
+    "flavors.jsonl.crude_jsonl_dataset": "CrudeJsonlDatasetFactory DefaultCrudeJsonlDatasetFactory",
+    "flavors.image": "ImageSample ImageWebdataset",
+    "flavors.image_classification": "ImageClassificationSample ImageClassificationWebdataset",
+    "flavors.interleaved": "InterleavedSample InterleavedWebdataset",
+    "flavors.multichoice_vqa": "MultiChoiceVQASample MultiChoiceVQAWebdataset",
+    "flavors.ocr": "OCRSample OCRWebdataset",
+    "flavors.similarity_interleaved": "SimilarityInterleavedSample SimilarityInterleavedWebdataset",
+    "flavors.text": "TextSample TextWebdataset",
+    "flavors.vid_qa": "VidQASample VidQAWebdataset",
+    "flavors.vqa": "VQASample VQAWebdataset",
+    "flavors.vqa_and_ocr": "VQAOCRSample VQAOCRWebdataset",
+    "flavors.webdataset": (
+        "AVData AVDecoder BaseWebdatasetFactory DefaultDecoderWebdatasetFactory DefaultGenericWebdatasetFactory "
+        "MAIN_FOLDER_NAME SampleDecoder StandardWebdatasetFactory"
+    ),
+    "flavors.webdataset.base_webdataset": "BaseWebdatasetFactory",
+    "flavors.webdataset.config": (
+        "INDEX_SQLITE_FILENAME INDEX_UUID_FILENAME INFO_JSON_FILENAME INFO_YAML_FILENAME MAIN_FOLDER_NAME "
+        "SPLIT_YAML_FILENAME"
+    ),
+    "flavors.webdataset.default_decoder_webdataset": "DefaultDecoderWebdatasetFactory",
+    "flavors.webdataset.default_generic_webdataset": "DefaultGenericWebdatasetFactory",
     "flavors.webdataset.sample_decoder": "SampleDecoder",
+    "flavors.webdataset.standard_webdataset": "StandardWebdatasetFactory",
     "media": "AVMetadata ImageMetadata",
     "media.metadata": "AVMetadata ImageMetadata",
-    "metadataset": "TraversedDatasetReference prepare_metadataset traverse_metadataset",
-    "metadataset.loader": "TraversedDatasetReference prepare_metadataset traverse_metadataset",
+    "metadataset": (
+        "DatasetBlendMode DatasetLoader DatasetLoaderInterface Metadataset MetadatasetV2 TraversedDatasetReference "
+        "load_dataset prepare_metadataset traverse_metadataset"
+    ),
+    "metadataset.dataset_loader": "DatasetLoader",
+    "metadataset.loader": "TraversedDatasetReference load_dataset prepare_metadataset traverse_metadataset",
+    "metadataset.loader_interface": (
+        "DatasetBlendMode DatasetLoaderInterface LoadedDataset LoadedDatasetList TraversedDatasetReference"
+    ),
+    "metadataset.metadataset": "Metadataset",
+    "metadataset.metadataset_v2": "MetadatasetV2",
     "savable_loader": "BasicDataLoader SavableDataLoader",
     "task_encoder": (
         "AugmentTaskEncoder Batch Cooker DefaultTaskEncoder TaskEncoder basic_sample_keys batch_list "
@@ -58,6 +88,7 @@ MODULES: dict[str, str] = {
     ),
     "task_encoder.cooking": "Cooker basic_sample_keys cooker",
     "task_encoder.loader": "get_train_dataset get_val_dataset get_val_datasets",
+    **WRAPPERS,
 }
 """Module -> its names, which `feedmill.compat.energon` has too. A package precedes its modules."""
 

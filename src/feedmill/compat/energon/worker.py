@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any
 
 from feedmill.compat.energon.errors import log_exception, reraise_exception
 from feedmill.loading.ranks import given_or_found
+from feedmill.loading.typed import current
 
 __all__ = ["WorkerConfig", "without_effect"]
 
@@ -62,6 +64,55 @@ class WorkerConfig:
         import torch.distributed as distributed
 
         return int(distributed.get_global_rank(self.data_parallel_group, self.rank))
+
+    def rank_worker_id(self) -> int:
+        """Return the number of this worker of the rank: 0, because hooks do not depend on the worker that runs them."""
+        return 0
+
+    def assert_worker(self) -> None:
+        """Do nothing: datasets can be iterated in any process."""
+
+    def global_worker_id(self, override_local_worker_id: int | None = None) -> int:
+        """Return the number of a worker over all ranks.
+
+        Args:
+            override_local_worker_id: number of the worker of this rank; None for `rank_worker_id`.
+        """
+        local = self.rank_worker_id() if override_local_worker_id is None else override_local_worker_id
+        return self.rank * self.num_workers + local
+
+    def worker_seed(self, override_local_worker_id: int | None = None) -> int:
+        """Return Energon's seed of a worker, which depends on the rank, the worker and `seed_offset`.
+
+        Feedmill's order and generators do not use it: they depend on the position of a sample, not on its worker.
+        """
+        worker = self.global_worker_id(override_local_worker_id) if self.num_workers else self.rank
+        digest = hashlib.sha1(f"{worker},{self.seed_offset}".encode(), usedforsecurity=False).digest()
+        return int.from_bytes(digest[-4:], "big")
+
+    def config(self) -> dict[str, Any]:
+        """Return the ranks and workers as plain data; a data-parallel group by its size."""
+        group = self.data_parallel_group
+        return {
+            "rank": self.rank,
+            "world_size": self.world_size,
+            "num_workers": self.num_workers,
+            "data_parallel_group": None if group is None else group.size(),
+        }
+
+    @property
+    def active_worker_sample_index(self) -> int:
+        """Return the position of the current sample in the plan, while a hook runs."""
+        return current("position", "sample")
+
+    @property
+    def active_worker_batch_index(self) -> int:
+        """Return the number of this rank's current batch, while a hook runs."""
+        return current("step", "batch")
+
+    def should_log(self, level: int) -> bool:
+        """Return whether messages of a level are written."""
+        return level <= self.worker_log_level
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, WorkerConfig):

@@ -144,7 +144,7 @@ def read_splits(store: Store, name: str | None = None) -> Splits | None:
             return None
     path = meta_file(store, name)
     where = store.locate(path)
-    content = yamls.read_config(store.read(path), where).value
+    content = yamls.read_config(store.read(path), where, last_counts=True).value  # as Energon, whose users append
     if not isinstance(content, dict) or not isinstance(content.get("split_parts"), dict):
         raise ConfigError("'split_parts' is missing", file=where, fix="Write a split file with 'feedmill prepare'.")
     unknown = set(content) - {"split_parts", "exclude"}
