@@ -88,7 +88,7 @@ def test_a_missing_tokenizer_is_said_and_data_without_tokens_is_as_before(tokens
     shutil.rmtree(tmp_path / "tok")
     assert texts(preview(tokens, count=1))[0].startswith("(not decoded: ")
     Path(f"{tokens}.feedmill.json").unlink()
-    assert "the tokenizer of these tokens is unknown" in texts(preview(tokens, count=1))[0]
+    assert "(not decoded: no manifest names the tokenizer; " in texts(preview(tokens, count=1))[0]
     assert list(preview(tmp_path / "d.jsonl").samples[0]["parts"]) == ["json"]
 
 
