@@ -28,7 +28,6 @@ def test_no_program_is_longer_than_ten_lines(page: Path) -> None:
 @pytest.mark.slow
 def test_a_gpt_learns_from_the_whole_standard_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page with all modules and more steps; it does not know the number of documents beforehand."""
-    pytest.importorskip("torch")
     text = (TUTORIALS / "text_to_gpt.md").read_text()
     for old, new in (
         ('.glob("*.py"))[:40]', '.glob("*.py"))'),

@@ -21,10 +21,12 @@ import io
 import re
 import shlex
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 from feedmill.cli.app import app
@@ -54,6 +56,18 @@ def blocks(page: str) -> list[Block]:
     return found
 
 
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """torch computes on one thread: several threads of a small model wait for each other on a busy machine."""
+    torch = pytest.importorskip("torch")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 class Session:
     """Runs the blocks of one page, in the current folder."""
 
@@ -64,8 +78,10 @@ class Session:
         self.status = 0
 
     def run(self) -> None:
-        for block in blocks(self.page.read_text()):
-            getattr(self, block.language)(block)
+        text = self.page.read_text()
+        with one_thread() if "import torch" in text else contextlib.nullcontext():
+            for block in blocks(text):
+                getattr(self, block.language)(block)
 
     def python(self, block: Block) -> None:
         if ">>>" in block.text:
