@@ -38,6 +38,7 @@ from feedmill.samples.encode import Encoder
 from feedmill.storage import LocalStore
 from helpers import foreign_datasets as sourcedata
 from helpers.tars import make_shards, sparse_tar, tar_bytes, write_tar
+from helpers.web_archives import archive, pages
 
 COUNTS = [3, 2]
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -248,6 +249,14 @@ def documents_zst(folder: Path) -> None:
 
 def documents_plain(folder: Path) -> None:
     _lines(folder / "documents" / "x.jsonl")
+
+
+def warc_gz(folder: Path) -> None:
+    archive(folder / "a.warc.gz", pages(4))
+
+
+def warc_plain(folder: Path) -> None:
+    archive(folder / "a.warc", pages(4))
 
 
 def _mix(folder: Path) -> dict[str, Any]:

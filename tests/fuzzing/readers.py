@@ -135,6 +135,10 @@ READERS: list[Reader] = [
         "tag {folder}/documents -t char_length_v1 -t gopher_v2 -t c4_v2 --workers 1", "stat {folder}/documents --workers 1",
         "tag {folder}/documents -t repetitions_v1 -t pii_regex_with_counts_fast_v2 --workers 1", "dedupe {folder}/documents/* --name d --workers 1",
     )),
+    Reader("web archives", (corpus.warc_gz, corpus.warc_plain), verbs(
+        "extract {folder} -o {folder}/o --workers 1", "extract {folder} -o {folder}/o --workers 1 --linearizer trafilatura --keep-html",
+        "dolma warc --documents {folder}/a.* --destination {folder}/o --source_name s --pre.taggers cc_re",
+    ), weight=0.7),
     Reader("mix", (corpus.mix_json, corpus.mix_yaml), verbs("filter {folder}/mix.json --workers 1", "filter {folder}/mix.yaml --workers 1", "dolma -c {folder}/mix.yaml mix", "dolma -c {folder}/mix.json mix"), names_files=True),
     Reader("dolma configs", (corpus.dolma_configs,), verbs("dolma -c {folder}/dedupe.json dedupe", "dolma -c {folder}/tag.yaml tag", "dolma -c {folder}/tokens.yaml tokens"), names_files=True),
     Reader("bloom", (corpus.bloom,), corpus.read_filter),

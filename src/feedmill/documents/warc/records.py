@@ -20,6 +20,7 @@ _BLOCK = 2 << 20
 _MOST = 256
 _LONGEST_HEAD = 1 << 18
 _END = re.compile(rb"\r?\n\r?\n")
+_BLANK = re.compile(rb"[\r\n]*")
 _NEXT = re.compile(rb"(?:\A|\n)(?=WARC/\d)")
 _FIELD = re.compile(rb"^(content-length|warc-type|warc-target-uri)[ \t]*:[ \t]*([^\r\n]*?)[ \t]*\r?$", re.I | re.M)
 
@@ -109,7 +110,8 @@ class _Splitter:
 
     def __init__(self, chunks: Iterator[Chunk], kinds: Collection[str], largest: int) -> None:
         self._chunks, self._kinds, self._largest = chunks, {*kinds, INFO}, largest
-        self._data, self._position = b"", 0  # position of the first unused byte among all unpacked bytes
+        self._data = bytearray()  # grows at its end and is cut at its begin without a copy
+        self._position = 0  # of the first unused byte among all unpacked bytes
         self._members: list[tuple[int, int]] = []
         self._skipped: Counter[str] = Counter()
         self._number = 0
@@ -167,7 +169,7 @@ class _Splitter:
                 return
             if len(self._data) == total:  # the end of the member shows whether it is intact
                 self._peek(offset)
-            yield Record(number, offset, self._position, self._data[:total])
+            yield Record(number, offset, self._position, bytes(memoryview(self._data)[:total]))
             self._drop(total)
             return
         if wanted:
@@ -227,9 +229,9 @@ class _Splitter:
     def _skip_blank(self) -> bool:
         """Skip the empty lines between records. Return whether anything follows."""
         while True:
-            rest = self._data.lstrip(b"\r\n")
-            self._drop(len(self._data) - len(rest))
-            if rest:
+            found = _BLANK.match(self._data)
+            self._drop(found.end() if found is not None else 0)
+            if self._data:
                 return True
             if not self._fill():
                 return False
@@ -260,7 +262,7 @@ class _Splitter:
         return True
 
     def _drop(self, count: int) -> None:
-        self._data = self._data[count:]
+        del self._data[:count]
         self._position += count
 
     def _fill(self) -> bool:
