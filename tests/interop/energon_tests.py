@@ -32,7 +32,7 @@ LIMIT = 600
 class Aliases(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Makes each import of a module of Energon return the module of Feedmill that has its name."""
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:  # noqa: ARG002
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         if name == "megatron":
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
         if name != ENERGON and not name.startswith(f"{ENERGON}."):
@@ -115,7 +115,7 @@ def run(folder: Path, modules: Sequence[str], pattern: str, show: bool) -> dict[
             command = [sys.executable, __file__, str(path), "-k", pattern, "--report", str(report)]
             environment = {**os.environ, "TMPDIR": place}
             try:
-                done = subprocess.run(  # noqa: S603 - this file
+                done = subprocess.run(
                     command, cwd=folder.resolve().parent, env=environment, capture_output=not show, timeout=LIMIT
                 )
                 reason = f"exit status {done.returncode}"
@@ -148,16 +148,16 @@ def main() -> None:
     if not outcomes:
         sys.exit(f"{given.folder} has no test modules")
     if given.json:
-        print(json.dumps(outcomes, indent=2))  # noqa: T201
+        print(json.dumps(outcomes, indent=2))
         return
     passed = defined = 0
     for module, outcome in outcomes.items():
         tests = count_tests(given.folder / f"{module}.py")
         passed, defined = passed + len(outcome["passed"]), defined + tests
-        print(f"{module:28} {len(outcome['passed']):3} of {tests} passed")  # noqa: T201
+        print(f"{module:28} {len(outcome['passed']):3} of {tests} passed")
         for name, reason in outcome["failed"].items():
-            print(f"    {name}: {reason}")  # noqa: T201
-    print(f"{passed} of {defined} passed")  # noqa: T201
+            print(f"    {name}: {reason}")
+    print(f"{passed} of {defined} passed")
 
 
 if __name__ == "__main__":
