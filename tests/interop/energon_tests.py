@@ -160,5 +160,7 @@ def main() -> None:
     print(f"{passed} of {defined} passed")
 
 
+if __name__ == "__mp_main__":  # a process that a test started
+    sys.meta_path.insert(0, Aliases())
 if __name__ == "__main__":
     main()

@@ -554,11 +554,6 @@ def test_worker_configs() -> None:
         get_loader(train(None), worker_config=config())
 
 
-def test_paths() -> None:
-    parents = {"data": ".", "a/b/": "a", "/a": "/", "s3://b/a": "s3://b", "s3://b": "s3://b", "file:///a/b": "/a"}
-    assert {path: str(energon.EPath(path).parent) for path in parents} == parents
-
-
 def test_names() -> None:
     for name in energon.__all__:
         assert getattr(energon, name) is not None

@@ -1,0 +1,53 @@
+"""Names of Energon's inner modules, which its users and tests import from there. The package itself does not have them.
+
+`feedmill.compat.energon.modules` creates the modules.
+"""
+
+from __future__ import annotations
+
+_FILES = "feedmill.compat.energon"
+
+
+def _from(module: str, names: str) -> dict[str, str]:
+    return {name: f"{module}:{name}" for name in names.split()}
+
+
+_CLIPS = _from("feedmill.samples.avclips", "get_clips_uniform get_single_frames_uniform")
+_ROWS = _from(f"{_FILES}.index_writer", "IndexMediaMetadata IndexSample IndexSamplePart")
+_METADATA = _from(f"{_FILES}.media_files", "MediaMetadataType deserialize_media_metadata serialize_media_metadata")
+_NAMES_OF_FILES = "INDEX_SQLITE_FILENAME INDEX_UUID_FILENAME INFO_JSON_FILENAME INFO_YAML_FILENAME MAIN_FOLDER_NAME"
+_TOOLS = ("analyze_debug", "checkpoint", "info", "lint", "mount", "prepare", "prepare_media", "preview")
+_MAPPERS = (
+    "CenterCropMapper RandomCropMapper RandomHorizontalFlipMapper RandomPerspectiveMapper RandomResizedCropMapper"
+    " RandomRotationMapper RandomVerticalFlipMapper ResizeMapper TransformMapper"
+)
+
+INTERNALS: dict[str, dict[str, str]] = {
+    "av": _CLIPS,
+    "av.av_data": {"AVData": "feedmill.samples.avdata:AVData"},
+    "av.av_decoder": {"AVDecoder": "feedmill.samples.avdecoder:TorchAVDecoder"},
+    "av.av_reader": _from(f"{_FILES}.probe_index", "AVProbeIndex AVProbeIndexEntry"),
+    "av.utils": _CLIPS,
+    "cli.main": {
+        "main": f"{_FILES}.commands:main",
+        **{f"{tool}_command": f"{_FILES}.commands:{tool}" for tool in _TOOLS},
+    },
+    "flavors.webdataset": _from(f"{_FILES}.file_names", "MAIN_FOLDER_NAME"),
+    "flavors.webdataset.aggregator_pool": _from(f"{_FILES}.aggregator_pool", "AggregatorPool BaseAggregator"),
+    "flavors.webdataset.config": _from(f"{_FILES}.file_names", f"{_NAMES_OF_FILES} SPLIT_YAML_FILENAME"),
+    "flavors.webdataset.indexing": _from(f"{_FILES}.index_writer", "DuplicateSampleKeyError SqliteIndexWriter"),
+    "flavors.webdataset.prepare": _ROWS,
+    "media": _METADATA,
+    "media.extractor": _from(f"{_FILES}.media_files", "MediaFilterConfig MediaFilterStrategy"),
+    "media.filesystem_prepare": _from(f"{_FILES}.media_files", "prepare_filesystem_dataset"),
+    "media.metadata": _METADATA,
+    "tools": {},
+    **{f"tools.{tool}": {"command": f"{_FILES}.commands:{tool}"} for tool in _TOOLS},
+    "transforms.custom": _from(f"{_FILES}.transforms", "CustomTransform"),
+    "transforms.mappers": _from(f"{_FILES}.transforms", _MAPPERS),
+    "transforms.merge": _from(f"{_FILES}.transforms", "MergeTransform"),
+}
+"""Module -> its names -> where each is defined."""
+INTERNALS["tools.checkpoint"] |= {
+    f"command_{name}": f"{_FILES}.commands:checkpoint_{name}" for name in ("info", "redist")
+}
