@@ -22,14 +22,15 @@ from queue import SimpleQueue
 from typing import Any
 
 from feedmill.errors import ConfigError
-from feedmill.loading.cachepool import CachePool, DirectLazy, HeldLazy, Lazy, add_location
-from feedmill.samples.stores import FileStore
+from feedmill.formats.base import Source
+from feedmill.loading.cachepool import CachePool, DirectLazy, HeldLazy, Lazy
+from feedmill.samples.stores import FileStore, add_source
 from feedmill.storage.folders import temporary_folder
 from feedmill.storage.os_errors import storage_error
 
 METHODS = ("raw", "pickle")
 _PREFIX = "feedmill-pool-"
-_LOCK = "lock"
+_LOCK, _FILES = "lock", "files"
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +79,7 @@ class FileStoreCachePool(CachePool):
         self._lock = threading.Lock()
 
     def __reduce__(self) -> Any:
-        return _pool, self._settings
+        return _pool, (type(self), *self._settings)
 
     def get_lazy(self, ds: FileStore[Any], fname: str) -> Lazy[Any]:
         entry = self._process_folder().enter(ds, fname)
@@ -118,8 +119,10 @@ class FileStoreCachePool(CachePool):
         return folder
 
 
-def _pool(parent: str | None, workers: int, size: float, count: int, method: str) -> FileStoreCachePool:
-    return FileStoreCachePool(
+def _pool(
+    kind: type[FileStoreCachePool], parent: str | None, workers: int, size: float, count: int, method: str
+) -> FileStoreCachePool:
+    return kind(
         parent_cache_dir=parent,
         num_workers=workers,
         max_cache_size_gbytes=size,
@@ -132,15 +135,52 @@ WAITING, FETCHING, READY, DIRECT = "waiting", "fetching", "ready", "direct"
 
 
 class _Entry:
-    """A file, its state, and the number of its handles."""
+    """A file, its state, and the number of its handles.
 
-    __slots__ = ("ds", "fname", "held", "number", "pickled", "refs", "size", "state")
+    Attributes:
+        refcount: number of handles.
+        data_size: bytes on the disk.
+        cache_path: path on the disk once it was fetched.
+    """
 
-    def __init__(self, ds: FileStore[Any] | None, fname: str, number: int) -> None:
-        self.ds, self.fname, self.number = ds, fname, number
-        self.state, self.refs, self.size = WAITING, 1, 0
+    __slots__ = (
+        "_changed",
+        "cache_path",
+        "data_size",
+        "ds",
+        "fname",
+        "held",
+        "pickled",
+        "refcount",
+        "source",
+        "state",
+        "was_read",
+    )
+
+    def __init__(self, ds: FileStore[Any] | None, fname: str, changed: threading.Condition) -> None:
+        self.ds, self.fname, self._changed = ds, fname, changed
+        self.state, self.refcount, self.data_size = WAITING, 1, 0
+        self.cache_path: Path | None = None
+        self.source: Source | None = None  # the location, if reading the file gave it
         self.held: bytes | None = None  # fetched data that waits for free space
+        self.was_read = False  # whether a handle was read meanwhile
         self.pickled = ds is None
+
+    @property
+    def send_to_cache_future(self) -> _Entry:
+        """Return this object, which has `done` and `result` of a future of the fetch."""
+        return self
+
+    def done(self) -> bool:
+        """Return whether the file was fetched, or will not be."""
+        return self.state in (READY, DIRECT)
+
+    def result(self, timeout: float | None = None) -> bool:
+        """Wait for the fetch. Return whether the file is on the disk. Raises `TimeoutError`."""
+        with self._changed:
+            if not self._changed.wait_for(self.done, timeout):
+                raise TimeoutError(f"{self.fname} was not fetched in {timeout} seconds")
+        return self.state == READY
 
 
 class _PoolFolder:
@@ -148,10 +188,11 @@ class _PoolFolder:
 
     def __init__(self, parent: str | None, workers: int, gigabytes: float, most: int, method: str) -> None:
         self.pid = os.getpid()
-        self.folder, self._lock_file = _own_folder(parent)
+        self._root, self._lock_file = _own_folder(parent)
+        self.folder = self._root / _FILES
         self.changed = threading.Condition()
         self.size = self.count = 0
-        self._most_size, self._most_count, self._pickles = int(gigabytes * 1e9), most, method == "pickle"
+        self.most_size, self.most_count, self._pickles = int(gigabytes * 1e9), most, method == "pickle"
         self._entries: dict[tuple[int, str], _Entry] = {}
         self._queue: SimpleQueue[_Entry | None] = SimpleQueue()
         self._numbers = 0
@@ -165,7 +206,7 @@ class _PoolFolder:
                 return None
             entry = self._entries.get((id(ds), fname))
             if entry is not None:
-                entry.refs += 1
+                entry.refcount += 1
                 return entry
             entry = self._entries[id(ds), fname] = self._new(ds, fname)
             if self._threads < self._workers:
@@ -186,7 +227,6 @@ class _PoolFolder:
             with self.changed:
                 self._free(entry)
             return None
-        entry.state = READY
         return entry
 
     def read(self, entry: _Entry) -> Any:
@@ -194,13 +234,16 @@ class _PoolFolder:
         with self.changed:
             while entry.state == FETCHING and entry.held is None and not self._closed:
                 self.changed.wait()
-            held, ready = entry.held, entry.state == READY
-        if held is None and ready:
+            held, path = entry.held, entry.cache_path
+            if held is not None:
+                entry.was_read = True
+                self.changed.notify_all()
+        if held is None and path is not None:
             try:
-                held = self._path(entry).read_bytes()
+                held = path.read_bytes()
             except OSError as error:  # deleted by another program; the store still has it
                 if entry.ds is None:
-                    raise storage_error(error, str(self._path(entry))) from None
+                    raise storage_error(error, str(path)) from None
         if held is None:
             assert entry.ds is not None
             return entry.ds.get(entry.fname)
@@ -211,24 +254,22 @@ class _PoolFolder:
 
     def stored(self, entry: _Entry) -> Any:
         """Return the value of an entry without a store, in a fork of the process that wrote it."""
-        return pickle.loads(self._path(entry).read_bytes())  # noqa: S301 - see `read`  # nosec B301
+        assert entry.cache_path is not None
+        return pickle.loads(entry.cache_path.read_bytes())  # noqa: S301 - see `read`  # nosec B301
 
     def release(self, entry: _Entry) -> None:
         """Remove one reference, and delete the file after the last one."""
         with self.changed:
-            entry.refs -= 1
-            if entry.refs > 0 or self._closed:
+            entry.refcount -= 1
+            if entry.refcount > 0 or self._closed:
                 return
             if entry.ds is not None:
                 self._entries.pop((id(entry.ds), entry.fname), None)
-            gone = entry.state == READY
+            gone, entry.cache_path = entry.cache_path, None
             entry.held = None
             self.changed.notify_all()
-        if gone:
-            with contextlib.suppress(OSError):
-                os.unlink(self._path(entry))
-            with self.changed:
-                self._free(entry)
+        if gone is not None:
+            self._remove(gone, entry)
 
     def close(self) -> None:
         """End the threads and delete the folder. Without effect in a fork, because the folder belongs to the parent."""
@@ -242,7 +283,7 @@ class _PoolFolder:
             threads = self._threads
         for _ in range(threads):
             self._queue.put(None)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self._root, ignore_errors=True)
         os.close(self._lock_file)
 
     def _work(self) -> None:
@@ -250,7 +291,7 @@ class _PoolFolder:
             with self.changed:
                 if self._closed:
                     return
-                if entry.refs < 1:
+                if entry.refcount < 1:
                     continue
                 entry.state = FETCHING
             state = DIRECT
@@ -259,31 +300,40 @@ class _PoolFolder:
             except Exception as error:  # the handle reads it directly, and raises the error
                 _log.debug("%s cannot be fetched: %s", entry.fname, error)
             with self.changed:
-                entry.held = None
-                if state == READY and (entry.refs < 1 or self._closed):
-                    with contextlib.suppress(OSError):
-                        os.unlink(self._path(entry))
-                    self._free(entry)
-                    state = DIRECT
+                entry.held, entry.was_read = None, False
+                gone = None
+                if state == READY and (entry.refcount < 1 or self._closed):
+                    gone, entry.cache_path, state = entry.cache_path, None, DIRECT
                 entry.state = state
                 self.changed.notify_all()
+            if gone is not None:
+                self._remove(gone, entry)
+            if state == WAITING:
+                self._queue.put(entry)
 
     def _fetch(self, entry: _Entry) -> str:
-        """Fetch a file to the disk, waiting for free space, and return the new state of its entry."""
+        """Fetch a file to the disk, waiting for free space, and return the new state of its entry.
+
+        A file of which one handle was read meanwhile goes back to the end of the queue for the others.
+        """
         assert entry.ds is not None
-        data = entry.ds.raw(entry.fname)
+        data, entry.source = entry.ds.raw_with_source(entry.fname)
         if self._pickles:
             data = pickle.dumps(entry.ds.value(entry.fname, data), 5)
             entry.pickled = True
-        if len(data) > self._most_size:
+        if len(data) > self.most_size:
             entry.pickled = False
             return DIRECT
         with self.changed:
             entry.held = data
             self.changed.notify_all()
-            while not self._fits(len(data)):
-                if entry.refs < 1 or self._closed:
+            has_waited = False
+            while not self._fits(len(data)) or (has_waited and entry.was_read):
+                if entry.refcount < 1 or self._closed:
                     return DIRECT
+                if entry.was_read:
+                    return WAITING
+                has_waited = True
                 self.changed.wait()
             self._reserve(entry, len(data))
         if self._write(entry, data):
@@ -293,59 +343,77 @@ class _PoolFolder:
         return DIRECT
 
     def _write(self, entry: _Entry, data: bytes) -> bool:
+        with self.changed:
+            self._numbers += 1
+            path = self.folder / str(self._numbers)
         try:
-            self._path(entry).write_bytes(data)
+            path.write_bytes(data)
         except OSError as error:
             if not self._closed:
                 _log.warning("the cache pool cannot write to %s (%s); files are read directly", self.folder, error)
             return False
+        with self.changed:
+            entry.cache_path, entry.state = path, READY
+            self.changed.notify_all()
         return True
 
+    def _remove(self, path: Path, entry: _Entry) -> None:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        with self.changed:
+            self._free(entry)
+
     def _new(self, ds: FileStore[Any] | None, fname: str) -> _Entry:
-        self._numbers += 1
-        return _Entry(ds, fname, self._numbers)
+        return _Entry(ds, fname, self.changed)
 
     def _fits(self, size: int) -> bool:
-        return self.size + size <= self._most_size and self.count < self._most_count
+        return self.size + size <= self.most_size and self.count < self.most_count
 
     def _reserve(self, entry: _Entry, size: int) -> None:
-        entry.size = size
+        entry.data_size = size
         self.size += size
         self.count += 1
 
     def _free(self, entry: _Entry) -> None:
-        self.size -= entry.size
+        self.size -= entry.data_size
         self.count -= 1
-        entry.size = 0
+        entry.data_size = 0
         self.changed.notify_all()
-
-    def _path(self, entry: _Entry) -> Path:
-        return self.folder / str(entry.number)
 
 
 class FileCacheLazy(Lazy[Any]):
     """Handle on a file that is fetched in the background. The second call of `get` reads from the store."""
 
     def __init__(self, folder: _PoolFolder, entry: _Entry) -> None:
-        self.ds, self.fname = entry.ds, entry.fname
-        self._pool_folder, self._entry = folder, entry
+        self.ds, self.fname, self.entry = entry.ds, entry.fname, entry
+        self._pool_folder = folder
         self._value: Any = None  # a value without a store, once it was read
         self._release = weakref.finalize(self, folder.release, entry)
         self._release.atexit = False
 
     def get(self, sample: Any = None) -> Any:
         if self._release.alive and self._pool_folder.pid == os.getpid():
-            value = self._pool_folder.read(self._entry)
+            value = self._pool_folder.read(self.entry)
             if self.ds is None:
                 self._value = value
             self._release()
         elif self.ds is None:
-            value = self._pool_folder.stored(self._entry) if self._release.alive else self._value
+            value = self._pool_folder.stored(self.entry) if self._release.alive else self._value
         else:
             value = self.ds.get(self.fname)
-        if self.ds is not None:
-            add_location(self.ds, self.fname, sample)
+        if self.ds is not None and sample is not None:
+            add_source(sample, self.entry.source or self.ds.source(self.fname))
         return value
+
+    @property
+    def _data(self) -> bool | None:
+        """Return True after the first call of `get`, else None: under Energon's name, for programs that look at it."""
+        return None if self._release.alive else True
+
+    @property
+    def cache_path(self) -> Path | None:
+        """Return the path of the file on the disk; None if it was not fetched yet, or this handle was read."""
+        return self.entry.cache_path if self._release.alive else None
 
     def __hash__(self) -> int:
         return id(self) if self.ds is None else super().__hash__()
@@ -364,6 +432,7 @@ def _own_folder(parent: str | None) -> tuple[Path, int]:
             _sweep(parent_folder)
             folder = parent_folder / f"{_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
             folder.mkdir(mode=0o700)
+            (folder / _FILES).mkdir()
             lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             with contextlib.suppress(OSError):
                 fcntl.flock(lock, fcntl.LOCK_EX)

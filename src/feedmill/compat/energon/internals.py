@@ -28,6 +28,8 @@ INTERNALS: dict[str, dict[str, str]] = {
     "av.av_decoder": {"AVDecoder": "feedmill.samples.avdecoder:TorchAVDecoder"},
     "av.av_reader": _from(f"{_FILES}.probe_index", "AVProbeIndex AVProbeIndexEntry"),
     "av.utils": _CLIPS,
+    "cache": {"CacheFileLazy": "feedmill.loading.diskpool:FileCacheLazy"},
+    "cache.file_cache_pool": {"CacheFileLazy": "feedmill.loading.diskpool:FileCacheLazy"},
     "cli.main": {
         "main": f"{_FILES}.commands:main",
         **{f"{tool}_command": f"{_FILES}.commands:{tool}" for tool in _TOOLS},
