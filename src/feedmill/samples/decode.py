@@ -205,7 +205,7 @@ class SampleDecoder(Decoder):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "decode" in cls.__dict__ and "__call__" not in cls.__dict__:
-            cls.__call__ = _call_decode  # type: ignore[method-assign]
+            cls.__call__ = _call_decode  # type: ignore[method-assign, assignment]
 
     def decode(self, fname: str, raw: bytes) -> Any:
         """Return the value of one file by its name. A subclass may override this method or ``__call__``."""

@@ -43,8 +43,7 @@ class FileStore(ABC, Generic[T]):
             DataError: The data is corrupt.
             ConfigError: The name points outside the store.
         """
-        data: Any = self._item(name)[0]
-        return data
+        return self._item(name)[0]  # type: ignore[return-value]
 
     def source(self, name: str) -> Source:
         """Return the location of one file; its `index` is the name. Raises `NotFound`."""

@@ -440,8 +440,6 @@ def test_what_has_no_effect_is_said() -> None:
         get_savable_loader(train(None), fail_on_timeout=True)
     with pytest.warns(UserWarning, match="watchdog_initial_timeout_seconds has no effect"):
         get_savable_loader(train(None), watchdog_initial_timeout_seconds=5)
-    with pytest.warns(UserWarning, match="worker_debug_path"):
-        config(worker_debug_path="log")
     with pytest.warns(UserWarning, match="restore_error_handler has no effect"):
         config(restore_error_handler=energon.log_exception)
     with pytest.warns(UserWarning, match="shuffle_over_epochs_multiplier=-1 has no effect"):

@@ -7,10 +7,12 @@ They have Energon's methods, and Feedmill's order and state. Scripts create them
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import Any, Literal
 
 from feedmill.compat.energon.datasets import EnergonDataset
+from feedmill.compat.energon.debug_log import DebugLog
 from feedmill.compat.energon.errors import reraise_exception
 from feedmill.compat.energon.worker import WorkerConfig, without_effect
 from feedmill.errors import ConfigError, DataError
@@ -27,6 +29,7 @@ from feedmill.loading.workers import Workers
 
 __all__ = ["BasicDataLoader", "SavableDataLoader", "get_loader", "get_savable_loader"]
 
+_numbers = count()
 _MISTAKES = frozenset(kind.__name__ for kind in MISTAKES)
 _TOLERANCE = 100
 """Default number of consecutive failures that end a run, as in Energon."""
@@ -91,6 +94,10 @@ class SavableDataLoader(EpochLoader):
             loader, length=dataset.epoch, restart=dataset.restart, expected=dataset.steps, cycle=dataset.cycle
         )
         self.dataset, self.worker_config = dataset, config
+        self._log = DebugLog(config, next(_numbers), "val" if dataset.restart else "train")
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._log.batches(super().__iter__())
 
     def save_state_rank(self) -> dict[str, Any]:
         """Return this rank's state, as plain data (JSON)."""
