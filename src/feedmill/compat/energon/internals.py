@@ -17,10 +17,6 @@ _ROWS = _from(f"{_FILES}.index_writer", "IndexMediaMetadata IndexSample IndexSam
 _METADATA = _from(f"{_FILES}.media_files", "MediaMetadataType deserialize_media_metadata serialize_media_metadata")
 _NAMES_OF_FILES = "INDEX_SQLITE_FILENAME INDEX_UUID_FILENAME INFO_JSON_FILENAME INFO_YAML_FILENAME MAIN_FOLDER_NAME"
 _TOOLS = ("analyze_debug", "checkpoint", "info", "lint", "mount", "prepare", "prepare_media", "preview")
-_MAPPERS = (
-    "CenterCropMapper RandomCropMapper RandomHorizontalFlipMapper RandomPerspectiveMapper RandomResizedCropMapper"
-    " RandomRotationMapper RandomVerticalFlipMapper ResizeMapper TransformMapper"
-)
 
 INTERNALS: dict[str, dict[str, str]] = {
     "av": _CLIPS,
@@ -30,10 +26,6 @@ INTERNALS: dict[str, dict[str, str]] = {
     "av.utils": _CLIPS,
     "cache": {"CacheFileLazy": "feedmill.loading.diskpool:FileCacheLazy"},
     "cache.file_cache_pool": {"CacheFileLazy": "feedmill.loading.diskpool:FileCacheLazy"},
-    "cli.main": {
-        "main": f"{_FILES}.commands:main",
-        **{f"{tool}_command": f"{_FILES}.commands:{tool}" for tool in _TOOLS},
-    },
     "flavors.webdataset": _from(f"{_FILES}.constants", "MAIN_FOLDER_NAME"),
     "flavors.webdataset.aggregator_pool": _from(f"{_FILES}.aggregator_pool", "AggregatorPool BaseAggregator"),
     "flavors.webdataset.config": _from(f"{_FILES}.constants", f"{_NAMES_OF_FILES} SPLIT_YAML_FILENAME"),
@@ -45,9 +37,6 @@ INTERNALS: dict[str, dict[str, str]] = {
     "media.metadata": _METADATA,
     "tools": {},
     **{f"tools.{tool}": {"command": f"{_FILES}.commands:{tool}"} for tool in _TOOLS},
-    "transforms.custom": _from(f"{_FILES}.transforms", "CustomTransform"),
-    "transforms.mappers": _from(f"{_FILES}.transforms", _MAPPERS),
-    "transforms.merge": _from(f"{_FILES}.transforms", "MergeTransform"),
 }
 """Module -> its names -> where each is defined."""
 INTERNALS["tools.checkpoint"] |= {
