@@ -20,11 +20,12 @@ import subprocess
 import sys
 import tempfile
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 ENERGON, FEEDMILL = "megatron.energon", "feedmill.compat.energon"
+_IN_WORKERS = "import sys, energon_tests; sys.meta_path.insert(0, energon_tests.Aliases())"
 LIMIT = 600
 """Seconds that one module may take."""
 
@@ -89,7 +90,6 @@ def run_module(path: Path, pattern: str, report: Path) -> int:
     """Run the tests of one module in this process, and write the outcome to `report`."""
     import pytest
 
-    sys.meta_path.insert(0, Aliases())
     results = Results()
     options = ["-q", "--no-header", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(path.parent.parent)]
     code = pytest.main([str(path), *options, *(["-k", pattern] if pattern else [])], plugins=[results])
@@ -97,8 +97,8 @@ def run_module(path: Path, pattern: str, report: Path) -> int:
     return int(code)
 
 
-def run(folder: Path, modules: Sequence[str], pattern: str, show: bool) -> dict[str, dict[str, Any]]:
-    """Run the modules of a folder one after another. Returns the outcome of each.
+def run(folder: Path, modules: Sequence[str], pattern: str, show: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Run the modules of a folder one after another. Yields the name and the outcome of each.
 
     Args:
         folder: the folder `tests` of Energon.
@@ -106,14 +106,15 @@ def run(folder: Path, modules: Sequence[str], pattern: str, show: bool) -> dict[
         pattern: only tests whose names have this text.
         show: whether to print the output of pytest.
     """
-    outcomes = {}
     for path in sorted(folder.resolve().glob("test_*.py")):
         if modules and path.stem not in modules:
             continue
         with tempfile.TemporaryDirectory() as place:
             report = Path(place) / "report.json"
+            Path(place, "sitecustomize.py").write_text(_IN_WORKERS)  # worker processes import the tests too
             command = [sys.executable, __file__, str(path), "-k", pattern, "--report", str(report)]
-            environment = {**os.environ, "TMPDIR": place}
+            paths = [place, str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+            environment = {**os.environ, "TMPDIR": place, "PYTHONPATH": os.pathsep.join(paths)}
             try:
                 done = subprocess.run(
                     command, cwd=folder.resolve().parent, env=environment, capture_output=not show, timeout=LIMIT
@@ -122,10 +123,9 @@ def run(folder: Path, modules: Sequence[str], pattern: str, show: bool) -> dict[
             except subprocess.TimeoutExpired:
                 reason = f"not finished in {LIMIT} seconds"
             if report.exists():
-                outcomes[path.stem] = json.loads(report.read_text())
+                yield path.stem, json.loads(report.read_text())
             else:
-                outcomes[path.stem] = {"passed": [], "failed": {"process": reason}, "skipped": []}
-    return outcomes
+                yield path.stem, {"passed": [], "failed": {"process": reason}, "skipped": []}
 
 
 def count_tests(path: Path) -> int:
@@ -144,23 +144,23 @@ def main() -> None:
     given = parser.parse_args()
     if given.report is not None:
         sys.exit(run_module(given.folder, given.pattern, given.report))
-    outcomes = run(given.folder, given.modules, given.pattern, given.show)
+    outcomes, passed, defined = {}, 0, 0
+    for module, outcome in run(given.folder, given.modules, given.pattern, given.show):
+        outcomes[module] = outcome
+        tests = count_tests(given.folder / f"{module}.py")
+        passed, defined = passed + len(outcome["passed"]), defined + tests
+        if given.json:
+            continue
+        print(f"{module:28} {len(outcome['passed']):3} of {tests} passed", flush=True)
+        for name, reason in outcome["failed"].items():
+            print(f"    {name}: {reason}", flush=True)
     if not outcomes:
-        sys.exit(f"{given.folder} has no test modules")
+        sys.exit(f"{given.folder} has no such test modules")
     if given.json:
         print(json.dumps(outcomes, indent=2))
         return
-    passed = defined = 0
-    for module, outcome in outcomes.items():
-        tests = count_tests(given.folder / f"{module}.py")
-        passed, defined = passed + len(outcome["passed"]), defined + tests
-        print(f"{module:28} {len(outcome['passed']):3} of {tests} passed")
-        for name, reason in outcome["failed"].items():
-            print(f"    {name}: {reason}")
     print(f"{passed} of {defined} passed")
 
 
-if __name__ == "__mp_main__":  # a process that a test started
-    sys.meta_path.insert(0, Aliases())
 if __name__ == "__main__":
     main()
