@@ -38,12 +38,12 @@ class DebugLog:
         self._files: dict[int, TextIO] = {}
         self._loops = self._batches = 0
 
-    def batches(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Yield the batches of a loop, and log each before it."""
+    def batches(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Return the batches of a loop, each of which is logged before it."""
+        return batches if self._config.worker_log_level < BATCHES else self._logged(batches)
+
+    def _logged(self, batches: Iterable[Any]) -> Iterator[Any]:
         config = self._config
-        if config.worker_log_level < BATCHES:
-            yield from batches
-            return
         loop, self._loops = self._loops, self._loops + 1
         head = {"r": config.rank, "w": None, "id": self._number, "iter_id": loop}
         self._write(0, {"t": LOOP, **head, "m": self._mode})
