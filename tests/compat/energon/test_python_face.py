@@ -525,7 +525,7 @@ def test_traversed_references(name: str) -> None:
         {
             "path": Path(each.path).name,
             "split_part": each.split_part,
-            "aux": {key: Path(url.removeprefix("filesystem://")).name for key, url in each.aux.items()},
+            "aux": {key: url.name for key, url in each.aux.items()},
             "subflavors": each.subflavors,
         }
         for each in found

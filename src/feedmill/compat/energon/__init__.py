@@ -50,7 +50,6 @@ _FEEDMILL = {
     "cooker": "loading.cooking",
     "generic_batch": "loading.tensors",
     "stateless": "loading.encoder",
-    "traverse_metadataset": "planning.traverse",
 }
 _RENAMED = {
     "AVDecoder": ("samples.avdecoder", "TorchAVDecoder"),
@@ -82,6 +81,7 @@ _HERE = {
     "get_val_datasets": "datasets",
     "log_exception": "errors",
     "reraise_exception": "errors",
+    "traverse_metadataset": "traversal",
 }
 _PIPELINES = "use feedmill.Plan and feedmill.TaskEncoder instead of pipelines"
 _FACTORIES = "use feedmill.open for datasets, and feedmill.Recipe.load for metadatasets"
