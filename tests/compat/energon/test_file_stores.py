@@ -105,3 +105,11 @@ def test_files_of_the_machine_by_absolute_paths(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     everything, folder = SystemFileStore(), SystemFileStore(str(tmp_path))
     assert everything.get(str(tmp_path / "a.txt")) == everything.get("a.txt") == folder.get("a.txt") == b"a"
+
+
+def test_locations_equal_those_that_a_script_creates(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a")
+    found = SystemFileStore(str(tmp_path)).source("a.txt")
+    own = SourceInfo(dataset_path=tmp_path, index="a.txt", shard_name="a.txt", file_names=("a.txt",))
+    assert found == own and own == found and {own: 1}[own] == 1
+    assert own != SourceInfo(dataset_path=tmp_path, index=1, shard_name="a.txt") and own != "a.txt"

@@ -14,7 +14,7 @@ import pytest
 from feedmill.compat.energon.flavors.webdataset.aggregator_pool import AggregatorPool, BaseAggregator
 from feedmill.compat.energon.flavors.webdataset.indexing import DuplicateSampleKeyError, SqliteIndexWriter
 from feedmill.compat.energon.flavors.webdataset.prepare import IndexMediaMetadata, IndexSample, IndexSamplePart
-from feedmill.compat.energon.media import deserialize_media_metadata, serialize_media_metadata
+from feedmill.compat.energon.media import MediaMetadataBase, deserialize_media_metadata, serialize_media_metadata
 from feedmill.compat.energon.media.extractor import MediaFilterConfig, MediaFilterStrategy
 from feedmill.compat.energon.media.filesystem_prepare import prepare_filesystem_dataset
 
@@ -193,7 +193,7 @@ def test_media_files(tmp_path):
     assert chosen.extract_metadata(b"text", "a.txt") is None
     assert MediaFilterConfig(MediaFilterStrategy.GLOB, ["*.png"]).extract_metadata(b"x", "a.txt") is None
     assert deserialize_media_metadata(*serialize_media_metadata(metadata)) == metadata
-    assert serialize_media_metadata(metadata)[0] == "image"
+    assert serialize_media_metadata(metadata)[0] == "image" and isinstance(metadata, MediaMetadataBase)
     with pytest.raises(ValueError, match="nonsense"):
         deserialize_media_metadata("nonsense", "{}")
     assert prepare_filesystem_dataset(tmp_path, chosen, progress=False) == 1
@@ -234,3 +234,15 @@ def test_names_of_files():
         config.INDEX_UUID_FILENAME,
     )
     assert names == (".nv-meta", ".info.json", "index.sqlite", "index.uuid") and Path(config.SPLIT_YAML_FILENAME)
+
+
+def test_every_inner_name_can_be_imported():
+    import importlib
+
+    from feedmill.compat.energon.internals import INTERNALS
+
+    for module, names in INTERNALS.items():
+        found = importlib.import_module(f"feedmill.compat.energon.{module}")
+        assert all(getattr(found, name) is not None for name in names) and set(names) <= set(found.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        importlib.import_module("feedmill.compat.energon.cli.main").nonsense  # noqa: B018

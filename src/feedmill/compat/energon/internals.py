@@ -14,7 +14,10 @@ def _from(module: str, names: str) -> dict[str, str]:
 
 _CLIPS = _from("feedmill.samples.avclips", "get_clips_uniform get_single_frames_uniform")
 _ROWS = _from(f"{_FILES}.index_writer", "IndexMediaMetadata IndexSample IndexSamplePart")
-_METADATA = _from(f"{_FILES}.media_files", "MediaMetadataType deserialize_media_metadata serialize_media_metadata")
+_METADATA = {
+    "MediaMetadataBase": "feedmill.samples.mediafacts:MediaMetadata",
+    **_from(f"{_FILES}.media_files", "MediaMetadataType deserialize_media_metadata serialize_media_metadata"),
+}
 _NAMES_OF_FILES = "INDEX_SQLITE_FILENAME INDEX_UUID_FILENAME INFO_JSON_FILENAME INFO_YAML_FILENAME MAIN_FOLDER_NAME"
 _TOOLS = ("analyze_debug", "checkpoint", "info", "lint", "mount", "prepare", "prepare_media", "preview")
 

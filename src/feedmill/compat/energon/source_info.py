@@ -35,6 +35,17 @@ class SourceInfo(Source):
         key = str(index) if index is not None else next(iter(file_names), "")
         super().__init__(_text(dataset_path), file, 0, 0, number, key, tuple(file_names))
 
+    def __eq__(self, other: object) -> bool:
+        """Return whether two locations agree in what Energon's have; `Source` has more."""
+        return _own(self) == _own(other) if isinstance(other, Source) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(_own(self))
+
+
+def _own(source: Source) -> tuple[object, ...]:
+    return source.dataset, source.index, source.file, source.names
+
 
 def _text(path: object) -> str:
     return path if isinstance(path, str) else str(path)
