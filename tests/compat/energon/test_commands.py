@@ -53,6 +53,13 @@ def test_texts(data: Path, tmp_path: Path) -> None:
     assert run("prepare", tmp_path / "x.jsonl").endswith("Found 2 samples.\nDone.\n")
 
 
+def test_preview_asks_whether_to_continue(data: Path) -> None:
+    said = run("preview", data, stdin="y\nn\n")
+    assert "Sample 0\n - __key__ (<class 'str'>): '000'\n - text (<class 'str'>): x\n" in said
+    assert "'001'" in said and "'002'" not in said and said.endswith("Exiting Preview\n")
+    assert "'001'" not in run("preview", data) and "'002'" in run("preview", data, "--count", 3)
+
+
 @pytest.mark.parametrize("answer", ["8", "TextSample", "TextWebdataset", "99\nNonsense\n6\ntextsample\n8"])
 def test_numbers_and_names_in_the_dialogue(data: Path, answer: str) -> None:
     said = run("prepare", data, stdin=f"y\n1,0,0\ny\n{answer}\ny\ntxt\n")
@@ -154,10 +161,11 @@ def test_logs_that_are_none(tmp_path: Path, data: Path, capsys: pytest.CaptureFi
 def test_commands_for_programs(data: Path) -> None:
     pytest.importorskip("click")
     from click.testing import CliRunner as Runner
-    from feedmill.compat.energon.cli.main import main, prepare_media_command
     from feedmill.compat.energon.tools.checkpoint import command_redist
     from feedmill.compat.energon.tools.info import command
     from feedmill.compat.energon.tools.prepare import command as prepare
+
+    from feedmill.compat.energon.cli.main import main, prepare_media_command
 
     done = Runner().invoke(command, [str(data)])
     assert done.exit_code == 0 and "40 samples" in done.output

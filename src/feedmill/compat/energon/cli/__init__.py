@@ -17,7 +17,7 @@ from feedmill.cli.app import new_app
 from feedmill.cli.check import show as show_findings
 from feedmill.cli.info import show as show_info
 from feedmill.cli.options import DatasetConfig, DatasetPath, MediaThreads, SplitConfig, Threads, Trust
-from feedmill.cli.output import counted
+from feedmill.cli.output import counted, printable
 from feedmill.cli.prepare import (
     ByExtension,
     ByGlob,
@@ -36,7 +36,6 @@ from feedmill.cli.prepare import (
 )
 from feedmill.cli.prepare_media import MediaTarget
 from feedmill.cli.prepare_media import show as show_media
-from feedmill.cli.preview import preview
 from feedmill.compat.energon.analyze_debug import analyze_debug
 from feedmill.compat.energon.checkpoint import app as checkpoint_app
 
@@ -109,14 +108,50 @@ def preview_(
         str, typer.Option("--split-parts", metavar="A,B", help="Splits to show.")
     ] = "train,val,test",
     dataset_config: DatasetConfig = None,
-    count: Annotated[int, typer.Option("--count", "-n", metavar="N", min=1, help="Samples per split.")] = 3,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", metavar="N", min=1, help="Samples per split; default: ask.")
+    ] = None,
     trust: Trust = False,
 ) -> None:
-    """Show the first samples of each split as text."""
+    """Show the first samples of each split as text. Asks after each sample whether to continue."""
+    from feedmill.samples.open import open as open_dataset
+
     for split in _present(path, split_parts):
         if split is not None:
             typer.secho(f"split {split}", bold=True)
-        preview(path, count=count, split=split, dataset_config=dataset_config, trust=trust)
+        dataset = open_dataset(path, split=split, dataset_config=dataset_config, trust=trust)
+        for index in range(len(dataset) if count is None else min(count, len(dataset))):
+            _show_sample(index, dataset.locate(index).key, dataset.read([index])[0])
+            if count is None and not _continues():
+                typer.echo("Exiting Preview")
+                break
+
+
+def _show_sample(index: int, key: str, sample: Any) -> None:
+    from feedmill.errors import FeedmillError
+    from feedmill.samples.fields import named_fields
+    from feedmill.samples.text import as_text
+
+    typer.echo(f"Sample {index}")
+    typer.echo(f" - __key__ ({str}): {key!r}")
+    fields = named_fields(sample)
+    fields = {"sample": sample} if fields is None else fields
+    for name in fields:
+        if not name.startswith("__"):
+            try:
+                value = fields[name]
+                text = f"({type(value)}): {as_text(value)}"
+            except FeedmillError as error:
+                text = f"(not decoded: {error})"
+            typer.echo(f" - {printable(name)} {text}")
+
+
+def _continues() -> bool:
+    try:
+        return typer.confirm("Continue?")
+    except typer.Abort:  # the input ended
+        typer.echo("")
+        return False
 
 
 def _present(path: str, names: str) -> list[str] | list[None]:
