@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["COMMANDS"]
-
-COMMANDS = ("analyze-debug", "checkpoint", "info", "lint", "mount", "prepare", "prepare-media", "preview")
-
 
 def __getattr__(name: str) -> Any:
     """Return a command by its name with underscores, a command of a group as ``group_command``, or ``main`` itself."""
@@ -18,12 +14,9 @@ def __getattr__(name: str) -> Any:
     command: Any = get_command(app)
     if name == "main":
         return command
-    for known in COMMANDS:
-        words = known.replace("-", "_")
-        if name == words:
-            return command.commands[known]
-        if name.startswith(f"{words}_") and name.removeprefix(f"{words}_") in getattr(
-            command.commands[known], "commands", ()
-        ):
-            return command.commands[known].commands[name.removeprefix(f"{words}_")]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    group, _, inner = name.partition("_")
+    commands, inner_commands = command.commands, getattr(command.commands.get(group), "commands", {})
+    found = commands.get(name.replace("_", "-")) or inner_commands.get(inner)
+    if found is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return found
