@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import time
 import uuid
 
 import pytest
@@ -65,6 +66,15 @@ def test_files_are_sorted_by_path_and_chosen_by_suffix(store):
     assert names(store, "a") == names(store, "a/") == ["a/1.tar", "a/2.tar", "a/notes.txt"]
     assert all(store.read(name) == name.encode() for name in everything)
     assert [entry.size for entry in store.files("a", suffixes=(".txt",))] == [len("a/notes.txt")]
+
+
+def test_folders_and_times(store):
+    store.write_bytes("a/.b/c.bin", b"12")
+    assert store.is_folder() and store.is_folder("a") and store.is_folder("a/.b/") and not store.is_folder("b")
+    assert not store.is_folder("a/.b/c.bin") and names(store) == [] and names(store, hidden=True) == ["a/.b/c.bin"]
+    assert 1.6e9 < store.modified("a/.b/c.bin") < time.time() + 300
+    with pytest.raises(NotFound):
+        store.modified("none")
 
 
 def test_dot_folders_are_listed_only_when_named(store):

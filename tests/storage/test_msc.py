@@ -243,3 +243,31 @@ def test_two_names_of_one_place_share_its_lock(s3_bucket, configured, tmp_path, 
         Claim(open_store("msc://lab/d"))
     first.close()
     assert caught.value.kind == "busy"
+
+
+def test_remotes_of_rclone_are_profiles(configured, tmp_path, monkeypatch):
+    folder = tmp_path / "rclone"
+    folder.mkdir()
+    conf = folder / "rclone.conf"
+    conf.write_text(
+        "[lab]\ntype = s3\naccess_key_id = k\nsecret_access_key = s%1\nregion = us\nendpoint = http://h:1\n"
+        "[here]\ntype = local\n[box]\ntype = dropbox\n"
+    )
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    options = {"access_key_id": "k", "secret_access_key": "s%1", "region": "us", "endpoint": "http://h:1"}
+    assert resolve("msc://lab/b/c") == ("s3://b/c", options) == resolve("rclone://lab/b/c")
+    assert resolve("msc://here/b/c") == ("/b/c", {})
+    with pytest.raises(ConfigError, match="'dropbox' is not supported"):
+        resolve("msc://box/b")
+    with pytest.raises(ConfigError, match="there is no profile 'x': the profiles are box, here, lab") as caught:
+        resolve("msc://x/b")
+    assert caught.value.file == str(conf)
+    with pytest.raises(ConfigError, match="has no bucket") as caught:
+        resolve("msc://lab")
+    assert caught.value.kind == "no-bucket"
+    configured({"lab": profile("s3", base_path="own")})
+    assert resolve("msc://lab/b") == ("s3://own/b", {}) and resolve("msc://here/b") == ("/b", {})
+    conf.write_text("secret hunter2\n")
+    with pytest.raises(ConfigError, match="encrypted or no INI file") as caught:
+        resolve("msc://other/b")
+    assert "hunter2" not in str(caught.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -58,8 +59,15 @@ def ask_ratio(url: str) -> str:
         return answer
 
 
-def describe(url: str, report: PrepareReport, name: str) -> None:
-    """Show the first samples, ask for sample type and fields, and write ``dataset.yaml``."""
+def describe(url: str, report: PrepareReport, name: str, types: Sequence[str] | None = None) -> None:
+    """Show the first samples, ask for sample type and fields, and write ``dataset.yaml``.
+
+    Args:
+        url: the dataset.
+        report: how it was prepared.
+        name: file name of the description.
+        types: names of the sample types in the order of their numbers; by default `type_names`.
+    """
     from feedmill.indexing.prepare_tars import write_description
     from feedmill.samples.description import CRUDE, describe_type, type_names
     from feedmill.storage import open_store
@@ -69,28 +77,40 @@ def describe(url: str, report: PrepareReport, name: str) -> None:
     if not typer.confirm("Write a description of the samples (dataset.yaml)?", default=True):
         typer.echo("No dataset.yaml was written: samples are mappings of parts.")
         return
-    names = type_names()
+    names = list(types or type_names())
     typer.echo("The sample types:")
     for number, type_name in enumerate(names):
         typer.echo(f"  {number}. {type_name}{' (parts as they are)' if type_name in CRUDE else ''}")
-    chosen = _ask_number("Number of the sample type", len(names))
+    chosen = _ask_type(names)
     field_map = None
-    if names[chosen] not in CRUDE:
+    if chosen not in CRUDE:
         few = len(report.parts) <= MAX_PARTS_FOR_A_MAP
         if few and typer.confirm("Map each field to a part (or else write a sample_loader.py)?", default=True):
-            field_map = _ask_fields(names[chosen], report.parts)
-    description = describe_type(names[chosen], field_map)
+            field_map = _ask_fields(chosen, report.parts)
+    description = describe_type(chosen, field_map)
     write_description(open_store(url), description, name, report.parts)
     if "sample_loader" in description:
-        typer.echo(f"Edit {url}/.nv-meta/sample_loader.py so that it returns the fields of {names[chosen]}.")
+        typer.echo(f"Edit {url}/.nv-meta/sample_loader.py so that it returns the fields of {chosen}.")
 
 
-def _ask_number(question: str, count: int) -> int:
+def _ask_type(names: list[str]) -> str:
+    """Ask for a sample type by its number or name; return its name."""
+    from feedmill.errors import ConfigError
+    from feedmill.samples.description import CRUDE
+    from feedmill.samples.types import sample_type
+
     while True:
-        number: int = typer.prompt(question, type=int)
-        if 0 <= number < count:
-            return number
-        typer.echo(f"Enter a number from 0 to {count - 1}.")
+        answer = str(typer.prompt("Number or name of the sample type")).strip()
+        if answer.isdecimal() and int(answer) >= len(names):
+            typer.echo(f"Enter a number from 0 to {len(names) - 1}.")
+            continue
+        chosen = names[int(answer)] if answer.isdecimal() else answer
+        if chosen in CRUDE:
+            return chosen
+        try:
+            return sample_type(chosen).__name__
+        except ConfigError as error:
+            typer.echo(str(error))
 
 
 def _ask_fields(type_name: str, parts: list[str]) -> dict[str, str]:

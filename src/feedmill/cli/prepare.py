@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -150,8 +151,16 @@ def prepare(
     emit(report.as_dict(), json, lambda: show(report))
 
 
-def run(url: str, *, asking: bool, overwrite: bool, describe: bool, **options: Any) -> PrepareReport:
-    """Prepare a dataset; if `asking`, ask for options that were not given."""
+def run(
+    url: str,
+    *,
+    asking: bool,
+    overwrite: bool,
+    describe: bool,
+    types: Sequence[str] | None = None,
+    **options: Any,
+) -> PrepareReport:
+    """Prepare a dataset; if `asking`, ask for options that were not given. `types` is that of `dialogue.describe`."""
     from feedmill.cli import dialogue
     from feedmill.indexing.prepare import prepare as prepare_dataset
 
@@ -162,7 +171,7 @@ def run(url: str, *, asking: bool, overwrite: bool, describe: bool, **options: A
         options["split_ratio"] = dialogue.ask_ratio(url)
     report = prepare_dataset(url, **options)
     if describe and options["sample_type"] is None:
-        dialogue.describe(url, report, options["dataset_yaml_name"])
+        dialogue.describe(url, report, options["dataset_yaml_name"], types)
     return report
 
 

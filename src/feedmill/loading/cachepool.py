@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, Generic, TypeVar
 
-from feedmill.samples.stores import FileStore, add_source
+from feedmill.samples.stores import FileStore
 
 T = TypeVar("T")
 
@@ -125,9 +125,3 @@ class NoCachePool(CachePool):
 
     def to_cache(self, data: Any, name: str) -> Lazy[Any]:
         return HeldLazy(data, name)
-
-
-def add_location(ds: FileStore[Any], fname: str, sample: Any) -> None:
-    """Add the location of a file to the sources of a sample; without effect if the sample is None."""
-    if sample is not None:
-        add_source(sample, ds.source(fname))

@@ -7,31 +7,18 @@ process that opens a pool deletes the folders whose lock is free, so the files o
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import logging
 import os
-import pickle
-import secrets
-import shutil
-import tempfile
 import threading
 import weakref
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 from feedmill.errors import ConfigError
-from feedmill.loading.cachepool import CachePool, DirectLazy, HeldLazy, Lazy, add_location
-from feedmill.samples.stores import FileStore
-from feedmill.storage.folders import temporary_folder
-from feedmill.storage.os_errors import storage_error
+from feedmill.loading.cachepool import CachePool, DirectLazy, HeldLazy, Lazy
+from feedmill.loading.pool_folder import Entry, PoolFolder
+from feedmill.samples.stores import FileStore, add_source
 
 METHODS = ("raw", "pickle")
-_PREFIX = "feedmill-pool-"
-_LOCK = "lock"
-
-_log = logging.getLogger(__name__)
 
 
 class FileStoreCachePool(CachePool):
@@ -74,11 +61,11 @@ class FileStoreCachePool(CachePool):
             raise ConfigError(f"the method {method!r} is unknown", fix=f"Use {' or '.join(METHODS)}.")
         parent = None if parent_cache_dir is None else os.path.abspath(os.fspath(parent_cache_dir))
         self._settings = (parent, num_workers, max_cache_size_gbytes, max_cache_count, method)
-        self._pool_folder: _PoolFolder | None = None
+        self._pool_folder: PoolFolder | None = None
         self._lock = threading.Lock()
 
     def __reduce__(self) -> Any:
-        return _pool, self._settings
+        return _pool, (type(self), *self._settings)
 
     def get_lazy(self, ds: FileStore[Any], fname: str) -> Lazy[Any]:
         entry = self._process_folder().enter(ds, fname)
@@ -106,20 +93,22 @@ class FileStoreCachePool(CachePool):
         with folder.changed:
             return folder.count, folder.size
 
-    def _process_folder(self) -> _PoolFolder:
+    def _process_folder(self) -> PoolFolder:
         folder = self._pool_folder
         if folder is None or folder.pid != os.getpid():  # a fork inherits the object, but not its threads
             with self._lock:
                 if self._pool_folder is None or self._pool_folder.pid != os.getpid():
-                    self._pool_folder = _PoolFolder(*self._settings)
+                    self._pool_folder = PoolFolder(*self._settings)
                     weakref.finalize(self, self._pool_folder.close)
                 folder = self._pool_folder
         assert folder is not None
         return folder
 
 
-def _pool(parent: str | None, workers: int, size: float, count: int, method: str) -> FileStoreCachePool:
-    return FileStoreCachePool(
+def _pool(
+    kind: type[FileStoreCachePool], parent: str | None, workers: int, size: float, count: int, method: str
+) -> FileStoreCachePool:
+    return kind(
         parent_cache_dir=parent,
         num_workers=workers,
         max_cache_size_gbytes=size,
@@ -128,274 +117,42 @@ def _pool(parent: str | None, workers: int, size: float, count: int, method: str
     )
 
 
-WAITING, FETCHING, READY, DIRECT = "waiting", "fetching", "ready", "direct"
-
-
-class _Entry:
-    """A file, its state, and the number of its handles."""
-
-    __slots__ = ("ds", "fname", "held", "number", "pickled", "refs", "size", "state")
-
-    def __init__(self, ds: FileStore[Any] | None, fname: str, number: int) -> None:
-        self.ds, self.fname, self.number = ds, fname, number
-        self.state, self.refs, self.size = WAITING, 1, 0
-        self.held: bytes | None = None  # fetched data that waits for free space
-        self.pickled = ds is None
-
-
-class _PoolFolder:
-    """The folder of one process, with the threads that fill it and the entries of its files."""
-
-    def __init__(self, parent: str | None, workers: int, gigabytes: float, most: int, method: str) -> None:
-        self.pid = os.getpid()
-        self.folder, self._lock_file = _own_folder(parent)
-        self.changed = threading.Condition()
-        self.size = self.count = 0
-        self._most_size, self._most_count, self._pickles = int(gigabytes * 1e9), most, method == "pickle"
-        self._entries: dict[tuple[int, str], _Entry] = {}
-        self._queue: SimpleQueue[_Entry | None] = SimpleQueue()
-        self._numbers = 0
-        self._workers, self._threads = workers, 0
-        self._closed = False
-
-    def enter(self, ds: FileStore[Any], fname: str) -> _Entry | None:
-        """Return the entry of a file, with one more reference; None if the pool is closed."""
-        with self.changed:
-            if self._closed:
-                return None
-            entry = self._entries.get((id(ds), fname))
-            if entry is not None:
-                entry.refs += 1
-                return entry
-            entry = self._entries[id(ds), fname] = self._new(ds, fname)
-            if self._threads < self._workers:
-                self._threads += 1
-                threading.Thread(target=self._work, name=f"feedmill-pool-{self._threads}", daemon=True).start()
-        self._queue.put(entry)
-        return entry
-
-    def put(self, value: Any, name: str) -> _Entry | None:
-        """Write a value to the disk and return its entry; None if the pool is full or closed."""
-        data = pickle.dumps(value, 5)
-        with self.changed:
-            entry = self._new(None, name)
-            if self._closed or not self._fits(len(data)):
-                return None
-            self._reserve(entry, len(data))
-        if not self._write(entry, data):
-            with self.changed:
-                self._free(entry)
-            return None
-        entry.state = READY
-        return entry
-
-    def read(self, entry: _Entry) -> Any:
-        """Return the value of an entry: from memory or the disk if it was fetched, else from the store."""
-        with self.changed:
-            while entry.state == FETCHING and entry.held is None and not self._closed:
-                self.changed.wait()
-            held, ready = entry.held, entry.state == READY
-        if held is None and ready:
-            try:
-                held = self._path(entry).read_bytes()
-            except OSError as error:  # deleted by another program; the store still has it
-                if entry.ds is None:
-                    raise storage_error(error, str(self._path(entry))) from None
-        if held is None:
-            assert entry.ds is not None
-            return entry.ds.get(entry.fname)
-        if entry.pickled:
-            return pickle.loads(held)  # noqa: S301 - written by this process, into a folder that only its user can access  # nosec B301
-        assert entry.ds is not None
-        return entry.ds.value(entry.fname, held)
-
-    def stored(self, entry: _Entry) -> Any:
-        """Return the value of an entry without a store, in a fork of the process that wrote it."""
-        return pickle.loads(self._path(entry).read_bytes())  # noqa: S301 - see `read`  # nosec B301
-
-    def release(self, entry: _Entry) -> None:
-        """Remove one reference, and delete the file after the last one."""
-        with self.changed:
-            entry.refs -= 1
-            if entry.refs > 0 or self._closed:
-                return
-            if entry.ds is not None:
-                self._entries.pop((id(entry.ds), entry.fname), None)
-            gone = entry.state == READY
-            entry.held = None
-            self.changed.notify_all()
-        if gone:
-            with contextlib.suppress(OSError):
-                os.unlink(self._path(entry))
-            with self.changed:
-                self._free(entry)
-
-    def close(self) -> None:
-        """End the threads and delete the folder. Without effect in a fork, because the folder belongs to the parent."""
-        if self.pid != os.getpid():
-            return
-        with self.changed:
-            if self._closed:
-                return
-            self._closed = True
-            self.changed.notify_all()
-            threads = self._threads
-        for _ in range(threads):
-            self._queue.put(None)
-        shutil.rmtree(self.folder, ignore_errors=True)
-        os.close(self._lock_file)
-
-    def _work(self) -> None:
-        while (entry := self._queue.get()) is not None:
-            with self.changed:
-                if self._closed:
-                    return
-                if entry.refs < 1:
-                    continue
-                entry.state = FETCHING
-            state = DIRECT
-            try:
-                state = self._fetch(entry)
-            except Exception as error:  # the handle reads it directly, and raises the error
-                _log.debug("%s cannot be fetched: %s", entry.fname, error)
-            with self.changed:
-                entry.held = None
-                if state == READY and (entry.refs < 1 or self._closed):
-                    with contextlib.suppress(OSError):
-                        os.unlink(self._path(entry))
-                    self._free(entry)
-                    state = DIRECT
-                entry.state = state
-                self.changed.notify_all()
-
-    def _fetch(self, entry: _Entry) -> str:
-        """Fetch a file to the disk, waiting for free space, and return the new state of its entry."""
-        assert entry.ds is not None
-        data = entry.ds.raw(entry.fname)
-        if self._pickles:
-            data = pickle.dumps(entry.ds.value(entry.fname, data), 5)
-            entry.pickled = True
-        if len(data) > self._most_size:
-            entry.pickled = False
-            return DIRECT
-        with self.changed:
-            entry.held = data
-            self.changed.notify_all()
-            while not self._fits(len(data)):
-                if entry.refs < 1 or self._closed:
-                    return DIRECT
-                self.changed.wait()
-            self._reserve(entry, len(data))
-        if self._write(entry, data):
-            return READY
-        with self.changed:
-            self._free(entry)
-        return DIRECT
-
-    def _write(self, entry: _Entry, data: bytes) -> bool:
-        try:
-            self._path(entry).write_bytes(data)
-        except OSError as error:
-            if not self._closed:
-                _log.warning("the cache pool cannot write to %s (%s); files are read directly", self.folder, error)
-            return False
-        return True
-
-    def _new(self, ds: FileStore[Any] | None, fname: str) -> _Entry:
-        self._numbers += 1
-        return _Entry(ds, fname, self._numbers)
-
-    def _fits(self, size: int) -> bool:
-        return self.size + size <= self._most_size and self.count < self._most_count
-
-    def _reserve(self, entry: _Entry, size: int) -> None:
-        entry.size = size
-        self.size += size
-        self.count += 1
-
-    def _free(self, entry: _Entry) -> None:
-        self.size -= entry.size
-        self.count -= 1
-        entry.size = 0
-        self.changed.notify_all()
-
-    def _path(self, entry: _Entry) -> Path:
-        return self.folder / str(entry.number)
-
-
 class FileCacheLazy(Lazy[Any]):
     """Handle on a file that is fetched in the background. The second call of `get` reads from the store."""
 
-    def __init__(self, folder: _PoolFolder, entry: _Entry) -> None:
-        self.ds, self.fname = entry.ds, entry.fname
-        self._pool_folder, self._entry = folder, entry
+    def __init__(self, folder: PoolFolder, entry: Entry) -> None:
+        self.ds, self.fname, self.entry = entry.ds, entry.fname, entry
+        self._pool_folder = folder
         self._value: Any = None  # a value without a store, once it was read
         self._release = weakref.finalize(self, folder.release, entry)
         self._release.atexit = False
 
     def get(self, sample: Any = None) -> Any:
         if self._release.alive and self._pool_folder.pid == os.getpid():
-            value = self._pool_folder.read(self._entry)
+            value = self._pool_folder.read(self.entry)
             if self.ds is None:
                 self._value = value
             self._release()
         elif self.ds is None:
-            value = self._pool_folder.stored(self._entry) if self._release.alive else self._value
+            value = self._pool_folder.stored(self.entry) if self._release.alive else self._value
         else:
             value = self.ds.get(self.fname)
-        if self.ds is not None:
-            add_location(self.ds, self.fname, sample)
+        if self.ds is not None and sample is not None:
+            add_source(sample, self.entry.source or self.ds.source(self.fname))
         return value
+
+    @property
+    def _data(self) -> bool | None:
+        """Return True after the first call of `get`, else None: under Energon's name, for programs that look at it."""
+        return None if self._release.alive else True
+
+    @property
+    def cache_path(self) -> Path | None:
+        """Return the path of the file on the disk; None if it was not fetched yet, or this handle was read."""
+        return self.entry.cache_path if self._release.alive else None
 
     def __hash__(self) -> int:
         return id(self) if self.ds is None else super().__hash__()
 
     def __reduce__(self) -> Any:
         return (HeldLazy, (self.get(), self.fname)) if self.ds is None else (DirectLazy, (self.ds, self.fname))
-
-
-def _own_folder(parent: str | None) -> tuple[Path, int]:
-    """Create a folder for this process, delete those of dead ones, and return the folder and its lock's descriptor."""
-    try:
-        parent_folder = _parent(parent)
-        with open(parent_folder / f".{_PREFIX}lock", "ab") as parent_lock:
-            with contextlib.suppress(OSError):  # without locks, unique names keep processes apart
-                fcntl.flock(parent_lock, fcntl.LOCK_EX)
-            _sweep(parent_folder)
-            folder = parent_folder / f"{_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
-            folder.mkdir(mode=0o700)
-            lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            with contextlib.suppress(OSError):
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            return folder, lock
-    except OSError as error:
-        translated = storage_error(error, error.filename or parent or tempfile.gettempdir())
-        translated.fix = "Give the cache pool a writable folder (parent_cache_dir)."
-        raise translated from None
-
-
-def _parent(parent: str | None) -> Path:
-    if parent is not None:
-        Path(parent).mkdir(parents=True, exist_ok=True)
-        return Path(parent)
-    temporary = temporary_folder()
-    return Path(tempfile.mkdtemp(prefix="feedmill-")) if temporary is None else temporary
-
-
-def _sweep(above: Path) -> None:
-    """Delete the folders of processes that have died."""
-    for folder in above.glob(f"{_PREFIX}*"):
-        try:
-            lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:  # killed in `close`; new folders are created under the parent's lock
-            shutil.rmtree(folder, ignore_errors=True)
-            continue
-        except OSError:
-            continue
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            continue
-        finally:
-            os.close(lock)
-        shutil.rmtree(folder, ignore_errors=True)

@@ -22,7 +22,8 @@ def get_clips_uniform(
     """Return clips of one duration whose starts are equally spaced.
 
     The first clip starts at the beginning of the file and the last one ends at its end. With a duration of 0 the clips
-    are single frames, the outermost ones half a frame away from either end. If both audio and video are requested, the
+    are single frames, the outermost ones half a frame away from either end. All clips of audio have as many samples,
+    so that they can be stacked. If both audio and video are requested, the
     clips cover the shorter of the two.
 
     Args:
@@ -65,10 +66,18 @@ def get_clips_uniform(
         first, last = half, total - half
     origin = av_decoder.video_start if request_video else av_decoder.audio_start
     starts = (np.linspace(first, max(first, last), num_clips) + origin).tolist()
-    clips = [(start, start + clip_duration_seconds) for start in starts]
-    return av_decoder.get_clips(
-        clips if request_video else None, clips if request_audio else None, video_out_frame_size=video_out_frame_size
-    )
+    clips = [(start, start + clip_duration_seconds) for start in starts] if request_video else None
+    sounds: list[tuple[float, float]] | None = None
+    if request_audio:
+        rate = found.audio_sample_rate or av_decoder.get_audio_samples_per_second()
+        count = _whole(clip_duration_seconds * rate)
+        sounds = [(first, first + count) for first in (_whole(start * rate) for start in starts)]
+    return av_decoder.get_clips(clips, sounds, audio_unit="samples", video_out_frame_size=video_out_frame_size)
+
+
+def _whole(number: float) -> int:
+    """Return a number of samples rounded down, but for the error of floats."""
+    return int(round(number, 6))
 
 
 def get_single_frames_uniform(

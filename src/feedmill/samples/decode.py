@@ -202,9 +202,18 @@ class SampleDecoder(Decoder):
 
         return TorchAVDecoder(data, name=name)  # independent of the type of images
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "decode" in cls.__dict__ and "__call__" not in cls.__dict__:
+            cls.__call__ = _call_decode  # type: ignore[method-assign, assignment]
+
     def decode(self, fname: str, raw: bytes) -> Any:
-        """Return the value of one file by its name."""
-        return self(fname, raw)
+        """Return the value of one file by its name. A subclass may override this method or ``__call__``."""
+        return Decoder.__call__(self, fname, raw)
+
+
+def _call_decode(decoder: SampleDecoder, name: str, data: bytes) -> Any:
+    return decoder.decode(name, data)
 
 
 def _undecodable(name: str, suffix: str, data: bytes, error: BaseException) -> DataError:

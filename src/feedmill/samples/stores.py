@@ -29,9 +29,12 @@ FOLDER = "filesystem"
 
 
 class FileStore(ABC, Generic[T]):
-    """Interface of a store of files by name. Stores are thread-safe."""
+    """Interface of a store of files by name. Stores are thread-safe.
 
-    @abstractmethod
+    A subclass defines `get_path`, and either `raw` and `source`, or ``__getitem__`` as for Energon, which returns a
+    value and its location. In the latter case, the value stands for the bytes, too.
+    """
+
     def raw(self, name: str) -> bytes:
         """Return the bytes of one file.
 
@@ -40,18 +43,26 @@ class FileStore(ABC, Generic[T]):
             DataError: The data is corrupt.
             ConfigError: The name points outside the store.
         """
+        return self._item(name)[0]  # type: ignore[return-value]
 
-    @abstractmethod
     def source(self, name: str) -> Source:
         """Return the location of one file; its `index` is the name. Raises `NotFound`."""
+        return self._item(name)[1]
 
     @abstractmethod
     def get_path(self) -> str:
         """Return the path or URL of the store."""
 
-    @abstractmethod
     def get_media_metadata(self, key: str) -> MediaMetadata:
         """Return size, duration and format of one file, as stored by ``prepare-media``. Raises `NotFound`."""
+        raise NotFound("the store has no media metadata", file=self.get_path(), record=key, kind="no-media-metadata")
+
+    def raw_with_source(self, name: str) -> tuple[bytes, Source | None]:
+        """Return the bytes of one file, and its location if reading the file has given it. Raises as `raw`."""
+        if type(self).raw is FileStore.raw:
+            data, source = self._item(name)
+            return data, source  # type: ignore[return-value]
+        return self.raw(name), None
 
     def value(self, name: str, data: bytes) -> Any:  # noqa: ARG002
         """Return the value of a file's bytes, as `get` returns it: the bytes, unless the store decodes."""
@@ -67,9 +78,9 @@ class FileStore(ABC, Generic[T]):
 
     def get(self, key: str, sample: Any = None) -> Any:
         """Return a file's value. If `sample` is given, add the file's location to the sample's sources."""
-        data = self.raw(key)
+        data, source = self.raw_with_source(key)
         if sample is not None:
-            add_source(sample, self.source(key))
+            add_source(sample, source or self.source(key))
         return self.value(key, data)
 
     def get_many(self, keys: Sequence[str], sample: Any = None) -> list[Any]:
@@ -82,6 +93,12 @@ class FileStore(ABC, Generic[T]):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.get_path()!r})"
+
+    def _item(self, name: str) -> tuple[T, Source]:
+        """Return the result of a subclass's ``__getitem__``."""
+        if type(self).__getitem__ is FileStore.__getitem__:
+            raise NotImplementedError(f"{type(self).__name__} defines neither raw and source nor __getitem__")
+        return self[name]
 
 
 class DatasetFileStore(FileStore[bytes]):
@@ -177,6 +194,9 @@ class DecodedFileStore(FileStore[Any]):
 
     def raw(self, name: str) -> bytes:
         return self.inner.raw(name)
+
+    def raw_with_source(self, name: str) -> tuple[bytes, Source | None]:
+        return self.inner.raw_with_source(name)
 
     def raw_many(self, names: Sequence[str]) -> list[bytes]:
         return self.inner.raw_many(names)

@@ -81,7 +81,7 @@ class Store(ABC):
     url: str
 
     @abstractmethod
-    def files(self, prefix: str = "", *, suffixes: Sequence[str] = ()) -> Iterator[Entry]:
+    def files(self, prefix: str = "", *, suffixes: Sequence[str] = (), hidden: bool = False) -> Iterator[Entry]:
         """Yield every file below a folder, sorted by path.
 
         Skips files in folders that begin with a dot, unless `prefix` is such a folder, and files still being written.
@@ -89,6 +89,7 @@ class Store(ABC):
         Args:
             prefix: the folder; by default the whole store.
             suffixes: suffixes of the files to yield; empty for all.
+            hidden: also yield the files in folders that begin with a dot.
 
         Raises:
             NotFound: the folder does not exist.
@@ -97,6 +98,14 @@ class Store(ABC):
     @abstractmethod
     def stat(self, path: str) -> Entry:
         """Return path, size and version of one file. Raises `NotFound`."""
+
+    @abstractmethod
+    def is_folder(self, path: str = "") -> bool:
+        """Return whether a folder exists, by default the whole store. Object stores have only folders with files."""
+
+    @abstractmethod
+    def modified(self, path: str) -> float:
+        """Return the time at which a file was last changed, in seconds since 1970. Raises `NotFound`."""
 
     def entries(self, paths: Sequence[str]) -> list[Entry | None]:
         """Return the entries of files; None for missing files.

@@ -120,18 +120,28 @@ class LocalStore(Store):
         if pinned is not state and not state.continues(pinned):
             raise changed(self._full(path))
 
-    def files(self, prefix: str = "", *, suffixes: Sequence[str] = ()) -> Iterator[Entry]:
+    def files(self, prefix: str = "", *, suffixes: Sequence[str] = (), hidden: bool = False) -> Iterator[Entry]:
         folder = self.check_path(prefix).rstrip("/")
         top = self._full(folder)
         if not os.path.isdir(top):
             what = "this is a file, a folder was expected" if os.path.exists(top) else "there is no such folder"
             raise NotFound(what, file=top, fix="Check the path.")
         try:
-            entries = list(_walk(top, folder + "/" if folder else "", tuple(suffixes)))
+            entries = list(_walk(top, folder + "/" if folder else "", tuple(suffixes), hidden))
         except OSError as error:
             raise storage_error(error, error.filename or top) from None
         entries.sort(key=lambda entry: entry.path)
         yield from entries
+
+    def is_folder(self, path: str = "") -> bool:
+        return os.path.isdir(self._full(path))
+
+    def modified(self, path: str) -> float:
+        full = self._full(path)
+        try:
+            return os.stat(full).st_mtime
+        except OSError as error:
+            raise storage_error(error, full) from None
 
     def stat(self, path: str) -> Entry:
         full = self._full(path)
@@ -402,8 +412,11 @@ def replace(temporary: str, final: str) -> None:
         forget(final)
 
 
-def _walk(top: str, relative: str, suffixes: tuple[str, ...]) -> Iterator[Entry]:
-    """Yield every visible file below `top`. Links to folders are followed, unless they lead to a folder above them."""
+def _walk(top: str, relative: str, suffixes: tuple[str, ...], hidden: bool) -> Iterator[Entry]:
+    """Yield every file below `top`, those of hidden folders only on request.
+
+    Links to folders are followed, unless they lead to a folder above them.
+    """
     status = os.stat(top)
     todo = [(top, relative, frozenset([(status.st_dev, status.st_ino)]))]
     while todo:
@@ -414,7 +427,7 @@ def _walk(top: str, relative: str, suffixes: tuple[str, ...]) -> Iterator[Entry]
                 if _is_folder(item):
                     status = item.stat()
                     identity = (status.st_dev, status.st_ino)
-                    if not name.startswith(".") and identity not in parents:
+                    if (hidden or not name.startswith(".")) and identity not in parents:
                         todo.append((item.path, f"{relative}{name}/", parents | {identity}))
                 elif not name.endswith(TEMPORARY_SUFFIX) and (not suffixes or name.endswith(suffixes)):
                     entry = _listed(item, relative + name)

@@ -7,12 +7,14 @@ They have Energon's methods, and Feedmill's order and state. Scripts create them
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 from torch.utils.data import DataLoader
 
 from feedmill.compat.energon.base import LoaderOptions, SavableDataset
+from feedmill.compat.energon.debug_log import DebugLog
 from feedmill.compat.energon.streams import Combined
 from feedmill.compat.energon.watching import WatchdogDataset
 from feedmill.compat.energon.worker import WorkerConfig
@@ -24,6 +26,8 @@ from feedmill.loading.loader import Loader
 from feedmill.loading.typed import packs_of, positions_of
 
 __all__ = ["BasicDataLoader", "SavableDataLoader", "get_loader", "get_savable_loader"]
+
+_numbers = count()
 
 
 class SavableDataLoader(DataLoader[Any]):  # type: ignore[misc]
@@ -56,6 +60,9 @@ class SavableDataLoader(DataLoader[Any]):  # type: ignore[misc]
         self.num_workers = self.worker_config.num_workers
         self.stream = dataset.stream(options or LoaderOptions())
         self._watchdog = watchdog
+        self._log = DebugLog(
+            self.worker_config, next(_numbers), "val" if getattr(dataset, "restart", False) else "train"
+        )
 
     @property
     def loader(self) -> Loader:
@@ -71,7 +78,7 @@ class SavableDataLoader(DataLoader[Any]):  # type: ignore[misc]
 
     def __iter__(self) -> Any:
         """Return an iterator over one loop. Iterating again resumes; validation begins again at the first sample."""
-        items: Iterator[Any] = iter(self.stream)
+        items = self._log.batches(iter(self.stream))
         return items if self._watchdog is None else self._watchdog.watch(items)
 
     def __len__(self) -> int:

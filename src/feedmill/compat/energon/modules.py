@@ -13,6 +13,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from feedmill.compat.energon.internals import INTERNALS
 from feedmill.compat.energon.wrapper_names import WRAPPERS
 
 MODULES: dict[str, str] = {
@@ -90,27 +91,33 @@ MODULES: dict[str, str] = {
     "task_encoder.loader": "get_train_dataset get_val_dataset get_val_datasets",
     **WRAPPERS,
 }
-"""Module -> its names, which `feedmill.compat.energon` has too. A package precedes its modules."""
+"""Module -> its names, which `feedmill.compat.energon` has too."""
 
 
 def install(package: str) -> None:
-    """Make the modules of the table importable below `package`, which is being imported."""
-    for name, names in MODULES.items():
+    """Make the modules of both tables importable below `package`, which is being imported."""
+    modules = sorted({*MODULES, *INTERNALS})  # a package precedes its modules
+    for name in modules:
         full = f"{package}.{name}"
-        spec = ModuleSpec(full, None, is_package=any(other.startswith(f"{name}.") for other in MODULES))
+        public, internal = frozenset(MODULES.get(name, "").split()), INTERNALS.get(name, {})
+        spec = ModuleSpec(full, None, is_package=any(other.startswith(f"{name}.") for other in modules))
         module = ModuleType(full, "Names of Energon's module of this name.")
         module.__spec__ = spec
         module.__package__ = spec.parent
         if spec.submodule_search_locations is not None:
             module.__path__ = spec.submodule_search_locations
-        module.__dict__["__all__"] = names.split()
-        module.__dict__["__getattr__"] = partial(_named, package, full, frozenset(names.split()))
+        module.__dict__["__all__"] = sorted({*public, *internal})
+        module.__dict__["__getattr__"] = partial(_named, package, full, public, internal)
         sys.modules[full] = module
         parent, _, last = full.rpartition(".")
-        setattr(sys.modules[parent], last, module)
+        if parent in sys.modules:  # else the parent has a file, which is imported when it is first used
+            setattr(sys.modules[parent], last, module)
 
 
-def _named(package: str, module: str, names: frozenset[str], name: str) -> Any:
-    if name not in names:
+def _named(package: str, module: str, public: frozenset[str], internal: dict[str, str], name: str) -> Any:
+    if name in internal:
+        where, _, there = internal[name].partition(":")
+        return getattr(import_module(where), there)
+    if name not in public:
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
     return getattr(import_module(package), name)

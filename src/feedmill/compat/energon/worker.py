@@ -35,7 +35,9 @@ class WorkerConfig:
         num_workers: number of workers of this rank.
         data_parallel_group: group over which states are gathered; the world if None.
         seed_offset: seed of the order and of random numbers.
-        worker_debug_path, worker_log_level: no effect, with a warning; use the ledger (``feedmill trace``).
+        worker_debug_path: path of the debug logs, with ``{worker_id}`` and perhaps ``{pid}``; None for the standard
+            output. See `feedmill.compat.energon.debug_log`.
+        worker_log_level: 1 to log the keys of batches, 2 or more for the locations of their samples, too; 0 for no log.
         global_error_handler: called with (exception, key, sources) for a failed sample. If it raises, the iteration
             ends; otherwise a substitute replaces the sample.
         restore_error_handler: no effect, with a warning; a resume does not encode samples again.
@@ -52,8 +54,6 @@ class WorkerConfig:
     restore_error_handler: Callable[..., None] = reraise_exception
 
     def __post_init__(self) -> None:
-        if self.worker_debug_path is not None or self.worker_log_level:
-            without_effect("worker_debug_path and worker_log_level", "`feedmill trace` shows what each step saw")
         if self.restore_error_handler is not reraise_exception:
             without_effect("restore_error_handler", "a resume does not encode samples again")
 

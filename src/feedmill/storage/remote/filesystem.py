@@ -157,7 +157,7 @@ class FilesystemStore(RangeStore):
         self.answered()
         return data
 
-    def files(self, prefix: str = "", *, suffixes: Sequence[str] = ()) -> Iterator[Entry]:
+    def files(self, prefix: str = "", *, suffixes: Sequence[str] = (), hidden: bool = False) -> Iterator[Entry]:
         folder = "/".join(part for part in self.check_path(prefix).split("/") if part not in ("", "."))
         top, endings = self._full(folder), tuple(suffixes)
         with self.requesting(prefix), self._instances.use() as fs:
@@ -166,7 +166,7 @@ class FilesystemStore(RangeStore):
             if "" in listed or not (listed or fs.isdir(top)):  # a file finds itself, under the empty name
                 raise NotFound("there is no such folder", file=self.locate(folder), fix=CHECK)
         for name in sorted(listed):
-            if is_listed(name, endings) and not _is_temporary(name) and listed[name].get("type") != "directory":
+            if is_listed(name, endings, hidden) and not _is_temporary(name) and listed[name].get("type") != "directory":
                 path = f"{folder}/{name}" if folder else name
                 yield _entry(path, listed[name])
 
@@ -178,6 +178,17 @@ class FilesystemStore(RangeStore):
         """Drop cached listings, which many file systems keep; those of a commit stay valid."""
         if self.protocol != "hf" or not self._pinned:
             fs.invalidate_cache(path)
+
+    def is_folder(self, path: str = "") -> bool:
+        full = self._full(self.check_path(path).strip("/"))
+        with self.requesting(path), self._instances.use() as fs:
+            self._refresh(fs, full)
+            return bool(fs.isdir(full))
+
+    def modified(self, path: str) -> float:
+        full = self._full(self.key(path))
+        with self.requesting(path), self._instances.use() as fs:
+            return float(fs.modified(full).timestamp())
 
     def stat(self, path: str) -> Entry:
         full = self._full(self.key(path))

@@ -4,6 +4,9 @@
 or the first that exists on the client's search path. A profile says where the data is and which credentials read it,
 so a translated profile is read like any bucket. Settings of the client itself (cache, retries, threads) are ignored.
 Classes that a configuration names are never imported: a configuration file must not be able to run code.
+
+Profiles that this configuration lacks are looked up among the remotes of rclone (`rclone.py`), as the client does.
+``dss://name@version/path`` is a file of a dataset that NVIDIA's dataset service stored in ``NVDATASET_CACHE_DIR``.
 """
 
 from __future__ import annotations
@@ -21,10 +24,16 @@ import yaml
 
 from feedmill.errors import ConfigError
 from feedmill.storage.limits import check_nesting
+from feedmill.storage.remote import rclone
 
 logger = logging.getLogger("feedmill")
 
 SCHEME = "msc"
+_SCHEMES = (SCHEME, "rclone")
+"""``rclone://remote/path`` is an older name of ``msc://remote/path`` in metadatasets."""
+DATASETS = "dss"
+DATASETS_FOLDER = "NVDATASET_CACHE_DIR"
+"""Environment variable with the folder or URL of the datasets of ``dss://`` URLs."""
 POSIX = "__filesystem__"
 """The client's name for the profile of this machine's files."""
 _VARIABLE = re.compile(r"\$(?:\{([^}]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
@@ -79,20 +88,43 @@ def resolve(url: str) -> Location:
     scheme, separator, rest = url.partition("://")
     if not separator or scheme in ("file", "http", "https"):
         return Location(url)
-    if scheme != SCHEME:
+    if scheme == DATASETS:
+        return resolve(_dataset_url(url, rest))
+    if scheme not in _SCHEMES:
         return _mapped(url)
     name, _, path = rest.partition("/")
     if name == POSIX:
         return Location("/" + path.lstrip("/"))
     config = _config()
+    if config is None or name not in config.profiles:
+        file, profiles = rclone.profiles()
+        if file is not None and (config is None or name in profiles):
+            config = Config(file, profiles, {})
     if config is None:
         raise ConfigError(
-            f"the profile {name!r} is unknown: there is no configuration of the Multi-Storage Client",
+            f"the profile {name!r} is unknown: there is no configuration of the Multi-Storage Client or rclone",
             file=url,
             kind="no-profile",
             fix="Set MSC_CONFIG to the configuration file, or create ~/.msc_config.yaml.",
         )
     return _location(config, name, path)
+
+
+def _dataset_url(url: str, rest: str) -> str:
+    """Return the path or URL of ``dss://name@version/path``. Raises `ConfigError`."""
+    dataset, _, path = rest.partition("/")
+    name, _, version = dataset.rpartition("@")
+    if not name or not version:
+        raise ConfigError("the dataset has no version", file=url, fix="Write dss://NAME@VERSION/PATH.")
+    folder = os.environ.get(DATASETS_FOLDER)
+    if not folder:
+        raise ConfigError(
+            f"the folder of the datasets is unknown: {DATASETS_FOLDER} is not set",
+            file=url,
+            kind="no-variable",
+            fix=f"Set {DATASETS_FOLDER}.",
+        )
+    return "/".join(filter(None, (folder.rstrip("/"), name, version, path.strip("/"))))
 
 
 def _mapped(url: str) -> Location:
@@ -120,7 +152,7 @@ def _location(config: Config, name: str, path: str) -> Location:
             f"there is no profile {name!r}: the profiles are {known}",
             file=config.file,
             kind="no-profile",
-            fix="Check the URL. Profiles in rclone configurations are not supported.",
+            fix="Check the URL.",
         )
     profile = _Profile(config.file, name)
     for option in _CLASSES:
@@ -274,7 +306,8 @@ def _file(profile: _Profile, path: str, options: Mapping[str, Any], credentials:
 def _bucket(profile: _Profile, scheme: str, path: str, options: Mapping[str, Any]) -> Location:
     bucket = path.lstrip("/")
     if not bucket:
-        raise profile.error("the URL has no bucket, and 'base_path' is empty", "Write msc://PROFILE/BUCKET/PATH.")
+        what, fix = "the URL has no bucket, and 'base_path' is empty", "Write msc://PROFILE/BUCKET/PATH."
+        raise profile.error(what, fix, "no-bucket")
     return Location(f"{scheme}://{bucket}", options)
 
 

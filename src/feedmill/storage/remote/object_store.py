@@ -116,7 +116,7 @@ class RemoteStore(RemoteFiles):
     def is_beyond_end(self, error: BaseException) -> bool:
         return is_beyond_end(error)
 
-    def files(self, prefix: str = "", *, suffixes: Sequence[str] = ()) -> Iterator[Entry]:
+    def files(self, prefix: str = "", *, suffixes: Sequence[str] = (), hidden: bool = False) -> Iterator[Entry]:
         import obstore
 
         folder = "/".join(part for part in self.check_path(prefix).split("/") if part not in ("", "."))
@@ -127,7 +127,8 @@ class RemoteStore(RemoteFiles):
             client = self.client if self.lists else self.reader
             for page in obstore.list(client, prefix=folder or None, chunk_size=1000):
                 empty = False
-                entries.extend(entry_of(meta["path"], meta) for meta in page if is_listed(meta["path"][skip:], endings))
+                listed = (meta for meta in page if is_listed(meta["path"][skip:], endings, hidden))
+                entries.extend(entry_of(meta["path"], meta) for meta in listed)
         if empty:
             raise NotFound("there is no such folder", file=self.locate(folder), fix="Check the URL.")
         # Stores list folder markers ("a/") as empty files with the name of the folder.
@@ -135,6 +136,17 @@ class RemoteStore(RemoteFiles):
         entries = [entry for entry in entries if entry.size or entry.path not in folders]
         entries.sort(key=lambda entry: entry.path)
         yield from entries
+
+    def is_folder(self, path: str = "") -> bool:
+        import obstore
+
+        prefix = self.check_path(path).strip("/") or None
+        with self.requesting(path):
+            return any(len(page) for page in obstore.list(self.client, prefix=prefix, chunk_size=1))
+
+    def modified(self, path: str) -> float:
+        with self.requesting(path):
+            return self._head(self.key(path))["last_modified"].timestamp()
 
     def stat(self, path: str) -> Entry:
         key = self.key(path)

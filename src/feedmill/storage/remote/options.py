@@ -148,7 +148,8 @@ def connect(url: str, options: dict[str, Any], *, patient: bool) -> ObjectStore:
     settings = dict(options)
     profile = settings.pop("profile", None)
     if cloud == "s3":
-        settings = {**_shared_aws_settings(settings, profile), **settings}
+        # Files are deleted one by one, and not all servers with S3's interface know requests for several of them.
+        settings = {"disable_bulk_delete": True, **_shared_aws_settings(settings, profile), **settings}
     if cloud == "gs" and "endpoint" in settings:
         settings["base_url"] = settings.pop("endpoint")
     settings["retry_config"] = {**(_PATIENCE if patient else _HASTE), **settings.pop("retry_config", {})}

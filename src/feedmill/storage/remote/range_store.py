@@ -418,11 +418,11 @@ def spool_error(error: OSError) -> FeedmillError:
     return translated
 
 
-def is_listed(below: str, suffixes: tuple[str, ...]) -> bool:
+def is_listed(below: str, suffixes: tuple[str, ...], hidden: bool) -> bool:
     """Return whether `Store.files` yields a file, by its path below the listed folder."""
     folder = below.rpartition("/")[0]
-    hidden = folder.startswith(".") or "/." in folder
-    return not hidden and (not suffixes or below.endswith(suffixes))
+    visible = hidden or not (folder.startswith(".") or "/." in folder)
+    return visible and (not suffixes or below.endswith(suffixes))
 
 
 def has_requested() -> bool:

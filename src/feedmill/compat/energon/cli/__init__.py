@@ -7,15 +7,17 @@ exits with 0. docs/migration/energon.md lists the differences.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from feedmill import __version__
 from feedmill.cli import prepare as prepare_cli
 from feedmill.cli.app import new_app
 from feedmill.cli.check import show as show_findings
-from feedmill.cli.info import info
+from feedmill.cli.info import show as show_info
 from feedmill.cli.options import DatasetConfig, DatasetPath, MediaThreads, SplitConfig, Threads, Trust
+from feedmill.cli.output import counted, printable
 from feedmill.cli.prepare import (
     ByExtension,
     ByGlob,
@@ -34,13 +36,69 @@ from feedmill.cli.prepare import (
 )
 from feedmill.cli.prepare_media import MediaTarget
 from feedmill.cli.prepare_media import show as show_media
-from feedmill.cli.preview import preview
+from feedmill.compat.energon.analyze_debug import analyze_debug
+from feedmill.compat.energon.checkpoint import app as checkpoint_app
 
+ENERGON = "7.4"
+"""The release whose commands these are."""
 Overwrite = Annotated[bool, typer.Option("--force-overwrite", help="Prepare again without asking.")]
 Progress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show a progress bar on a terminal.")]
 
-app = new_app(no_args_is_help=True, help="Energon's command line: the same options and output files.")
-app.command("info", short_help="Describe a dataset.")(info)
+_TYPES = (
+    "CaptioningSample",
+    "ImageClassificationSample",
+    "ImageSample",
+    "InterleavedSample",
+    "MultiChoiceVQASample",
+    "OCRSample",
+    "Sample",
+    "SimilarityInterleavedSample",
+    "TextSample",
+    "VQASample",
+    "VidQASample",
+    "CrudeWebdataset",
+    "VQAOCRSample",
+)
+"""The sample types by the numbers that Energon's dialogue has, and the one that it lacks. `Sample` has no fields."""
+
+app = new_app(no_args_is_help=True)
+app.add_typer(checkpoint_app, name="checkpoint")
+app.command("analyze-debug")(analyze_debug)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"feedmill {__version__}, with the commands of Energon {ENERGON}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Energon's command line: the same options and output files."""
+
+
+@app.command("info", short_help="Describe a dataset.")
+def info_(
+    path: DatasetPath,
+    dataset_config: DatasetConfig = None,
+    split_config: SplitConfig = None,
+    trust: Trust = False,
+) -> None:
+    """Describe a dataset: samples, shards, bytes, splits, sample type and the parts of a sample."""
+    from feedmill.converting.info import info as describe
+
+    facts = describe(path, dataset_config=dataset_config, split_config=split_config, trust=trust).facts
+    typer.echo(f"{path}: {_counts(facts)}\n")
+    show_info(facts)
+
+
+def _counts(facts: dict[str, Any]) -> str:
+    numbers = [counted(facts[f"{noun}s"], noun) for noun in ("sample", "shard") if facts.get(f"{noun}s") is not None]
+    return " in ".join(numbers)
 
 
 @app.command("preview")
@@ -50,14 +108,50 @@ def preview_(
         str, typer.Option("--split-parts", metavar="A,B", help="Splits to show.")
     ] = "train,val,test",
     dataset_config: DatasetConfig = None,
-    count: Annotated[int, typer.Option("--count", "-n", metavar="N", min=1, help="Samples per split.")] = 3,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", metavar="N", min=1, help="Samples per split; default: ask.")
+    ] = None,
     trust: Trust = False,
 ) -> None:
-    """Show the first samples of each split as text."""
+    """Show the first samples of each split as text. Asks after each sample whether to continue."""
+    from feedmill.samples.open import open as open_dataset
+
     for split in _present(path, split_parts):
         if split is not None:
             typer.secho(f"split {split}", bold=True)
-        preview(path, count=count, split=split, dataset_config=dataset_config, trust=trust)
+        dataset = open_dataset(path, split=split, dataset_config=dataset_config, trust=trust)
+        for index in range(len(dataset) if count is None else min(count, len(dataset))):
+            _show_sample(index, dataset.locate(index).key, dataset.read([index])[0])
+            if count is None and not _continues():
+                typer.echo("Exiting Preview")
+                break
+
+
+def _show_sample(index: int, key: str, sample: Any) -> None:
+    from feedmill.errors import FeedmillError
+    from feedmill.samples.fields import named_fields
+    from feedmill.samples.text import as_text
+
+    typer.echo(f"Sample {index}")
+    typer.echo(f" - __key__ ({str}): {key!r}")
+    fields = named_fields(sample)
+    fields = {"sample": sample} if fields is None else fields
+    for name in fields:
+        if not name.startswith("__"):
+            try:
+                value = fields[name]
+                text = f"({type(value)}): {as_text(value)}"
+            except FeedmillError as error:
+                text = f"(not decoded: {error})"
+            typer.echo(f" - {printable(name)} {text}")
+
+
+def _continues() -> bool:
+    try:
+        return typer.confirm("Continue?")
+    except typer.Abort:  # the input ended
+        typer.echo("")
+        return False
 
 
 def _present(path: str, names: str) -> list[str] | list[None]:
@@ -186,10 +280,14 @@ def prepare(
         energon_exact=True,
         workers=num_workers,
         progress=progress,
+        types=_TYPES,
     )
     prepare_cli.show(report)
+    if not is_folder:
+        typer.echo(f"Found {counted(report.samples, 'sample')}.")
     if is_folder and non_interactive and sample_type is None and not skip_dataset_yaml and not tar_index_only:
         typer.echo("No dataset.yaml was written (--sample-type writes one).")
+    typer.echo("Done.")
 
 
 @app.command("prepare-media")
@@ -215,6 +313,7 @@ def prepare_media_(
         True, media_metadata_by_extension, media_metadata_by_header, media_metadata_by_glob
     )
     show_media(prepare_media(path, media, workers=num_workers, progress=progress))
+    typer.echo("Done.")
 
 
 @app.command()

@@ -1,0 +1,326 @@
+"""The folder of one process of a cache pool: its files, the threads that fetch them, and its lock.
+
+A process that opens a pool deletes the folders of dead processes, whose locks the system has freed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import pickle
+import secrets
+import shutil
+import tempfile
+import threading
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from feedmill.formats.base import Source
+from feedmill.samples.stores import FileStore
+from feedmill.storage.folders import temporary_folder
+from feedmill.storage.os_errors import storage_error
+
+_PREFIX = "feedmill-pool-"
+_LOCK, _FILES = "lock", "files"
+
+_log = logging.getLogger(__name__)
+
+WAITING, FETCHING, READY, DIRECT = "waiting", "fetching", "ready", "direct"
+
+
+class Entry:
+    """A file, its state, and the number of its handles.
+
+    Attributes:
+        refcount: number of handles.
+        data_size: bytes on the disk.
+        cache_path: path on the disk once it was fetched.
+    """
+
+    __slots__ = (
+        "_changed",
+        "cache_path",
+        "data_size",
+        "ds",
+        "fname",
+        "held",
+        "pickled",
+        "refcount",
+        "source",
+        "state",
+        "was_read",
+    )
+
+    def __init__(self, ds: FileStore[Any] | None, fname: str, changed: threading.Condition) -> None:
+        self.ds, self.fname, self._changed = ds, fname, changed
+        self.state, self.refcount, self.data_size = WAITING, 1, 0
+        self.cache_path: Path | None = None
+        self.source: Source | None = None  # the location, if reading the file gave it
+        self.held: bytes | None = None  # fetched data that waits for free space
+        self.was_read = False  # whether a handle was read meanwhile
+        self.pickled = ds is None
+
+    @property
+    def send_to_cache_future(self) -> Entry:
+        """Return this object, which has `done` and `result` of a future of the fetch."""
+        return self
+
+    def done(self) -> bool:
+        """Return whether the file was fetched, or will not be."""
+        return self.state in (READY, DIRECT)
+
+    def result(self, timeout: float | None = None) -> bool:
+        """Wait for the fetch. Return whether the file is on the disk. Raises `TimeoutError`."""
+        with self._changed:
+            if not self._changed.wait_for(self.done, timeout):
+                raise TimeoutError(f"{self.fname} was not fetched in {timeout} seconds")
+        return self.state == READY
+
+
+class PoolFolder:
+    """The folder of one process, with the threads that fill it and the entries of its files."""
+
+    def __init__(self, parent: str | None, workers: int, gigabytes: float, most: int, method: str) -> None:
+        self.pid = os.getpid()
+        self._root, self._lock_file = _own_folder(parent)
+        self.folder = self._root / _FILES
+        self.changed = threading.Condition()
+        self.size = self.count = 0
+        self.most_size, self.most_count, self._pickles = int(gigabytes * 1e9), most, method == "pickle"
+        self._entries: dict[tuple[int, str], Entry] = {}
+        self._queue: SimpleQueue[Entry | None] = SimpleQueue()
+        self._numbers = 0
+        self._workers, self._threads = workers, 0
+        self._closed = False
+
+    def enter(self, ds: FileStore[Any], fname: str) -> Entry | None:
+        """Return the entry of a file, with one more reference; None if the pool is closed."""
+        with self.changed:
+            if self._closed:
+                return None
+            entry = self._entries.get((id(ds), fname))
+            if entry is not None:
+                entry.refcount += 1
+                return entry
+            entry = self._entries[id(ds), fname] = self._new(ds, fname)
+            if self._threads < self._workers:
+                self._threads += 1
+                threading.Thread(target=self._work, name=f"feedmill-pool-{self._threads}", daemon=True).start()
+        self._queue.put(entry)
+        return entry
+
+    def put(self, value: Any, name: str) -> Entry | None:
+        """Write a value to the disk and return its entry; None if the pool is full or closed."""
+        data = pickle.dumps(value, 5)
+        with self.changed:
+            entry = self._new(None, name)
+            if self._closed or not self._fits(len(data)):
+                return None
+            self._reserve(entry, len(data))
+        if not self._write(entry, data):
+            with self.changed:
+                self._free(entry)
+            return None
+        return entry
+
+    def read(self, entry: Entry) -> Any:
+        """Return the value of an entry: from memory or the disk if it was fetched, else from the store."""
+        with self.changed:
+            while entry.state == FETCHING and entry.held is None and not self._closed:
+                self.changed.wait()
+            held, path = entry.held, entry.cache_path
+            if held is not None:
+                entry.was_read = True
+                self.changed.notify_all()
+        if held is None and path is not None:
+            try:
+                held = path.read_bytes()
+            except OSError as error:  # deleted by another program; the store still has it
+                if entry.ds is None:
+                    raise storage_error(error, str(path)) from None
+        if held is None:
+            assert entry.ds is not None
+            return entry.ds.get(entry.fname)
+        if entry.pickled:
+            return pickle.loads(held)  # noqa: S301 - written by this process, into a folder that only its user can access  # nosec B301
+        assert entry.ds is not None
+        return entry.ds.value(entry.fname, held)
+
+    def stored(self, entry: Entry) -> Any:
+        """Return the value of an entry without a store, in a fork of the process that wrote it."""
+        assert entry.cache_path is not None
+        return pickle.loads(entry.cache_path.read_bytes())  # noqa: S301 - see `read`  # nosec B301
+
+    def release(self, entry: Entry) -> None:
+        """Remove one reference, and delete the file after the last one."""
+        with self.changed:
+            entry.refcount -= 1
+            if entry.refcount > 0 or self._closed:
+                return
+            if entry.ds is not None:
+                self._entries.pop((id(entry.ds), entry.fname), None)
+            gone, entry.cache_path = entry.cache_path, None
+            entry.held = None
+            self.changed.notify_all()
+        if gone is not None:
+            self._remove(gone, entry)
+
+    def close(self) -> None:
+        """End the threads and delete the folder. Without effect in a fork, because the folder belongs to the parent."""
+        if self.pid != os.getpid():
+            return
+        with self.changed:
+            if self._closed:
+                return
+            self._closed = True
+            self.changed.notify_all()
+            threads = self._threads
+        for _ in range(threads):
+            self._queue.put(None)
+        shutil.rmtree(self._root, ignore_errors=True)
+        os.close(self._lock_file)
+
+    def _work(self) -> None:
+        while (entry := self._queue.get()) is not None:
+            with self.changed:
+                if self._closed:
+                    return
+                if entry.refcount < 1:
+                    continue
+                entry.state = FETCHING
+            state = DIRECT
+            try:
+                state = self._fetch(entry)
+            except Exception as error:  # the handle reads it directly, and raises the error
+                _log.debug("%s cannot be fetched: %s", entry.fname, error)
+            with self.changed:
+                entry.held, entry.was_read = None, False
+                gone = None
+                if state == READY and (entry.refcount < 1 or self._closed):
+                    gone, entry.cache_path, state = entry.cache_path, None, DIRECT
+                entry.state = state
+                self.changed.notify_all()
+            if gone is not None:
+                self._remove(gone, entry)
+            if state == WAITING:
+                self._queue.put(entry)
+
+    def _fetch(self, entry: Entry) -> str:
+        """Fetch a file to the disk, waiting for free space, and return the new state of its entry.
+
+        A file of which one handle was read meanwhile goes back to the end of the queue for the others.
+        """
+        assert entry.ds is not None
+        data, entry.source = entry.ds.raw_with_source(entry.fname)
+        if self._pickles:
+            data = pickle.dumps(entry.ds.value(entry.fname, data), 5)
+            entry.pickled = True
+        if len(data) > self.most_size:
+            entry.pickled = False
+            return DIRECT
+        with self.changed:
+            entry.held = data
+            self.changed.notify_all()
+            has_waited = False
+            while not self._fits(len(data)) or (has_waited and entry.was_read):
+                if entry.refcount < 1 or self._closed:
+                    return DIRECT
+                if entry.was_read:
+                    return WAITING
+                has_waited = True
+                self.changed.wait()
+            self._reserve(entry, len(data))
+        if self._write(entry, data):
+            return READY
+        with self.changed:
+            self._free(entry)
+        return DIRECT
+
+    def _write(self, entry: Entry, data: bytes) -> bool:
+        with self.changed:
+            self._numbers += 1
+            path = self.folder / str(self._numbers)
+        try:
+            path.write_bytes(data)
+        except OSError as error:
+            if not self._closed:
+                _log.warning("the cache pool cannot write to %s (%s); files are read directly", self.folder, error)
+            return False
+        with self.changed:
+            entry.cache_path, entry.state = path, READY
+            self.changed.notify_all()
+        return True
+
+    def _remove(self, path: Path, entry: Entry) -> None:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        with self.changed:
+            self._free(entry)
+
+    def _new(self, ds: FileStore[Any] | None, fname: str) -> Entry:
+        return Entry(ds, fname, self.changed)
+
+    def _fits(self, size: int) -> bool:
+        return self.size + size <= self.most_size and self.count < self.most_count
+
+    def _reserve(self, entry: Entry, size: int) -> None:
+        entry.data_size = size
+        self.size += size
+        self.count += 1
+
+    def _free(self, entry: Entry) -> None:
+        self.size -= entry.data_size
+        self.count -= 1
+        entry.data_size = 0
+        self.changed.notify_all()
+
+
+def _own_folder(parent: str | None) -> tuple[Path, int]:
+    """Create a folder for this process, delete those of dead ones, and return the folder and its lock's descriptor."""
+    try:
+        parent_folder = _parent(parent)
+        with open(parent_folder / f".{_PREFIX}lock", "ab") as parent_lock:
+            with contextlib.suppress(OSError):  # without locks, unique names keep processes apart
+                fcntl.flock(parent_lock, fcntl.LOCK_EX)
+            _sweep(parent_folder)
+            folder = parent_folder / f"{_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
+            folder.mkdir(mode=0o700)
+            (folder / _FILES).mkdir()
+            lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            with contextlib.suppress(OSError):
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            return folder, lock
+    except OSError as error:
+        translated = storage_error(error, error.filename or parent or tempfile.gettempdir())
+        translated.fix = "Give the cache pool a writable folder (parent_cache_dir)."
+        raise translated from None
+
+
+def _parent(parent: str | None) -> Path:
+    if parent is not None:
+        Path(parent).mkdir(parents=True, exist_ok=True)
+        return Path(parent)
+    temporary = temporary_folder()
+    return Path(tempfile.mkdtemp(prefix="feedmill-")) if temporary is None else temporary
+
+
+def _sweep(above: Path) -> None:
+    """Delete the folders of processes that have died."""
+    for folder in above.glob(f"{_PREFIX}*"):
+        try:
+            lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:  # killed in `close`; new folders are created under the parent's lock
+            shutil.rmtree(folder, ignore_errors=True)
+            continue
+        except OSError:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            continue
+        finally:
+            os.close(lock)
+        shutil.rmtree(folder, ignore_errors=True)
