@@ -355,7 +355,8 @@ class _Translator:
         percent = all(isinstance(bound, str) and bound.endswith("%") for bound in bounds)
         if not percent and not leaf:
             raise ConfigError(
-                f"the range {bounds} of a mixture must be in percent",
+                f"the range {bounds} of a mixture must be in percent: numbers of samples are only allowed for a leaf"
+                " dataset",
                 file=at,
                 kind="bad-subset",
                 fix="Use for example ['0%', '50%'], or set sample numbers on a dataset.",
