@@ -6,6 +6,8 @@ import bz2
 import gzip
 import json
 import lzma
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from feedmill.formats.sniff import sniff
 from feedmill.formats.tar.names import expand_patterns
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.samples.open import open as open_dataset
+from feedmill.storage.local import publish
 from helpers import foreign_datasets as sourcedata
 from helpers.tars import make_shards, write_tar
 
@@ -126,6 +129,42 @@ def test_compressed_tars_are_unpacked_once(tmp_path: Path, end: str) -> None:
     assert numbers(tmp_path / "d") == [1]
     shown = CliRunner().invoke(app, ["info", str(tmp_path / "d")])
     assert f"x-1{end}: skipped, compressed tars are only read where no others are" in shown.output
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_unpacking_that_was_killed_is_done_again(tmp_path: Path, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed before the shard is published (1), or between it and its note (2)."""
+    tar = write_tar(tmp_path / "p.tar", [("0.json", b'{"n": 1}')]).read_bytes()
+    (tmp_path / "a.tgz").write_bytes(gzip.compress(tar))
+    calls: list[str] = []
+
+    def killed(temporary: str, final: str) -> None:
+        calls.append(final)
+        if len(calls) == at:
+            raise KeyboardInterrupt
+        publish(temporary, final)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("feedmill.formats.tar.unpacking.publish", killed)
+        with pytest.raises(KeyboardInterrupt):
+            open_dataset(tmp_path / "a.tgz")
+    ds = open_dataset(tmp_path / "a.tgz")
+    assert [sample["json"]["n"] for sample in ds] == [1]
+    left = sorted(path.name for path in Path(ds.describe()["unpacked"]).iterdir())
+    assert left == ["a.tar", "a.tar.hash"]
+
+
+def test_processes_unpack_a_shard_once(tmp_path: Path) -> None:
+    files = [(f"{n}.bin", bytes([n % 256]) * 5000) for n in range(400)]
+    tar = write_tar(tmp_path / "p.tar", files).read_bytes()
+    for number in range(3):
+        (tmp_path / f"d{number}.tar.gz").write_bytes(gzip.compress(tar, 1))
+    (tmp_path / "p.tar").unlink()
+    code = (
+        f"import feedmill as fm; ds = fm.open({str(tmp_path)!r}); assert len(ds) == 1200, len(ds); print(ds[1199].key)"
+    )
+    running = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [process.communicate(timeout=120)[0].strip() for process in running] == ["399"] * 3
 
 
 def test_compressed_tars_are_converted_whole_and_not_prepared(tmp_path: Path) -> None:
