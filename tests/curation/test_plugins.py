@@ -12,12 +12,14 @@ import pytest
 from feedmill.curation import registry
 from feedmill.curation.modules import load_modules
 from feedmill.curation.plugins import (
+    BaseRegistry,
     BaseTagger,
     BaseTaggerWithMetadata,
     DocResult,
     Document,
     Span,
     TaggerRegistry,
+    built_in,
     split_paragraphs,
     split_sentences,
     split_words,
@@ -95,15 +97,14 @@ def test_results_as_json() -> None:
 @pytest.mark.parametrize(
     ("code", "named"),
     [
-        ("from dolma.taggers.length import CharLengthV1", "dolma.taggers.length"),
-        ("from dolma.core.registry import BaseRegistry", "BaseRegistry"),
-        ("import dolma.core.parallel", "dolma.core.parallel"),
+        ("from dolma.core.analyzer import aggregate_summaries", "dolma.core.analyzer"),
+        ("from dolma.core.registry import OtherRegistry", "OtherRegistry"),
     ],
 )
 def test_what_dolma_has_and_feedmill_has_not_is_named(tmp_path: Path, code: str, named: str) -> None:
     module = tmp_path / "mod.py"
     module.write_text(f"from dolma import BaseTagger\n{code}\n")
-    with pytest.raises(ConfigError, match=f"mod.py.*that Feedmill does not have.*{named}.*'What is not there'"):
+    with pytest.raises(ConfigError, match=f"mod.py.*that Feedmill does not have.*{named}.*'What is unsupported'"):
         load_modules([str(module)])
 
 
@@ -161,3 +162,64 @@ def test_spans_that_cannot_be_written_are_told_with_the_document(start: Any, kin
     with pytest.raises(FeedmillError, match="'my_odd' failed on this document") as caught:
         attributes(["text"], "my_odd")
     assert caught.value.record
+
+
+def test_a_built_in_tagger_is_called_and_derived_from() -> None:
+    documents = [Document("s", "1", "Good day. Good day."), Document("s", "2", "")]
+    tagger = TaggerRegistry.get("char_length_v1")()
+    assert tagger.predict(documents[0]).spans == [Span(0, 19, "length", 19.0)]
+    assert [result.spans for result in tagger.tag_batch(documents)] == [tagger.predict(d).spans for d in documents]
+
+    @TaggerRegistry.add("my_length")
+    class Length(built_in("char_length_v1")):  # type: ignore[misc]
+        pass
+
+    @TaggerRegistry.add("my_half")
+    class Half(built_in("char_length_v1")):  # type: ignore[misc]
+        def predict(self, doc: Document) -> DocResult:
+            (span,) = super().predict(doc).spans
+            return DocResult(doc, [Span(0, span.end, "half", span.score / 2)])
+
+    assert attributes(["abcd"], "my_length")[0] == {"my_length__length": [[0, 4, 4.0]]}
+    assert attributes(["abcd"], "my_half")[0] == {"my_half__half": [[0, 4, 2.0]]}
+    assert TaggerRegistry.get("my_half") is Half and dict(TaggerRegistry.items())["my_length"] is Length
+
+
+def test_a_tagger_gets_many_documents_at_once() -> None:
+    sizes = []
+
+    @TaggerRegistry.add("my_batched")
+    class Batched(BaseTagger):
+        def tag_batch(self, documents: Any) -> list[DocResult]:
+            sizes.append(len(documents))
+            return [DocResult(doc, [Span(0, 1, "id", float(doc.id))]) for doc in documents]
+
+    found = attributes(["x"] * 3, "my_batched")
+    assert [row["my_batched__id"][0][2] for row in found] == [0.0, 1.0, 2.0] and sizes == [3]
+    assert Batched().predict(Document("s", "7", "x")).spans == [Span(0, 1, "id", 7.0)]
+
+    @TaggerRegistry.add("my_short")
+    class Short(BaseTagger):
+        def tag_batch(self, documents: Any) -> list[DocResult]:
+            return []
+
+    with pytest.raises(FeedmillError, match=r"failed on these 3 documents .*0 results for 3"):
+        attributes(["x"] * 3, "my_short")
+
+
+def test_a_registry_has_entries_of_its_own() -> None:
+    class One(BaseRegistry[Any]):
+        pass
+
+    class Two(BaseRegistry[Any]):
+        pass
+
+    One.add("b")(int)
+    One.add("a")(str)
+    One.add("a")(str)
+    assert list(One.items()) == [("a", str), ("b", int)] and not Two.has("a")
+    with pytest.raises(ValueError, match="already used"):
+        One.add("a")(bytes)
+    with pytest.raises(ValueError, match="known are a, b"):
+        One.get("c")
+    assert One.remove("a") and not One.remove("a")

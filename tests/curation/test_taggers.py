@@ -16,7 +16,7 @@ from feedmill.kernels.text.hints import PHONE
 from helpers.awkward_texts import BATCHES
 from helpers.document_datasets import attributes
 
-OTHERS = ("cc_re", "random")  # they look at more than the text
+OTHERS = ("lingua_", "cc_re", "random")  # they look at more than the text
 EVERY = [name for name in known() if not needs_file(name) and not name.startswith(OTHERS)]
 
 
@@ -199,6 +199,9 @@ def test_all_of_dolmas_taggers_are_there_or_say_why_not() -> None:
     from feedmill.curation.registry import _REASONS
 
     own = {name for name, home in known().items() if home.startswith("feedmill.")}  # other tests may have added theirs
-    assert len(own - {"url_list", "domain_list", "fasttext_doc", "tokens", "fineweb_v1"}) + len(_REASONS) == 99
+    assert (
+        len(own - {"url_list", "domain_list", "adblock_list", "fasttext_doc", "tokens", "fineweb_v1"}) + len(_REASONS)
+        == 99
+    )
     with pytest.raises(FeedmillError, match="Presidio"):
         attributes(["x"], "pii_presidio_v1")

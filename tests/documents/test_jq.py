@@ -1,5 +1,7 @@
 """jq as jaq evaluates it. What Dolma itself makes of 65 expressions is in the golden runs (tests/compat/dolma)."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -142,3 +144,31 @@ def test_an_error_before_the_alternative_is_one_of_the_whole() -> None:
 def test_functions_that_are_not_there_are_named_with_whose_limit_it_is(name: str, hint: str) -> None:
     with pytest.raises(ConfigError, match=f"Feedmill does not support {name.partition('(')[0]}/.*{hint}"):
         compile_jq(name)
+
+
+@pytest.mark.parametrize(
+    ("expression", "value", "wanted"),
+    [
+        ('match("(a)(?<n>b)?"; "gi")|[.offset, .length, .string, (.captures|length)]', "xAbéa",
+         [[1, 2, "Ab", 2], [4, 1, "a", 1]]),
+        ('match("z")', "abc", []),
+        ('capture("(?<l>[a-z])(?<d>[0-9])")', "--x1", [{"l": "x", "d": "1"}]),
+        ("transpose", [[1, 2], [3]], [[[1, 3], [2, None]]]),
+        ("paths", {"a": [5]}, [["a"], ["a", 0]]),
+        ('walk(if type == "number" then . + 1 else . end)', [1, {"a": 2}], [[2, {"a": 3}]]),
+        ("until(. > 3; . + 1)", 0, [4]),
+        ("while(. < 3; . + 1)", 1, [1, 2]),
+        ('@json, @text, @json "x\\(.a)"', {"a": "q"}, ['{"a":"q"}', '{"a":"q"}', 'x"q"']),
+        ('@csv, @tsv', [1, 'a"b\tc', None, True], ['1,"a""b\tc",,true', '1\ta"b\\tc\t\ttrue']),
+        ("@uri, @base64", "é b", ["%C3%A9%20b", "w6kgYg=="]),
+    ],
+)  # fmt: skip
+def test_functions_that_dolma_knows(expression: str, value: Any, wanted: list[Any]) -> None:
+    """The results of Dolma's own jq for the same expressions."""
+    assert list(compile_jq(expression)(value)) == wanted
+
+
+@pytest.mark.parametrize("expression", ["until(false; .)", "@csv", 'match(["a"])', "transpose"])
+def test_functions_that_cannot_be_used(expression: str) -> None:
+    with pytest.raises(JqError):
+        list(compile_jq(expression)(3))

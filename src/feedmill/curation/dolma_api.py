@@ -1,66 +1,57 @@
 """Provide Dolma's import names while a user's module with taggers is loaded.
 
-Imports like ``from dolma import add_tagger, BaseTagger`` import the classes of `feedmill.curation.plugins`. The names
-exist only while the module is loaded. During that time they hide an installed Dolma.
+Imports like ``from dolma import add_tagger, BaseTagger`` import the modules of the package in `PACKAGE`, which has
+Dolma's names. They exist only while the module is loaded. During that time they hide an installed Dolma.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-from feedmill.curation import fasttexts, plugins
-from feedmill.curation.documents import Row, RowWithMetadata
+PACKAGE = "feedmill.compat.dolma"
+"""Imported by name, as its room is above this one: it is needed only by modules that import Dolma."""
 
 
-def _contents() -> dict[str, dict[str, Any]]:
-    data = {
-        name: getattr(plugins, name) for name in ("Document", "DocumentWithMetadata", "DocResult", "Span", "TextSlice")
-    }
-    taggers = {name: getattr(plugins, name) for name in ("BaseTagger", "BaseTaggerWithMetadata")}
-    fasttext = {
-        "BaseFastTextTagger": fasttexts.BaseFastTextTagger,
-        "Prediction": fasttexts.Prediction,
-    }
-    splitters = {name: getattr(plugins, name) for name in ("split_paragraphs", "split_sentences", "split_words")}
-    names = {"add_tagger": plugins.add_tagger, "TaggerRegistry": plugins.TaggerRegistry}
-    specs = {"InputSpec": Row, "InputSpecWithMetadata": RowWithMetadata, "TaggerOutputDictType": dict}
-    return {
-        "dolma": {**data, **taggers, **names, "BaseFastTextTagger": fasttexts.BaseFastTextTagger},
-        "dolma.core": {},
-        "dolma.core.data_types": {**data, **specs},
-        "dolma.core.taggers": {**taggers, **data},
-        "dolma.core.ft_tagger": {**fasttext, "TextSlice": plugins.TextSlice},
-        "dolma.core.registry": {"TaggerRegistry": plugins.TaggerRegistry},
-        "dolma.core.loggers": {"get_logger": logging.getLogger},
-        "dolma.core.utils": splitters,
-        "dolma.taggers": {},
-    }
+class _Finder(MetaPathFinder, Loader):
+    """Finds ``dolma.x`` as `PACKAGE` ``.x``: the module itself, not a copy."""
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: Any = None) -> ModuleSpec | None:  # noqa: ARG002
+        name = _renamed(fullname)
+        if name is None or find_spec(name) is None:
+            return None
+        return ModuleSpec(fullname, self, is_package=True)
+
+    def exec_module(self, module: ModuleType) -> None:
+        name = _renamed(module.__name__)
+        assert name is not None
+        sys.modules[module.__name__] = import_module(name)
+
+
+def _renamed(name: str) -> str | None:
+    first, dot, rest = name.partition(".")
+    return f"{PACKAGE}{dot}{rest}" if first == "dolma" else None
 
 
 @contextlib.contextmanager
 def importable() -> Iterator[None]:
     """Return a context in which ``import dolma`` imports Feedmill's classes."""
-    before = {name: module for name, module in sys.modules.items() if name == "dolma" or name.startswith("dolma.")}
+    before = {name: module for name, module in sys.modules.items() if _renamed(name)}
     for name in before:
         del sys.modules[name]
-    modules: dict[str, ModuleType] = {}
-    for name, content in _contents().items():
-        module = ModuleType(name, "Dolma's names for Feedmill's classes.")
-        module.__dict__.update(content)
-        module.__path__ = []
-        modules[name] = module
-        parent, _, last = name.rpartition(".")
-        if parent:
-            setattr(modules[parent], last, module)
-    sys.modules.update(modules)
+    finder = _Finder()
+    sys.meta_path.insert(0, finder)
     try:
         yield
     finally:
-        for name in [name for name in sys.modules if name == "dolma" or name.startswith("dolma.")]:
+        sys.meta_path.remove(finder)
+        for name in [name for name in sys.modules if _renamed(name)]:
             del sys.modules[name]
         sys.modules.update(before)

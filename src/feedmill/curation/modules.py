@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 import xxhash
 
+from feedmill.curation.dolma_api import PACKAGE, importable
 from feedmill.errors import ConfigError
 
 _loaded: dict[str, str] = {}
@@ -28,8 +29,6 @@ def load_modules(names: Iterable[str]) -> None:
     Raises:
         ConfigError: A module does not exist or fails to load (kind ``bad-module``).
     """
-    from feedmill.curation.dolma_api import importable
-
     for name in names:
         if name in _loaded and _loaded[name] == module_hashes([name])[name]:
             continue
@@ -53,12 +52,9 @@ def load_modules(names: Iterable[str]) -> None:
 def _not_importable(name: str, error: ImportError) -> ConfigError:
     what = f"the module with taggers failed to load ({type(error).__name__}: {error})"
     fix = "Fix the module, or install what it imports."
-    if (error.name or "").partition(".")[0] == "dolma":
+    if (error.name or "").startswith(("dolma.", f"{PACKAGE}.")):
         what = f"the module imports a part of Dolma that Feedmill does not have ({error})"
-        fix = (
-            "Feedmill has Dolma's base classes and data types, not its built-in taggers as classes; see 'What is not"
-            " there' in docs/migration/dolma.md."
-        )
+        fix = "'What is unsupported' in docs/migration/dolma.md says what to use instead."
     return ConfigError(what, file=name, kind="bad-module", fix=fix)
 
 

@@ -1,4 +1,4 @@
-"""Base classes of user-defined taggers, which receive one document at a time. The names are those of Dolma.
+"""Base classes of user-defined taggers, which receive documents. The names are those of Dolma.
 
 from feedmill.curation.plugins import BaseTagger, DocResult, Document, Span, add_tagger
 
@@ -7,171 +7,45 @@ class Shouting(BaseTagger):
     def predict(self, doc: Document) -> DocResult:
         capitals = sum(map(str.isupper, doc.text))
         return DocResult(doc, [Span(0, len(doc.text), "capitals", capitals / max(1, len(doc.text)))])
+
+A tagger that is faster on many documents at once overrides `BaseTagger.tag_batch` instead.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
 from feedmill.curation import registry
-from feedmill.curation.documents import Batch, Row, RowWithMetadata
+from feedmill.curation.documents import Batch, Row
+from feedmill.curation.plugin_types import DocResult, Document, DocumentWithMetadata, Span, TextSlice
 from feedmill.curation.sentences import sentences
 from feedmill.curation.spans import attribute_name
 from feedmill.errors import FeedmillError
+
+__all__ = [
+    "BaseRegistry", "BaseTagger", "BaseTaggerWithMetadata", "BuiltInTagger", "DocResult", "Document",
+    "DocumentWithMetadata", "Span", "TaggerRegistry", "TextSlice", "add_tagger", "split_paragraphs",
+    "split_sentences", "split_words",
+]  # fmt: skip
 
 Found = dict[str, list[tuple[int, int, float]]]
 _DIGITS = 5
 
 
-@dataclass
-class Document:
-    """Document as passed to a tagger."""
-
-    source: str
-    id: str
-    text: str
-    version: str | None = None
-
-    @classmethod
-    def from_spec(cls, spec: Any) -> Document:
-        """Make a document from a decoded row."""
-        return cls(source=spec.source, version=spec.version, id=spec.id, text=spec.text)
-
-    def to_spec(self) -> Row:
-        """Return the document as a row."""
-        return Row(id=self.id, text=self.text, source=self.source, version=self.version)
-
-    @classmethod
-    def from_json(cls, d: dict[str, Any]) -> Document:
-        """Make a document from what `to_json` returns."""
-        return cls(**{name: d[name] for name in ("source", "version", "id", "text")})
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as a dictionary."""
-        return {"source": self.source, "version": self.version, "id": self.id, "text": self.text}
-
-    def __str__(self) -> str:
-        return f"{type(self).__name__}(source={self.source!r}, id={self.id!r}, text={self.text[:50]!r})"
-
-
-@dataclass
-class DocumentWithMetadata(Document):
-    """Document with its metadata, which is empty if it has none."""
-
-    metadata: dict[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def from_spec(cls, spec: Any) -> DocumentWithMetadata:
-        return cls(source=spec.source, version=spec.version, id=spec.id, text=spec.text, metadata=spec.metadata or {})
-
-    def to_spec(self) -> RowWithMetadata:
-        plain = super().to_spec()
-        return RowWithMetadata(
-            id=plain.id, text=plain.text, source=plain.source, version=plain.version, metadata=self.metadata
-        )
-
-
-class Span:
-    """Scored range of characters: ``text[start:end]``."""
-
-    __slots__ = ("end", "experiment", "score", "start", "tagger", "type")
-
-    def __init__(
-        self,
-        start: int,
-        end: int,
-        type: str,
-        score: float = 1.0,
-        experiment: str | None = None,
-        tagger: str | None = None,
-    ) -> None:
-        self.start, self.end, self.type, self.score = start, end, type, float(score)
-        self.experiment, self.tagger = experiment, tagger
-
-    def mention(self, text: str, window: int = 0) -> str:
-        """Return the characters of the span, with up to `window` more on each side."""
-        return text[max(0, self.start - window) : min(len(text), self.end + window)]
-
-    def select(self, doc: Document) -> str:
-        """Return the characters of the span in a document."""
-        return doc.text[self.start : self.end]
-
-    def to_spec(self) -> tuple[str, tuple[int, int, float]]:
-        """Return the attribute's name and value.
-
-        Raises:
-            AssertionError: The span has no experiment or no tagger, so its attribute has no name (as in Dolma).
-        """
-        for what in ("experiment", "tagger"):
-            if getattr(self, what) is None:
-                raise AssertionError(f"the span has no {what}, which is part of its attribute's name")
-        return f"{self.experiment}__{self.tagger}__{self.type}", (self.start, self.end, self.score)
-
-    @classmethod
-    def from_json(cls, di: dict[str, Any]) -> Span:
-        """Make a span from what `to_json` returns."""
-        return cls(di["start"], di["end"], di["type"], di["score"])
-
-    def to_json(self, text: str | None = None, window: int = 0) -> dict[str, Any]:
-        """Return the span as a dictionary. If `text` is given, add the characters of the span as in `mention`."""
-        found = {"start": self.start, "end": self.end, "type": self.type, "score": self.score}
-        return found if text is None else {**found, "mention": self.mention(text, window)}
-
-    @classmethod
-    def from_spec(cls, attribute_name: str, attribute_value: Any) -> Span:
-        """Make a span from an attribute's name and one of its values."""
-        parts = attribute_name.split("__", 2)
-        experiment, tagger, kind = parts if len(parts) == 3 else (attribute_name,) * 3
-        start, end, score = attribute_value
-        return cls(int(start), int(end), kind, float(score), experiment, tagger)
-
-    def __len__(self) -> int:
-        return self.end - self.start
-
-    def __repr__(self) -> str:
-        return f"Span({self.start}, {self.end}, {self.type!r}, {self.score})"
-
-
-@dataclass
-class DocResult:
-    """Spans that a tagger found in a document."""
-
-    doc: Document
-    spans: list[Span] = field(default_factory=list)
-
-    @classmethod
-    def from_json(cls, d: dict[str, Any]) -> DocResult:
-        """Make a result from what ``to_json(with_doc=True)`` returns."""
-        return cls(Document.from_json(d["doc"]), [Span.from_json(span) for span in d["spans"]])
-
-    def to_json(self, with_doc: bool = False, window: int = 0) -> dict[str, Any]:
-        """Return the spans with the characters they cover, and with `with_doc` also the document."""
-        found: dict[str, Any] = {"spans": [span.to_json(self.doc.text, window) for span in self.spans]}
-        return {**found, "doc": self.doc.to_json()} if with_doc else found
-
-
-@dataclass
-class TextSlice:
-    """Part of a document. `start` and `end` are characters of the whole document."""
-
-    doc: str
-    start: int
-    end: int
-
-    @property
-    def text(self) -> str:
-        return self.doc[self.start : self.end]
-
-
 class BaseTagger:
-    """Base class of taggers. Override `predict`."""
+    """Base class of taggers. Override `predict`, or `tag_batch`.
 
-    FIELDS: tuple[str, ...] = ("id", "text", "source")
+    Attributes:
+        DOCUMENT: the class of documents that the tagger receives.
+    """
+
+    FIELDS: Sequence[str] = ("id", "text", "source")
+    DOCUMENT: type[Document] = Document
 
     @classmethod
     def train(cls, *_args: Any, **_kwargs: Any) -> Any:
@@ -191,7 +65,13 @@ class BaseTagger:
     @abstractmethod
     def predict(self, doc: Any) -> DocResult:
         """Return the spans of one document."""
-        raise NotImplementedError
+        return self.tag_batch([doc])[0]
+
+    def tag_batch(self, documents: Sequence[Any]) -> list[DocResult]:
+        """Return the spans of each of several documents, about a megabyte of text. By default, call `predict`."""
+        if type(self).predict is BaseTagger.predict:
+            raise NotImplementedError(f"{type(self).__name__} has neither predict nor tag_batch")
+        return [self.predict(document) for document in documents]
 
     def group_output(self, predictions: DocResult) -> Found:
         """Return the spans by kind, with rounded scores."""
@@ -202,16 +82,57 @@ class BaseTagger:
 
     def tag(self, row: Any) -> Found:
         """Return the row to write for one document."""
-        return self.group_output(self.predict(Document.from_spec(row)))
+        return self.group_output(self.predict(self.DOCUMENT.from_spec(row)))
 
 
 class BaseTaggerWithMetadata(BaseTagger):
     """Base class of taggers that read the metadata of documents."""
 
     FIELDS = ("id", "text", "source", "metadata")
+    DOCUMENT = DocumentWithMetadata
 
-    def tag(self, row: Any) -> Found:
-        return self.group_output(self.predict(DocumentWithMetadata.from_spec(row)))
+
+class BuiltInTagger(BaseTagger):
+    """A tagger of `feedmill tag` as a class: to call it on documents, and to derive from.
+
+    >>> built_in("char_length_v1")().predict(Document("web", "7", "Good morning.")).spans
+    [Span(0, 13, 'length', 13.0)]
+
+    Args:
+        file: path of the model or list of a tagger that requires one; by default as `feedmill tag` finds it.
+
+    Raises:
+        ConfigError, NotFound, MissingExtra: the errors of `feedmill.curation.registry.create`.
+    """
+
+    name: ClassVar[str]
+
+    def __init_subclass__(cls, *, tagger: str | None = None) -> None:
+        if tagger is not None:
+            cls.name = tagger
+
+    def __init__(self, file: str | None = None) -> None:
+        self.inner = registry.create(self.name if file is None else f"{self.name}={file}")
+        self.DOCUMENT = DocumentWithMetadata if self.inner.metadata else Document
+
+    def predict(self, doc: Any) -> DocResult:
+        return self.tag_batch([doc])[0]
+
+    def tag_batch(self, documents: Sequence[Any]) -> list[DocResult]:
+        rows: list[Row] = [document.to_spec() for document in documents]
+        spans = self.inner.tag(Batch(rows))
+        results = [DocResult(document, []) for document in documents]
+        columns = (spans.document, spans.kind, spans.start, spans.end, spans.score)
+        for k, kind, start, end, score in zip(*(column.tolist() for column in columns), strict=True):
+            results[k].spans.append(Span(start, end, spans.kinds[kind], score))
+        return results
+
+
+@cache
+def built_in(name: str) -> type[BuiltInTagger]:
+    """Return a built-in tagger as a class. Raises `ConfigError` if it is unknown."""
+    registry.check_names([name])
+    return type(f"BuiltIn_{name}", (BuiltInTagger,), {"name": name})
 
 
 class PluginTagger:
@@ -219,7 +140,10 @@ class PluginTagger:
 
     def __init__(self, inner: BaseTagger) -> None:
         self.inner = inner
-        self.metadata = isinstance(inner, BaseTaggerWithMetadata)
+        self.metadata = issubclass(inner.DOCUMENT, DocumentWithMetadata)
+        # A class that overrides `predict` or `tag` of a base with `tag_batch` wants its own to be called.
+        own = next(cls for cls in type(inner).__mro__ if vars(cls).keys() & {"predict", "tag", "tag_batch"})
+        self.batched = own is not BaseTagger and "tag_batch" in vars(own)
 
     def fragments(self, batch: Batch, experiment: str, name: str) -> list[bytes]:
         """Return the JSON of the attributes of each document, as `feedmill.curation.spans.Spans.fragments` does.
@@ -227,70 +151,124 @@ class PluginTagger:
         Raises:
             FeedmillError: The user's code failed.
         """
-        found = []
-        for k, row in enumerate(batch.rows):
-            try:
-                kinds = self.inner.tag(row)
-                named = {attribute_name(experiment, name, kind): spans for kind, spans in kinds.items()}
-                found.append(msgspec.json.encode(named)[1:-1])
-            except FeedmillError:
-                raise
-            except Exception as error:  # the user's code may raise anything
-                raise FeedmillError(
-                    f"the tagger {name!r} failed on this document ({type(error).__name__}: {error})",
-                    record=batch.place(k),
-                    kind="tagger-failed",
-                    fix="Fix the tagger and run again. Finished files are kept.",
-                ) from error
-        return found
+        place = f"line {batch.line}"
+        try:
+            if self.batched:
+                kinds = self._batch(batch)
+            else:
+                kinds = []
+                for k, row in enumerate(batch.rows):
+                    place = batch.place(k)
+                    kinds.append(self.inner.tag(row))
+            return [_encoded(found, experiment, name) for found in kinds]
+        except FeedmillError:
+            raise
+        except Exception as error:  # the user's code may raise anything
+            what = f"these {len(batch):,} documents" if self.batched else "this document"
+            raise FeedmillError(
+                f"the tagger {name!r} failed on {what} ({type(error).__name__}: {error})",
+                record=place,
+                kind="tagger-failed",
+                fix="Fix the tagger and run again. Finished files are kept.",
+            ) from error
+
+    def _batch(self, batch: Batch) -> list[Found]:
+        results = self.inner.tag_batch([self.inner.DOCUMENT.from_spec(row) for row in batch.rows])
+        if len(results) != len(batch):
+            raise ValueError(f"tag_batch returned {len(results):,} results for {len(batch):,} documents")
+        return [self.inner.group_output(result) for result in results]
 
     def tag(self, batch: Batch) -> Any:
         """Not used: `fragments` writes the attributes."""
         raise NotImplementedError
 
 
+def _encoded(kinds: Found, experiment: str, name: str) -> bytes:
+    return msgspec.json.encode({attribute_name(experiment, name, kind): spans for kind, spans in kinds.items()})[1:-1]
+
+
 Class = TypeVar("Class", bound=type[Any])
+Item = TypeVar("Item")
 
 
-class TaggerRegistry:
-    """Registry of taggers with the interface of Dolma's registry."""
+class BaseRegistry(Generic[Item]):
+    """Registry of named things with Dolma's interface. Each subclass has its own entries."""
 
-    @staticmethod
-    def add(name: str, desc: str | None = None) -> Callable[[Class], Class]:  # noqa: ARG004
-        """Return a decorator that registers a class. It raises `ConfigError` if another class has the name."""
+    _entries: ClassVar[dict[str, Any]]
 
-        def note(cls: Class) -> Class:
-            where = f"{cls.__module__}.{cls.__qualname__}"
-            registry.add(name, lambda: PluginTagger(cls()) if issubclass(cls, BaseTagger) else cls(), where)
-            _CLASSES[name] = cls
-            return cls
+    def __init_subclass__(cls) -> None:
+        cls._entries = {}
+
+    @classmethod
+    def add(cls, name: str, desc: str | None = None) -> Callable[[Class], Class]:  # noqa: ARG003
+        """Return a decorator that adds a thing. It raises `ValueError` if another thing has the name."""
+
+        def note(thing: Class) -> Class:
+            if cls._entries.setdefault(name, thing) is not thing:
+                raise ValueError(f"the name {name!r} is already used by {cls._entries[name]}")
+            return thing
 
         return note
 
-    @staticmethod
-    def get(name: str) -> Any:
-        """Return the class registered under a name, or a factory. Raises `ConfigError` if there is none."""
-        registry.check_names([name])
-        return _CLASSES.get(name) or (lambda: registry.create(name))
+    @classmethod
+    def get(cls, name: str) -> Item:
+        """Return what has this name. Raises `ValueError` if there is nothing."""
+        if name not in cls._entries:
+            raise ValueError(f"unknown name {name!r}; known are {', '.join(sorted(cls._entries))}")
+        found: Item = cls._entries[name]
+        return found
 
-    @staticmethod
-    def has(name: str) -> bool:
-        """Return whether a tagger of this name is registered."""
+    @classmethod
+    def has(cls, name: str) -> bool:
+        """Return whether something has this name."""
+        return name in cls._entries
+
+    @classmethod
+    def remove(cls, name: str) -> bool:
+        """Remove what has this name. Return whether there was something."""
+        return cls._entries.pop(name, None) is not None
+
+    @classmethod
+    def items(cls) -> Iterable[tuple[str, Item]]:
+        """Return all names and things, sorted by name."""
+        return iter(sorted(cls._entries.items()))
+
+
+class TaggerRegistry(BaseRegistry[Any]):
+    """The taggers: those of users by their classes, and the built-in ones as subclasses of `BuiltInTagger`."""
+
+    @classmethod
+    def add(cls, name: str, desc: str | None = None) -> Callable[[Class], Class]:  # noqa: ARG003
+        """Return a decorator that registers a class. It raises `ConfigError` if another class has the name."""
+
+        def note(tagger: Class) -> Class:
+            where = f"{tagger.__module__}.{tagger.__qualname__}"
+            made = (lambda: PluginTagger(tagger())) if issubclass(tagger, BaseTagger) else tagger
+            registry.add(name, made, where)
+            cls._entries[name] = tagger
+            return tagger
+
+        return note
+
+    @classmethod
+    def get(cls, name: str) -> Any:
+        """Return the class of a tagger. Raises `ConfigError` if there is none."""
+        return cls._entries.get(name) or built_in(name)
+
+    @classmethod
+    def has(cls, name: str) -> bool:
         return name in registry.known()
 
-    @staticmethod
-    def remove(name: str) -> bool:
-        """Remove a tagger. Return whether it was a registered class."""
+    @classmethod
+    def remove(cls, name: str) -> bool:
         registry.remove(name)
-        return _CLASSES.pop(name, None) is not None
+        return super().remove(name)
 
-    @staticmethod
-    def items() -> list[tuple[str, Any]]:
-        """Return the names and classes registered through this interface."""
-        return list(_CLASSES.items())
+    @classmethod
+    def items(cls) -> Iterable[tuple[str, Any]]:
+        return ((name, cls.get(name)) for name in registry.known())
 
 
-_CLASSES: dict[str, Any] = {}
 add_tagger = TaggerRegistry.add
 
 

@@ -39,7 +39,7 @@ class FunctionTagger:
 
 
 MODULES = ("lengths", "words", "c4", "gopher", "pii", "repetitions", "code", "starcoder", "licenses", "urls",
-           "fineweb", "language", "models", "token_repetitions", "unavailable")  # fmt: skip
+           "fineweb", "language", "detectors", "secrets", "models", "token_repetitions", "unavailable")  # fmt: skip
 FOLDER_VARIABLE = "FEEDMILL_MODELS"
 """Environment variable with a folder of the model files that taggers need, under their original names."""
 

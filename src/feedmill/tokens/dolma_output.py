@@ -152,9 +152,10 @@ def _check(options: GroupedOptions) -> None:
         raise ConfigError("ids must be at least 0, and sizes and processes at least 1", fix="Fix the options.")
 
 
-def _spec(tokenizer: Tokenizer, dtype: np.dtype[Any], options: GroupedOptions) -> EncodeSpec:
+def encoding_of(tokenizer: Tokenizer, dtype: np.dtype[Any], options: GroupedOptions) -> Encoding:
+    """Return how texts are encoded for tokens of this type."""
     wide = max(tokenizer.size, 1 + max(options.bos or 0, options.eos or 0)) > 1 << 16
-    how = Encoding(
+    return Encoding(
         bos=options.bos,
         eos=options.eos,
         always=False,
@@ -166,6 +167,10 @@ def _spec(tokenizer: Tokenizer, dtype: np.dtype[Any], options: GroupedOptions) -
         prefix=options.segment and tokenizer.path.suffix == ".json" and adds_space(tokenizer.path),
         keep_empty=True,
     )
+
+
+def _spec(tokenizer: Tokenizer, dtype: np.dtype[Any], options: GroupedOptions) -> EncodeSpec:
+    how = encoding_of(tokenizer, dtype, options)
     skip, typed = skips(options.on_error), options.typed
     return EncodeSpec.of(tokenizer, how, typed.text, skip=skip, origins=True, typed=typed)
 

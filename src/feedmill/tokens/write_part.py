@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from itertools import islice
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -23,6 +24,8 @@ import xxhash
 from feedmill.documents.lineage.runs import Runs
 from feedmill.documents.lineage.sidecar import Origins, lineage_of
 from feedmill.formats.tokens.base import Form, Int64s, Tokens, TokenShard
+from feedmill.formats.tokens.dolma import FORMAT as DOLMA
+from feedmill.formats.tokens.dolma import DolmaWriter, Origin, read_origins
 from feedmill.formats.tokens.manifest import TokenManifest, with_files, write_manifest
 from feedmill.jobs.engine import is_shared
 from feedmill.storage import LocalStore, Store, open_store, split_url
@@ -208,8 +211,14 @@ def write_part(job: PartJob, task: PartTask) -> WrittenFile:
     mapping = job.corpus.mapped(reads_of(job.corpus, job.units, row))
     with claim, mapping as mapped, write_documents(view, name, form) as writer:
         carried = form.loss and job.mask is None
+        rows = StoredRows(job.corpus) if form.format == DOLMA else None
         for ids, lengths, loss in gathered(job.corpus, mapped, job.units, row, carried):
-            writer.add(ids, lengths, loss if job.mask is None else job.mask(ids, lengths, documents))
+            mask = loss if job.mask is None else job.mask(ids, lengths, documents)
+            if rows is None:
+                writer.add(ids, lengths, mask)
+            else:
+                numbers = row[documents : documents + len(lengths)]
+                cast(DolmaWriter, writer).add(ids, lengths, mask, origins=rows.of(numbers))
             documents, tokens = documents + len(lengths), tokens + len(ids)
             if job.advance is not None:
                 job.advance(len(ids))
@@ -225,6 +234,30 @@ def write_part(job: PartJob, task: PartTask) -> WrittenFile:
         write_manifest(store, main, with_files(manifest, sizes, hashes))
     job.folder.write_bytes(mark, msgspec.json.encode((documents, tokens)))
     return WrittenFile(task.path, documents, tokens)
+
+
+class StoredRows:
+    """Reader of the ids and origins in Dolma's ``.csv.gz`` files of a corpus, which are read forward."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self.corpus = corpus
+        self._shard, self._next = -1, 0
+        self._rows: Iterator[Origin] = iter(())
+
+    def of(self, numbers: Numbers) -> list[Origin]:
+        """Return the rows of these documents of a corpus of Dolma's files."""
+        numbers = np.asarray(numbers, np.int64)
+        firsts = self.corpus.firsts
+        shards = np.searchsorted(firsts, numbers, side="right") - 1
+        return [self._row(*place) for place in zip(shards.tolist(), (numbers - firsts[shards]).tolist(), strict=True)]
+
+    def _row(self, shard: int, number: int) -> Origin:
+        if shard != self._shard or number < self._next:
+            store, file = self.corpus.shards[shard]
+            self._shard, self._next, self._rows = shard, 0, read_origins(store, file.path)
+        row = next(islice(self._rows, number - self._next, None))
+        self._next = number + 1
+        return row
 
 
 def _origins(job: PartJob, numbers: Numbers) -> Origins | None:

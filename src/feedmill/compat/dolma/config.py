@@ -48,12 +48,12 @@ class Key:
 Schema = Mapping[str, Key]
 
 
-def configure(arguments: Sequence[str], file: str | None, schema: Schema) -> dict[str, Any]:
+def configure(arguments: Sequence[str], file: str | Mapping[str, Any] | None, schema: Schema) -> dict[str, Any]:
     """Return the value of each key of the schema. Options override the file, and the file overrides defaults.
 
     Args:
         arguments: the arguments of the command line.
-        file: path or URL of the configuration file, or None.
+        file: path or URL of the configuration file, its content, or None.
         schema: the keys of the command.
 
     Raises:
@@ -63,8 +63,9 @@ def configure(arguments: Sequence[str], file: str | None, schema: Schema) -> dic
     given: dict[str, Any] = {}
     origins: dict[str, str] = {}
     if file is not None:
-        for name, value in _flattened(_read(file), schema, file):
-            given[name], origins[name] = value, f"{file}: {name}"
+        shown_as = file if isinstance(file, str) else "configuration"
+        for name, value in _flattened(_read(file) if isinstance(file, str) else file, schema, shown_as):
+            given[name], origins[name] = value, f"{shown_as}: {name}"
     for name, value in _options(arguments, schema):
         given[name], origins[name] = value, f"--{name}"
     values = {}
@@ -74,7 +75,7 @@ def configure(arguments: Sequence[str], file: str | None, schema: Schema) -> dic
         elif key.default is REQUIRED:
             raise ConfigError(
                 f"{name!r} is missing",
-                file=file,
+                file=file if isinstance(file, str) else None,
                 kind="missing-option",
                 fix=f"Set it with --{name} or in a configuration file.",
             )
@@ -83,7 +84,7 @@ def configure(arguments: Sequence[str], file: str | None, schema: Schema) -> dic
     return values
 
 
-def shown(values: Mapping[str, Any], file: str | None = None) -> str:
+def shown(values: Mapping[str, Any], file: str | Mapping[str, Any] | None = None) -> str:
     """Return the configuration as text with sorted keys: JSON if its file is JSON, otherwise YAML."""
     tree: dict[str, Any] = {}
     for name, value in values.items():
@@ -138,8 +139,8 @@ def _read(file: str) -> Any:
         raise ConfigError(f"the file is neither YAML nor JSON ({error})", file=file, fix="Fix the file.") from None
 
 
-def _is_json(file: str | None) -> bool:
-    return file is not None and file.endswith(".json")
+def _is_json(file: str | Mapping[str, Any] | None) -> bool:
+    return isinstance(file, str) and file.endswith(".json")
 
 
 def _flattened(tree: Any, schema: Schema, file: str, path: str = "") -> list[tuple[str, Any]]:
@@ -155,7 +156,7 @@ def _flattened(tree: Any, schema: Schema, file: str, path: str = "") -> list[tup
         )
     if tree is None:
         return []
-    if not isinstance(tree, dict):
+    if not isinstance(tree, Mapping):
         raise ConfigError(f"{path or 'the file'} must be a mapping, found {tree!r}", file=file, fix="Fix it.")
     return [
         entry

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import typer
@@ -42,7 +42,7 @@ SCHEMA = {
 }
 
 
-def dedupe(arguments: Sequence[str], file: str | None, exact: bool) -> None:
+def dedupe(arguments: Sequence[str], file: str | Mapping[str, Any] | None, exact: bool) -> None:
     """Mark duplicates, as Dolma does."""
     from feedmill.cli.dedupe import show
     from feedmill.curation.dedupe.job import find_duplicates as run

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import typer
 
@@ -20,7 +21,7 @@ SCHEMA = {
 }
 
 
-def mix(arguments: Sequence[str], file: str | None, exact: bool) -> None:
+def mix(arguments: Sequence[str], file: str | Mapping[str, Any] | None, exact: bool) -> None:
     """Filter and merge documents, as Dolma does."""
     from feedmill.cli.filter import show_documents
     from feedmill.curation.mix.config import read_config

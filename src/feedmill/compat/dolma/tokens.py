@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -50,7 +50,7 @@ SCHEMA = {
 }
 
 
-def tokens(arguments: Sequence[str], file: str | None, exact: bool) -> None:
+def tokens(arguments: Sequence[str], file: str | Mapping[str, Any] | None, exact: bool) -> None:
     """Write token files, as Dolma does."""
     from feedmill.documents.typed import Typed
     from feedmill.tokens.dolma_output import GroupedOptions, tokenize_grouped

@@ -1,6 +1,6 @@
 """Language identification of documents and paragraphs, by a local fastText model (lid.176) or by CLD2.
 
-The models take one text at a time, and so do these classes. The attributes of `_Language` select the labels and whether
+The models take one text at a time, and so do these classes. The attributes of `Language` select the labels and whether
 they are written for documents or paragraphs.
 """
 
@@ -19,7 +19,7 @@ MODEL = "lid.176.bin"
 Label = tuple[str, float]
 
 
-class _Language:
+class Language:
     """Base of the language taggers.
 
     Attributes:
@@ -78,7 +78,7 @@ class _Language:
         return more
 
 
-class _FastText(_Language):
+class _FastText(Language):
     def __init__(self, path: str) -> None:
         self.model = load_model(path)
 
@@ -135,7 +135,7 @@ class FastTextEnglishTotal(FastTextEnglishParagraph):
     total = True
 
 
-class _Cld2(_Language):
+class _Cld2(Language):
     def __init__(self) -> None:
         try:
             import pycld2

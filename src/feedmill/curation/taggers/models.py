@@ -17,6 +17,7 @@ from feedmill.errors import ConfigError, MissingExtra
 _JIGSAW = "jigsaw_fasttext_bigrams_{}_final.bin"
 _MIXED = "cc_wiki_wikiref_sw_pes2o_adult_fakenews_math_books_openhermes.bin"
 _PREFIX = "__label__"
+NEOX = "allenai/eleuther-ai-gpt-neox-20b-pii-special/tokenizer.json"
 Label = tuple[str, float]
 
 
@@ -131,6 +132,32 @@ class Dolma17(_Classifier):
         return [(name.removeprefix(_PREFIX), score) for name, score in found]
 
 
+@register("code_composition", file="code-comment-prose-model.bin")
+class CodeComposition(_Classifier):
+    """Lines of code and of prose in the document: shares, counts, the entropy of their labels, and the boundaries.
+
+    Lines of three characters or fewer have the label ``other``. `boundaries` counts changes between code and prose in
+    adjacent lines that are not blank.
+    """
+
+    def labels(self, text: str) -> Sequence[Label]:
+        entropies: dict[str, list[float]] = {}
+        before, boundaries = "", 0
+        for line in filter(None, map(str.strip, text.splitlines())):
+            names, scores = self.model.predict(line, k=-1) if len(line) > 3 else ((), ())
+            label = names[0].removeprefix(_PREFIX) if names else "other"
+            p = np.array([score for score in scores if score > 0], np.float64)
+            entropies.setdefault(label, []).append(float(-(p * np.log2(p)).sum()))
+            boundaries += {before, label} == {"code", "prose"}
+            before = label
+        lines = sum(map(len, entropies.values()))
+        found: list[Label] = [("boundaries", float(boundaries))]
+        for label, values in entropies.items():
+            found += [(f"{label}_pct", round(len(values) / lines, 2)), (label, float(len(values)))]
+            found.append((f"{label}_entropy", sum(values) / len(values)))
+        return found
+
+
 class _Tokens:
     """Base of the taggers that count tokens."""
 
@@ -149,12 +176,14 @@ class _Tokens:
 
 
 @register("tokens", file="tokenizer.json")
-@register("tokenizers_EleutherAI_GPT_NeoX_20B", "tokenizers_AI2_OLMo_v1", file="")
+@register("tokenizers_EleutherAI_GPT_NeoX_20B", file="EleutherAI/gpt-neox-20B/tokenizer.json")
+@register("tokenizers_AI2_OLMo_v1", file=NEOX)
 class Tokens(_Tokens):
     """Number of tokens of the unchanged text, by any tokenizer.json."""
 
 
-@register("dolma_v1_tokenizer", "dolma_v2_tokenizer", file="")
+@register("dolma_v1_tokenizer", file="allenai/gpt-neox-olmo-dolma-v1_5/tokenizer.json")
+@register("dolma_v2_tokenizer", file="allenai/dolma2-tokenizer/tokenizer.json")
 class DolmaTokens(_Tokens):
     """Number of tokens of the stripped text, including the special tokens that the tokenizer adds."""
 

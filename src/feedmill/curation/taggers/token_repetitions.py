@@ -11,32 +11,36 @@ import numpy.typing as npt
 from feedmill.curation.documents import Batch
 from feedmill.curation.registry import register
 from feedmill.curation.spans import Spans
-from feedmill.curation.taggers.models import load_tokenizer
+from feedmill.curation.taggers.models import NEOX, load_tokenizer
 
 _LONGEST, _TIMES = 13, 3
 _WINDOW = 100_000  # characters per window of the second version
 
 
 class Repetition(NamedTuple):
-    """Run of repeated tokens: ``ids[start:end]`` is a unit `times` times, possibly with part of another copy."""
+    """Run of repeated tokens: ``ids[start:end]`` is `period` tokens `times` times, and maybe a part of one more."""
 
     start: int
     end: int
     times: int
+    period: int
 
 
-def find_periods(ids: npt.NDArray[np.int64]) -> list[Repetition]:
+def find_periods(ids: npt.NDArray[np.int64], longest: int = _LONGEST, shortest: int = 1) -> list[Repetition]:
     """Return the longest runs in which each token equals the one a unit earlier, ordered by the length of the unit.
 
+    Args:
+        longest, shortest: limits of the number of tokens of a unit.
+
     >>> find_periods(np.array([5, 1, 2, 1, 2, 1, 2, 1]))
-    [Repetition(start=1, end=8, times=3)]
+    [Repetition(start=1, end=8, times=3, period=2)]
     """
     found = []
-    for unit in range(1, min(_LONGEST, len(ids) // _TIMES) + 1):
+    for unit in range(shortest, min(longest, len(ids) // _TIMES) + 1):
         same = np.concatenate(([False], ids[unit:] == ids[:-unit], [False]))
         edges = np.flatnonzero(np.diff(same)).reshape(-1, 2)
         for low, high in edges[edges[:, 1] - edges[:, 0] >= (_TIMES - 1) * unit].tolist():
-            found.append(Repetition(low, high + unit, (high - low) // unit + 1))
+            found.append(Repetition(low, high + unit, (high - low) // unit + 1, unit))
     return found
 
 
@@ -86,12 +90,12 @@ def _places(encoded: Any) -> list[tuple[int, int, int]]:
     return [(offsets[one.start][0], offsets[one.end - 1][1], one.times) for one in found]
 
 
-@register("tokenizer_repetitions_v1", file="")
+@register("tokenizer_repetitions_v1", file=NEOX)
 class TokenRepetitions(_TokenRepetitions):
     """Repetitions of tokens in the whole text."""
 
 
-@register("paragraph_tokenizer_repetitions_v1", file="")
+@register("paragraph_tokenizer_repetitions_v1", file=NEOX)
 class ParagraphTokenRepetitions(_TokenRepetitions):
     """Repetitions of tokens in each paragraph.
 
@@ -109,7 +113,7 @@ class ParagraphTokenRepetitions(_TokenRepetitions):
             yield k, low - 1, " " + batch.texts[k][low:high]
 
 
-@register("tokenizer_repetitions_v2r2", file="")
+@register("tokenizer_repetitions_v2r2", file=NEOX)
 class WindowedTokenRepetitions(_TokenRepetitions):
     """Repetitions of tokens in windows of 100,000 characters.
 

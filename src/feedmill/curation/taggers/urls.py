@@ -1,15 +1,18 @@
 """Blocklists and allowlists of URLs and domains, matched with ``metadata.url`` of each document.
 
 A list is a text file. Each line is a URL, a domain, a line of a hosts file (``0.0.0.0 domain``) or ``||domain^``.
-Lines that begin with ``#``, ``;`` or ``!`` are comments.
+Lines that begin with ``#``, ``;`` or ``!`` are comments. The lists of ad blockers have their own rules, see
+`UrlBlocker`.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -18,7 +21,9 @@ from feedmill.curation.documents import Batch, RowWithMetadata
 from feedmill.curation.records import local_state
 from feedmill.curation.registry import register
 from feedmill.curation.spans import Spans
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, MissingExtra
+from feedmill.formats.documents import read_lines
+from feedmill.storage import open_store, split_url
 
 _ADBLOCK = re.compile(r"\|+([a-z0-9_.-]+)\^")
 _NOWHERE = ("127.0.0.1", "0.0.0.0", "::1")  # noqa: S104 - hosts of URLs in texts; nothing listens  # nosec B104
@@ -32,6 +37,9 @@ _DOMAINS = (
     ),
     *(f"blocklist_hosts_{name}_v1" for name in ("adware_malware", "fakenews", "gambling", "porn", "social")),
 )
+
+
+_ADBLOCKS = ("oisd_small_abp_v1", "oisd_big_abp_v1", "oisd_nsfw_abp_v1", "brave_core_abp_v1", "brave_nsfw_abp_v1")
 
 
 def clean_url(url: str) -> str:
@@ -70,11 +78,18 @@ def read_list(path: str, domains: bool) -> frozenset[str]:
 
 @lru_cache(8)
 def _read_list(path: str, domains: bool, _state: tuple[int, int, int] | None) -> frozenset[str]:
-    with open(path, encoding="utf-8", errors="replace") as lines:
-        found = frozenset(entry for line in lines for entry in _entries(line.strip().lower(), domains) if entry)
+    found = frozenset(entry for line in _lines(path) for entry in _entries(line.lower(), domains) if entry)
     if not found:
         raise ConfigError("this URL list has no entries", file=path, kind="empty-list", fix="Pass another file.")
     return found
+
+
+def _lines(path: str) -> Iterator[str]:
+    """Yield the lines of a text file, which may be compressed, without white space around them."""
+    folder, name = split_url(path)
+    for block in read_lines(open_store(folder), name):
+        for line in block.splitlines():
+            yield line.decode(errors="replace").strip()
 
 
 def _entries(line: str, domains: bool) -> Iterator[str]:
@@ -103,24 +118,70 @@ def _is_address(text: str) -> bool:
     return True
 
 
-class _UrlList:
-    """Base of the URL taggers: documents whose URL is in the list get the score 1, others get no span."""
+class UrlBlocker:
+    """Rules of ad blockers (Adblock Plus, uBlock Origin), as the engine of Brave applies them.
+
+    Raises:
+        MissingExtra: The package adblock is not installed.
+    """
+
+    def __init__(self, rules: Iterable[str]) -> None:
+        try:
+            from adblock import Engine, FilterSet
+        except ImportError:
+            raise MissingExtra("rules of ad blockers need the package adblock", "curation") from None
+        filters = FilterSet()
+        filters.add_filters(list(rules))
+        self.engine: Any = Engine(filters)
+
+    @classmethod
+    def from_adb_paths(cls, *paths: str | os.PathLike[str]) -> UrlBlocker:
+        """Read lists of rules from local files, which may be compressed. Raises `ConfigError` if they have none."""
+        rules = {line for path in paths for line in _lines(os.fspath(path)) if line and line[0] not in "!["}
+        if not rules:
+            given = ", ".join(os.fspath(path) for path in paths)
+            raise ConfigError("this list has no rules", file=given, kind="empty-list", fix="Pass another file.")
+        return cls(sorted(rules))
+
+    def check_network_urls(self, url: str, source_url: str | None = None, request_type: str = "") -> bool:
+        """Return whether a request to a URL is blocked.
+
+        Args:
+            url: A URL; one without a scheme is of ``http``.
+            source_url: The page that the request comes from.
+            request_type: A type of Adblock Plus, such as ``image``; empty for any.
+        """
+        whole = url if "://" in url else f"http://{url}"
+        return bool(self.engine.check_network_urls(whole, source_url or "", request_type).matched)
+
+
+class _UrlTagger:
+    """Base of the URL taggers: documents whose URL is listed get the score 1, others get no span."""
 
     metadata = True
-    domains = False
 
-    def __init__(self, path: str) -> None:
-        self.entries = read_list(path, self.domains)
+    def has(self, url: str) -> bool:
+        """Return whether a URL is listed."""
+        raise NotImplementedError
 
     def tag(self, batch: Batch) -> Spans:
-        clean = domain if self.domains else clean_url
         scores = np.full(len(batch), np.nan)
         for k, row in enumerate(batch.rows):
             metadata = row.metadata if isinstance(row, RowWithMetadata) else None
             url = (metadata or {}).get("url")
-            if isinstance(url, str) and clean(url) in self.entries:
+            if isinstance(url, str) and self.has(url):
                 scores[k] = 1.0
         return Spans.of_documents(batch.lengths, url=scores)
+
+
+class _UrlList(_UrlTagger):
+    domains = False
+
+    def __init__(self, *paths: str) -> None:
+        self.entries = frozenset[str]().union(*(read_list(path, self.domains) for path in paths))
+
+    def has(self, url: str) -> bool:
+        return (domain if self.domains else clean_url)(url) in self.entries
 
 
 @register("url_list", *_URLS, file="")
@@ -133,3 +194,14 @@ class DomainList(_UrlList):
     """Documents whose host is in the list; ``www.`` is ignored."""
 
     domains = True
+
+
+@register("adblock_list", *_ADBLOCKS, file="")
+class AdblockList(_UrlTagger):
+    """Documents whose URL is blocked by the rules of an ad blocker."""
+
+    def __init__(self, *paths: str) -> None:
+        self.blocker = UrlBlocker.from_adb_paths(*paths)
+
+    def has(self, url: str) -> bool:
+        return bool(url.strip()) and self.blocker.check_network_urls(url)

@@ -47,6 +47,54 @@ def _recurse() -> Inner:
     return run
 
 
+@over("paths", 0)
+def _paths() -> Inner:
+    def below(value: Any, path: list[Any]) -> Iterator[list[Any]]:
+        if type(value) in (list, dict):
+            for key, item in value.items() if type(value) is dict else enumerate(value):
+                yield [*path, key]
+                yield from below(item, [*path, key])
+
+    return lambda _variables, value: below(value, [])
+
+
+@over("walk", 1)
+def _walk(function: Inner) -> Inner:
+    def run(variables: Variables, value: Any) -> Iterator[Any]:
+        if type(value) is list:
+            value = [out for item in value for out in run(variables, item)]
+        elif type(value) is dict:
+            pairs = ((key, list(islice(run(variables, item), 1))) for key, item in value.items())
+            value = {key: outputs[0] for key, outputs in pairs if outputs}
+        yield from function(variables, value)
+
+    return run
+
+
+_STEPS = 100_000
+
+
+def _stepped(name: str) -> None:
+    def make(test: Inner, step: Inner) -> Inner:
+        def run(variables: Variables, value: Any) -> Iterator[Any]:
+            for _ in range(_STEPS):
+                goes_on = truth(next(test(variables, value), None)) == (name == "while")
+                if (name == "while" and goes_on) or (name == "until" and not goes_on):
+                    yield value
+                if not goes_on:
+                    return
+                value = next(step(variables, value), None)
+            raise JqError(f"{name} without end")
+
+        return run
+
+    FUNCTIONS[name, 2] = make
+
+
+_stepped("until")
+_stepped("while")
+
+
 @over("map", 1)
 def _map(function: Inner) -> Inner:
     return lambda variables, value: iter(([out for item in iterate(value) for out in function(variables, item)],))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import re
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from functools import cache
-from itertools import groupby
+from itertools import groupby, islice, zip_longest
 from typing import Any
+from urllib.parse import quote
 
 from feedmill.documents.jq.registry import FUNCTIONS, Make, need, number, plain
 from feedmill.documents.jq.values import (
@@ -248,6 +250,62 @@ def _split_by(value: Any, text: Any, flags: Any) -> list[Any]:
     cuts = [match.span() for match in pattern.finditer(target)]
     begins = [0, *(end for _, end in cuts)]
     return [target[low:high] for low, high in zip(begins, [*(start for start, _ in cuts), len(target)], strict=True)]
+
+
+def _place(match: re.Match[str], group: int = 0) -> dict[str, Any]:
+    start, end = match.span(group)
+    return {"offset": start, "length": end - start, "string": match[group]}
+
+
+def _matches(value: Any, text: Any, flags: Any = "") -> Iterator[dict[str, Any]]:
+    pattern, target = _regex(value, text, flags)
+    names = {number: name for name, number in pattern.groupindex.items()}
+    for match in islice(pattern.finditer(target), None if "g" in (flags or "") else 1):
+        groups = [k for k in range(1, pattern.groups + 1) if match[k] is not None]
+        captures = [_place(match, k) | ({"name": names[k]} if k in names else {}) for k in groups]
+        yield {**_place(match), "captures": captures}
+
+
+def _captured(match: dict[str, Any]) -> dict[str, Any]:
+    return {capture["name"]: capture["string"] for capture in match["captures"] if "name" in capture}
+
+
+def _per_match(name: str, result: Callable[[dict[str, Any]], Any]) -> None:
+    def make(text: Inner, flags: Inner | None = None) -> Inner:
+        def run(variables: Variables, value: Any) -> Iterator[Any]:
+            for one in text(variables, value):
+                for how in [""] if flags is None else flags(variables, value):
+                    yield from map(result, _matches(value, one, how))
+
+        return run
+
+    FUNCTIONS[name, 1] = FUNCTIONS[name, 2] = make
+
+
+_per_match("match", lambda match: match)
+_per_match("capture", _captured)
+
+
+@plain("transpose")
+def _transpose(value: Any) -> list[Any]:
+    rows = [need(row, list) for row in need(value, list)]
+    return [list(column) for column in zip_longest(*rows)]
+
+
+def _cells(value: Any, text: Callable[[str], str], separator: str) -> str:
+    def cell(item: Any) -> str:
+        return "" if item is None else text(item) if type(item) is str else tojson(need(item, bool, int, float))
+
+    return separator.join(cell(item) for item in need(value, list))
+
+
+_TSV = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+plain("@text")(lambda value: _tostring(value))
+plain("@json")(lambda value: tojson(value))
+plain("@uri")(lambda value: quote(_tostring(value), safe="-_.~"))
+plain("@base64")(lambda value: b64encode(_tostring(value).encode()).decode())
+plain("@csv")(lambda value: _cells(value, lambda text: '"' + text.replace('"', '""') + '"', ","))
+plain("@tsv")(lambda value: _cells(value, lambda text: text.translate(_TSV), "\t"))
 
 
 def _substitute(count: int) -> Make:

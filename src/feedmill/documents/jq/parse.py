@@ -158,7 +158,7 @@ class Parser:
         if kind == "string":
             return self.string()
         if kind == "format":
-            self.fail(f"{value} is not supported")
+            return self.format()
         if kind == "field":
             self.advance()
             return ("index", ("identity",), ("literal", value[1:]))
@@ -168,6 +168,15 @@ class Parser:
         if kind == "word":
             return self.word()
         return self.sign()
+
+    def format(self) -> Node:
+        """Return ``@name``, or a string after it, whose expressions it formats."""
+        call: Node = ("call", self.value, [])
+        self.advance()
+        tree = self.string() if self.kind == "string" else call
+        if tree[0] != "string":
+            return tree
+        return ("string", [("pipe", part, call) if k % 2 else part for k, part in enumerate(tree[1])])
 
     def sign(self) -> Node:
         if self.is_("-"):

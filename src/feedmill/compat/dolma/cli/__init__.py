@@ -9,6 +9,7 @@ configuration file, and whether ``--exact`` was given.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -32,6 +33,7 @@ COMMANDS = {
     "tag": Command("feedmill.compat.dolma.tag", "tag", "SCHEMA", "Write attributes of documents."),
     "list": Command("feedmill.compat.dolma.tag", "list_", "LIST_SCHEMA", "Show the taggers."),
     "tokens": Command("feedmill.compat.dolma.tokens", "tokens", "SCHEMA", "Write token files."),
+    "reshard": Command("feedmill.compat.dolma.reshard", "reshard", "SCHEMA", "Sample token files by source and rate."),
     "stat": Command("feedmill.compat.dolma.stat", "stat", "SCHEMA", "Show the distributions of attributes."),
     "dedupe": Command("feedmill.compat.dolma.dedupe", "dedupe", "SCHEMA", "Mark duplicates in attributes."),
     "mix": Command("feedmill.compat.dolma.mix", "mix", "SCHEMA", "Filter documents by their attributes."),
@@ -48,7 +50,12 @@ app = new_app()
 )
 def dolma(context: typer.Context) -> None:
     """Dolma's command line: the same configuration and the same output files."""
-    words = list(context.args)
+    run(context.args)
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Run a command. Raises the errors of the command, and `ConfigError` for unknown options and commands."""
+    words = list(arguments)
     file, exact = None, False
     while words and words[0].startswith("-") and words[0] not in ("-h", "--help"):
         word = words.pop(0)

@@ -1,0 +1,1 @@
+"""Dolma's taggers as classes, to call on documents and to derive from."""

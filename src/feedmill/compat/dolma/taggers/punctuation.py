@@ -1,0 +1,6 @@
+"""Dolma's taggers of punctuation as classes."""
+
+from feedmill.curation.plugins import BuiltInTagger
+
+
+class NotAlphanumParagraphV1(BuiltInTagger, tagger="not_alphanum_paragraph_v1"): ...

@@ -1,0 +1,167 @@
+"""Language identification by the packages Lingua, langdetect and gcld3, for documents and paragraphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from feedmill.curation.registry import register
+from feedmill.curation.taggers.language import Label, Language
+from feedmill.errors import MissingExtra
+
+_LONGEST = 1000
+"""Bytes of a text that CLD3 reads, from several places of it."""
+
+
+@cache
+def _lingua() -> Any:
+    try:
+        from lingua import LanguageDetectorBuilder
+    except ImportError:
+        raise MissingExtra("Lingua needs the package lingua-language-detector", "lingua") from None
+    return LanguageDetectorBuilder.from_all_languages().build()
+
+
+@cache
+def _langdetect() -> tuple[Any, type[Exception]]:
+    """Return the factory of detectors with its models, and the error of a text without letters."""
+    try:
+        import langdetect
+    except ImportError:
+        raise MissingExtra("language identification by langdetect needs that package", "curation") from None
+    factory = langdetect.DetectorFactory()
+    factory.load_profile(langdetect.PROFILES_DIRECTORY)
+    factory.set_seed(0)  # the result for a text does not depend on the texts before it
+    return factory, langdetect.LangDetectException
+
+
+@cache
+def _cld3() -> Any:
+    try:
+        import gcld3
+    except ImportError:
+        raise MissingExtra("CLD3 needs the package cld3-py", "curation") from None
+    return gcld3.NNetLanguageIdentifier(min_num_bytes=0, max_num_bytes=_LONGEST)
+
+
+class _Lingua(Language):
+    def __init__(self) -> None:
+        self.detector = _lingua()
+
+    def labels(self, text: str) -> Sequence[Label]:
+        """Return the codes of all languages with their confidence, most likely first."""
+        found = self.detector.compute_language_confidence_values(text)
+        return [(one.language.iso_code_639_1.name.lower(), float(one.value)) for one in found]
+
+
+@register("lingua_doc_v1")
+class LinguaDocument(_Lingua):
+    """All languages of the document, by Lingua."""
+
+
+@register("lingua_1e2")
+class LinguaLikely(_Lingua):
+    """Languages of the document with a confidence above 0.01, rounded to two digits, by Lingua."""
+
+    def labels(self, text: str) -> Sequence[Label]:
+        return [(name, round(score, 2)) for name, score in super().labels(text) if score > 0.01]
+
+
+@register("lingua_doc_en_v1")
+class LinguaEnglish(_Lingua):
+    """``en`` and ``not_en`` for the document, by Lingua."""
+
+    english = opposite = True
+
+
+@register("lingua_en_only_v1")
+class LinguaEnglishOnly(_Lingua):
+    """``en`` for the document, by Lingua."""
+
+    english = True
+
+
+@register("lingua_par_v1")
+class LinguaParagraph(_Lingua):
+    """All languages of each paragraph, by Lingua."""
+
+    paragraphs = True
+
+
+@register("lingua_en_par_v1")
+class LinguaEnglishParagraph(_Lingua):
+    """``en`` and ``not_en`` for each paragraph, by Lingua."""
+
+    paragraphs = english = opposite = True
+
+
+class _Langdetect(Language):
+    def __init__(self) -> None:
+        self.factory, self.error = _langdetect()
+
+    def labels(self, text: str) -> Sequence[Label]:
+        """Return the codes of likely languages with their probabilities; none if the text has no letters."""
+        detector = self.factory.create()
+        detector.append(text)
+        try:
+            return [(one.lang.lower(), float(one.prob)) for one in detector.get_probabilities()]
+        except self.error:
+            return []
+
+
+@register("langdetect_doc_v1")
+class LangdetectDocument(_Langdetect):
+    """Likely languages of the document, by langdetect."""
+
+
+@register("langdetect_doc_en_v1")
+class LangdetectEnglish(_Langdetect):
+    """``en`` and ``not_en`` for the document, by langdetect."""
+
+    english = opposite = True
+
+
+@register("langdetect_paragraph_v1")
+class LangdetectParagraph(_Langdetect):
+    """Likely languages of each paragraph, by langdetect."""
+
+    paragraphs = True
+
+
+@register("langdetect_en_paragraph_v1")
+class LangdetectEnglishParagraph(_Langdetect):
+    """``en`` and ``not_en`` for each paragraph, by langdetect."""
+
+    paragraphs = english = opposite = True
+
+
+class _Cld3(Language):
+    english = opposite = True
+
+    def __init__(self) -> None:
+        self.model = _cld3()
+
+    def labels(self, text: str) -> Sequence[Label]:
+        """Return the most likely language with its probability."""
+        found = self.model.FindLanguage(text=text)
+        return [(found.language, float(found.probability))]
+
+
+@register("cld3_en_doc_v2")
+class Cld3English(_Cld3):
+    """``en`` and ``not_en`` for the document, by CLD3."""
+
+
+@register("cld3_en_paragraph_v2")
+class Cld3EnglishParagraph(_Cld3):
+    """``en`` and ``not_en`` for each paragraph, by CLD3."""
+
+    paragraphs = True
+
+
+@register("cld3_en_paragraph_with_doc_score_v2")
+class Cld3EnglishTotal(Cld3EnglishParagraph):
+    """``en`` and ``not_en`` for each paragraph and for the document, by CLD3."""
+
+    total = True
