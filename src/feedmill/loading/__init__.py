@@ -10,6 +10,6 @@
 - `failures.py` replaces samples that fail, `labels.py` reports where samples come from, `metrics.py` measures the time
   that loading takes, and `watchdog.py` logs stalled batches.
 - `adapters/` has what training frameworks need: datasets of torch, and one file for each framework.
-- `ahead.py` and `caching.py` fetch remote data before it is needed; `cachepool.py`, `diskpool.py` and `pool_folder.py` do
-  so for the files that cookers read. `bench.py` and `trace.py` implement the commands of these names.
+- `ahead.py` and `caching.py` fetch remote data before it is needed; `cachepool.py`, `diskpool.py` and `pool_folder.py`
+  do so for the files that cookers read. `bench.py` and `trace.py` implement the commands of these names.
 """
