@@ -52,8 +52,11 @@ class Aliases(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return module
 
     def exec_module(self, module: types.ModuleType) -> None:
-        if module.__name__ != "megatron":
-            module.__spec__ = self.own_spec  # the import has set that of the alias
+        if module.__name__ == "megatron":
+            return
+        module.__spec__ = self.own_spec  # the import has set that of the alias
+        for name in [name for name in sys.modules if name.startswith(f"{FEEDMILL}.")]:
+            sys.modules.setdefault(ENERGON + name.removeprefix(FEEDMILL), sys.modules[name])
 
 
 class Results:
