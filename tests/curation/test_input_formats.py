@@ -29,6 +29,7 @@ ROW = b'{"id": "a", "text": "b"}\n'
 FILES = {
     "x.rows": (b"PAR1\x15\x04" + bytes(40), r"Parquet.*\.parquet"),
     "x_xz": (lzma.compress(ROW), r"data compressed by xz.*\.xz"),
+    "x_warc": (b"WARC/1.0\r\n\r\n", r"a web archive.*feedmill extract"),
     "x_bz2": (bz2.compress(ROW), r"data compressed by bzip2.*\.bz2"),
     "x.jsonl": (gzip.compress(ROW), r"data compressed by gzip.*\.gz"),
     "note": (b"It was a dark night.\nIt rained.\n", "plain text.*'id' and 'text'"),

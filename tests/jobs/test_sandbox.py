@@ -21,6 +21,10 @@ def act(item: str) -> str:
         os.kill(os.getpid(), signal.SIGKILL)
     if item == "memory":
         return str(len(bytearray(1 << 40)))
+    if item == "work":
+        begin = time.process_time()
+        while time.process_time() < begin + 0.2:
+            pass
     if item == "raise":
         raise ValueError("no page")
     if item == "process":
@@ -42,6 +46,12 @@ def test_each_input_has_its_result_and_only_bad_ones_fail() -> None:
         first, second = sandbox.map(["process", "process"])
         assert first == second and isinstance(first, str) and int(first) != os.getpid()
     assert not alive(int(first))
+
+
+def test_the_limit_is_for_one_input() -> None:
+    with Sandbox(act, 0.5) as sandbox:
+        assert [list(sandbox.map(["work", "work"])) for _ in range(4)] == [["WORK", "WORK"]] * 4
+        assert list(sandbox.map(["hang", "work"])) == [Failure("took longer than 0.5 s"), "WORK"]
 
 
 def alive(process: int) -> bool:

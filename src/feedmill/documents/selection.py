@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from feedmill.documents.file import DocumentFile
-from feedmill.documents.kinds import KINDS, LINES, NO_DOCUMENTS, is_hidden, kind_of
+from feedmill.documents.kinds import ARCHIVES, KINDS, LINES, NO_DOCUMENTS, is_hidden, kind_of
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.leftovers import DOCUMENTS as HELD
 from feedmill.formats.leftovers import data_kind, is_about
@@ -51,7 +51,7 @@ class Selection:
             "unsupported file type for documents",
             file=file.name,
             kind="unknown-input",
-            fix=f"{_KNOWN}.",
+            fix="Make documents of its pages: 'feedmill extract'." if file.path.endswith(ARCHIVES) else f"{_KNOWN}.",
         )
 
     def matched(self, files: Iterable[DocumentFile]) -> Iterator[DocumentFile]:

@@ -3,6 +3,8 @@
 Parsers are compiled code: a deeply nested page can keep one busy for hours, exhaust the memory, or crash it, and no
 signal handler of Python runs meanwhile. The child is forked, gets many inputs at once, and returns each result as soon
 as it has it. It is killed when one takes too long, and a new child does the rest. It ends with its parent.
+
+Processor time counts, so that the results do not depend on what else the machine does.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import ctypes
 import os
 import resource
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -24,7 +27,10 @@ Result = TypeVar("Result")
 
 MEMORY = 4 << 30
 """Bytes of address space that a child may have in addition to those of its parent."""
+_PATIENCE = 20
+"""How many times its limit an input may take of wall time: a child that sleeps uses no processor."""
 _PAGE = resource.getpagesize()
+_TICK = os.sysconf("SC_CLK_TCK")
 _PR_SET_PDEATHSIG = 1
 
 
@@ -39,35 +45,47 @@ class Sandbox(Generic[Item, Result]):
 
     Args:
         function: must not write files or use threads; results are pickled.
-        seconds: limit for one input.
+        seconds: limit of processor time for one input.
     """
 
     def __init__(self, function: Callable[[Item], Result], seconds: float) -> None:
         self._function, self._seconds = function, seconds
         self._child: tuple[int, Connection] | None = None
+        self._used = 0.0
+        """Processor time of the child up to its last result."""
 
     def map(self, items: Sequence[Item]) -> Iterator[Result | Failure]:
         """Yield the result for each input, in order."""
         done = 0
         while done < len(items):
             if self._child is None:
-                self._child = self._start()
+                self._child, self._used = self._start(), 0.0
             connection = self._child[1]
             try:
                 connection.send(items[done:])
                 while done < len(items):
-                    if not connection.poll(self._seconds):
+                    if not self._wait(*self._child):
                         self.close()
                         yield Failure(f"took longer than {self._seconds:g} s")
                         done += 1
                         break
-                    result = connection.recv()
+                    result, self._used = connection.recv()
                     done += 1
                     yield result
             except (EOFError, OSError):
                 self.close()
                 yield Failure("crashed")
                 done += 1
+
+    def _wait(self, process: int, connection: Connection) -> bool:
+        """Wait for a result. Return False if the child has used too much time since the last one."""
+        deadline = time.monotonic() + _PATIENCE * self._seconds
+        left = self._seconds
+        while not connection.poll(max(left, 0.01)):
+            left = self._seconds - (_processor_seconds(process) - self._used)
+            if left <= 0 or time.monotonic() > deadline:
+                return False
+        return True
 
     def close(self) -> None:
         """Kill the child."""
@@ -114,4 +132,10 @@ def _serve(function: Callable[[Any], Any], connection: Connection) -> None:
                 result = function(item)
             except Exception as error:  # each parser raises its own
                 result = Failure(f"{type(error).__name__}: {error}"[:200])
-            connection.send(result)
+            connection.send((result, time.process_time()))
+
+
+def _processor_seconds(process: int) -> float:
+    with open(f"/proc/{process}/stat", encoding="ascii", errors="replace") as stat:
+        fields = stat.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICK

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from feedmill.documents.find import find_documents
 from feedmill.documents.warc.find import find_archives, stem
 from feedmill.documents.warc.records import Fault, Record, blocks
 from feedmill.documents.warc.stored import chunks
-from feedmill.errors import NotFound
+from feedmill.errors import ConfigError, NotFound
 from helpers.web_archives import archive, html, pages, record, response
 
 KINDS = ("response",)
@@ -158,6 +159,8 @@ def test_folders_patterns_and_names_are_found(tmp_path) -> None:  # type: ignore
     assert [file.path for file in find_archives(f"{tmp_path}/*.txt")] == ["notes.txt"]
     assert [file.path for file in find_archives(f"{tmp_path}/deep/c.wet.gz")] == ["c.wet.gz"]
     assert [stem(name) for name in names] == ["a", "b", "d", "deep/c"]
+    with pytest.raises(ConfigError, match="feedmill extract"):
+        find_documents([f"{tmp_path}/a.warc.gz"])
     with pytest.raises(NotFound, match="no such file"):
         find_archives(f"{tmp_path}/nothing")
     with pytest.raises(NotFound, match="no web archives match"):

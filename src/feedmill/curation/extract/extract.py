@@ -238,9 +238,10 @@ def _results(tasks: Sequence[ExtractTask], workers: int, bar: Progress) -> Itera
         yield from run(extract_archive, tasks, workers=workers, progress=bar, preload=PRELOAD, where=where)
         return
     cut = len(tasks) if len(tasks) < workers else first_to_cut((task.input.size for task in tasks), workers)
-    for task in tasks[:cut]:
-        yield extract_archive(task, workers)
-        bar.advance()
+    for number, task in enumerate(tasks[:cut]):
+        yield extract_archive(task, workers, bar.advance)
+        bar.advance(sum(one.input.size for one in tasks[: number + 1]) - bar.done)
+    bar.of_sizes([task.input.size for task in tasks[cut:]])
     yield from run(extract_archive, tasks[cut:], workers=workers, progress=bar, preload=PRELOAD)
 
 

@@ -110,8 +110,14 @@ def place_of(output: Output) -> Place:
     return beside(folder) or inside(folder)
 
 
-def extract_archive(task: ExtractTask, workers: int = 1) -> ExtractRecord:
-    """Extract an archive unless it is up to date, in this process or its blocks on several."""
+def extract_archive(
+    task: ExtractTask, workers: int = 1, advance: Callable[[int], object] | None = None
+) -> ExtractRecord:
+    """Extract an archive unless it is up to date, in this process or its blocks on several.
+
+    Args:
+        advance: called with the number of stored bytes that were processed.
+    """
     place, output = place_of(task.outputs[0]), task.outputs[0].name
     known = _read(place, output)
     if not task.overwrite and known is not None and _is_current(task, known):
@@ -122,7 +128,7 @@ def extract_archive(task: ExtractTask, workers: int = 1) -> ExtractRecord:
             lock = place.path(output, ".feedmill-lock")
             stack.enter_context(place.store.exclusive(lock, what=busy, file=task.outputs[0].url))
         try:
-            found = _extracted(task, place, workers)
+            found = _extracted(task, place, workers, advance or (lambda _: None))
         finally:
             pages.close()
     place.store.write_note(place.path(output, RECORD), msgspec.json.format(msgspec.json.encode(found)) + b"\n")
@@ -130,10 +136,11 @@ def extract_archive(task: ExtractTask, workers: int = 1) -> ExtractRecord:
     return found
 
 
-def _extracted(task: ExtractTask, place: Place, workers: int) -> ExtractRecord:
+def _extracted(task: ExtractTask, place: Place, workers: int, advance: Callable[[int], object]) -> ExtractRecord:
     source, name = task.input.store(), task.input.path
     before = records.state(source, name, "", task.input.name)  # before it is read, to notice later changes
-    left_out, skipped, documents = LeftOut(), dict[str, int](), 0
+    left_out, skipped = LeftOut(), dict[str, int]()
+    documents = at = 0
     hashes: list[str] = []
     with ExitStack() as stack:
         file = stack.enter_context(open(stack.enter_context(source.local_copy(name)), "rb", buffering=0))
@@ -148,6 +155,8 @@ def _extracted(task: ExtractTask, place: Place, workers: int) -> ExtractRecord:
             for sink, lines in zip(sinks, made.lines, strict=False):  # no lines at all without rows
                 sink(lines)
             documents += made.documents
+            advance(file.tell() - at)
+            at = file.tell()
             for fault in made.left_out:
                 shown = fault.url or f"{task.input.name} at byte {fault.offset}"
                 left_out.add(fault.what, shown, most=SHOWN)

@@ -1,7 +1,7 @@
 """Find web archives for inputs: files, folders and patterns, local or remote.
 
-A folder stands for its files with one of `SUFFIXES`. A file that
-is given by name or matches a pattern may have any name: its content decides whether it is an archive.
+A folder stands for its files with one of the suffixes `ARCHIVES`. A file that is given by name or matches a pattern may
+have any name: its content decides whether it is an archive.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ import os
 from collections.abc import Iterator
 
 from feedmill.documents.file import DocumentFile
+from feedmill.documents.kinds import ARCHIVES
 from feedmill.documents.wildcards import is_pattern, matches, stated
 from feedmill.errors import NotFound
 from feedmill.storage import open_store
 from feedmill.storage.base import refuse_non_utf8
 
 KIND = "warc"
-SUFFIXES = tuple(name + end for name in (".warc", ".wet") for end in ("", ".gz", ".gzip", ".zst", ".zstd"))
-"""Suffixes of archives in folders; ``.wet`` files have the text of pages instead of their HTML."""
 
 
 def find_archives(pattern: str, *, allow_missing: bool = False) -> list[DocumentFile]:
@@ -60,7 +59,7 @@ def _below(url: str, base: str, above: str) -> Iterator[DocumentFile]:
     if store.is_local and not os.path.isdir(store.locate("")):
         return
     try:
-        for entry in store.files(suffixes=SUFFIXES):
+        for entry in store.files(suffixes=ARCHIVES):
             if not entry.path.rpartition("/")[2].startswith("."):
                 yield DocumentFile(base, above + entry.path, KIND, entry.size, entry.version)
     except NotFound:
@@ -78,7 +77,7 @@ def stem(path: str) -> str:
     ('crawl/a.b', 'crawl/page')
     """
     folder, slash, name = path.rpartition("/")
-    for end in sorted(SUFFIXES, key=len, reverse=True):
+    for end in sorted(ARCHIVES, key=len, reverse=True):
         if name.endswith(end) and name != end:
             name = name.removesuffix(end)
             break
