@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 import yaml
+from backports import zstd
 
 DOLMA = """
 import json, sys
@@ -38,7 +39,7 @@ for line in sys.stdin:
     except BaseException as error:
         print("##error", type(error).__name__, " ".join(str(error).split())[:300], flush=True)
 """
-KEYS = re.compile(r"@\.(\w+)|\.attributes\??\.\"?(\w+)")
+KEYS = re.compile(r"@\.(\w+)|\.attributes\??\.(\w+)|\.attributes\??\.\"([^\"]+)\"")
 LIMITS = re.compile(r"[<>]=?\s*(-?\d+(?:\.\d+)?)")
 TOKENIZER = ""
 WORDS = "the of and a to in is was he for it with as his on be at by had 12 data train mill grain".split()  # noqa: SIM905
@@ -51,6 +52,19 @@ def strings(tree: Any) -> Iterator[str]:
     elif isinstance(tree, dict | list):
         for item in tree.values() if isinstance(tree, dict) else tree:
             yield from strings(item)
+
+
+def packed(path: Path, data: bytes) -> bytes:
+    """Return data compressed as a file's name says."""
+    kinds = {".gz": gzip.compress, ".zst": zstd.compress, ".zstd": zstd.compress}
+    return kinds.get(path.suffix, bytes)(data)
+
+
+def unpacked(data: bytes) -> bytes:
+    """Return data without its compression."""
+    if data[:2] == b"\x1f\x8b":
+        return gzip.decompress(data)
+    return zstd.decompress(data) if data[:4] == b"\x28\xb5\x2f\xfd" else data
 
 
 class Local:
@@ -84,7 +98,7 @@ class Local:
             if not path.exists():
                 rows = [self._row(f"{path.name}-{k}") for k in range(25)]
                 data = "".join(json.dumps(row) + "\n" for row in rows).encode()
-                path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+                path.write_bytes(packed(path, data))
             files.append(path)
         return local, files
 
@@ -113,14 +127,12 @@ class Local:
     def _attributes(self, path: Path, name: str, keys: list[str], limits: list[float]) -> None:
         target = Path(str(path).replace("/documents/", f"/attributes/{name}/", 1))
         target.parent.mkdir(parents=True, exist_ok=True)
-        data = path.read_bytes()
         rows = []
-        for line in (gzip.decompress(data) if path.suffix == ".gz" else data).splitlines():
+        for line in unpacked(path.read_bytes()).splitlines():
             row = json.loads(line)
             spans = {key: self._spans(len(row["text"]), limits) for key in keys}
             rows.append(json.dumps({"id": row["id"], "attributes": spans, "source": "s"}))
-        text = "".join(row + "\n" for row in rows).encode()
-        target.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+        target.write_bytes(packed(path, "".join(row + "\n" for row in rows).encode()))
 
     def _spans(self, length: int, limits: list[float]) -> list[Any]:
         ends = sorted(self.chance.sample(range(length + 1), min(length + 1, 2 * self.chance.choice([1, 1, 2]))))
@@ -181,11 +193,9 @@ class Local:
             return [("tokens", self._token_rows())]
         found = {}
         for folder in self.outputs:
-            for path in sorted(folder.glob("*")) if folder.is_dir() else []:
-                if path.is_file() and not path.name.startswith("."):
-                    data = path.read_bytes()
-                    lines = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).splitlines()
-                    found[str(path)] = [json.loads(line) for line in lines]
+            for path in sorted(folder.rglob("*")) if folder.is_dir() else []:
+                if path.is_file() and "/." not in str(path.relative_to(self.root)) and path.name[0] != ".":
+                    found[str(path)] = [json.loads(line) for line in unpacked(path.read_bytes()).splitlines()]
         return sorted((path, rows) for path, rows in found.items() if rows)
 
     def clear(self) -> None:
@@ -219,6 +229,7 @@ def main(repository: str) -> int:
     TOKENIZER = str(Path(repository).resolve() / "tests/data/tokenizer/gpt-neo-test-tokenizer.json")
     rows = 0
     counts: Counter[tuple[str, str]] = Counter()
+    os.environ.setdefault("ALPHA", "0.5")  # of a configuration
     environment = {**os.environ, "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}
     environment.pop("PYTHONPATH", None)
     command = [os.environ["FEEDMILL_DOLMA_PYTHON"], "-c", DOLMA]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import Any, TypedDict
 
@@ -13,11 +12,9 @@ import orjson
 from feedmill.curation.mix.config import Stream
 from feedmill.curation.mix.needs import Needs, needed_attributes
 from feedmill.documents.rows import REFUSED, bad_row, load
-from feedmill.formats.documents import read_lines, rows_of
-from feedmill.jobs.threads import ahead
+from feedmill.formats.documents import rows_of
 from feedmill.kernels.jsonl.plainrows import plain_rows
 from feedmill.kernels.jsonl.spanlists import pack
-from feedmill.storage import Store
 
 Pair = tuple[Any, Any]
 END = object()
@@ -25,31 +22,30 @@ END = object()
 
 
 class Attributes:
-    """Rows of one attribute file, in order. With `spare`, a thread reads ahead."""
+    """Rows of one attribute file, in order.
 
-    def __init__(self, store: Store, path: str, stream: Stream, spare: bool = False) -> None:
-        self.path, self._spare = store.locate(path), spare
+    Args:
+        path: The file, for errors.
+        chunks: Its lines with line ends, block by block.
+        first: Number of the first of these lines.
+    """
+
+    def __init__(self, path: str, chunks: Iterable[bytes], stream: Stream, first: int = 1) -> None:
+        self.path, self._first = path, first
         needs = needed_attributes(stream)
         self._parse = _whole_rows if needs is None else _needed_rows(needs)
-        self._source = self._blocks(store, path)
-        self._rows = chain.from_iterable(self._source)
-
-    def close(self) -> None:
-        """Stop the thread that reads ahead, if there is one."""
-        self._source.close()
+        self._rows = chain.from_iterable(self._blocks(chunks))
 
     def take(self, count: int) -> list[Any]:
         """Return (id, attributes) of the next rows, or `END` for rows that do not exist. Raises `DataError`."""
         out: list[Any] = list(islice(self._rows, count))
         return out + [END] * (count - len(out))
 
-    def _blocks(self, store: Store, path: str) -> Generator[list[Pair], None, None]:
-        line = 1
-        with ExitStack() as stack:
-            chunks = read_lines(store, path, json=True)
-            for lines in stack.enter_context(closing(ahead(chunks))) if self._spare else chunks:
-                yield (found := self._parse(lines, self.path, line))
-                line += len(found)
+    def _blocks(self, chunks: Iterable[bytes]) -> Iterator[list[Pair]]:
+        line = self._first
+        for lines in chunks:
+            yield (found := self._parse(lines, self.path, line))
+            line += len(found)
 
 
 def _whole_rows(lines: bytes, file: str, first: int) -> list[Pair]:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from feedmill.curation.attribute_set import fingerprint
+from feedmill.curation.blocks import first_to_cut
 from feedmill.curation.mix.align import Pairing, verify, vouched
 from feedmill.curation.mix.config import FilterConfig, Stream
 from feedmill.curation.mix.finished import Finished
@@ -130,9 +131,7 @@ def mix(
         if current() is not None:
             key = key_of(*(_fingerprint(shard) for shard in shards))
             where = Where("filtering", key, Finished(config.streams[0].output).folder)
-        results = iter(
-            run_largest_first(_make, shards, sizes, workers=workers, progress=bar, preload=KERNELS, where=where)
-        )
+        results = iter(_all_made(shards, sizes, workers, bar, where))
     for stream, plan in zip(config.streams, plans, strict=True):
         one = StreamReport(stream.name, sum(len(shard.files) for shard in plan), [], Counts.of(stream))
         one.replaces = bool(stream.replacements)
@@ -277,7 +276,26 @@ def _warn_of_stale(stale: Sequence[str], report: MixReport) -> None:
         report.warnings.append(f"{len(stale)} attribute files were computed from other documents (allowed): {shown}")
 
 
-def _make(shard: Shard) -> tuple[Counts, int]:
+def _all_made(
+    shards: Sequence[Shard], sizes: Sequence[int], workers: int | None, bar: Progress, where: Where | None
+) -> list[tuple[Counts, int]]:
+    """Write all outputs. One that would keep a process busy alone is written first, by all of them."""
+    cores = available_cores() if workers is None else workers
+    order = sorted(range(len(shards)), key=lambda i: -sizes[i])
+    cut = 0 if where is not None else first_to_cut((sizes[i] for i in order), cores)
+    bar.of_sizes([sizes[i] for i in order])
+    found = {}
+    for i in order[:cut]:
+        found[i] = _make(shards[i], cores)
+        bar.advance()
+    rest = [i for i in range(len(shards)) if i not in found]
+    options: dict[str, Any] = {"workers": workers, "progress": bar, "preload": KERNELS, "where": where}
+    made = run_largest_first(_make, [shards[i] for i in rest], [sizes[i] for i in rest], **options)
+    found.update(zip(rest, made, strict=True))
+    return [found[i] for i in range(len(shards))]
+
+
+def _make(shard: Shard, workers: int = 1) -> tuple[Counts, int]:
     """Write one output, unless an earlier run wrote it from the same inputs by the same rules."""
     store, finished = open_store(shard.stream.output), Finished(shard.stream.output)
     print_ = _fingerprint(shard)
@@ -290,7 +308,7 @@ def _make(shard: Shard) -> tuple[Counts, int]:
                 finished.move(shard.path, done)
                 return counts, 1
     origins = Origins("filter", _rules(shard))
-    counts = write_shard(shard, origins)
+    counts = write_shard(shard, origins, workers)
     size = store.stat(shard.path).size
     data = origins.encoded(store.locate(shard.path), size)
     finished.write_lineage(shard.path, data)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from feedmill.curation.mix.attributes import END, Attributes
 from feedmill.curation.mix.bulk import texts_unseen
 from feedmill.curation.mix.config import FilterConfig, Stream
 from feedmill.curation.mix.finished import Finished
+from feedmill.curation.mix.pieces import Piece, pieces
 from feedmill.curation.mix.rules import INCLUDE, Rules
 from feedmill.curation.mix.spans import SpanError
 from feedmill.documents.file import DocumentFile
@@ -28,7 +30,8 @@ from feedmill.documents.lineage.sidecar import Origins
 from feedmill.documents.lines import read_blocks
 from feedmill.documents.rows import bad_row, dump, dump_lines, large_integers, load, negative_zeros, uncollected
 from feedmill.errors import DataError, FeedmillError
-from feedmill.formats.documents import rows_of, write_lines
+from feedmill.formats.documents import read_lines, rows_of, write_lines
+from feedmill.jobs.run import Policy, run
 from feedmill.jobs.threads import ahead, ordered_map
 from feedmill.kernels.jsonl.rawtexts import lift
 from feedmill.storage import LocalStore, open_store
@@ -122,12 +125,13 @@ class Counts:
         return cls(**{**data, "dropped": Counter(data["dropped"])})
 
 
-def write_shard(shard: Shard, origins: Origins) -> Counts:
+def write_shard(shard: Shard, origins: Origins, workers: int = 1) -> Counts:
     """Write one output. It is published when it is complete.
 
     Args:
         shard: The output.
         origins: Receives where each of its rows comes from.
+        workers: Number of processes that filter its documents; this process reads and writes.
 
     Raises:
         DataError: A row is invalid, ids differ, or an expression fails. No output is written.
@@ -153,14 +157,18 @@ def write_shard(shard: Shard, origins: Origins) -> Counts:
             except RecursionError:
                 raise _too_deep(documents) from None
 
-        # Always closed, so that no thread outlives an error.
-        with (
-            uncollected(),
-            closing(mixed(shard, counts, origins=origins)) as blocks,
-            closing(ordered_map(take, blocks, workers=int(shard.spare), in_flight=2)) as done,
-        ):
-            for _ in done:
-                pass
+        if workers > 1 and not permute:
+            for data in _filtered(shard, counts, origins, workers):
+                write(data)
+        else:
+            # Always closed, so that no thread outlives an error.
+            with (
+                uncollected(),
+                closing(mixed(shard, counts, origins=origins)) as blocks,
+                closing(ordered_map(take, blocks, workers=int(shard.spare), in_flight=2)) as done,
+            ):
+                for _ in done:
+                    pass
         if permute:
             order = list(range(len(held)))
             random.Random(f"{shard.config.seed}/{shard.stream.name}/{name}").shuffle(order)
@@ -170,12 +178,43 @@ def write_shard(shard: Shard, origins: Origins) -> Counts:
     return counts
 
 
+def _filtered(shard: Shard, counts: Counts, origins: Origins, workers: int) -> Iterator[bytes]:
+    """Yield the lines of an output, piece by piece, filtered by several processes."""
+    stream = shard.stream
+    numbers = [origins.number(file.url, file.size) for file in shard.files]
+    parts = pieces(shard.files, stream.attributes, stream.input_compression)
+    with closing(run(filter_piece, parts, workers=workers, preload=(__name__,), policy=Policy(shared=shard))) as done:
+        for file, data, own, rows in done:
+            counts.add(own)
+            yield data
+            origins.add(Runs.of(numbers[file], rows))
+
+
+def filter_piece(shard: Shard, piece: Piece) -> tuple[int, bytes, Counts, list[int]]:
+    """Return the number of a piece's file, the lines to write, their counts, and their rows in the file."""
+    file, stream, counts, rows = shard.files[piece.file], shard.stream, Counts.of(shard.stream), list[int]()
+    rules, draw = _compiled(stream, shard.config.exact, shard.config.seed)
+    sets = [Attributes(path, (lines,), stream, piece.line) for path, lines in piece.attributes]
+    with uncollected():
+        ((line, documents),) = _merged((piece.lines,), sets, file, shard, counts, None, piece.line)
+        kept = _mix(documents, rules, draw, counts, file, line, rows)
+        try:
+            return piece.file, dump_lines(kept), counts, rows
+        except RecursionError:
+            raise _too_deep(kept) from None
+
+
+@lru_cache(4)
+def _compiled(stream: Stream, exact: bool, seed: int) -> tuple[Rules, Callable[[Document], int] | None]:
+    return Rules(stream, exact=exact), _sampler(stream, seed)
+
+
 def mixed(
     shard: Shard, counts: Counts, limit: int | None = None, origins: Origins | None = None
 ) -> Generator[list[Document], None, None]:
     """Yield the documents of an output, block by block. At most `limit` documents of each file are read."""
     rules = Rules(shard.stream, exact=shard.config.exact)
-    draw = _sampler(shard.stream, shard.config)
+    draw = _sampler(shard.stream, shard.config.seed)
     for file in shard.files:
         number = 0 if origins is None else origins.number(file.url, file.size)
         with closing(_documents(file, shard, counts, limit)) as blocks:
@@ -245,7 +284,7 @@ def _mix(
     return out
 
 
-def _sampler(stream: Stream, config: FilterConfig) -> Callable[[Document], int] | None:
+def _sampler(stream: Stream, seed: int) -> Callable[[Document], int] | None:
     """Return a function from a document to the number of times it is written, or None for the rate 1.
 
     The number is the integer part of the rate, plus 1 with the probability of its fraction, drawn by the id. It is -1
@@ -255,7 +294,7 @@ def _sampler(stream: Stream, config: FilterConfig) -> Callable[[Document], int] 
         return None
     whole = int(stream.rate)
     bound = round((stream.rate - whole) * 2**64)
-    salt = f"{config.seed}/{stream.name}/".encode()
+    salt = f"{seed}/{stream.name}/".encode()
 
     def draw(document: Document) -> int:
         one = document.get("id")
@@ -272,19 +311,28 @@ def _documents(
     """Yield blocks of documents with their attributes, each with the line of its first document."""
     store, stream = file.store(), shard.stream
     paths = [file.attributes(name) for name in stream.attributes]
-    sets = [Attributes(store, path, stream, shard.spare) for path in paths if store.exists(path)]
     with ExitStack() as stack:
-        for one in sets:
-            stack.callback(one.close)
-        chunks = read_blocks(file, packed=stream.input_compression)
-        source = stack.enter_context(closing(ahead(chunks))) if shard.spare else chunks
+
+        def opened(chunks: Generator[bytes, None, None]) -> Iterable[bytes]:
+            return stack.enter_context(closing(ahead(chunks) if shard.spare else chunks))
+
+        paths = [path for path in paths if store.exists(path)]
+        lines = [(store.locate(path), opened(read_lines(store, path, json=True))) for path in paths]
+        sets = [Attributes(path, chunks, stream) for path, chunks in lines]
+        source = opened(read_blocks(file, packed=stream.input_compression))
         yield from _merged(source, sets, file, shard, counts, limit)
 
 
 def _merged(
-    source: Iterable[bytes], sets: list[Attributes], file: DocumentFile, shard: Shard, counts: Counts, limit: int | None
+    source: Iterable[bytes],
+    sets: list[Attributes],
+    file: DocumentFile,
+    shard: Shard,
+    counts: Counts,
+    limit: int | None,
+    line: int = 1,
 ) -> Iterator[tuple[int, list[Document]]]:
-    line, exact, unseen = 1, shard.config.exact, limit is None and texts_unseen(shard.stream)
+    exact, unseen = shard.config.exact, limit is None and texts_unseen(shard.stream)
     for lines in source:
         found = _without_texts(lines) if unseen else None
         if found is None:
