@@ -35,8 +35,8 @@ def test_languages_of_documents_and_paragraphs(family: str, package: str) -> Non
         "not_en": [(0, len(GERMAN), 1 - english["en"][0][2])],
     }
     name = {"lingua": "lingua_en_par_v1", "langdetect": "langdetect_en_paragraph_v1"}[family]
-    both = scores(built_in(name)(), f"{ENGLISH}\n{GERMAN}")
-    assert [score > 0.5 for _, _, score in both["en"]] == [True, False]
+    first, second = scores(built_in(name)(), f"{ENGLISH}\n{GERMAN}")["en"]
+    assert first[2] > 3 * second[2] and (first[1], second[1]) == (len(ENGLISH) + 1, len(ENGLISH) + 1 + len(GERMAN))
     assert scores(whole, ENGLISH) == scores(whole, ENGLISH)
 
 

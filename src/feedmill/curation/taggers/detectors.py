@@ -50,9 +50,13 @@ class _Lingua(Language):
         self.detector = _lingua()
 
     def labels(self, text: str) -> Sequence[Label]:
-        """Return the codes of all languages with their confidence, most likely first."""
+        """Return the codes of all languages with their confidence, most likely first.
+
+        Lingua sums on several threads, so its last bits differ from run to run; they are rounded away.
+        """
         found = self.detector.compute_language_confidence_values(text)
-        return [(one.language.iso_code_639_1.name.lower(), float(one.value)) for one in found]
+        pairs = [(one.language.iso_code_639_1.name.lower(), round(float(one.value), 9)) for one in found]
+        return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
 
 
 @register("lingua_doc_v1")
