@@ -360,5 +360,5 @@ def test_config_errors_are_config_errors(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("{}")
     with pytest.raises(NotFound, match="not an index of shards"):
         open_dataset(tmp_path / "x.json")
-    with pytest.raises(ConfigError, match=r"expected one of \.tar, \.pbin"):
+    with pytest.raises(ConfigError, match=r"expected one of \.tar, \.tar\.gz, .*\.pbin"):
         open_dataset([tmp_path / "a.tar", tmp_path / "b.parquet"])

@@ -39,7 +39,7 @@ PLAIN = st.recursive(
 )
 
 
-@given(PLAIN)
+@given(PLAIN.filter(lambda value: type(value) is not bytes))  # bytes are the part itself, as for every suffix
 def test_cbor_comes_back(value: Any) -> None:
     assert Decoder()("x.cbor", Encoder()("x.cbor", value)) == value
 

@@ -104,7 +104,6 @@ def test_crude_samples_stay_samples() -> None:
         ),
         ("__module__: megatron.energon\n__class__: MetadatasetV2\n", "this is a metadataset"),
         ("__module__: megatron.energon\n__class__: CrudeWebdatasett\n", "dataset.yaml:2: unknown sample type"),
-        ("__module__: mine\n__class__: MyFactory\n", r"dataset.yaml:2: unknown dataset class mine\.MyFactory"),
         ("__class__: CrudeWebdataset\nfield_map: {text: txt}\n", "unknown key 'field_map'.*crude data"),
         ("__class__: CrudeWebdataset\npart_filter: [1]\n", "dataset.yaml:2: expected part names"),
     ],
@@ -121,6 +120,7 @@ def test_bad_descriptions_name_line_and_fix(text: str, message: str) -> None:
         (TEXT + "sample_loader: {__module__: os, __function__: system}\npart_filter: [txt]\n", "'os'"),
         ("sample_type: {__module__: subprocess, __class__: Popen}\nfield_map: {args: txt}\n", "'subprocess'"),
         ("__class__: CrudeWebdataset\npart_filter: code.py:keep\n", "ds/.nv-meta/code.py"),
+        ("__module__: mine\n__class__: MyFactory\n", "'mine'"),
     ],
 )
 def test_code_in_the_data_runs_only_when_trusted(text: str, named: str) -> None:
