@@ -2,7 +2,8 @@
 
 The data is a JSONL file of 1,000,000 samples, a recipe of 1,000 sources, and 20,000 documents with attributes. Two
 times are measured for each page: the processor time of the server, which other programs do not change, and the
-time until the answer is complete. Ten clients ask for the next page as soon as they have one.
+time until the answer is complete. Ten clients ask for the next page as soon as they have one, and ten others look at each
+page for a second, which is still quicker than people are.
 
     python -m benchmarks.web.pages [--pages 1000] [--folder DIR]
 """
@@ -148,14 +149,19 @@ def each_page(server: Server, count: int) -> None:
         print(f"{name:18} {processor:7.1f} ms processor   p50 {p50:6.1f}  p95 {p95:6.1f} ms", flush=True)
 
 
-def clients(server: Server, pages: int, several: int) -> None:
-    """Print the times of mixed pages for some clients at once, and the memory of the server before and after."""
+def clients(server: Server, pages: int, several: int, look: float = 0.0) -> None:
+    """Print the times of mixed pages for some clients at once, and the memory of the server before and after.
+
+    A client looks at a page for `look` seconds on average before it asks for the next one.
+    """
     names = random.Random(3).choices(list(PAGES), [often for often, _ in PAGES.values()], k=pages)
     taken: list[list[float]] = [[] for _ in range(several)]
 
     def run(number: int) -> None:
         connection, draw = server.connect(), random.Random(number)
-        taken[number] += [server.get(connection, PAGES[name][1](draw)) for name in names[number::several]]
+        for name in names[number::several]:
+            taken[number].append(server.get(connection, PAGES[name][1](draw)))
+            time.sleep(2 * look * draw.random())
 
     memory, processor, begin = server.memory, server.processor, time.perf_counter()
     threads = [threading.Thread(target=run, args=(number,)) for number in range(several)]
@@ -166,7 +172,7 @@ def clients(server: Server, pages: int, several: int) -> None:
     seconds = time.perf_counter() - begin
     p50, p95, p99 = np.percentile(np.concatenate([np.array(one) for one in taken]) * 1000, [50, 95, 99])
     print(
-        f"{several:2} clients, {pages:,} pages: {1000 * (server.processor - processor) / pages:.1f} ms processor each,"
+        f"{several:2} clients that look for {look:g} s, {pages:,} pages: {1000 * (server.processor - processor) / pages:.1f} ms processor each,"
         f" p50 {p50:.1f}  p95 {p95:.1f}  p99 {p99:.1f} ms, {pages / seconds:.0f} pages/s,"
         f" memory {memory >> 20} -> {server.memory >> 20} MiB",
         flush=True,
@@ -185,6 +191,7 @@ def main() -> None:
         each_page(server, 40)
         clients(server, options.pages, 1)
         clients(server, options.pages, CLIENTS)
+        clients(server, min(options.pages, 1000), CLIENTS, look=1.0)
 
 
 if __name__ == "__main__":
