@@ -2,8 +2,8 @@
 
 The data is a JSONL file of 1,000,000 samples, a recipe of 1,000 sources, and 20,000 documents with attributes. Two
 times are measured for each page: the processor time of the server, which other programs do not change, and the
-time until the answer is complete. Ten clients ask for the next page as soon as they have one, and ten others look at each
-page for a second, which is still quicker than people are.
+time until the answer is complete. Ten clients ask for the next page as soon as they have one, and ten others look at
+each page for a second, which is still quicker than people are.
 
     python -m benchmarks.web.pages [--pages 1000] [--folder DIR]
 """
@@ -172,7 +172,8 @@ def clients(server: Server, pages: int, several: int, look: float = 0.0) -> None
     seconds = time.perf_counter() - begin
     p50, p95, p99 = np.percentile(np.concatenate([np.array(one) for one in taken]) * 1000, [50, 95, 99])
     print(
-        f"{several:2} clients that look for {look:g} s, {pages:,} pages: {1000 * (server.processor - processor) / pages:.1f} ms processor each,"
+        f"{several:2} clients that look for {look:g} s, {pages:,} pages:"
+        f" {1000 * (server.processor - processor) / pages:.1f} ms processor each,"
         f" p50 {p50:.1f}  p95 {p95:.1f}  p99 {p99:.1f} ms, {pages / seconds:.0f} pages/s,"
         f" memory {memory >> 20} -> {server.memory >> 20} MiB",
         flush=True,
