@@ -195,6 +195,9 @@ def test_errors_are_one_message(tmp_path: Path, options: dict[str, Any], error: 
 
 
 def test_inputs_without_archives_and_shared_outputs_are_errors(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(NotFound, match="the folder has no web archives"):
+        extract([str(tmp_path / "empty")], str(tmp_path / "out"))
     with pytest.raises(NotFound, match="no such file or folder"):
         run(tmp_path)
     archive(tmp_path / "crawl/a.warc.gz", pages(1))

@@ -28,8 +28,13 @@ def find_archives(pattern: str, *, allow_missing: bool = False) -> list[Document
     files = list(_files(pattern))
     refuse_non_utf8(*(file.name for file in files))
     if not files and not allow_missing:
+        if is_pattern(pattern):
+            what = "no web archives match this pattern"
+        else:
+            there = open_store(pattern).is_folder()
+            what = "the folder has no web archives" if there else "there is no such file or folder"
         raise NotFound(
-            "no web archives match this pattern" if is_pattern(pattern) else "there is no such file or folder",
+            what,
             file=pattern,
             kind="no-archives",
             fix="Check the path; a folder stands for its files named .warc, .warc.gz, .warc.zst or .wet.gz.",
