@@ -142,7 +142,7 @@ def refuse_empty(
     file: str | None = None,
     skipped: Mapping[str, int] | None = None,
     fix: str = "",
-    allow: bool = False,
+    allow: bool | None = False,
 ) -> None:
     """Raise `EmptyResult` if a run keeps nothing: the common rule of all verbs that write a dataset.
 
@@ -155,7 +155,8 @@ def refuse_empty(
         file: path or URL of the output.
         skipped: reason -> number of dropped records; the five most frequent reasons are listed.
         fix: what to do about it, as a sentence.
-        allow: accept an empty result (``allow_empty``, on the command line ``--allow-empty``).
+        allow: accept an empty result (``allow_empty``, on the command line ``--allow-empty``); None for functions
+            without this option, whose error does not mention it.
 
     >>> refuse_empty(0, 3, skipped={"the text is null": 3})
     Traceback (most recent call last):
@@ -174,5 +175,5 @@ def refuse_empty(
     raise EmptyResult(
         f"the result would be empty: {found}",
         file=file,
-        fix=f"{fix} Pass --allow-empty if this is intended.".strip(),
+        fix=(fix if allow is None else f"{fix} Pass --allow-empty if this is intended.").strip(),
     )

@@ -155,3 +155,12 @@ def test_documents_of_tokens_are_selected_and_not_mapped() -> None:
     assert part[0]["input_ids"].tolist() == tokens[2]["input_ids"].tolist()
     with pytest.raises(ConfigError, match="cannot be mapped: packing reads their tokens by span"):
         tokens.map(len)
+
+
+def test_errors_of_empty_views_name_no_option_of_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"id": "a"}\n{"id": "b"}\n')
+    dataset = fm.open(tmp_path / "a.jsonl")
+    for empty in (lambda: dataset.select([]), lambda: dataset.filter(lambda sample: sample is None)):
+        with pytest.raises(fm.FeedmillError, match="0 of 2 samples kept") as caught:
+            empty()
+        assert "--" not in str(caught.value)

@@ -105,7 +105,7 @@ def filtered(dataset: Dataset, function: Callable[[Any], Any], *, progress: bool
             keep[start : start + len(block)] = block
             bar.advance(len(block))
     numbers = np.flatnonzero(keep)
-    refuse_empty(len(numbers), len(dataset), "sample", file=dataset.url, fix=f"Check {_name(function)}.")
+    refuse_empty(len(numbers), len(dataset), "sample", file=dataset.url, fix=f"Check {_name(function)}.", allow=None)
     return SelectedDataset(dataset, numbers, f"filter {_name(function)}: {len(numbers):,} of {len(dataset):,} samples")
 
 
@@ -131,7 +131,7 @@ def selected(dataset: Dataset, indices: Sequence[int] | slice | npt.NDArray[Any]
             f"expected numbers of samples, a slice or a mask: found {numbers.dtype}{list(numbers.shape)}",
             kind="bad-selection",
         )
-    refuse_empty(len(numbers), len(numbers), "sample", file=dataset.url, fix="Select at least one sample.")
+    refuse_empty(len(numbers), count, "sample", file=dataset.url, fix="Select at least one sample.", allow=None)
     numbers = numbers.astype(np.int64)
     wrong = numbers[(numbers < -count) | (numbers >= count)]
     if len(wrong):
