@@ -177,7 +177,7 @@ def test_sliders_of_the_filter_bench(browser: Any, site: Site) -> None:
         page.wait_for_url(re.compile(r"filters\?min\.q__char_length_v1__length=\d+$"))
         field = page.get_by_role("textbox", name="length, at least").first
         address = page.url.replace("filters?", "filters.json?")
-        page.wait_for_function("document.querySelector('#bench-result pre')")
+        page.wait_for_selector("#bench-result pre")
         kept = visit.context.request.get(address).json()["kept"]
         assert 0 < kept < 120 and f"Keeps {kept} of 120 documents" in page.inner_text("#bench-result pre")
         field.fill("")
@@ -197,7 +197,7 @@ def test_keys_of_duplicates(browser: Any, site: Site) -> None:
         page.keyboard.press("]")
         page.wait_for_url(re.compile(r"b=\d+"))
         page.keyboard.press("[")
-        page.wait_for_function("document.querySelector('[data-key=\"]\"]')")
+        page.wait_for_selector('[data-key="]"]', state="attached")
         page.keyboard.press("j")
         page.wait_for_url(re.compile(r"cluster=1\b"))
         page.keyboard.press("Escape")
@@ -218,7 +218,7 @@ def test_keys_of_tokens(browser: Any, site: Site) -> None:
         page.locator("input[name=seq_len]").fill("64")
         page.keyboard.press("Enter")
         page.wait_for_url(re.compile(r"seq_len=64\b"))
-        page.wait_for_function("document.querySelector('#packing').innerText.includes('rows of 64 tokens')")
+        page.wait_for_selector("#packing:has-text('rows of 64 tokens')")
         assert not visit.said
 
 
