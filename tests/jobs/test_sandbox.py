@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from feedmill.jobs.sandbox import Failure, Sandbox
 
 
@@ -46,6 +48,14 @@ def test_each_input_has_its_result_and_only_bad_ones_fail() -> None:
         first, second = sandbox.map(["process", "process"])
         assert first == second and isinstance(first, str) and int(first) != os.getpid()
     assert not alive(int(first))
+
+
+def test_systems_without_proc_count_wall_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("feedmill.jobs.sandbox._PROC", "/nowhere")
+    monkeypatch.setattr("feedmill.jobs.sandbox.ctypes.CDLL", lambda name: object())
+    with Sandbox(act, 1.0) as sandbox:
+        failures = [Failure("took longer than 1 s"), Failure("crashed")]
+        assert list(sandbox.map(["a", "hang", "crash", "b"])) == ["A", *failures, "B"]
 
 
 def test_the_limit_is_for_one_input() -> None:

@@ -4,16 +4,19 @@ Parsers are compiled code: a deeply nested page can keep one busy for hours, exh
 signal handler of Python runs meanwhile. The child is forked, gets many inputs at once, and returns each result as soon
 as it has it. It is killed when one takes too long, and a new child does the rest. It ends with its parent.
 
-Processor time counts, so that the results do not depend on what else the machine does.
+Processor time counts, so that the results do not depend on what else the machine does. Where the system does not
+report it (macOS has no ``/proc``), wall time counts.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import resource
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import Pipe
@@ -32,6 +35,7 @@ _PATIENCE = 20
 _PAGE = resource.getpagesize()
 _TICK = os.sysconf("SC_CLK_TCK")
 _PR_SET_PDEATHSIG = 1
+_PROC = "/proc"
 
 
 class Failure(NamedTuple):
@@ -112,7 +116,7 @@ class Sandbox(Generic[Item, Result]):
         if not process:
             with contextlib.suppress(BaseException):
                 ours.close()
-                ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+                _end_with_parent()
                 if os.getppid() == parent:
                     _serve(self._function, theirs)
             os._exit(0)
@@ -120,11 +124,18 @@ class Sandbox(Generic[Item, Result]):
         return process, ours
 
 
+def _end_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends; elsewhere, it ends when it asks for its next input."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "prctl"):
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def _serve(function: Callable[[Any], Any], connection: Connection) -> None:
-    with open("/proc/self/statm", encoding="ascii") as sizes:
-        limit = int(sizes.read().split()[0]) * _PAGE + MEMORY
+    limit = _address_space() + MEMORY
     _, most = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (limit if most == resource.RLIM_INFINITY else min(limit, most), most))
+    with contextlib.suppress(ValueError, OSError):  # macOS refuses limits below what is mapped
+        resource.setrlimit(resource.RLIMIT_AS, (limit if most == resource.RLIM_INFINITY else min(limit, most), most))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends the child
     while True:
         for item in connection.recv():
@@ -135,7 +146,20 @@ def _serve(function: Callable[[Any], Any], connection: Connection) -> None:
             connection.send((result, time.process_time()))
 
 
+def _address_space() -> int:
+    """Return the bytes of address space of this process; its largest resident size if the system does not report it."""
+    try:
+        with open(f"{_PROC}/self/statm", encoding="ascii") as sizes:
+            return int(sizes.read().split()[0]) * _PAGE
+    except FileNotFoundError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
 def _processor_seconds(process: int) -> float:
-    with open(f"/proc/{process}/stat", encoding="ascii", errors="replace") as stat:
-        fields = stat.read().rpartition(")")[2].split()
+    """Return the processor time of a process; infinity if the system does not report it, so that wall time counts."""
+    try:
+        with open(f"{_PROC}/{process}/stat", encoding="ascii", errors="replace") as stat:
+            fields = stat.read().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return math.inf
     return (int(fields[11]) + int(fields[12])) / _TICK
