@@ -20,6 +20,8 @@ Work = Callable[[], object]
 def loop(batches: Iterable[tuple[Any, Any]], tokens: int) -> dict[str, float]:
     """Return the rate in M tokens per second at which a loop gets batches of inputs and targets.
 
+    Both are used flat, as an embedding and torch's cross entropy use them: views of one batch are copied then.
+
     Args:
         batches: tensors of inputs and targets; checked and used.
         tokens: targets of a batch.
@@ -27,7 +29,7 @@ def loop(batches: Iterable[tuple[Any, Any]], tokens: int) -> dict[str, float]:
     used, begun = 0, 0.0
     for number, (inputs, targets) in enumerate(batches):
         assert inputs.shape == targets.shape and inputs.numel() == tokens
-        used += int(inputs[0, 0]) + int(targets[-1, -1])
+        used += int(inputs.reshape(-1)[0]) + int(targets.reshape(-1)[-1])
         if number == _WARM:
             begun = time.perf_counter()
         if number > _WARM and time.perf_counter() - begun > SECONDS:

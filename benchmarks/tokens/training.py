@@ -14,7 +14,7 @@ from benchmarks.lib.measure import Row, alternate, child
 TOKENS, DOCUMENTS, SEQ_LEN = 60_000_000, 100_000, 2048
 LEAST_OF_UNMASKED, TIMES_PEERS = 0.8, 5
 NAMES = {"windows": "windows", "located": "windows that locate documents", "packed": "packed rows"}
-"""Kinds of rows. Targets of windows that do not locate documents are views if there is no mask: no copy at all."""
+"""Kinds of rows. Without a mask, inputs and targets of windows that do not locate documents are views of one batch."""
 
 
 def tokens() -> Path:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedmill.kernels.rows import copy_spans, lay_out, targets_of
+from feedmill.kernels.rows import copy_spans, count_up, lay_out, shift_rows, targets_of
 
 
 @given(rows=st.lists(st.lists(st.integers(1, 6), max_size=4), max_size=5), extra=st.integers(0, 4))
@@ -65,3 +65,30 @@ def test_targets(seed: int, masked: bool, how: str) -> None:
             hidden = (loss is not None and not loss[row, place]) or (how != "none" and begins[row, place])
             hidden = hidden or (real is not None and place >= real[row])
             assert found[row, place - 1] == (-5 if hidden else tokens[row, place])
+
+
+@given(seed=st.integers(0, 1000), dtype=st.sampled_from(["u1", "u2", "i4", "i8"]), masked=st.booleans())
+def test_shift_rows(seed: int, dtype: str, masked: bool) -> None:
+    random = np.random.default_rng(seed)
+    width, count = int(random.integers(1, 40)), int(random.integers(0, 5))
+    source = random.integers(0, 100, 60).astype(dtype)
+    loss = random.integers(0, 3, 60).astype(np.uint8) if masked else None
+    starts, rows = random.integers(0, 60 - width, count), random.permutation(count + 2)[:count]
+    inputs, targets = np.full((count + 2, width), -1), np.full((count + 2, width), -1)
+    shift_rows(source, loss, starts, rows, -5, inputs, targets)
+    for start, row in zip(starts.tolist(), rows.tolist(), strict=True):
+        assert inputs[row].tolist() == source[start : start + width].tolist()
+        kept = np.ones(60, bool) if loss is None else loss != 0
+        wanted = np.where(kept, source.astype(np.int64), -5)[start + 1 : start + width + 1]
+        assert targets[row].tolist() == wanted.tolist()
+    others = np.setdiff1d(np.arange(count + 2), rows)
+    assert (inputs[others] == -1).all() and (targets[others] == -1).all()
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=5), max_size=4))
+def test_count_up(places: list[list[int]]) -> None:
+    flat = [(row, place) for row, found in enumerate(places) for place in sorted(found)]
+    out = np.full((len(places), 10), -1)
+    count_up(np.array([row for row, _ in flat], np.int64), np.array([place for _, place in flat], np.int64), out)
+    for found, line in zip(places, out.tolist(), strict=True):
+        assert line == [place - max([0, *(begin for begin in found if begin <= place)]) for place in range(10)]

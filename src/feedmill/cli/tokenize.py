@@ -98,6 +98,14 @@ ChatMaskRule = Annotated[
     str,
     typer.Option("--chat-mask", metavar="RULE", help="What is in the loss: auto, generation, turns, last, none (all)."),
 ]
+ChatTemplateArgs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--chat-template-args",
+        metavar="KEY=VALUE",
+        help="Set a variable of the chat template, such as enable_thinking=false. May be repeated.",
+    ),
+]
 BackendName = Annotated[
     str, typer.Option("--tokenizer-backend", metavar="NAME", help="auto, fastokens, hf, sentencepiece, or ranks.")
 ]
@@ -142,6 +150,7 @@ def tokenize(
     chat: Chat = None,
     chat_template: ChatTemplatePath = None,
     chat_mask: ChatMaskRule = "auto",
+    chat_template_args: ChatTemplateArgs = None,
     tokenizer_backend: BackendName = "auto",
     tokenizer_pattern: Pattern = None,
     on_error: OnErrorPolicy = "raise",
@@ -182,6 +191,7 @@ def tokenize(
         chat=chat,  # type: ignore[arg-type]
         chat_template=chat_template,
         chat_mask=chat_mask,  # type: ignore[arg-type]
+        chat_template_args=_variables(chat_template_args),
         loss=loss is not None,
         loss_rule=loss or "mask",  # type: ignore[arg-type]
         allow_empty=allow_empty,
@@ -191,6 +201,14 @@ def tokenize(
         **choices,
     )
     emit(report.as_dict(), json, lambda: show(report))
+
+
+def _variables(words: list[str] | None) -> dict[str, Any] | None:
+    if not words:
+        return None
+    from feedmill.tokens.chat.variables import parse_variables
+
+    return parse_variables(words)
 
 
 def show(report: TokenizeReport) -> None:

@@ -9,8 +9,28 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 if TYPE_CHECKING:
     from feedmill.formats.base import Decode, Source
 
-Want = Literal["columns", "parts", "fields"]
-"""What the caller of `read_batch` can use: `Columns`; `Columns` or `Parts`; or `Fields`."""
+
+class Shifted(NamedTuple):
+    """A wish for inputs and targets of rows of tokens, made in the pass that reads the tokens.
+
+    A dataset that fulfils it returns `Columns` with `INPUTS` and `TARGETS`, int64[n, width - 1], instead of the tokens
+    and the loss mask. Any dataset can return plain `Columns` instead.
+
+    Attributes:
+        key: the field of the tokens.
+        ignore: value of targets that the loss mask excludes.
+        borders: whether first tokens of documents are ignored, too, if the rows locate their documents.
+    """
+
+    key: str
+    ignore: int
+    borders: bool
+
+
+INPUTS, TARGETS = "__inputs__", "__targets__"
+
+Want = Literal["columns", "parts", "fields"] | Shifted
+"""What the caller of `read_batch` can use: `Columns`; `Columns` or `Parts`; `Fields`; or `Columns` with targets."""
 
 Columns = dict[str, Any]
 """The samples collated: a column for each field."""

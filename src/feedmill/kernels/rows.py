@@ -11,6 +11,7 @@ Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 _NO_ROWS = np.zeros((0, 0), np.uint8)
 _NO_ENDS = np.zeros((0, 0), np.int32)
+_NO_LOSS = np.zeros(0, np.uint8)
 
 
 class Layout(NamedTuple):
@@ -109,3 +110,49 @@ def targets_of(
     full = np.full(count, width, np.int64) if real is None else np.ascontiguousarray(real, np.int64)
     compiled(native, ignore, *masks, places, full, out)
     return out
+
+
+def shift_rows(
+    source: npt.NDArray[Any],
+    loss: npt.NDArray[Any] | None,
+    starts: Int64s,
+    rows: Int64s,
+    ignore: int,
+    inputs: npt.NDArray[np.int64],
+    targets: npt.NDArray[np.int64],
+) -> None:
+    """Copy ``source[start : start + width]`` to rows of inputs, and the tokens after them to rows of targets.
+
+    Args:
+        source: flat tokens in native byte order, of which ``start + width`` must be inside.
+        loss: uint8[tokens], which tokens contribute to the loss; None for all.
+        starts, rows: int64[m], where each row begins, and its number in the outputs.
+        ignore: value of targets that do not contribute.
+        inputs, targets: int64[n, width] to fill.
+
+    >>> inputs, targets = np.zeros((1, 3), np.int64), np.zeros((1, 3), np.int64)
+    >>> mask = np.array([1, 1, 0, 1, 1], np.uint8)
+    >>> shift_rows(np.array([5, 6, 7, 8, 9]), mask, np.array([1]), np.array([0]), -1, inputs, targets)
+    >>> inputs.tolist(), targets.tolist()
+    ([[6, 7, 8]], [[-1, 8, 9]])
+    """
+    from feedmill.kernels.rows_compiled import shift_rows as compiled
+
+    compiled(source, _NO_LOSS if loss is None else loss, starts, rows, ignore, inputs, targets)
+
+
+def count_up(rows: Int64s, places: Int64s, out: npt.NDArray[np.int64]) -> None:
+    """Fill rows with positions that begin at 0, and again at each of the given places.
+
+    Args:
+        rows, places: int64[k], the row of each place and its column, both ascending.
+        out: int64[n, width] to fill.
+
+    >>> out = np.zeros((2, 4), np.int64)
+    >>> count_up(np.array([1]), np.array([3]), out)
+    >>> out.tolist()
+    [[0, 1, 2, 3], [0, 1, 2, 0]]
+    """
+    from feedmill.kernels.rows_compiled import count_up as compiled
+
+    compiled(np.ascontiguousarray(rows), np.ascontiguousarray(places), out)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from feedmill.kernels.native import kernel
 
 
@@ -53,7 +55,8 @@ def targets_of(tokens, ignore, loss, begins, ends, real, out):  # type: ignore[n
         if loss.shape[0]:
             mask = loss[row][1 : width + 1]
             for place in range(width):
-                target[place] = source[place] if mask[place] else ignore
+                token = source[place]  # read in any case: a conditional read would not be vectorized
+                target[place] = token if mask[place] else ignore
         else:
             for place in range(width):
                 target[place] = source[place]
@@ -66,3 +69,40 @@ def targets_of(tokens, ignore, loss, begins, ends, real, out):  # type: ignore[n
                 target[ends[row, column] - 1] = ignore
         for place in range(max(real[row] - 1, 0), width):
             target[place] = ignore
+
+
+@kernel
+def shift_rows(source, loss, starts, rows, ignore, inputs, targets):  # type: ignore[no-untyped-def]
+    """Fill inputs and targets; a mask of no bytes is not used."""
+    width = inputs.shape[1]
+    for number in range(len(starts)):
+        begin = starts[number]
+        part, target = source[begin : begin + width], inputs[rows[number]]
+        for place in range(width):
+            target[place] = part[place]
+        # A second loop costs no reads, because the part is in the processor's nearest cache.
+        part, target = source[begin + 1 : begin + 1 + width], targets[rows[number]]
+        if len(loss):
+            mask = loss[begin + 1 : begin + 1 + width]
+            for place in range(width):
+                token = np.int64(part[place])
+                target[place] = token if mask[place] else ignore
+        else:
+            for place in range(width):
+                target[place] = part[place]
+
+
+@kernel
+def count_up(rows, places, out):  # type: ignore[no-untyped-def]
+    """Fill positions."""
+    at = 0
+    for row in range(out.shape[0]):
+        begin, line = 0, out[row]
+        while at < len(rows) and rows[at] == row:
+            part = line[begin : places[at]]
+            for place in range(len(part)):
+                part[place] = place
+            begin, at = places[at], at + 1
+        part = line[begin:]
+        for place in range(len(part)):
+            part[place] = place

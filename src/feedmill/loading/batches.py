@@ -114,7 +114,13 @@ class BatchMaker:
         plain = transform is None and collate is None and not lists
         self._of_columns = getattr(collate, "of_columns", None) if transform is None and not lists else None
         self._want: Want | None = (
-            "parts" if plain else "fields" if of_fields else "columns" if self._of_columns is not None else None
+            "parts"
+            if plain
+            else "fields"
+            if of_fields
+            else getattr(collate, "want", "columns")
+            if self._of_columns is not None
+            else None
         )
         self._of_fields = of_fields
         self.step_reader: StepReader | None = None

@@ -18,7 +18,7 @@ from feedmill.errors import MissingExtra
 from feedmill.formats.base import Sample
 from feedmill.formats.batches import Parts
 from feedmill.formats.pth.tensors import SPECIAL
-from feedmill.formats.tokens.windows import Window
+from feedmill.formats.tokens.window import Window
 from feedmill.jobs.buffers import empty
 from feedmill.samples.fields import named_fields, parts_together
 from feedmill.samples.offsets import ENDS, ends_together
@@ -152,12 +152,14 @@ def to_torch(batch: Any) -> Any:
 
     def convert(value: Any) -> Any:
         if isinstance(value, np.ndarray):
-            if value.dtype.name in SPECIAL:  # bfloat16 and similar types, which torch does not accept as NumPy arrays
+            # bfloat16 and similar types, which torch does not accept as NumPy arrays; asking for the name takes longer
+            # than the rest of this function, so numpy's own types are not asked.
+            if value.dtype.isbuiltin != 1 and value.dtype.name in SPECIAL:
                 integers = value.view(f"u{value.dtype.itemsize}").copy()
                 return torch.from_numpy(integers).view(getattr(torch, value.dtype.name))
             if value.dtype.kind not in "biufc":
                 return value
-            native = value.astype(value.dtype.newbyteorder("="), copy=False)
+            native = value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
             # torch has no read-only tensors and no negative strides, so such arrays must be copied.
             shareable = native.flags.writeable and all(stride >= 0 for stride in native.strides)
             return torch.from_numpy(native if shareable else native.copy())

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from feedmill.formats.base import Dataset
-from feedmill.formats.batches import Batch, Columns, Want
+from feedmill.formats.batches import Batch, Columns, Shifted, Want
 from feedmill.jobs.buffers import empty
 from feedmill.planning.nodes.base import Located
 
@@ -25,18 +25,25 @@ def read_batch(sources: Sequence[Dataset], located: Located, want: Want) -> Batc
     if want == "fields" or any(sources[number].read_batch(located.index[:0], "columns") is None for number in numbers):
         return None
     order = np.argsort(located.source, kind="stable")
+    if isinstance(want, Shifted):
+        found = _together(_parts(sources, located, order, want), len(order))
+        if found is not None:  # every source has made targets, or none has
+            return found
+    return _together(_parts(sources, located, order, "columns"), len(order))
+
+
+def _parts(sources: Sequence[Dataset], located: Located, order: Any, want: Want) -> list[tuple[Any, Columns]]:
+    """Return the rows and the columns of each source."""
     parts = []
     for rows in np.split(order, np.flatnonzero(np.diff(located.source[order])) + 1):
-        columns = sources[int(located.source[rows[0]])].read_batch(located.index[rows], "columns")
-        if not isinstance(columns, dict):
-            return None
-        parts.append((rows, columns))
-    return _together(parts, len(order))
+        columns = sources[int(located.source[rows[0]])].read_batch(located.index[rows], want)
+        parts.append((rows, columns if isinstance(columns, dict) else {}))
+    return parts
 
 
 def _together(parts: Sequence[tuple[Any, Columns]], count: int) -> Columns | None:
     first = parts[0][1]
-    if any(list(found) != list(first) for _, found in parts):
+    if not first or any(list(found) != list(first) for _, found in parts):
         return None
     out: Columns = {}
     for name, values in first.items():

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError
+from feedmill.formats.batches import INPUTS, TARGETS, Shifted, Want
 from feedmill.jobs.buffers import empty
 from feedmill.kernels.rows import targets_of
 from feedmill.samples.lossmask import Bools, LossMask, Tokens
@@ -54,8 +55,9 @@ class Targets:
     the documents. It returns ``inputs`` and ``targets``, integers [n, w - 1], and every other field of the rows except
     ``loss_mask``: arrays as long as the tokens are cut like the inputs, ``tokens`` counts inputs, and ``cu_seqlens``
     and ``boundaries`` are [n, k] arrays that end at w - 1 (rows with fewer documents repeat it). If no target can be
-    ignored, inputs and targets are views of one batch in the type of the rows; otherwise the targets are int64. Tensors
-    if the tokens are tensors. It raises `ConfigError` if `across_documents` is False and a row does not locate its
+    ignored, inputs and targets are views of one batch in the type of the rows; otherwise the targets are int64. A
+    loader's windows of local token files are read straight into inputs and targets, int64 and contiguous. Tensors if
+    the tokens are tensors. It raises `ConfigError` if `across_documents` is False and a row does not locate its
     documents, and `DataError` if no row has 2 tokens, or as `LossMask` does.
 
     >>> batch = Targets()([{"input_ids": np.array([5, 6, 7])}])
@@ -107,6 +109,13 @@ class Targets:
         return _as_given(out) if _is_tensor(samples[0][self.key]) else out
 
     @property
+    def want(self) -> Want:
+        """What `of_columns` can use of `Dataset.read_batch`."""
+        if self.document_ids or self.max_seqlen or self.mask is not None:
+            return "columns"
+        return Shifted(self.key, self.ignore, not self.across_documents)
+
+    @property
     def of_columns(self) -> Callable[[Mapping[str, Any]], dict[str, Any] | None] | None:
         """A function that makes the batch of rows from their columns; None if `mask` needs the rows.
 
@@ -116,6 +125,8 @@ class Targets:
         return self._of_columns if self.mask is None else None
 
     def _of_columns(self, columns: Mapping[str, Any]) -> dict[str, Any] | None:
+        if TARGETS in columns:
+            return self._of_shifted(columns)
         tokens = columns.get(self.key)
         if not isinstance(tokens, np.ndarray) or tokens.ndim != 2:
             return None
@@ -142,14 +153,23 @@ class Targets:
                 out[name] = values[:, :-1] if alike else values
         return out
 
-    def _made(self, batch: _Batch, markers: Bools | None = None) -> dict[str, Any]:
-        """Return inputs, targets, and the fields about documents."""
-        if self.across_documents is False and not batch.located.all():
+    def _of_shifted(self, columns: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the batch of inputs and targets that were made while the tokens were read."""
+        self._check_located("positions" in columns)
+        out = {self.inputs: columns[INPUTS], self.targets: columns[TARGETS]}
+        return out | {name: columns[name][:, :-1] for name in columns if name not in (INPUTS, TARGETS, "__key__")}
+
+    def _check_located(self, located: bool) -> None:
+        if self.across_documents is False and not located:
             raise ConfigError(
                 "a row does not locate its documents, which is required for across_documents=False",
                 kind="no-documents",
                 fix="Open token data with positions=True, or omit across_documents.",
             )
+
+    def _made(self, batch: _Batch, markers: Bools | None = None) -> dict[str, Any]:
+        """Return inputs, targets, and the fields about documents."""
+        self._check_located(bool(batch.located.all()))
         out: dict[str, Any] = {self.inputs: batch.tokens[:, :-1], self.targets: batch.tokens[:, 1:]}
         borders = not self.across_documents and batch.located.any()
         loss = batch.loss if markers is None else markers if batch.loss is None else markers & batch.loss

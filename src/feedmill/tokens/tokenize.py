@@ -142,6 +142,7 @@ def tokenize(
     chat: ChatForm | None = None,
     chat_template: str | os.PathLike[str] | None = None,
     chat_mask: ChatMask = "auto",
+    chat_template_args: Mapping[str, Any] | None = None,
     unit_bytes: int = UNIT_BYTES,
     progress: bool | None = None,
 ) -> TokenizeReport:
@@ -183,6 +184,8 @@ def tokenize(
         chat_mask: what contributes to the loss: ``generation`` (what the template marks), ``turns`` (the answers of the
             assistant), ``last`` (only the last one), ``none`` (everything, without a mask); ``auto`` is ``generation``
             if the template has such blocks, else ``turns``.
+        chat_template_args: further variables of the template, such as ``{"enable_thinking": False}``, with values that
+            JSON can hold. A row's own ``chat_template_kwargs`` come before them.
         unit_bytes: approximate bytes of input per unit of work.
         progress: whether to show a progress bar; None: only if stderr is a terminal.
 
@@ -222,11 +225,19 @@ def tokenize(
     )
     several = [inputs] if isinstance(inputs, str | os.PathLike) else inputs
     if chat is None:
+        if chat_template_args:
+            raise ConfigError(
+                "chat_template_args has no effect without chat",
+                kind="unknown-option",
+                fix="Pass chat='auto' (--chat auto), or omit it.",
+            )
         return tokenize_as(several, output, tokenizer, options)
     from feedmill.tokens.chat.job import tokenize_chats
 
     files = _find(several, kind).files
-    return tokenize_chats(several, files, output, tokenizer, options, chat, chat_template, chat_mask, tokenize_as)
+    return tokenize_chats(
+        several, files, output, tokenizer, options, chat, chat_template, chat_mask, chat_template_args, tokenize_as
+    )
 
 
 def tokenize_as(

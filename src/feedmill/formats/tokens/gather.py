@@ -16,10 +16,13 @@ from feedmill.errors import DataError
 from feedmill.formats.offsets import Int64s, read_records
 from feedmill.formats.ranges import read_remote
 from feedmill.formats.tokens.shard import TokenShard
-from feedmill.kernels.rows import copy_spans
+from feedmill.jobs.buffers import empty
+from feedmill.kernels.rows import copy_spans, count_up
 from feedmill.storage import Store
 from feedmill.storage.descriptors import raise_file_limit
 
+_MANY = 1 << 14
+"""Tokens from which compiled code is worth its loading."""
 _PIECE = 1 << 20
 """Bytes copied before they are widened, so that they are still in the processor's cache."""
 
@@ -87,6 +90,10 @@ class Gather:
         for place, block in zip(to.tolist(), blocks, strict=True):
             tokens = np.frombuffer(block, table.dtype)
             out[place : place + len(tokens)] = tokens
+
+    def flat(self, shard: int) -> npt.NDArray[Any] | None:
+        """Return all tokens of a local file; None for others. Raises as `rows` does."""
+        return self._mapped(shard) if self._store.is_local else None
 
     def _mapped(self, shard: int) -> npt.NDArray[Any]:
         """Return the tokens of a local file, which is mapped once.
@@ -194,6 +201,10 @@ def positions_from(resets: tuple[Int64s, Int64s], shape: tuple[int, int]) -> Int
     """Return each token's position in its document, int64[n, width]; for the first document, in the window."""
     count, width = shape
     row, at = resets
+    if count * width >= _MANY:
+        filled: Int64s = empty(shape, np.int64)
+        count_up(row, at, filled)
+        return filled
     begins = np.unique(np.concatenate((np.arange(count, dtype=np.int64) * width, row * width + at)))
     out: Int64s = np.ones(shape, np.int64)  # not a view of a flat array, so that collating needs no copy
     flat = out.reshape(-1)

@@ -136,6 +136,13 @@ class Masks:
             return
         out[filled] = self._array(shard)[starts[:, None] + np.arange(out.shape[1])]
 
+    def flat(self, shard: int) -> npt.NDArray[Any] | None:
+        """Return the mask of a file in memory or on a local disk, uint8[tokens], empty if all contribute; else None."""
+        known = self._shards[shard]
+        if known.loss is not None:
+            return self._gather.flat(shard)
+        return np.zeros(0, np.uint8) if known.load_loss is None else self._array(shard).view(np.uint8)
+
     def spans(self, shard: int, first: Int64s, stop: Int64s) -> list[Bools]:
         """Return the mask of the tokens ``[first, stop)`` of a file, for each of many ranges."""
         known = self._shards[shard]

@@ -145,6 +145,9 @@ class OrderedWindows(WindowDataset):
             begin[mine] = self.tokens.shards[number].bounds[local[mine]] + first[mine]
         return shard, begin
 
+    def _in_one_piece(self, file: Int64s, start: Int64s) -> bool:  # noqa: ARG002
+        return False
+
     def documents_of(self, index: int) -> list[tuple[int, int]]:
         shard, local = self.tokens.places(self.pieces([index]).document)
         return list(dict.fromkeys(zip(shard.tolist(), local.tolist(), strict=True)))

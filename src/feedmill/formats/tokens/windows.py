@@ -14,7 +14,7 @@ time for any number of them. The windows of `BlockDataset` (module `blocks`) beg
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError
 from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key, number_of
-from feedmill.formats.batches import Batch, Columns, Want
+from feedmill.formats.batches import INPUTS, TARGETS, Batch, Columns, Shifted, Want
 from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.ranges import load_copying
@@ -36,77 +36,12 @@ from feedmill.formats.tokens.gather import (
     resets_from_eos,
 )
 from feedmill.formats.tokens.masks import Masks
+from feedmill.formats.tokens.shifted import shifted
+from feedmill.formats.tokens.window import Window
 from feedmill.jobs.buffers import empty
 
 TAILS = ("drop", "pad")
 Resets = tuple[Int64s, Int64s]
-
-
-class Window(Sample):
-    """One window: ``window["input_ids"]`` is a row of the array that was read for all windows of the call."""
-
-    __slots__ = ("_number", "_owner", "_raw")
-
-    def __init__(
-        self,
-        key: str,
-        values: dict[str, Any],
-        source: Callable[[], Source],
-        raw: Callable[[], bytes],
-        subflavors: Mapping[str, Any] | None = None,
-        *,
-        owner: WindowDataset | None = None,
-        number: int = 0,
-    ) -> None:
-        super().__init__(key, b"", dict.fromkeys(values, (0, 0)), source, None, subflavors)
-        self._values = values
-        self._raw = raw
-        self._owner, self._number = owner, number
-
-    def __getstate__(self) -> tuple[None, dict[str, Any]]:
-        # Copy the row, so that pickling does not include the other rows of its array.
-        state: dict[str, Any] = {name: getattr(self, name) for name in (*Sample.__slots__, *Window.__slots__)}
-        values = {name: np.array(value) if isinstance(value, np.ndarray) else value for name, value in self.items()}
-        return None, {**state, "_values": values}
-
-    def before(self, place: int, most: int) -> npt.NDArray[Any]:
-        """Return the last `most` tokens before the window that belong to the document at a position of the window.
-
-        Only the document at position 0 can begin before the window.
-
-        Raises:
-            NotFound: neither the index nor `eos` locates documents.
-        """
-        if place or self._owner is None:
-            return np.zeros(0, np.int64)
-        return self._owner.before(self._number, most)
-
-    def starts(self) -> list[int]:
-        """Return the starts of documents in the window, ascending from 0. Raises `NotFound` as `before` does."""
-        if self._owner is None:
-            return [0]
-        _, places = self._owner.resets([self._number], self["input_ids"][None])
-        return sorted({0, *places.tolist()})
-
-    def raw(self, name: str) -> bytes:
-        """Return the window's tokens as stored. Raises `NotFound`."""
-        if name != "input_ids":
-            raise self._missing(name)
-        return self._raw()
-
-    def __getitem__(self, name: str) -> Any:
-        assert self._values is not None
-        return self._values[name] if name in self._values else super().__getitem__(name)
-
-    def select(self, keep: Callable[[str], bool]) -> Window:
-        """Return this window with only the parts whose name `keep` accepts."""
-        values = {name: self[name] for name in self if keep(name)}
-        return Window(
-            self.key, values, self._source, self._raw, self.subflavors, owner=self._owner, number=self._number
-        )
-
-    def __repr__(self) -> str:
-        return f"Window({self.key!r}, {', '.join(self)})"
 
 
 class WindowDataset(Dataset):
@@ -167,6 +102,7 @@ class WindowDataset(Dataset):
         self._gather = tokens.own_gather() or Gather(tokens.store, tokens.shards)
         sizes = [shard.tokens for shard in tokens.shards]
         self._files = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)))
+        self._sizes = np.diff(self._files)
         self._ends = self._count(np.asarray([sum(sizes)] if across else sizes, np.int64))
         if not len(self):
             raise ConfigError(
@@ -262,8 +198,7 @@ class WindowDataset(Dataset):
         if len(self._files) == 2 and (not len(start) or int(start.max()) + self.width <= int(self._files[1])):
             source.rows(0, start, out)
             return
-        sizes = np.diff(self._files)
-        whole = start + self.width <= sizes[file]
+        whole = start + self.width <= self._sizes[file]
         for number in np.unique(file[whole]).tolist():
             rows = np.flatnonzero((file == number) & whole)
             source.rows(number, start[rows], out, rows)
@@ -392,6 +327,8 @@ class WindowDataset(Dataset):
         if want == "fields" or self.view is not None or self.boundaries:
             return super().read_batch(indices, want)
         numbers = np.asarray(indices, np.int64)
+        if isinstance(want, Shifted) and (found := self._shifted(numbers, want)) is not None:
+            return found
         tokens = self.gather(numbers)
         columns: Columns = {"__key__": list(map(str, numbers.tolist())), "input_ids": tokens}
         if (masks := self.masks(numbers)) is not None:
@@ -401,6 +338,28 @@ class WindowDataset(Dataset):
         if self.positions:
             columns["positions"] = positions_from(self.resets(numbers, tokens), tokens.shape)
         return columns
+
+    def _shifted(self, numbers: Int64s, want: Shifted) -> Columns | None:
+        """Return inputs and targets of windows; None where plain columns have to do."""
+        if want.key != "input_ids" or self.dtype != np.int64 or self.eos is not None or self.tail == "pad":
+            return None
+        file, start = self.begins(numbers)
+        if not self._in_one_piece(file, start):
+            return None
+        pair = shifted(self._gather, self.tokens.masks, file, start, self.width, want.ignore)
+        if pair is None:
+            return None
+        columns: Columns = {"__key__": list(map(str, numbers.tolist())), INPUTS: pair[0], TARGETS: pair[1]}
+        if self.positions:
+            row, place = self._index_resets(numbers)
+            columns["positions"] = positions_from((row, place), (len(numbers), self.width))
+            if want.borders:
+                pair[1][row, place - 1] = want.ignore
+        return columns
+
+    def _in_one_piece(self, file: Int64s, start: Int64s) -> bool:
+        """Return whether each window is a range of tokens of one file."""
+        return bool((start + self.width <= self._sizes[file]).all())
 
     def read_raw(self, indices: Indices) -> list[Sample]:
         numbers = np.asarray(indices, np.int64)

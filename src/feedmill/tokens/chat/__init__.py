@@ -2,6 +2,7 @@
 
 forms     rows of JSON or of tables to conversations: messages, ShareGPT, prompt and completion, preference pairs
 settings  the template and special tokens in a tokenizer's files
+variables further variables of a template, of a job and of single rows
 render    a template as a function, sandboxed, with the blocks that ``{% generation %}`` marks
 learned   the characters that contribute to the loss, by the rule of the job
 reader    reads documents: the text of each row, with these characters

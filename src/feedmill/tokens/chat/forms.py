@@ -18,7 +18,10 @@ from feedmill.documents.batch import BadDocument
 
 FORMS = ("messages", "sharegpt", "prompt", "preference")
 SIDES = ("chosen", "rejected")
-COLUMNS = ("messages", "conversations", "conversation", "prompt", "completion", *SIDES, "tools", "system", "id")
+COLUMNS = (
+    "messages", "conversations", "conversation", "prompt", "completion", *SIDES, "tools", "system", "id",
+    "chat_template_kwargs",
+)  # fmt: skip
 """Fields of a row that are read."""
 
 _SHAREGPT = {

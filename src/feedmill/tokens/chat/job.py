@@ -35,6 +35,7 @@ def tokenize_chats(
     form: str,
     template: str | os.PathLike[str] | None,
     rule: str,
+    variables: Mapping[str, Any] | None,
     run: Callable[[Inputs, Output, Tokenizer, TokenizeOptions], TokenizeReport],
 ) -> TokenizeReport:
     """Tokenize conversations; see `feedmill.tokens.tokenize` for the arguments and errors.
@@ -48,7 +49,7 @@ def tokenize_chats(
     tokenizer = given if isinstance(given, Tokenizer) else load_tokenizer(given, "hf", template_source="file")
     form = _first_form(files) if form == AUTO else form
     name = None if template is None else os.fspath(template)
-    spec = ChatSpec.of(tokenizer.path.parent, form, name, rule)
+    spec = ChatSpec.of(tokenizer.path.parent, form, name, rule, variables)
     chosen = replace(
         options,
         chat=spec,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,10 +14,11 @@ from typing import Any
 from feedmill.documents.batch import BadDocument, Record
 from feedmill.documents.textpath import checked, load_json
 from feedmill.errors import ConfigError
-from feedmill.tokens.chat.forms import COLUMNS, FORMS, SIDES, Conversation, Messages, conversation_of
+from feedmill.tokens.chat.forms import COLUMNS, FORMS, SIDES, Messages, conversation_of
 from feedmill.tokens.chat.learned import learned, rule_for
 from feedmill.tokens.chat.render import Rendered, template_of
 from feedmill.tokens.chat.settings import find_template, special_tokens
+from feedmill.tokens.chat.variables import Variables, checked_variables, row_variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class ChatSpec:
         special: special tokens by name, for the template.
         rule: rule of the loss mask, not ``auto``; see `feedmill.tokens.chat.learned`.
         today: date for templates that ask for it, such as 2026-01-31; None for others.
+        variables: further variables of the template; a row's own come before them.
     """
 
     form: str
@@ -38,13 +41,16 @@ class ChatSpec:
     rule: str
     today: str | None = None
     side: str = ""
+    variables: Variables = ()
 
     @classmethod
-    def of(cls, folder: Path, form: str, template: str | None, rule: str) -> ChatSpec:
+    def of(
+        cls, folder: Path, form: str, template: str | None, rule: str, variables: Mapping[str, Any] | None = None
+    ) -> ChatSpec:
         """Return the specification for the tokenizer in a folder.
 
         Raises:
-            ConfigError: there is no template, it is invalid, or a value is unknown.
+            ConfigError: there is no template, it is invalid, or a value or a variable is unknown.
             MissingExtra: jinja2 is not installed.
         """
         if form not in FORMS:
@@ -57,7 +63,8 @@ class ChatSpec:
             (name, tuple(value) if isinstance(value, list) else value) for name, value in special_tokens(folder).items()
         )
         today = date.today().isoformat() if dated else None
-        return cls(form, found.text, found.with_tools, special, rule, today)
+        known = checked_variables(variables, [text for text in (found.text, found.with_tools) if text])
+        return cls(form, found.text, found.with_tools, special, rule, today, variables=known)
 
 
 class ChatReader:
@@ -74,7 +81,9 @@ class ChatReader:
         today = None if spec.today is None else date.fromisoformat(spec.today)
         self._template = template_of(spec.template, threading.get_ident(), today)
         self._with_tools = template_of(spec.with_tools or spec.template, threading.get_ident(), today)
+        # As in transformers, variables come before special tokens of the same name.
         self._special = {name: list(value) if isinstance(value, tuple) else value for name, value in spec.special}
+        self._special |= {"documents": None, **{name: json.loads(text) for name, text in spec.variables}}
 
     def read(self, block: bytes | memoryview) -> None:
         """Return None: rows are read one by one."""
@@ -93,24 +102,31 @@ class ChatReader:
             # The other side must be valid too: documents of both sides have the same numbers.
             for other in SIDES if self.spec.side else ():
                 if other != self.spec.side:
-                    self._document(conversation_of(row, self.spec.form, other))
-            text, spans = self._document(conversation_of(row, self.spec.form, self.spec.side))
+                    self._document(row, other)
+            text, spans = self._document(row, self.spec.side)
             return Record(checked(text, "the conversation"), "", (spans, row.get("id")))
         except BadDocument as error:
             return Record(None, str(error))
 
-    def _document(self, conversation: Conversation) -> tuple[str, Any]:
-        render = partial(self._render, conversation.tools)
+    def _document(self, row: Any, side: str) -> tuple[str, Any]:
+        conversation = conversation_of(row, self.spec.form, side)
+        render = partial(self._render, conversation.tools, row_variables(row))
         rendered = render(conversation.messages)
         return rendered.text, learned(conversation, rendered, self.spec.rule, render)
 
-    def _render(self, tools: list[Any] | None, messages: Messages, add_generation_prompt: bool = False) -> Rendered:
+    def _render(
+        self,
+        tools: list[Any] | None,
+        own: Mapping[str, Any],
+        messages: Messages,
+        add_generation_prompt: bool = False,
+    ) -> Rendered:
         template = self._template if tools is None else self._with_tools
         variables: Mapping[str, Any] = {
             **self._special,
+            **own,
             "messages": messages,
             "tools": tools,
-            "documents": None,
             "add_generation_prompt": add_generation_prompt,
         }
         try:

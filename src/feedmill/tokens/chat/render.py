@@ -117,6 +117,15 @@ def compiled(environment: Any, text: str) -> Any:
         ) from None
 
 
+def variables_of(text: str) -> set[str]:
+    """Return the names that a template reads without setting them. Raises as `Template` does."""
+    from jinja2 import meta
+
+    environment = sandbox(extensions=[_generation_tag(), "jinja2.ext.loopcontrols"])
+    compiled(environment, text)
+    return set(meta.find_undeclared_variables(environment.parse(text))) - {"raise_exception", "strftime_now"}
+
+
 def _tojson(
     value: Any,
     ensure_ascii: bool = False,

@@ -1,0 +1,66 @@
+"""Make inputs and targets of windows in the pass that reads their tokens.
+
+A batch of windows is a megabyte and more, so a second pass over it costs as much as reading it. Here the tokens and
+their mask are read once from the mapped files, and each window's inputs and targets are written from the nearest cache.
+Both are contiguous, because an embedding and a loss take them flat and would copy slices of one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.formats.offsets import Int64s
+from feedmill.formats.tokens.gather import Gather
+from feedmill.formats.tokens.masks import Masks
+from feedmill.jobs.buffers import empty
+from feedmill.kernels.rows import shift_rows
+
+Pair = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+
+
+def shifted(gather: Any, masks: Masks | None, file: Int64s, start: Int64s, width: int, ignore: int) -> Pair | None:
+    """Return inputs and targets of windows, int64[n, width - 1] both.
+
+    Args:
+        gather: reader of the tokens.
+        masks: reader of the masks; None if all tokens contribute to the loss.
+        file, start: int64[n], the file of each window, which must contain it, and its first token in it.
+        width: tokens of a window.
+        ignore: value of targets that do not contribute.
+
+    Returns:
+        None if tokens or masks are remote, or of a kind that compiled code does not read.
+
+    Raises:
+        DataError: a file has become shorter since it was opened.
+    """
+    sources = _sources(gather, masks, np.flatnonzero(np.bincount(file)).tolist())
+    if sources is None:
+        return None
+    shape = (len(file), width - 1)
+    inputs, targets = empty(shape, np.int64), empty(shape, np.int64)
+    for number, tokens, loss in sources:
+        rows = np.arange(len(file)) if len(sources) == 1 else np.flatnonzero(file == number)
+        starts = start if len(sources) == 1 else start[rows]
+        shift_rows(tokens, loss, starts, rows, ignore, inputs, targets)
+    return inputs, targets
+
+
+def _sources(
+    gather: Any, masks: Masks | None, files: Sequence[int]
+) -> list[tuple[int, npt.NDArray[Any], npt.NDArray[Any] | None]] | None:
+    """Return the number of each file, its tokens and its mask; None if one of them cannot be read so."""
+    found = []
+    for number in files if isinstance(gather, Gather) else ():
+        tokens = gather.flat(number)
+        if tokens is None or not tokens.dtype.isnative:
+            return None
+        loss = None if masks is None else masks.flat(number)
+        if masks is not None and loss is None:
+            return None
+        found.append((number, tokens, loss))
+    return found or None
