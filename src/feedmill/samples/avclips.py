@@ -72,7 +72,15 @@ def get_clips_uniform(
         rate = found.audio_sample_rate or av_decoder.get_audio_samples_per_second()
         count = _whole(clip_duration_seconds * rate)
         sounds = [(first, first + count) for first in (_whole(start * rate) for start in starts)]
-    return av_decoder.get_clips(clips, sounds, audio_unit="samples", video_out_frame_size=video_out_frame_size)
+    # The methods of the base class return a clip for each range, also if the stated duration is too long.
+    data = AVData()
+    if clips is not None:
+        data.video_clips, data.video_timestamps = AVDecoder.get_video_clips(
+            av_decoder, clips, "seconds", video_out_frame_size
+        )
+    if sounds is not None:
+        data.audio_clips, data.audio_timestamps = AVDecoder.get_audio_clips(av_decoder, sounds, "samples")
+    return data
 
 
 def _whole(number: float) -> int:

@@ -41,7 +41,7 @@ class AVDecoder:
 
     Args:
         stream: The file: bytes, a path, or a seekable binary file.
-        suppress_warnings: Accepted for compatibility with Energon; has no effect, since there are no warnings.
+        suppress_warnings: Accepted for compatibility with Energon; has an effect in `TorchAVDecoder` only.
         name: Name of the file in error messages.
         arrays: Type of the clips: ``numpy`` arrays or ``torch`` tensors.
         threads: Threads of the video decoder; 0 means one per core. The result does not depend on it.
@@ -192,7 +192,7 @@ class AVDecoder:
             clips, times = [], []
             for start, end in audio_clip_ranges:
                 if audio_unit == "samples":
-                    start, end = _over(start, reader.rate), _over(end, reader.rate)
+                    start, end = over_rate(start, reader.rate), over_rate(end, reader.rate)
                 samples, begin, stop = reader.clip(start, end)
                 clips.append(self._array(samples, None))
                 times.append((begin, stop))
@@ -405,24 +405,8 @@ class AVDecoder:
         return error
 
 
-class TorchAVDecoder(AVDecoder):
-    """`AVDecoder` that returns tensors by default, like Energon's class of this name."""
-
-    __slots__ = ()
-
-    def __init__(
-        self,
-        stream: AvSource,
-        suppress_warnings: bool = False,
-        *,
-        name: str | None = None,
-        arrays: Arrays = "torch",
-        threads: int = 1,
-    ) -> None:
-        super().__init__(stream, suppress_warnings, name=name, arrays=arrays, threads=threads)
-
-
-def _over(number: float, rate: int) -> Any:
+def over_rate(number: float, rate: int) -> Any:
+    """Return the time of a sample by its number, in seconds; infinity stays infinity."""
     return number if number == float("inf") else Fraction(number) / rate
 
 

@@ -198,7 +198,7 @@ class SampleDecoder(Decoder):
     def _av(self, name: str, data: bytes) -> Any:
         if self.av != "AVDecoder":
             return super()._av(name, data)
-        from feedmill.samples.avdecoder import TorchAVDecoder
+        from feedmill.samples.avtorch import TorchAVDecoder
 
         return TorchAVDecoder(data, name=name)  # independent of the type of images
 

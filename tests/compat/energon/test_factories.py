@@ -27,6 +27,7 @@ from feedmill.compat.energon import (  # noqa: E402
     CrudeJsonlDatasetFactory,
     CrudeWebdataset,
     DefaultDecoderWebdatasetFactory,
+    EPath,
     StandardWebdatasetFactory,
     WorkerConfig,
     get_loader,
@@ -185,3 +186,31 @@ def test_the_datasets_of_a_metadataset(prepared: Path) -> None:
     assert [ref.split_part for ref in load_dataset(prepared / "outer.yaml").traverse(split_part="train")] == [
         "train"
     ] * 3
+
+
+def test_splits_are_what_the_file_says(prepared: Path) -> None:
+    from feedmill.compat.energon.metadataset.metadataset_v2 import AuxDatasetReference, AuxFilesystemReference
+
+    (prepared / "said.yaml").write_text(
+        "__module__: megatron.energon\n__class__: MetadatasetV2\nsplits:\n"
+        "  train:\n    blend:\n"
+        "      - {path: ., weight: 3, subflavors: {a: 1}, aux: {media: 'filesystem://media', more: .}}\n"
+        "      - join: [{path: .}, {path: ., nonmatch: skip}]\n"
+        "        joiner: {__module__: a, __function__: b}\n"
+        "  val: {path: ., split_part: train}\n"
+    )
+    splits = load_dataset(prepared / "said.yaml").splits
+    first, second = splits["train"].blend
+    assert (first.path, first.weight, first.subflavors) == (EPath(prepared), 3, {"a": 1})
+    assert first.aux == {
+        "media": AuxFilesystemReference(fs_path=EPath(prepared / "media")),
+        "more": AuxDatasetReference(path=EPath(prepared)),
+    }
+    assert [part.nonmatch for part in second.join] == [None, "skip"] and second.joiner == {
+        "__module__": "a",
+        "__function__": "b",
+    }
+    assert (splits["val"].path, splits["val"].split_part, splits["val"].aux) == (EPath(prepared), "train", None)
+    (prepared / "bad.yaml").write_text((prepared / "said.yaml").read_text().replace("weight", "wait"))
+    with pytest.raises(ConfigError, match="wait"):
+        _ = load_dataset(prepared / "bad.yaml").splits

@@ -52,7 +52,7 @@ _FEEDMILL = {
     "stateless": "loading.encoder",
 }
 _RENAMED = {
-    "AVDecoder": ("samples.avdecoder", "TorchAVDecoder"),
+    "AVDecoder": ("samples.avtorch", "TorchAVDecoder"),
     "DefaultTaskEncoder": ("loading.typed", "TypedTaskEncoder"),
     "FileCacheLazy": ("loading.diskpool", "FileCacheLazy"),
     "Sample": ("samples.types", "TypedSample"),
@@ -118,7 +118,10 @@ _DATASETS = {
     "load_dataset": "metadatasets",
 }
 _DEEPER = {
+    "AuxDatasetReference": "parsed",
+    "AuxFilesystemReference": "parsed",
     "DatasetBlendMode": "metadatasets",
+    "DatasetReference": "parsed",
     "INDEX_SQLITE_FILENAME": "file_names",
     "INDEX_UUID_FILENAME": "file_names",
     "INFO_JSON_FILENAME": "file_names",
@@ -126,6 +129,8 @@ _DEEPER = {
     "LoadedDataset": "metadatasets",
     "LoadedDatasetList": "metadatasets",
     "MAIN_FOLDER_NAME": "file_names",
+    "MetadatasetBlend": "parsed",
+    "MetadatasetJoin": "parsed",
     "SPLIT_YAML_FILENAME": "file_names",
     "BaseWrapperDataset": "views",
     "WatchdogDataset": "watching",

@@ -23,7 +23,7 @@ _TOOLS = ("analyze_debug", "checkpoint", "info", "lint", "mount", "prepare", "pr
 INTERNALS: dict[str, dict[str, str]] = {
     "av": _CLIPS,
     "av.av_data": {"AVData": "feedmill.samples.avdata:AVData"},
-    "av.av_decoder": {"AVDecoder": "feedmill.samples.avdecoder:TorchAVDecoder"},
+    "av.av_decoder": {"AVDecoder": "feedmill.samples.avtorch:TorchAVDecoder"},
     "av.av_reader": _from(f"{_FILES}.probe_index", "AVProbeIndex AVProbeIndexEntry"),
     "av.utils": _CLIPS,
     "cache": {"CacheFileLazy": "feedmill.loading.diskpool:FileCacheLazy"},

@@ -12,7 +12,9 @@ from typing import Any
 
 from feedmill.compat.energon.datasets import trusts
 from feedmill.compat.energon.factories import OpenedFactory
+from feedmill.compat.energon.parsed import Split, splits_of
 from feedmill.compat.energon.worker import WorkerConfig
+from feedmill.errors import ConfigError
 from feedmill.indexing.prepare_joins import prepare_joins
 from feedmill.planning.nodes import Blend, Leaf, Node, Repeat
 from feedmill.planning.nodes.epochized import EpochizedBlend
@@ -65,6 +67,17 @@ class DatasetLoader:
 
     def __init__(self, path: str | os.PathLike[str] | Mapping[str, Any], *, trust: bool | None = None) -> None:
         self.path, self._trust = path, trusts(trust)
+
+    @property
+    def splits(self) -> dict[str, Split]:
+        """Return what the metadataset says about its splits, by name; see `feedmill.compat.energon.parsed`.
+
+        Raises:
+            NotFound, ConfigError: as `get_train_dataset`; it is no metadataset that is a file.
+        """
+        if isinstance(self.path, Mapping):
+            raise ConfigError("content of a metadataset has no 'splits' here", fix="Write it to a file.")
+        return splits_of(os.fspath(self.path))
 
     def get_datasets(
         self,

@@ -76,7 +76,9 @@ MODULES: dict[str, str] = {
         "DatasetBlendMode DatasetLoaderInterface LoadedDataset LoadedDatasetList TraversedDatasetReference"
     ),
     "metadataset.metadataset": "Metadataset",
-    "metadataset.metadataset_v2": "MetadatasetV2",
+    "metadataset.metadataset_v2": (
+        "AuxDatasetReference AuxFilesystemReference DatasetReference MetadatasetBlend MetadatasetJoin MetadatasetV2"
+    ),
     "savable_loader": "BasicDataLoader SavableDataLoader",
     "task_encoder": (
         "AugmentTaskEncoder Batch Cooker DefaultTaskEncoder TaskEncoder basic_sample_keys batch_list "
