@@ -236,9 +236,10 @@ class TarDataset(Dataset):
     def _places(self, stored: Int64s, shards: Int64s) -> tuple[Int64s, Int64s]:
         """Return the offsets of samples and their ends, int64[n] both. Samples of a shard must be consecutive."""
         begins, ends = np.empty_like(stored), np.empty_like(stored)
+        runs = _runs(shards)
         if not self.store.is_local:
-            self.table.load(np.unique(shards).tolist())
-        for at in _runs(shards):
+            self.table.load([int(shards[at.start]) for at in runs])
+        for at in runs:
             shard = int(shards[at.start])
             offsets, local = self.table.offsets(shard), stored[at] - self._starts[shard]
             begins[at], ends[at] = offsets[local], offsets[local + 1]

@@ -39,7 +39,7 @@ class Shuffle(Wrapper):
         return permute(positions, self.length, branch(self.key, epochs)), epochs
 
     def outward(self, positions: IntArray, epochs: IntArray) -> tuple[IntArray, IntArray]:
-        return unpermute(positions, self.length, branch(self.key, epochs)), epochs
+        return unpermute(positions, self.length, branch(self.key, _as_number(epochs))), epochs
 
     def reach(self, total: int) -> Sequence[int]:
         return (-(-total // self.length) * self.length,)
@@ -95,14 +95,18 @@ class BlockShuffle(Shuffle):
         return permute(slot, self._blocks, keys) * self._block + offset, epochs
 
     def outward(self, positions: IntArray, epochs: IntArray) -> tuple[IntArray, IntArray]:
-        keys = branch(self._block_key, epochs)
+        number = _as_number(epochs)
+        keys = branch(self._block_key, number)
         block, offset = np.divmod(positions, self._block)
-        slot = unpermute(block, self._blocks, keys)
+        if isinstance(keys, int) and self._blocks < len(block):
+            slot = unpermute(np.arange(self._blocks), self._blocks, keys)[block]
+        else:
+            slot = unpermute(block, self._blocks, keys)
         row = slot * self._block + offset
         gap = self._block - self._tail
         if gap:
             row = row - np.where(slot > self._short_slot(keys), gap, 0)
-        return self._in_windows(row, epochs, unpermute), epochs
+        return self._in_windows(row, number, unpermute), epochs
 
     def _short_slot(self, keys: Keys) -> IntArray:
         """Return the slot of the last, shorter block in the permutation, int64[1] or one per key."""
@@ -128,6 +132,11 @@ class BlockShuffle(Shuffle):
 
     def describe(self) -> str:
         return f"shuffle block {self.block} x {self.window}"
+
+
+def _as_number(epochs: IntArray) -> Epochs:
+    """Return epochs that are all the same as a number: one key is several times as fast as one for each position."""
+    return int(epochs[0]) if len(epochs) and (epochs == epochs[0]).all() else epochs
 
 
 def shuffled(child: Node, kind: str, key: int, block: int = DEFAULT_BLOCK, window: int = DEFAULT_WINDOW) -> Node:

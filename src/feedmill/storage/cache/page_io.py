@@ -364,9 +364,7 @@ class Pages:
         counts = np.minimum((ends - 1) // PAGE, self.header.pages - 1) - first + 1
         begins, ends, uses, first, counts = (a[counts > 0] for a in (begins, ends, uses, first, counts))
         offsets = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-        pages, rows = np.unique(np.repeat(first, counts) + offsets, return_inverse=True)
-        soonest = np.full(len(pages), FAR, np.int64)
-        np.minimum.at(soonest, rows, np.repeat(uses, counts))
+        pages, soonest = _soonest(np.repeat(first, counts) + offsets, np.repeat(uses, counts))
         if until < FAR:
             changed = self._records["next_use"][pages] <= until
             pages, soonest = pages[changed], soonest[changed]
@@ -483,6 +481,22 @@ class Pages:
 
     def _ranges(self, pages: list[Range], first: int) -> list[Range]:
         return [((first + a) * PAGE, min((first + b) * PAGE, self.size)) for a, b in pages]
+
+
+def _soonest(pages: Int64s, uses: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the pages, ascending and each once, and the soonest use of each, int64[n] both."""
+    low = int(pages.min(initial=FAR))
+    span = int(pages.max(initial=-1)) - low + 1
+    if not 0 < span <= 4 * len(pages):  # few of many pages
+        distinct, rows = np.unique(pages, return_inverse=True)
+        soonest = np.full(len(distinct), FAR, np.int64)
+        np.minimum.at(soonest, rows, uses)
+        return distinct, soonest
+    soonest, used = np.full(span, FAR, np.int64), np.zeros(span, np.bool_)
+    np.minimum.at(soonest, pages - low, uses)
+    used[pages - low] = True
+    found = np.flatnonzero(used)
+    return found + low, soonest[found]
 
 
 def _close(files: Usable, mapped: MappedFile) -> None:

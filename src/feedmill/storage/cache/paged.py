@@ -190,14 +190,13 @@ class Paging:
 
     def open(self, store: RangeStore, keys: Sequence[str]) -> list[Pages | None]:
         """Return the pages of objects; None for objects that do not exist. Raises as `Store.entries`."""
-        pages: list[Pages | None] = []
-        for key, entry in zip(keys, store.entries(keys), strict=True):
-            if entry is None:
-                pages.append(None)
-                continue
-            with self._lock:
-                self._sizes[store.url, key] = entry.size
-            pages.append(self.cache.open(f"{store.url}/{key}", entry.version, entry.size))
+        pages: list[Pages | None] = [store.whole.of(self.cache, key) for key in keys]
+        missing = [number for number, found in enumerate(pages) if found is None]
+        for number, entry in zip(missing, store.entries([keys[number] for number in missing]), strict=True):
+            if entry is not None:
+                with self._lock:
+                    self._sizes[store.url, entry.path] = entry.size
+                pages[number] = self.cache.open(f"{store.url}/{keys[number]}", entry.version, entry.size)
         return pages
 
     def whole(self, begins: Int64s, ends: Int64s, count: int) -> bool:

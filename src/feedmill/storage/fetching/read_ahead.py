@@ -12,9 +12,9 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,8 @@ from feedmill.errors import FeedmillError
 from feedmill.storage.cache.paged import PagedSegment, Paging
 from feedmill.storage.cache.pages import Pages
 from feedmill.storage.fetching.fetch import ending, fetcher
-from feedmill.storage.fetching.ranges import OFFSET_BITS, TARGET, Requests, requests_for
+from feedmill.storage.fetching.needed import Chunk, Needed, chunks, needed, objects
+from feedmill.storage.fetching.ranges import OFFSET_BITS, requests_for
 from feedmill.storage.fetching.segments import Segment
 from feedmill.storage.limits import parse_size
 
@@ -121,12 +122,12 @@ class ReadAhead:
             return
         low, high, steps = low[missing], high[missing], steps[missing]
         if pages is None:
-            requests = _needed(requests_for(low, high, fetcher().gap()), steps, last)
+            requests = needed(requests_for(low, high, fetcher().gap()), steps, last)
             if requests.size > max(self.budget // 2, self._limit - self._held):
-                requests = _needed(requests_for(low, high, 0), steps, last)
+                requests = needed(requests_for(low, high, 0), steps, last)
             rounds = [requests]
         else:
-            rounds = self._rounds(pages, low, high, steps, last)
+            rounds = self._rounds(store, keys, pages, low, high, steps, last)
         for requests in rounds:
             if len(requests.begins) and self._wait_for_budget(requests.size, starving):
                 self._add(store, keys, requests, pages)
@@ -146,7 +147,7 @@ class ReadAhead:
         Args:
             current: bool[n], ranges of steps up to `last`.
         """
-        for cached, base, start, stop in _objects(pages, low):
+        for cached, base, start, stop in objects(pages, low):
             begins, ends = low[start:stop] - base, high[start:stop] - base
             cached.plan_uses(begins, ends, now[start:stop])
             done = current[start:stop]
@@ -156,13 +157,20 @@ class ReadAhead:
                     self._uses.append((last, cached, begins[done], ends[done], later[start:stop][done], until))
 
     def _rounds(
-        self, pages: Sequence[Pages | None], low: Int64s, high: Int64s, steps: Int64s, last: int
+        self,
+        store: RangeStore,
+        keys: Sequence[str],
+        pages: Sequence[Pages | None],
+        low: Int64s,
+        high: Int64s,
+        steps: Int64s,
+        last: int,
     ) -> list[Needed]:
         """Return requests that fill the page cache: first those for whole objects, then those for other ranges."""
         assert self._paging is not None
-        chunks: list[Chunk] = []
+        rows: list[Chunk] = []
         remaining = np.ones(len(low), np.bool_)
-        for cached, base, start, stop in _objects(pages, low):
+        for cached, base, start, stop in objects(pages, low):
             now = start + np.flatnonzero(steps[start:stop] <= last)
             if not len(now):
                 remaining[start:stop] = False
@@ -170,20 +178,21 @@ class ReadAhead:
             begins, ends, needed_at = low[now] - base, high[now] - base, steps[now]
             first, end = int(begins[0]), min(int(ends.max()), cached.size)
             if cached.trusted(first, end):
-                chunks.append((base + first, base + end, int(needed_at.min()), int(needed_at.max())))
+                store.whole.add(self._paging.cache, keys[base >> OFFSET_BITS], cached)
+                rows.append((base + first, base + end, int(needed_at.min()), int(needed_at.max())))
             elif self._paging.whole(begins, ends, len(low)):
-                chunks += [
+                rows += [
                     (base + chunk_begin, base + chunk_end, soonest, latest)
-                    for chunk_begin, chunk_end, soonest, latest in _chunks(begins, ends, needed_at, cached.size)
+                    for chunk_begin, chunk_end, soonest, latest in chunks(begins, ends, needed_at, cached.size)
                 ]
             else:
                 continue
             remaining[start:stop] = False
             remaining[now] = ends > cached.size
-        rounds = [Needed(*np.asarray(chunks, np.int64).T)] if chunks else []
+        rounds = [Needed(*np.asarray(rows, np.int64).T)] if rows else []
         if remaining.any():
             requests = requests_for(low[remaining], high[remaining], fetcher().gap())
-            rounds.append(_needed(requests, steps[remaining], last))
+            rounds.append(needed(requests, steps[remaining], last))
         return rounds
 
     def _extend(
@@ -346,75 +355,6 @@ class ReadAhead:
             self._held = 0
             self._freed.notify_all()
         _drop(segments)
-
-
-class Needed(NamedTuple):
-    """Requests, and when they are needed.
-
-    Attributes:
-        begins, ends: int64[n], as in `Requests`.
-        soonest, latest: int64[n], the first and the last step that needs each.
-    """
-
-    begins: Int64s
-    ends: Int64s
-    soonest: Int64s
-    latest: Int64s
-
-    @property
-    def size(self) -> int:
-        """Return the bytes of all requests."""
-        return int((self.ends - self.begins).sum())
-
-
-def _objects(pages: Sequence[Pages | None], low: Int64s) -> Iterator[tuple[Pages, int, int, int]]:
-    """Yield the cached pages of each object with bytes, the number of its first byte, and the rows of its ranges.
-
-    Args:
-        pages: by the number of the object.
-        low: int64[n], ascending, begins of ranges with the number of the object in the bits above `OFFSET_BITS`.
-    """
-    numbers, firsts = np.unique(low >> OFFSET_BITS, return_index=True)
-    for number, start, stop in zip(numbers.tolist(), firsts.tolist(), [*firsts[1:].tolist(), len(low)], strict=True):
-        cached = pages[number]
-        if cached is not None and cached.size:
-            yield cached, number << OFFSET_BITS, start, stop
-
-
-def _needed(requests: Requests, steps: Int64s, last: int) -> Needed:
-    """Return the requests that a step up to `last` needs.
-
-    Args:
-        steps: int64[n], the steps of the ranges from which the requests were made.
-    """
-    soonest, latest = (extreme.reduceat(steps, requests.first) for extreme in (np.minimum, np.maximum))
-    now = soonest <= last
-    return Needed(requests.begins[now], requests.ends[now], soonest[now], latest[now])
-
-
-Chunk = tuple[int, int, int, int]
-"""A request for a part of an object: begin, end, and the first and the last step that needs it."""
-
-
-def _chunks(begins: Int64s, ends: Int64s, steps: Int64s, size: int) -> list[Chunk]:
-    """Cut an object into chunks of `TARGET` bytes. A chunk is longer if a range that begins in it ends later.
-
-    Args:
-        begins, ends, steps: int64[n], ranges of the object, ascending by begin, and the step that needs each.
-        size: bytes of the object.
-    """
-    last = int(steps.max())
-    chunks = {begin: (begin, min(begin + TARGET, size), last, last) for begin in range(0, size, TARGET)}
-    numbers, first = np.unique(begins // TARGET, return_index=True)
-    columns = [
-        extreme.reduceat(values, first).tolist()
-        for extreme, values in ((np.maximum, ends), (np.minimum, steps), (np.maximum, steps))
-    ]
-    for number, reached, soonest, latest in zip(numbers.tolist(), *columns, strict=True):
-        begin = number * TARGET
-        if begin < size:
-            chunks[begin] = (begin, min(max(chunks[begin][1], reached), size), soonest, latest)
-    return list(chunks.values())
 
 
 def _drop(segments: Sequence[Segment]) -> None:

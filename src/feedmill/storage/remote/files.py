@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from feedmill.errors import NotFound
 from feedmill.storage.base import Entry, too_short
 from feedmill.storage.remote.leases import Seen
-from feedmill.storage.remote.range_store import RangeStore, spool_error
+from feedmill.storage.remote.range_store import RangeStore
+from feedmill.storage.remote.spool import spool_error
 from feedmill.storage.remote.upload import abort, abort_below, upload
 
 if TYPE_CHECKING:

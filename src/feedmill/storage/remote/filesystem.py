@@ -35,7 +35,8 @@ from feedmill.storage.remote.filesystem_errors import ShortAnswer, is_beyond_end
 from feedmill.storage.remote.filesystem_instances import CONNECTIONS, filesystem_class, instances_of
 from feedmill.storage.remote.msc import resolve
 from feedmill.storage.remote.options import Patience, patience_of
-from feedmill.storage.remote.range_store import RangeStore, is_listed, spool_error
+from feedmill.storage.remote.range_store import RangeStore, is_listed
+from feedmill.storage.remote.spool import spool_error
 from feedmill.storage.remote.upload_records import abort_abandoned, recorded
 from feedmill.storage.staging import TEMPORARY_SUFFIX, temporary_beside
 

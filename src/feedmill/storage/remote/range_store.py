@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import tempfile
 import threading
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -24,15 +22,16 @@ import numpy as np
 from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.storage.base import Entry, InMemory, Int64s, OnDisk, Ranges, Store, refuse_nul, too_short
 from feedmill.storage.cache.paged import on_disk
+from feedmill.storage.cache.whole import WholeObjects
 from feedmill.storage.fetching.fetch import Failed, fetcher, replaced, result_of
 from feedmill.storage.fetching.lanes import MAX_AT_ONCE
 from feedmill.storage.fetching.ranges import OFFSET_BITS, merged
 from feedmill.storage.fetching.segments import HeldSegments, Segment
-from feedmill.storage.folders import private_folder
-from feedmill.storage.os_errors import is_disk_error, storage_error
+from feedmill.storage.os_errors import is_disk_error
 from feedmill.storage.remote.errors import AGAIN, CHECK, Reaction
 from feedmill.storage.remote.leases import Seen
 from feedmill.storage.remote.options import Patience
+from feedmill.storage.remote.spool import spool_error, spool_folder
 
 if TYPE_CHECKING:
     from obstore import Bytes
@@ -59,6 +58,7 @@ class RangeStore(Store):
         host: scheme and server, or scheme and bucket: requests to the same host share the limits on requests in flight.
         max_in_flight: maximum number of requests to the host in flight.
         held: segments that were read ahead.
+        whole: objects that lie in the page cache as a whole.
         connection: number of times that the store connected again.
 
     Raises:
@@ -76,6 +76,7 @@ class RangeStore(Store):
         self._versions: dict[str, str] | None = None
         self._entries: dict[str, Entry | None] = {}
         self.held = HeldSegments()
+        self.whole = WholeObjects()
         self.connection = 0
         self._renewing = threading.Lock()
 
@@ -261,6 +262,9 @@ class RangeStore(Store):
     def fetched(
         self, paths: Sequence[str], files: Int64s, offsets: Int64s, lengths: Int64s
     ) -> OnDisk | InMemory | None:
+        whole = self.whole.find(paths, self.key, files)
+        if whole is not None:
+            return whole
         located = self.held.locate(paths, self.key, files, offsets, lengths)
         if located is None or not len(files):
             return None
@@ -392,30 +396,6 @@ class RangeStore(Store):
     @abstractmethod
     def put_file(self, path: str, file: Path) -> None:
         """Upload a file of this machine."""
-
-
-@contextlib.contextmanager
-def spool_folder() -> Iterator[Path]:
-    """Create a folder in this machine's temporary folder for a block; it is removed at the end.
-
-    That of a killed process is removed by a later one (see `private_folder`).
-    """
-    try:
-        folder = tempfile.mkdtemp(dir=private_folder("spool"))
-    except OSError as error:
-        raise spool_error(error) from None
-    try:
-        yield Path(folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def spool_error(error: OSError) -> FeedmillError:
-    """Return the error for a failure of the local disk, not of the store."""
-    translated = storage_error(error, tempfile.gettempdir())
-    if translated.kind in ("enospc", "edquot"):
-        translated.fix = "Free some space there, or set TMPDIR to a folder on a larger disk."
-    return translated
 
 
 def is_listed(below: str, suffixes: tuple[str, ...], hidden: bool) -> bool:
