@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import codecs
-import contextlib
-import gc
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -22,6 +20,7 @@ from feedmill.importing.report import ImportReport
 from feedmill.importing.rows import Reading
 from feedmill.importing.samples import Reader, refuse_documents, write_samples
 from feedmill.importing.scanning import Files, scan
+from feedmill.importing.uncollected import frozen, uncollected
 from feedmill.indexing.splitting import empty_splits, ratio_of, sizes_by_ratio
 from feedmill.storage import canonical_location, paths_of
 from feedmill.storage.codec import GZIP, PLAIN, ZSTD
@@ -85,7 +84,7 @@ def import_data(
     most = _options(given, target, type, encoding, compression, max_shard_size, max_shard_samples)
     ratio = None if split_ratio is None else ratio_of(split_ratio)
     report = ImportReport(target, type, dry_run=dry_run)
-    with _uncollected():
+    with uncollected():
         files = scan(given, target, report.left_out, include=include, exclude=exclude)
         found = recognize(files, type, report.left_out, named=bool(include))
         samples = None if found.type == DOCUMENTS else plan_samples(files, found, encoding, report.left_out)
@@ -111,27 +110,18 @@ def import_data(
             report.files = 0
             chosen = files._replace(files=found.documents)
             job = {**identity, "most": most}
-            write_documents(target, chosen, job, report, reading=reading, suffix=suffix, **shared)
+            with frozen():
+                write_documents(target, chosen, job, report, reading=reading, suffix=suffix, **shared)
         else:
             refuse_documents(target)
             reader = Reader(tuple(files.roots), encoding, found.type != PARTS, decode)
             job = {**identity, "decode": decode}
             report.splits = {}
-            write_samples(target, files, samples, job, report, reader, max_shard_samples=max_shard_samples, **shared)
+            shared["max_shard_samples"] = max_shard_samples
+            with frozen():
+                write_samples(target, files, samples, job, report, reader, **shared)
     report.seconds = round(time.perf_counter() - began, 3)
     return report
-
-
-@contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
-    """Pause the collection of cycles in a block: it would walk through the many small objects made there, in vain."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _options(

@@ -13,6 +13,7 @@ from feedmill.importing.kinds import IMAGE, Name, divide
 from feedmill.importing.metadata import Metadata, read_metadata
 from feedmill.importing.recognition import (
     AUTO,
+    CAPTION_SUFFIXES,
     CAPTIONING,
     CLASSIFICATION,
     MEDIA,
@@ -163,9 +164,13 @@ def _parts(
     left: LeftOut,
 ) -> list[Part] | None:
     """Return the parts of a sample; None if it lacks one."""
+    others = beside(files, found, file, name)
+    if metadata is None and found.type == CAPTIONING and len(others) == 1:  # nearly all
+        suffix, caption_file = others[0]
+        if caption_file.size and suffix in CAPTION_SUFFIXES:
+            return [_of_file(name.suffix, file), _of_file("txt", caption_file)]
     where = files.name(file)
     parts = [_of_file(name.suffix, file)]
-    others = beside(files, found, file, name)
     about: dict[str, Any] = {}
     if metadata is not None:
         row = metadata.rows.get(where)
@@ -293,6 +298,8 @@ class _Keys:
 
 def _plain(stem: str) -> str:
     """Return a path without the dots in its last component, at which readers would end the key."""
+    if "." not in stem:
+        return stem
     folder, slash, last = stem.rpartition("/")
     return f"{folder}{slash}{last.replace('.', '_')}"
 
@@ -308,6 +315,8 @@ def _grouped(files: Files, found: Recognized, left: LeftOut) -> Samples:
             left.add("an empty file", name)
         elif not dot or not part:
             left.add("a file without a suffix", name)
+        elif part.startswith("__"):
+            left.add("a suffix that begins with '__', which readers skip (rename it)", name)
         else:
             split = (split_of(files, file) or TRAIN) if found.splits else TRAIN
             splits.setdefault(split, {}).setdefault(folder + slash + base, []).append((file, part.lower()))

@@ -31,7 +31,8 @@ AUTO, DOCUMENTS, CAPTIONING, CLASSIFICATION, MEDIA, PARTS = (
 TYPES = (AUTO, DOCUMENTS, CAPTIONING, CLASSIFICATION, MEDIA, PARTS)
 CAPTION_SUFFIXES = ("txt", "caption", "text")
 _BESIDE = frozenset((*CAPTION_SUFFIXES, "json", "cls"))
-_METADATA = tuple(f"metadata.{end}" for end in ("jsonl", "csv", "parquet"))
+_TABLES = ("jsonl", "csv", "parquet")
+_METADATA = tuple(f"metadata.{end}" for end in _TABLES)
 _NONE: list[tuple[str, File]] = []
 _FEW = 10
 """Files of another kind are left out if there are at least this many times more of the main kind."""
@@ -124,7 +125,11 @@ def _media(
     modality = max(media, key=lambda kind: media[kind])
     found = Recognized(wanted, modality)
     found.media = [(file, name) for file, name in named if name.kind == modality]
-    found.metadata = [file for file, _ in named if file.path.rpartition("/")[2].lower() in _METADATA]
+    found.metadata = [
+        file
+        for file, name in named
+        if name.suffix in _TABLES and file.path.rpartition("/")[2].lower() in _METADATA
+    ]
     stems = {name.stem for _, name in found.media}
     stems.update(files.name(file) for file, _ in found.media)
     rest: list[tuple[File, Name]] = []

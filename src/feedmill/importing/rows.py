@@ -32,6 +32,7 @@ TEXT_COLUMNS = ("text", "content", "body", "document", "article", "markdown")
 """Columns that hold the text if no other is given, the first that a file has."""
 _OWN = ("id", "text", "source", "metadata")
 _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+_MARKS = tuple(mark for mark, _ in _BOMS)
 _LONGEST_FIELD = 1 << 30
 _load = msgspec.json.Decoder().decode
 
@@ -123,9 +124,8 @@ def read_rows(store: Store, file: File, encoding: str = "utf-8") -> Iterator[Row
 
 def decode(data: bytes, encoding: str, name: str) -> str:
     """Return a text. A byte order mark overrides the encoding. Raises `DataError`."""
-    for mark, marked in _BOMS:
-        if data.startswith(mark):
-            encoding = marked
+    if data.startswith(_MARKS):
+        encoding = next(marked for mark, marked in _BOMS if data.startswith(mark))
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
@@ -135,7 +135,7 @@ def decode(data: bytes, encoding: str, name: str) -> str:
 
 
 def _whole(store: Store, file: File) -> bytes:
-    data = read_file(store, file.path)
+    data = read_file(store, file.path, file.size)
     packing = compression(file.path.lower())
     if not packing:
         return data

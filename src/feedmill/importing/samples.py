@@ -26,12 +26,16 @@ from feedmill.importing.recognition import CAPTION_SUFFIXES, PARTS
 from feedmill.importing.report import ImportReport
 from feedmill.importing.rows import decode
 from feedmill.importing.scanning import Files
+from feedmill.importing.uncollected import uncollected
 from feedmill.jobs.threads import ordered_map
 from feedmill.samples.description import describe_type
+from feedmill.samples.encode import Encoder
 from feedmill.samples.imageheader import image_header
 from feedmill.samples.media import kind_of_header, probe
 from feedmill.storage import LocalStore, Store, open_store
 from feedmill.writing.destination import Destination
+from feedmill.writing.encoding import Encoded, Encoding
+from feedmill.writing.fields import Taker
 from feedmill.writing.layout import PATTERN, Layout
 from feedmill.writing.shard import Shard
 from feedmill.writing.write import write_shards
@@ -142,15 +146,17 @@ def cut(samples: Sequence[Planned], count: int, most: int) -> Iterator[list[Plan
         yield group
 
 
-def read_shard(reader: Reader, samples: Sequence[Planned]) -> Iterator[dict[str, Any]]:
-    """Yield the samples of a shard as mappings of bytes, without those that cannot be used."""
+def read_shard(reader: Reader, samples: Sequence[Planned]) -> Iterator[Encoded]:
+    """Yield the samples of a shard, ready to be written, without those that cannot be used."""
     stores = [open_store(root) for root in reader.roots]
     read = partial(_sample, reader, stores)
+    encoding = Encoding(Encoder(), Taker())
     remote = not all(isinstance(store, LocalStore) for store in stores)
-    with closing(ordered_map(read, samples, workers=_REQUESTS if remote else 0, in_flight=2 * _REQUESTS)) as results:
-        for sample in results:
-            if isinstance(sample, dict):
-                yield sample
+    workers = _REQUESTS if remote else 0
+    with uncollected(), closing(ordered_map(read, samples, workers=workers, in_flight=2 * _REQUESTS)) as results:
+        for planned, parts in zip(samples, results, strict=True):
+            if not isinstance(parts, str):
+                yield encoding.of(planned.key, parts)
 
 
 def _reason(reader: Reader, stores: Sequence[Store], planned: Planned) -> str:
@@ -159,20 +165,21 @@ def _reason(reader: Reader, stores: Sequence[Store], planned: Planned) -> str:
     return found if isinstance(found, str) else "it could not be read, but can be now (import again)"
 
 
-def _sample(reader: Reader, stores: Sequence[Store], planned: Planned) -> dict[str, Any] | str:
-    """Return a sample, or the reason why it cannot be used."""
-    sample: dict[str, Any] = {"__key__": planned.key}
+def _sample(reader: Reader, stores: Sequence[Store], planned: Planned) -> list[tuple[str, bytes]] | str:
+    """Return the names and contents of a sample's parts, or the reason why it cannot be used."""
+    parts: list[tuple[str, bytes]] = []
     try:
         for part in planned.parts:
-            data = part.content if part.content is not None else read_file(stores[part.root], part.path)
-            sample[part.name] = _checked(reader, part, data) if reader.check else data
+            name, size, root, path, content = part
+            data = read_file(stores[root], path, size) if content is None else content
+            parts.append((name, _checked(reader, part, data) if reader.check else data))
     except Unusable as error:
         return str(error)
     except MissingExtra:
         raise
     except FeedmillError as error:
         return f"cannot be read: {error.what}"
-    return sample
+    return parts
 
 
 def _checked(reader: Reader, part: Part, data: bytes) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from operator import attrgetter
 from typing import NamedTuple
 
 from feedmill.errors import NotFound
@@ -63,7 +64,9 @@ def scan(
         walk.source(source)
     if len(sources) > 1:  # one may lie in another
         walk.found = list({(file.root, file.path): file for file in walk.found}.values())
-    walk.found.sort()
+    walk.found.sort(key=attrgetter("path"))
+    if len(walk.roots) > 1:
+        walk.found.sort(key=attrgetter("root"))  # stable
     found = Files(walk.roots, _prefixes(walk.roots), [])
     if not include and not exclude:
         return found._replace(files=walk.found)
