@@ -118,9 +118,9 @@ def test_several_files_in_a_folder_are_refused(tmp_path: Path) -> None:
 def test_a_folder_of_another_class_is_refused_with_those_that_are_read(tmp_path: Path) -> None:
     folder = MADE["gpt2"](tmp_path)
     for settings, config, said in (
-        ({"tokenizer_class": "CLIPTokenizer"}, {}, "found CLIPTokenizer"),
+        ({"tokenizer_class": "DebertaTokenizer"}, {}, "found DebertaTokenizer"),
         ({"tokenizer_class": "BertTokenizer"}, {}, "found BertTokenizer"),
-        ({}, {"model_type": "whisper"}, "found that of whisper"),
+        ({}, {"model_type": "blenderbot"}, "found that of blenderbot"),
     ):
         (folder / "tokenizer_config.json").write_text(json.dumps(settings))
         (folder / "config.json").write_text(json.dumps(config))
@@ -135,6 +135,32 @@ def test_a_folder_of_another_class_is_refused_with_those_that_are_read(tmp_path:
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "RobertaTokenizer"}))
     with pytest.raises(ConfigError, match="the vocabulary lacks '<s>', the cls_token of RobertaTokenizer"):
         load_tokenizer(folder)
+
+
+def test_a_folder_of_clip_whisper_or_t5_that_lacks_what_the_class_needs(tmp_path: Path) -> None:
+    for name, made, settings, said in (
+        ("clip", "gpt2", {"tokenizer_class": "CLIPTokenizer"}, r"lacks '<\|startoftext\|>', the bos_token of CLIP"),
+        ("bare", "gpt2", {"tokenizer_class": "WhisperTokenizer"}, r"lacks '<\|startoftranscript\|>', which Whisper"),
+        ("name", "whisper", {"tokenizer_class": "WhisperTokenizer", "language": "German"}, r"lacks '<\|german\|>'"),
+        ("eos", "t5", {"tokenizer_class": "T5Tokenizer", "eos_token": "<end>"}, "lacks '<end>', which the class"),
+        ("count", "t5", {"tokenizer_class": "T5Tokenizer", "extra_ids": -1}, "extra_ids is -1, expected a number"),
+        (
+            "listed",
+            "t5",
+            {"tokenizer_class": "T5Tokenizer", "additional_special_tokens": ["<extra_id_0>"]},
+            "extra_ids is 100, but additional_special_tokens have 1",
+        ),
+    ):
+        folder = tmp_path / name
+        folder.mkdir()
+        MADE[made](folder)
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+        with pytest.raises(ConfigError, match=said):
+            load_tokenizer(folder)
+    for data, said in (((KINDS / "bpe.model").read_bytes(), "needs a unigram model"), (b"\x0a\xff", "not a Sentence")):
+        (tmp_path / "eos" / "spiece.model").write_bytes(data)
+        with pytest.raises(ConfigError, match=said):
+            load_tokenizer(tmp_path / "eos")
 
 
 def test_a_conversion_is_kept_and_a_corrupt_one_is_made_again(cache: Path, tmp_path: Path) -> None:

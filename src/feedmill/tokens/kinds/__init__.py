@@ -5,6 +5,7 @@ patterns    how tiktoken's encodings split texts, and their special tokens
 ranks       tiktoken files and Mistral's tekken.json: byte-level BPE by ranks, and its reference engine
 pieces      SentencePiece BPE models
 slow        folders with vocab.json and merges.txt, or vocab.txt
+t5          folders with spiece.model of the T5 class
 settings    the settings of tokenizer_config.json that AutoTokenizer applies to a tokenizer.json
 kept        conversions that are kept on this machine
 """

@@ -12,12 +12,14 @@ from pathlib import Path
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.tokens.kinds.slow import FILES, is_slow
+from feedmill.tokens.kinds.t5 import FILE, is_t5
 
 _KINDS = ("tokenizer.json", "tekken.json", "tokenizer.model", *FILES)
 _UNSUPPORTED = ("spiece.model", "sentencepiece.bpe.model")
 _NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _READS = (
-    "tokenizer.json, a SentencePiece .model, a .tiktoken file, tekken.json, vocab.json with merges.txt, or vocab.txt"
+    "tokenizer.json, a SentencePiece .model, a .tiktoken file, tekken.json, vocab.json with merges.txt, vocab.txt, or"
+    " spiece.model of T5"
 )
 
 
@@ -69,6 +71,8 @@ def hub_cache() -> Path:
 
 
 def _in_folder(folder: Path) -> Path:
+    if is_t5(folder / FILE) and (folder / FILE).is_file() and not (folder / "tokenizer.json").is_file():
+        return folder / FILE
     for name in _KINDS:
         path = folder / name
         if path.is_file() and (name not in FILES or is_slow(path)):

@@ -3,6 +3,7 @@
 kind            ``tokenizer.json``                                      reference
 tokenizer.json  the file, with the settings next to it applied          `tokenizers`
 vocab.json/.txt made from the files (`slow`), with the settings         `tokenizers`
+spiece.model    made from the model (`t5`), with the settings           `tokenizers`
 tiktoken file   made from the ranks (`ranks`)                           `ranks.RankEngine`
 tekken.json     made from the ranks                                     `ranks.RankEngine`
 .model          made from the pieces (`pieces`), if they are BPE        SentencePiece
@@ -21,7 +22,7 @@ import xxhash
 
 from feedmill.errors import ConfigError
 from feedmill.tokens.engines import HuggingFace, SentencePiece, TokenizerEngine, Vocabulary, read_vocabulary
-from feedmill.tokens.kinds import pieces, ranks, slow
+from feedmill.tokens.kinds import pieces, ranks, slow, t5
 from feedmill.tokens.kinds.kept import kept
 from feedmill.tokens.kinds.settings import applied
 from feedmill.tokens.kinds.slow import token_of
@@ -84,10 +85,13 @@ def read_model(path: Path, template_source: TemplateSource, pattern: str | None 
         return _of_ranks(path, found, "a tiktoken file", _digest(data, pattern, found.special if pattern else None))
     if path.suffix == ".json" and all(mark in start for mark in _TEKKEN):
         return _of_ranks(path, ranks.read_tekken(path, data), "a tekken.json", _digest(data))
+    if t5.is_t5(path):
+        return _of_files(path, t5.document(path, data), f"a folder with {t5.FILE}")
     if path.suffix == ".model" or ".model." in path.name:
         return _of_pieces(path, data)
     if slow.is_slow(path):
-        return _of_slow(path)
+        document = slow.document(path)
+        return _of_files(path, document, f"a folder with {' and '.join(slow.FILES[path.name])}")
     return _of_json(path, data, template_source)
 
 
@@ -105,16 +109,16 @@ def _of_json(path: Path, data: bytes, source: TemplateSource) -> Model:
     )
 
 
-def _of_slow(path: Path) -> Model:
-    document = slow.document(path)
+def _of_files(path: Path, document: dict[str, Any], what: str) -> Model:
+    """Return the model of a folder whose class in transformers is known."""
     changed, changes = applied(document, path.parent)
-    text = orjson.dumps(changed)
+    text = orjson.dumps(slow.finished(changed, document["class"], path))
     vocabulary = read_vocabulary(path, text)
     for role, end in (("bos_token", "bos"), ("eos_token", "eos")):
         token = token_of(document["tokens"].get(role))
         if getattr(vocabulary, end) is None and token in vocabulary.ids:
             setattr(vocabulary, end, token)
-    kind = f"a folder with {' and '.join(slow.FILES[path.name])} ({document['class']})"
+    kind = f"{what} ({document['class']})"
     settings = [f"class {document['class']}", *(change for change in changes if not change.startswith("token "))]
     return Model(kind, _digest(text), vocabulary, "hf", lambda: HuggingFace(path, text), text, settings=settings)
 

@@ -22,8 +22,8 @@ import orjson
 from feedmill.errors import ConfigError
 from feedmill.tokens.engines import Encoded, TokenizerEngine
 
-_SPACE = "▁"
-_NORMAL, _UNKNOWN, _USER, _UNUSED = 1, 2, 4, 5
+SPACE = "▁"
+_NORMAL, _UNKNOWN, CONTROL, USER, _UNUSED = 1, 2, 3, 4, 5
 
 
 def document(data: bytes) -> bytes | str:
@@ -34,10 +34,7 @@ def document(data: bytes) -> bytes | str:
     Raises:
         ConfigError: the bytes are not a model.
     """
-    try:
-        pieces, training, normalizer = _read(data)
-    except (IndexError, ValueError, TypeError, struct.error) as error:
-        raise ConfigError(f"this is not a SentencePiece model ({type(error).__name__}: {error})") from None
+    pieces, training, normalizer = read_pieces(data)
     if training.get(3, 1) != 2:
         return "it is not a BPE model"
     if normalizer.get(2) or normalizer.get(4, 1) or not normalizer.get(5, 1):
@@ -54,8 +51,8 @@ def document(data: bytes) -> bytes | str:
                 # Of equal scores, SentencePiece joins the leftmost: a run of spaces grows from its left end.
                 merges.append((-score, -len(text), ids[first], ids[second], first, second))
     merges.sort()
-    space = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
-    before = [{"type": "Prepend", "prepend": _SPACE}] if normalizer.get(3, 1) else []
+    space = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+    before = [{"type": "Prepend", "prepend": SPACE}] if normalizer.get(3, 1) else []
     bpe: dict[str, Any] = {
         "type": "BPE",
         "dropout": None,
@@ -81,7 +78,31 @@ def document(data: bytes) -> bytes | str:
 
 def user_defined(data: bytes) -> list[str]:
     """Return the user-defined symbols of a model, as they occur in texts."""
-    return [text.replace(_SPACE, " ") for text, _, kind in _read(data)[0] if kind == _USER]
+    return [text.replace(SPACE, " ") for text, _, kind in _read(data)[0] if kind == USER]
+
+
+def read_pieces(
+    data: bytes, file: str | None = None
+) -> tuple[list[tuple[str, float, int]], dict[int, int], dict[int, int]]:
+    """Return text, score and type of each piece, and the numbers of the training and the normalizer.
+
+    Of a text among the numbers, its length. Raises ConfigError if the bytes are not a model.
+    """
+    try:
+        return _read(data)
+    except (IndexError, ValueError, TypeError, struct.error) as error:
+        raise ConfigError(
+            f"this is not a SentencePiece model ({type(error).__name__}: {error})", file=file, kind="bad-tokenizer"
+        ) from None
+
+
+def charsmap(data: bytes) -> bytes:
+    """Return the table of characters by which a model normalizes texts; empty if there is none."""
+    found = b""
+    for field, value in _fields(data):
+        for inner, content in _fields(_bytes(value)) if field == 3 else ():
+            found = content if inner == 2 and isinstance(content, bytes) else found
+    return found
 
 
 class Guarded:
@@ -93,7 +114,7 @@ class Guarded:
 
     def encode(self, texts: list[str], template: bool, ordinary: bool) -> Encoded:
         search = self._symbols.search
-        special = [number for number, text in enumerate(texts) if search(text.replace(_SPACE, " "))]
+        special = [number for number, text in enumerate(texts) if search(text.replace(SPACE, " "))]
         if not special:
             return self._engine.encode(texts, template, ordinary)
         rest = set(special)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from feedmill.errors import ConfigError
-from feedmill.tokens.kinds.patterns import QWEN
+from feedmill.tokens.kinds.patterns import CLIP, QWEN
 from feedmill.tokens.template import CONFIG, read_settings
 
 FILES = {"vocab.json": ("vocab.json", "merges.txt"), "vocab.txt": ("vocab.txt",)}
@@ -25,7 +25,7 @@ class Class(NamedTuple):
 
     Attributes:
         file: its vocabulary.
-        rule: ``gpt2``, ``roberta``, ``qwen2`` or ``bert``.
+        rule: ``gpt2``, ``roberta``, ``qwen2``, ``clip``, ``whisper`` or ``bert``.
         model_types: models that use it.
         tokens: its special tokens by role, unless the settings name others.
     """
@@ -41,6 +41,7 @@ _GPT2 = {"unk_token": _END, "bos_token": _END, "eos_token": _END}
 _ROBERTA = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "sep_token": "</s>", "cls_token": "<s>"}
 _ROBERTA |= {"pad_token": "<pad>", "mask_token": "<mask>"}
 _BERT = {"unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]", "mask_token": "[MASK]"}
+_CLIP = _GPT2 | {"bos_token": "<|startoftext|>", "pad_token": _END}
 _QWEN2 = {"unk_token": _END, "eos_token": _END, "pad_token": _END}
 CLASSES = {
     "GPT2Tokenizer": Class("vocab.json", "gpt2", "gpt2 gpt_neo gptj gpt_bigcode opt imagegpt", _GPT2),
@@ -50,6 +51,8 @@ CLASSES = {
     "LEDTokenizer": Class("vocab.json", "roberta", "led", _ROBERTA),
     "LongformerTokenizer": Class("vocab.json", "roberta", "longformer", _ROBERTA),
     "Qwen2Tokenizer": Class("vocab.json", "qwen2", "qwen2 qwen2_moe qwen3 qwen3_moe", _QWEN2),
+    "CLIPTokenizer": Class("vocab.json", "clip", "clip altclip clipseg groupvit owlvit owlv2 oneformer xclip", _CLIP),
+    "WhisperTokenizer": Class("vocab.json", "whisper", "whisper", _GPT2),
     "BertTokenizer": Class("vocab.txt", "bert", "bert visual_bert nezha", _BERT),
     "DistilBertTokenizer": Class("vocab.txt", "bert", "distilbert", _BERT),
     "ElectraTokenizer": Class("vocab.txt", "bert", "electra", _BERT),
@@ -57,6 +60,8 @@ CLASSES = {
     "ConvBertTokenizer": Class("vocab.txt", "bert", "convbert", _BERT),
     "SqueezeBertTokenizer": Class("vocab.txt", "bert", "squeezebert", _BERT),
 }
+_CLIP_MERGES = 49_152 - 256 - 2
+"""Merges that the class reads of its file."""
 _DEFAULTS = {"vocab.json": "GPT2Tokenizer", "vocab.txt": "BertTokenizer"}
 ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
@@ -80,10 +85,13 @@ def document(path: Path) -> dict[str, Any]:
     roles = roles_of(settings, path.parent, found.tokens)
     if found.rule == "roberta" and isinstance(roles.get("mask_token"), str):
         roles["mask_token"] = {"content": roles["mask_token"], "lstrip": True}
+    if found.rule == "clip":  # the class looks for these in the normalized text
+        plain = {role for role in ("bos_token", "eos_token", "unk_token") if isinstance(roles.get(role), str)}
+        roles |= {role: {"content": roles[role], "normalized": True} for role in plain}
     tokens = {role: text for role, token in roles.items() if (text := token_of(token)) is not None}
     vocab = _words(path) if found.rule == "bert" else _vocab(path)
     named = {role: (token, vocab[token]) for role, token in tokens.items() if token in vocab}
-    rule = {"gpt2": _gpt2, "roberta": _roberta, "qwen2": _qwen2, "bert": _bert}[found.rule]
+    rule = _RULES[found.rule]
     try:
         parts = rule(settings, tokens, named)
     except KeyError as error:
@@ -91,7 +99,10 @@ def document(path: Path) -> dict[str, Any]:
         raise ConfigError(
             f"the vocabulary lacks {tokens[role]!r}, the {role} of {name}", file=str(path), kind="unknown-token"
         ) from None
-    model = parts.pop("model", None) or {"type": "BPE", "merges": _merges(path.parent / "merges.txt", vocab)}
+    model = {"type": "BPE"} | parts.pop("model", {})
+    if model["type"] == "BPE":
+        most = _CLIP_MERGES if found.rule == "clip" else None
+        model["merges"] = _merges(path.parent / "merges.txt", vocab)[:most]
     head: dict[str, Any] = {
         "version": "1.0",
         "truncation": None,
@@ -179,12 +190,12 @@ Named = Mapping[str, tuple[str, int]]
 
 def _gpt2(settings: Mapping[str, Any], tokens: Mapping[str, str], named: Named) -> dict[str, Any]:  # noqa: ARG001
     level = _LEVEL | {"add_prefix_space": bool(settings.get("add_prefix_space")), "use_regex": True}
-    after = _template([named["bos_token"]], []) if settings.get("add_bos_token") else None
+    after = template_of([named["bos_token"]], []) if settings.get("add_bos_token") else None
     return {"pre_tokenizer": level, "post_processor": after, "decoder": _DECODER}
 
 
 def _roberta(settings: Mapping[str, Any], tokens: Mapping[str, str], named: Named) -> dict[str, Any]:
-    after = _template([named["cls_token"]], [named["sep_token"]])  # as RobertaProcessing, which fastokens lacks
+    after = template_of([named["cls_token"]], [named["sep_token"]])  # as RobertaProcessing, which fastokens lacks
     plain = {key: value for key, value in settings.items() if key != "add_bos_token"}
     return _gpt2(plain, tokens, named) | {"post_processor": after}
 
@@ -196,12 +207,59 @@ def _qwen2(settings: Mapping[str, Any], tokens: Mapping[str, str], named: Named)
     return {"normalizer": {"type": "NFC"}, "pre_tokenizer": words, "post_processor": None, "decoder": _DECODER}
 
 
+def _clip(settings: Mapping[str, Any], tokens: Mapping[str, str], named: Named) -> dict[str, Any]:  # noqa: ARG001
+    space = {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "}
+    split = {"type": "Split", "pattern": {"Regex": CLIP}, "behavior": "Removed", "invert": True}
+    level = _LEVEL | {"add_prefix_space": False, "use_regex": True}
+    model = {"unk_token": tokens["unk_token"], "continuing_subword_prefix": "", "end_of_word_suffix": "</w>"}
+    return {
+        "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, space, {"type": "Lowercase"}]},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, level]},
+        "post_processor": template_of([named["bos_token"]], [named["eos_token"]]),
+        "decoder": _DECODER,
+        "model": model | {"fuse_unk": False},
+    }
+
+
+def _whisper(settings: Mapping[str, Any], tokens: Mapping[str, str], named: Named) -> dict[str, Any]:
+    plain = {key: value for key, value in settings.items() if key != "add_bos_token"}
+    return _gpt2(plain, tokens, named)  # see `finished` for its template, whose tokens are added ones
+
+
+def finished(document: dict[str, Any], name: str, path: Path) -> dict[str, Any]:
+    """Return a ``tokenizer.json`` with the added tokens of the settings, and what of its class needs their ids.
+
+    Raises:
+        ConfigError: a token that the class puts around texts is missing.
+    """
+    if name not in CLASSES or CLASSES[name].rule != "whisper":
+        return document
+    settings = read_settings(path.parent / CONFIG)
+    roles = roles_of(settings, path.parent, CLASSES[name].tokens)
+    before = ["<|startoftranscript|>"]
+    before += [f"<|{settings['language'].lower()}|>"] if isinstance(settings.get("language"), str) else []
+    before += [f"<|{settings['task']}|>"] if isinstance(settings.get("task"), str) else []
+    before += [] if settings.get("predict_timestamps") else ["<|notimestamps|>"]
+    ids = document["model"]["vocab"] | {token["content"]: token["id"] for token in document.get("added_tokens") or ()}
+    around = [*before, str(token_of(roles.get("eos_token")))]
+    missing = next((token for token in around if token not in ids), None)
+    if missing is not None:
+        raise ConfigError(
+            f"the tokenizer lacks {missing!r}, which {name} puts around texts",
+            file=str(path.parent),
+            kind="unknown-token",
+            fix="Add added_tokens.json of the model; 'language' in the settings is a code, such as en.",
+        )
+    pairs = [(token, ids[token]) for token in around]
+    return document | {"post_processor": template_of(pairs[:-1], pairs[-1:])}
+
+
 def _bert(settings: Mapping[str, Any], tokens: Mapping[str, str], named: Named) -> dict[str, Any]:
     model = {"type": "WordPiece", "unk_token": tokens["unk_token"], "continuing_subword_prefix": "##"}
     return {
         "normalizer": {"type": "BertNormalizer", "clean_text": True} | bert_normalizer(settings),
         "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": _template([named["cls_token"]], [named["sep_token"]]),
+        "post_processor": template_of([named["cls_token"]], [named["sep_token"]]),
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
         "model": model | {"max_input_chars_per_word": 100},
     }
@@ -216,7 +274,11 @@ def bert_normalizer(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _template(before: list[tuple[str, int]], after: list[tuple[str, int]]) -> dict[str, Any]:
+_RULES = {"gpt2": _gpt2, "roberta": _roberta, "qwen2": _qwen2, "clip": _clip, "whisper": _whisper, "bert": _bert}
+
+
+def template_of(before: list[tuple[str, int]], after: list[tuple[str, int]]) -> dict[str, Any]:
+    """Return the template that puts tokens before and after a text, as pairs of token and id."""
     first, last = ([{"SpecialToken": {"id": token, "type_id": 0}} for token, _ in side] for side in (before, after))
     pair = [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}]
     special = {token: {"id": token, "ids": [number], "tokens": [token]} for token, number in (*before, *after)}
