@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from feedmill.compat.energon.datasets import trusts
-from feedmill.compat.energon.factories import OpenedFactory
+from feedmill.compat.energon.opened_factory import OpenedFactory
 from feedmill.compat.energon.parsed import Split, splits_of
 from feedmill.compat.energon.worker import WorkerConfig
 from feedmill.errors import ConfigError

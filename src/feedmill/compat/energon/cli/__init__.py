@@ -42,6 +42,12 @@ from feedmill.compat.energon.checkpoint import app as checkpoint_app
 ENERGON = "7.4"
 """The release whose commands these are."""
 Overwrite = Annotated[bool, typer.Option("--force-overwrite", help="Prepare again without asking.")]
+TmpPath = Annotated[
+    str | None,
+    typer.Option(
+        "--tmp-path", metavar="DIR", help="Accepted without effect: TMPDIR sets the folder of temporary files."
+    ),
+]
 Progress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show a progress bar on a terminal.")]
 
 _TYPES = (
@@ -219,12 +225,7 @@ def prepare(
     dataset_yaml_name: YamlName = "dataset.yaml",
     sample_type: SampleType = None,
     field_map: FieldMapText = None,
-    tmp_path: Annotated[  # noqa: ARG001 - TMPDIR sets the folder
-        str | None,
-        typer.Option(
-            "--tmp-path", metavar="DIR", help="Accepted without effect: TMPDIR sets the folder of temporary files."
-        ),
-    ] = None,
+    tmp_path: TmpPath = None,  # noqa: ARG001
 ) -> None:
     """Index a folder of tars or a JSONL file, as Energon does."""
     from feedmill.errors import ConfigError
@@ -299,12 +300,7 @@ def prepare_media_(
     media_metadata_by_glob: ByGlob = None,
     media_metadata_by_header: ByHeader = False,
     media_metadata_by_extension: ByExtension = False,
-    tmp_path: Annotated[  # noqa: ARG001 - TMPDIR sets the folder
-        str | None,
-        typer.Option(
-            "--tmp-path", metavar="DIR", help="Accepted without effect: TMPDIR sets the folder of temporary files."
-        ),
-    ] = None,
+    tmp_path: TmpPath = None,  # noqa: ARG001
 ) -> None:
     """Add media metadata to a prepared dataset or a plain folder, as Energon does."""
     from feedmill.indexing.prepare_media import prepare_media
