@@ -81,7 +81,7 @@ VERBS = {
 }
 RECORDS = ("feedmill.shards.json", ".feedmill.json", "/.feedmill/")
 """Parts of the names of records with versions of files, which a store gives."""
-RANDOM = ("feedmill.members", "index.uuid")
+RANDOM = ("feedmill.members", "feedmill.offsets", "index.uuid")
 """With a number that each index gets anew."""
 MINUTE = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d UTC")
 """When a report was written."""

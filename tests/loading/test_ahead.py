@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from feedmill.formats.energon.prepared import open_prepared
 from feedmill.planning.nodes import Leaf, Repeat
 from feedmill.planning.nodes.shuffle import BlockShuffle
 from feedmill.planning.plan import Plan
+from feedmill.storage.cache.settings import DataCache
 from feedmill.storage.local import LocalStore
 from feedmill.storage.remote.object_store import RemoteStore
 
@@ -89,7 +89,7 @@ def test_the_batches_are_those_of_a_local_folder(server, folder, workers, shuffl
     server.keys.clear()
     assert content(fm.Loader(plan, **options)) == expected
     if shuffle != "global":
-        # a request for each sample of the first batch, then one for each block
+        # one for each block, and those of a first batch that was late
         assert len(data_requests(server)) < 48 + 30
     # The samples are small: bridging gaps of 32 KiB costs less than requests.
     total = sum(path.stat().st_size for path in folder.glob("*.tar"))
@@ -110,7 +110,7 @@ def test_blocks_that_lie_across_windows_are_requested_once(server, folder, monke
     server.asked.clear()
     server.keys.clear()
     assert content(ahead) == content(loader(LocalStore(folder)))
-    # a request for each sample of the first batch, then at most one for each of 18 blocks in each epoch
+    # at most one for each of 18 blocks in each epoch, and those of a first batch that was late
     assert len(data_requests(server)) < 32 + 6 * 18
 
 
@@ -204,15 +204,29 @@ def test_closing_a_loader_ends_its_thread_and_frees_its_memory(server, monkeypat
     assert not plan.sources[0].store.held.size
 
 
-def test_the_first_batch_waits_for_one_request_of_its_own_samples(server):
+def test_the_first_batch_shares_the_requests_of_its_window_which_are_sent_at_once(server, monkeypatch):
+    monkeypatch.setattr("feedmill.storage.fetching.read_ahead._SOON_SECONDS", 30.0)
     plan = remote(server)
     server.delay = 0.05
-    began = time.perf_counter()
+    server.asked.clear()
+    server.keys.clear()
     next(iter(fm.Loader(plan, 16)))
-    assert (
-        time.perf_counter() - began < 2
-    )  # not for the whole window, one after the other: 16 requests in a row are more
-    assert server.peak > 4
+    assert server.peak > 1 and len(data_requests(server)) < 16  # one for each shard
+
+
+@pytest.mark.parametrize("shuffle", ["block", "global"])
+def test_a_first_batch_that_is_late_is_requested_again_beside_a_cache(server, folder, tmp_path, monkeypatch, shuffle):
+    expected = content(fm.Loader(local(folder, shuffle=shuffle), 16))
+    monkeypatch.setattr("feedmill.storage.fetching.read_ahead._SOON_SECONDS", 0.0)
+    server.delay = 0.05
+    plan = remote(server, shuffle=shuffle)
+    plan.cache = DataCache(1 << 30, tmp_path / "cache")
+    server.asked.clear()
+    server.keys.clear()
+    assert content(fm.Loader(plan, 16)) == expected
+    total = sum(path.stat().st_size for path in folder.glob("*.tar"))
+    small = [end - begin for begin, end in data_requests(server) if end - begin < 3_000]
+    assert len(small) >= 8 and sum(end - begin for begin, end in data_requests(server)) < 1.1 * total
 
 
 @pytest.mark.parametrize("workers", [0, 2])

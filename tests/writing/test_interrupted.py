@@ -162,7 +162,7 @@ def test_an_interrupted_change_of_a_copied_dataset_is_finished(start: Path, tmp_
     shutil.copytree(place, copy, copy_function=shutil.copyfile)
     run("delete", copy)
     assert contents(copy / "d") == contents(start.parent / "calm/d")
-    timed = (".nv-meta/index.uuid", ".nv-meta/feedmill.members")
+    timed = (".nv-meta/index.uuid", ".nv-meta/feedmill.members", ".nv-meta/feedmill.offsets")
     assert {name: data for name, data in files(copy / "d").items() if name not in timed} == {
         name: data for name, data in wanted.items() if name not in timed
     }

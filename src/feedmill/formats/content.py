@@ -37,6 +37,25 @@ def content_hash(store: Store, path: str, size: int, start: int = 0) -> str:
     return str(found.hexdigest())
 
 
+def block_hashes(store: Store, path: str, size: int) -> str:
+    """Return the hashes of the blocks at `block_places`, 8 hex digits each. Raises as `Store.read`."""
+    at, length = block_places(size)
+    return "".join(map(block_hash, store.read_ranges(path, at, [length] * len(at))))
+
+
+def block_places(size: int) -> tuple[list[int], int]:
+    """Return the offsets of up to ten evenly spaced blocks of a file, the first and the last among them, and their
+    length."""
+    length = min(BLOCK, size)
+    count = max(1, min(BLOCKS, size // BLOCK))
+    return [(size - length) * number // max(1, count - 1) for number in range(count)], length
+
+
+def block_hash(block: bytes | memoryview) -> str:
+    """Return the hash of one block, 8 hex digits."""
+    return f"{xxhash.xxh3_64_intdigest(block) & 0xFFFFFFFF:08x}"
+
+
 def middle_hash(store: Store, path: str, size: int) -> str:
     """Return the hash of the size of a file and of a block from its middle, which takes one request. Raises as
     `Store.read`."""

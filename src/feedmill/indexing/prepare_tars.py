@@ -16,7 +16,7 @@ from typing import Any
 
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.braces import expand
-from feedmill.formats.energon import database, sidecar
+from feedmill.formats.energon import all_offsets, database, sidecar
 from feedmill.formats.energon import index as energon_index
 from feedmill.formats.energon import members as energon_members
 from feedmill.formats.energon import prepared as energon
@@ -342,6 +342,7 @@ def write_all(
     with store.build(energon_members.PATH) as path:
         energon_members.write_members(path, rows, uuid)
     energon_write.write_info(store, {found.shard: len(found.scan.keys) for found in scanned})
+    all_offsets.write_all(store, [found.scan.starts for found in scanned], uuid)
     sidecar.write(store, {found.shard: found.record for found in scanned})
     if splits is not None:
         present = energon.read_splits(store)

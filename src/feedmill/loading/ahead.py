@@ -4,17 +4,17 @@ The pipeline of a `Loader` uses this module if the plan reads from a remote stor
 network. A thread walks over the steps of the rank in *windows*. It looks up the byte ranges of their samples in the
 plan and requests them from `ReadAhead` (``storage/fetching/read_ahead.py``).
 
-The first batch is a separate window, so that it does not wait for more data than its own. Later windows end at the
+The first batch is a separate window, so that over a slow network it does not wait for more data than its own (see
+`Walk`). Later windows end at the
 window boundaries of the block shuffle, so that a block becomes one request. A request takes at most half of the memory
 budget, so that the next one is fetched while the batches of the previous one are made.
 """
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextvars import copy_context
@@ -24,13 +24,14 @@ import numpy as np
 
 from feedmill.errors import FeedmillError
 from feedmill.formats.extents import Extents
+from feedmill.loading.step_reader import joined, settings_of
 from feedmill.planning.dealing.grid import Step
 from feedmill.planning.nodes.base import Located
 from feedmill.planning.nodes.shuffle import DEFAULT_BLOCK, DEFAULT_WINDOW
 from feedmill.storage.cache.page_map import FAR
-from feedmill.storage.cache.settings import DataCache
 from feedmill.storage.fetching.fetch import check_stop, ending, fetcher
-from feedmill.storage.fetching.read_ahead import BUDGET, ReadAhead, budget_from_environment
+from feedmill.storage.fetching.lanes import SMALL
+from feedmill.storage.fetching.read_ahead import ReadAhead, budget_from_environment
 from feedmill.storage.remote.range_store import RangeStore
 
 logger = logging.getLogger("feedmill")
@@ -54,6 +55,9 @@ class Walk(Iterator[Step]):
         plan: the plan, with the method `Plan.extents`.
         positions: number of positions of the plan per window.
         reader: requests the byte ranges.
+
+    Attributes:
+        waited: seconds that the first step waited for its bytes before it was handed out.
     """
 
     def __init__(self, steps: Iterator[Step], plan: Any, positions: int, reader: ReadAhead) -> None:
@@ -64,6 +68,7 @@ class Walk(Iterator[Step]):
         self._starving = threading.Event()
         self._done = 0
         self._closed = False
+        self.waited = 0.0
         # Not a daemon thread: one that runs C++ code while the interpreter exits aborts the process.
         self._thread = threading.Thread(target=copy_context().run, args=(self._walk,), name="feedmill-walk")
         self._thread.start()
@@ -99,11 +104,7 @@ class Walk(Iterator[Step]):
     def _walk(self) -> None:
         try:
             windows = self._windows()
-            # At the start the loader waits for batches, so their requests do not wait for what comes after them.
-            for number, early in enumerate(itertools.islice(windows, 2)):
-                self._request(early, None)
-                if not number:
-                    fetcher().run(0, _load_ahead, self._plan)
+            self._start(next(windows, None), next(windows, None))
             window = next(windows, None)
             while window is not None and not (self._closed or ending()):
                 try:
@@ -120,6 +121,33 @@ class Walk(Iterator[Step]):
             with self._lock:
                 self._error = error
                 self._lock.notify_all()
+
+    def _start(self, first: _Window | None, rest: _Window | None) -> None:
+        """Request the first two windows, and hand them out.
+
+        The loader waits for the first batch. If its samples are small, it shares the requests of the rest of its
+        window: a few large ones, which arrive in a fraction of a second. Where they do not, as over a slow network, its
+        samples are requested again, each on its own.
+        """
+        if first is None:
+            return
+        shared = rest is not None and self._is_small(first, rest)
+        if not shared:
+            self._request(first, None)
+        fetcher().run(0, _load_ahead, self._plan)
+        if rest is None:
+            return
+        if shared:
+            self._request(_Window(first.first, [*first.steps, *rest.steps], list(_together(first, rest))), None, first)
+        else:
+            self._request(rest, None)
+
+    def _is_small(self, first: _Window, rest: _Window) -> bool:
+        """Return whether a first batch of small samples and the rest of its window are requested together."""
+        wanted = [int((ranges.extents.ends - ranges.extents.begins).sum()) for ranges in first.extents]
+        count = sum(len(ranges.extents.begins) for ranges in first.extents)
+        total = sum(wanted) + sum(int((each.extents.ends - each.extents.begins).sum()) for each in rest.extents)
+        return sum(wanted) < SMALL * count and total <= self._reader.budget // 2
 
     def _hand_out(self, steps: Sequence[Step]) -> None:
         with self._lock:
@@ -144,7 +172,7 @@ class Walk(Iterator[Step]):
         """Return the byte ranges that steps need; none if that fails."""
         try:
             positions = np.concatenate([step.positions for step in window])
-            located = _joined([step.located for step in window])
+            located = joined([step.located for step in window])
             extents = self._plan.extents(positions, located)
             steps = np.repeat(np.arange(first, first + len(window)), [len(step.slots) for step in window])
             later = self._later(located)
@@ -173,12 +201,15 @@ class Walk(Iterator[Step]):
             return None
         return np.where(positions < 0, FAR, positions)
 
-    def _request(self, window: _Window, following: _Window | None) -> None:
+    def _request(self, window: _Window, following: _Window | None, awaited: _Window | None = None) -> None:
         """Request what the steps of a window need, and hand them out; without requests if that fails.
 
         A shuffle begins new blocks at each epoch, and each source of a blend at its own positions, so a window may end
         in the middle of blocks. Where a request for this window has a neighbor that the following one needs, both are
         one request.
+
+        Args:
+            awaited: part of the window that the loader waits for; see `ReadAhead.arrived`.
         """
         handed = 0
         try:
@@ -189,6 +220,12 @@ class Walk(Iterator[Step]):
                     store, last = cast(RangeStore, each.store), window.first + high - 1
                     planned = None if uses is None else (uses[0][rows], uses[1][rows])
                     self._reader.want(store, each.paths, *ranges, self._starving, last, planned)
+                if awaited is not None:
+                    began = time.perf_counter()
+                    for each, _, _ in awaited.extents:
+                        store = cast(RangeStore, each.store)
+                        self._reader.arrived(store, each.paths, each.file, each.begins, each.ends)
+                    self.waited = time.perf_counter() - began
                 self._hand_out(window.steps[handed:high])
                 handed = high
         except Exception as error:  # reading the samples raises the error again if it concerns them
@@ -273,54 +310,6 @@ def _log(error: Exception) -> None:
     logger.log(level, "samples are not read ahead: %s: %s", type(error).__name__, error)
 
 
-class StepReader:
-    """Reader of single steps through the cache on disk, in a worker process; `Walk` fills the cache in the parent.
-
-    It waits for ranges that the parent is fetching, and requests the ranges that the parent has not begun.
-
-    Args:
-        cache: the settings of the cache.
-    """
-
-    def __init__(self, cache: DataCache) -> None:
-        self.cache = cache
-        self._reader: ReadAhead | None = None
-        self._number = 0
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_reader": None, "_number": 0}
-
-    @contextlib.contextmanager
-    def reading(self, plan: Any, step: Step) -> Iterator[None]:
-        """Request the bytes of a step, and keep them until the ``with`` block ends."""
-        if self._reader is None:
-            self._reader = ReadAhead(BUDGET, self.cache.paging())
-        number, self._number = self._number, self._number + 1
-        try:
-            for extents in plan.extents(step.positions, _joined([step.located])):
-                if isinstance(extents.store, RangeStore):
-                    ranges = extents.file, extents.begins, extents.ends, np.full(len(extents.file), number)
-                    self._reader.want(extents.store, extents.paths, *ranges, _ALWAYS)
-        except (FeedmillError, OSError) as error:  # reading the samples raises the error again if it concerns them
-            logger.debug("samples are not read ahead: %s", error)
-        try:
-            yield
-        finally:
-            self._reader.done(number)
-
-
-_ALWAYS = threading.Event()
-_ALWAYS.set()
-
-
-def _joined(located: Sequence[Any]) -> Located | None:
-    """Return the locations of several steps as one; None if they are unknown or have another type."""
-    if not all(isinstance(located_step, Located) for located_step in located):
-        return None
-    columns = [(located_step.source, located_step.index, located_step.epoch) for located_step in located]
-    return Located(*map(np.concatenate, zip(*columns, strict=True)))
-
-
 def walk(steps: Iterator[Step], plan: Any, world_size: int, *, processes: bool = False) -> Walk | None:
     """Return a walk over the steps of a plan; None if the plan has no remote data or reading ahead is off.
 
@@ -338,7 +327,7 @@ def walk(steps: Iterator[Step], plan: Any, world_size: int, *, processes: bool =
     budget = memory = budget_from_environment()
     if not budget:
         return None
-    paging = _settings(plan).paging()
+    paging = settings_of(plan).paging()
     if paging is None and processes:
         logger.warning(
             "worker processes do not read remote data ahead: that requires a cache on disk, and none is configured. Set"
@@ -365,15 +354,3 @@ def _load_ahead(plan: Any) -> None:
                 source.load_ahead()
         except Exception as error:  # the step that needs them loads them again, and raises the error
             logger.debug("indices are not loaded ahead: %s: %s", type(error).__name__, error)
-
-
-def step_reader(plan: Any) -> StepReader | None:
-    """Return the reader for worker processes; None if the plan has no remote data, or without a cache or a budget."""
-    if not getattr(plan, "is_remote", False) or not budget_from_environment():
-        return None
-    settings = _settings(plan)
-    return StepReader(settings) if settings.size else None
-
-
-def _settings(plan: Any) -> DataCache:
-    return getattr(plan, "cache", None) or DataCache.of()

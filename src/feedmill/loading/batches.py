@@ -20,12 +20,12 @@ import numpy as np
 
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.formats.batches import Batch, Fields, Parts, Want
-from feedmill.loading.ahead import StepReader
 from feedmill.loading.collate import collate as default_collate
 from feedmill.loading.collate import collate_parts
 from feedmill.loading.failures import MISTAKES, TRIES, Failure, SkipSample, Unusable, as_error, candidates, source_of
 from feedmill.loading.labels import Labeler, Labels
 from feedmill.loading.plan import PlanLike
+from feedmill.loading.step_reader import StepReader
 from feedmill.loading.watchdog import Activity, Watchdog
 from feedmill.planning.dealing.grid import Step
 from feedmill.storage.fetching.fetch import waited

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from feedmill.errors import ConfigError
 from feedmill.jobs.main_program import check_not_importing
 from feedmill.jobs.policy import suggesting
-from feedmill.loading.ahead import step_reader
 from feedmill.loading.batches import BatchMaker
 from feedmill.loading.collate import to_torch
 from feedmill.loading.encoder import Prepared, TaskEncoder
@@ -35,6 +34,7 @@ from feedmill.loading.pipeline import Delivery, Pipeline
 from feedmill.loading.plan import PlainPlan, completed
 from feedmill.loading.progress import Progress
 from feedmill.loading.ranks import given_or_found, whole
+from feedmill.loading.step_reader import step_reader
 from feedmill.loading.transfer import Transfer
 from feedmill.loading.workers import Workers, chosen
 from feedmill.notebooks import Displayed

@@ -58,6 +58,9 @@ class Pipeline:
             for made in ahead:
                 if walked:
                     walked.done()
+                    if walked.waited:
+                        made.seconds["fetch"] = made.seconds.get("fetch", 0.0) + walked.waited
+                        walked.waited = 0.0
                 yield made
                 del made
 

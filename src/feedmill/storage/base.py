@@ -181,6 +181,22 @@ class Store(ABC):
         """
         return None
 
+    def any_fetched(
+        self,
+        path: str,  # noqa: ARG002
+        offsets: Sequence[int],  # noqa: ARG002
+        length: int,  # noqa: ARG002
+        seconds: float,  # noqa: ARG002
+    ) -> tuple[int, bytes | memoryview] | None:
+        """Return the number and the bytes of one of several ranges of a file that was read ahead; None if none was.
+
+        Makes no request.
+
+        Args:
+            seconds: time to wait for a range that is being fetched, unless another one is there.
+        """
+        return None
+
     @abstractmethod
     def below(self, folder: str) -> Store:
         """Return the store for a subfolder, which need not exist."""

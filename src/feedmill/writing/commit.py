@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from feedmill.formats.energon import database, sidecar
+from feedmill.formats.energon import all_offsets, database, sidecar
 from feedmill.formats.energon import index as energon_index
 from feedmill.formats.energon import members as energon_members
 from feedmill.formats.energon import prepared as energon
@@ -82,6 +82,7 @@ def commit(
     sidecar.write(out, {path: record for path, record in records.items() if record.digest is not None}, store)
     counts = {shard.path: len(shard.scan.keys) for shard in shards}
     energon_write.write_info(out, counts, old=store.exists(energon.INFO_YAML))
+    all_offsets.write_all(out, [shard.scan.starts for shard in shards], word)
     if splits is not None and exists and not shrinks:
         energon_write.write_splits(out, splits, exclude)
     if out is store:

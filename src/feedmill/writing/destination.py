@@ -12,7 +12,7 @@ from typing import Any
 
 from feedmill.documents.lineage.samples import shard_lineage
 from feedmill.errors import ConfigError, DataError
-from feedmill.formats.energon import database, sidecar
+from feedmill.formats.energon import all_offsets, database, sidecar
 from feedmill.formats.energon import members as energon_members
 from feedmill.formats.energon import prepared as energon
 from feedmill.formats.energon import write as energon_write
@@ -269,7 +269,8 @@ def _join_left(store: Store, left: Mapping[str, Any]) -> None:
 
 def _of_dataset(shards: Sequence[str]) -> list[str]:
     """Return all files of a dataset, beginning with ``.info.json``, without which it is not a dataset."""
-    index = [energon.INFO, energon.INFO_YAML, database.INDEX, energon.UUID, energon_members.PATH, sidecar.PATH]
+    index = [energon.INFO, energon.INFO_YAML, database.INDEX, energon.UUID, energon_members.PATH]
+    index += [all_offsets.PATH, sidecar.PATH]
     described = [f"{database.META}/{name}" for name in ("split.yaml", "split.json", "dataset.yaml")]
     return [*index, *described, *(path for shard in shards for path in (shard, idx_name(shard), shard_lineage(shard)))]
 

@@ -2,7 +2,7 @@
 
 - `prepared.py`: names of its files, shards, splits, and opening; `write.py`: writing them.
 - `index.py`, `members.py`, `media.py`, `costs.py`: what ``index.sqlite`` and the files beside it hold.
-- `join.py`: joins of a metadataset; `sidecar.py`: hashes of shards.
+- `join.py`: joins of a metadataset; `sidecar.py`: hashes of shards; `all_offsets.py`: the offsets of all shards.
 """
 
 from feedmill.formats.format import SAMPLES, Format, TargetFormat
@@ -13,7 +13,13 @@ ENERGON = Format(
     "samples",
     open="feedmill.formats.energon.prepared:open_found",
     marks=(".nv-meta/.info.json", ".nv-meta/.info.yaml"),
-    small=(".nv-meta/dataset.yaml", ".nv-meta/split.yaml", ".nv-meta/feedmill.shards.json", ".nv-meta/index.uuid"),
+    small=(
+        ".nv-meta/dataset.yaml",
+        ".nv-meta/split.yaml",
+        ".nv-meta/feedmill.shards.json",
+        ".nv-meta/feedmill.offsets",
+        ".nv-meta/index.uuid",
+    ),
     splits=True,
     check="tars",
     repair="tars",

@@ -7,6 +7,7 @@ Layout (docs/formats/energon.md has it to the byte)::
     .nv-meta/dataset.yaml   sample type and field map (read by feedmill.samples)
     .nv-meta/index.sqlite   key -> shard, number, offset, size (since 6.0); parts (since 7.0); media metadata
     .nv-meta/index.uuid     identifies this state of the index
+    .nv-meta/feedmill.offsets   Feedmill's: the offset files of all shards together
     <shard>.tar.idx         u64 little endian: offset of each sample, then the end of the last one
 
 `PreparedShards` reads offsets from ``.tar.idx``, which every release wrote, and keys from SQLite if it exists. Opening
@@ -32,6 +33,7 @@ from feedmill.formats.braces import expand
 from feedmill.formats.content import content_of_files
 from feedmill.formats.energon import members as energon_members
 from feedmill.formats.energon import sidecar
+from feedmill.formats.energon.all_offsets import AllOffsets
 from feedmill.formats.energon.costs import media_costs
 from feedmill.formats.energon.database import INDEX, MAX_SAMPLES, META, bad_index, open_index
 from feedmill.formats.energon.members import Members
@@ -194,13 +196,23 @@ class PreparedShards(ShardTable):
         self.counts = np.asarray([info[shard] for shard in self.shards], np.int64)
         self._offsets: dict[int, Int64s] = {}
         self._loading = [threading.Lock() for _ in range(_LOCKS)]
+        self._compared: set[int] = set()
+        self._together: AllOffsets | None = None
         self._guard = ShardGuard(store, sidecar.read(store))
+        if not store.is_local:
+            self._together = AllOffsets(store, self._all_counts, sidecar.read_uuid(store))
         self._local = threading.local()
         self._keys: dict[str, tuple[int, int]] | None = None
         self._members: Members | None = None
         self._looked_for_members = False
 
     def offsets(self, shard: int) -> Int64s:
+        found = self.offsets_ahead(shard)
+        if shard not in self._compared:
+            self._compare(shard)
+        return found
+
+    def offsets_ahead(self, shard: int) -> Int64s:
         found = self._offsets.get(shard)
         return self._kept_offsets(shard) if found is None else found
 
@@ -216,23 +228,37 @@ class PreparedShards(ShardTable):
                 self._offsets[shard] = found
             return found
 
-    def load(self, shards: Iterable[int]) -> None:
-        missing = [shard for shard in shards if shard not in self._offsets]
-        if missing and len(self.shards) <= _AT_ONCE:  # later steps need the others, and now they take no longer
-            missing = [shard for shard in range(len(self.shards)) if shard not in self._offsets]
+    def load(self, shards: Iterable[int], *, ahead: bool = False) -> None:
+        known = self._offsets if ahead else self._compared
+        missing = [shard for shard in shards if shard not in known]
+        if not missing:
+            return
+        if ahead and len(self.shards) <= _AT_ONCE:  # later steps need the others, and now they take no longer
+            missing = [shard for shard in range(len(self.shards)) if shard not in known]
+        if not ahead:
+            self._guard.gather([self.shards[shard] for shard in missing])
+        if self._together is not None and (ahead or len(missing) > 1) and self._together.is_usable():
+            self._load_together(missing)
         if len(missing) > 1:
-            self.store.entries(
-                [self.shards[shard] for shard in missing]
-            )  # one listing, because the guard requests each entry
-            for _ in ordered_map(self.offsets, missing, workers=min(_AT_ONCE, len(missing)), in_flight=2 * _AT_ONCE):
+            get = self.offsets_ahead if ahead else self.offsets
+            for _ in ordered_map(get, missing, workers=min(_AT_ONCE, len(missing)), in_flight=2 * _AT_ONCE):
                 pass
+
+    def _load_together(self, shards: Sequence[int]) -> None:
+        """Load offsets from the file with those of all shards."""
+        assert self._together is not None
+        missing = [shard for shard in shards if shard not in self._offsets]
+        if len(self._offsets) + len(missing) > MAX_MAPPED:
+            self._offsets = {}
+        numbers = [self._number[self.shards[shard]] for shard in missing]
+        self._offsets.update(zip(missing, self._together.get(numbers), strict=True))
 
     def load_ahead(self) -> None:
         shards = range(len(self.shards))
         for begin in shards[::_AT_ONCE] if len(shards) <= _MOST_AHEAD else ():
             if ending():
                 return
-            self.load(shards[begin : begin + _AT_ONCE])
+            self.load(shards[begin : begin + _AT_ONCE], ahead=True)
 
     def _load_offsets(self, shard: int) -> Int64s:
         path = idx_name(self.shards[shard])
@@ -249,9 +275,16 @@ class PreparedShards(ShardTable):
                 kind="bad-index",
                 fix=again,
             )
-        if not self._guard.knows(self.shards[shard]):
-            self._guard.compare_keys(self.shards[shard], offsets, lambda key, local: self._has_key(key, shard, local))
         return offsets
+
+    def _compare(self, shard: int) -> None:
+        """Compare a shard with the index, once. Raises `DataError` if it is another one."""
+        path = self.shards[shard]
+        if not self._guard.knows(path):
+            self._guard.compare_keys(
+                path, self.offsets_ahead(shard), lambda key, local: self._has_key(key, shard, local)
+            )
+        self._compared.add(shard)
 
     def _has_key(self, key: str, shard: int, local: int) -> bool:
         """Return whether the database has this key at this place; True if it is not available."""

@@ -4,13 +4,14 @@
 
     {"version": 1, "uuid": "<that of index.uuid>", "shards":
      {"s/0.tar": {"size": 20480, "version": "17f..-5000", "samples": 4, "digest": "<32 hex>", "word": "<32 hex>",
-                  "middle": "<32 hex>"}}}
+                  "middle": "<32 hex>", "blocks": "<80 hex>"}}}
 
 `size` is in bytes. `version` is the store's version of the file; the shard is scanned again when it changes. `digest`
-is the xxh3-128 of the whole shard (absent if hashing was disabled), `word` that of ten blocks of it, and `middle`
-that of one (`feedmill.formats.content`). `check` compares the digest with the files; `ShardGuard` compares the other
-fields when a shard is first read. A sidecar whose uuid differs from the index belongs to an older state and is
-ignored. Energon ignores the file; a dataset without it is scanned again by the next `prepare`.
+is the xxh3-128 of the whole shard (absent if hashing was disabled), `word` that of ten blocks of it, and `middle` that
+of one; `blocks` has 8 digits for each of ten blocks (`feedmill.formats.content`). `check` compares the digest with the
+files; `ShardGuard` compares the other fields when a shard is first read. A sidecar whose uuid differs from the index
+belongs to an older state and is ignored. Energon ignores the file; a dataset without it is scanned again by the next
+`prepare`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import msgspec
 from msgspec import structs
 
 from feedmill.errors import NotFound
-from feedmill.formats.content import content_hash, middle_hash
+from feedmill.formats.content import block_hashes, content_hash, middle_hash
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
 
@@ -32,7 +33,7 @@ VERSION = 1
 class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """One shard when it was indexed: size in bytes, store version, number of samples, and hashes of the content.
 
-    `middle` is missing in records of earlier releases.
+    `middle` and `blocks` are missing in records of earlier releases.
     """
 
     size: int
@@ -41,6 +42,7 @@ class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     digest: str | None = None
     word: str | None = None
     middle: str | None = None
+    blocks: str | None = None
 
 
 class _File(msgspec.Struct, omit_defaults=True):
@@ -74,14 +76,15 @@ def read_uuid(store: Store) -> str:
 
 
 def with_words(store: Store, records: Mapping[str, ShardRecord]) -> dict[str, ShardRecord]:
-    """Return the records with missing content hashes (`word` and `middle`) added."""
+    """Return the records with missing content hashes (`word`, `middle` and `blocks`) added."""
 
     def complete(shard: str) -> ShardRecord:
         record = records[shard]
         word = record.word or content_hash(store, shard, record.size)
-        return structs.replace(record, word=word, middle=middle_hash(store, shard, record.size))
+        middle, blocks = (hashed(store, shard, record.size) for hashed in (middle_hash, block_hashes))
+        return structs.replace(record, word=word, middle=middle, blocks=blocks)
 
-    missing = [shard for shard, record in records.items() if record.word is None or record.middle is None]
+    missing = [shard for shard, record in records.items() if None in (record.word, record.middle, record.blocks)]
     made = ordered_map(complete, missing, workers=16, in_flight=64)
     return {**records, **dict(zip(missing, made, strict=True))}
 

@@ -18,7 +18,7 @@ import yaml
 
 from feedmill.errors import ConfigError
 from feedmill.formats.braces import collapse
-from feedmill.formats.energon import members, sidecar
+from feedmill.formats.energon import all_offsets, members, sidecar
 from feedmill.formats.energon.database import INDEX, META
 from feedmill.formats.energon.prepared import INFO, INFO_YAML, UUID, idx_name
 from feedmill.formats.energon.sidecar import ShardRecord
@@ -27,7 +27,7 @@ from feedmill.storage import Store
 
 ENERGON_VERSION = "7.4.1"
 """The release whose layout is written."""
-BESIDE = (INFO, INDEX, UUID, members.PATH, sidecar.PATH, f"{META}/split.yaml", f"{META}/dataset.yaml")
+BESIDE = (INFO, INDEX, UUID, members.PATH, all_offsets.PATH, sidecar.PATH, f"{META}/split.yaml", f"{META}/dataset.yaml")
 """Files of a prepared folder other than its shards."""
 
 

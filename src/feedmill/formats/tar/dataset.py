@@ -219,29 +219,33 @@ class TarDataset(Dataset):
     def extents(self, indices: Indices) -> Sequence[Extents]:
         if self.store.is_local:
             return ()
-        order, _, shards, begins, ends = self._sorted(indices)
+        order, _, shards, begins, ends = self._sorted(indices, ahead=True)
         return [Extents(self.store, self.table.shards, order, shards, begins, ends)]
 
-    def _sorted(self, indices: Indices) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
+    def _sorted(self, indices: Indices, *, ahead: bool = False) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
         """Return the samples in stored order: positions in `indices`, stored numbers, shards, begins and ends.
 
         All are int64[n].
+
+        Args:
+            ahead: as in `ShardTable.offsets_ahead`.
         """
         wanted = self._stored_numbers(indices)
         order = np.argsort(wanted, kind="stable")
         stored = wanted[order]
         shards = np.searchsorted(self._ends, stored, side="right")
-        return order, stored, shards, *self._places(stored, shards)
+        return order, stored, shards, *self._places(stored, shards, ahead=ahead)
 
-    def _places(self, stored: Int64s, shards: Int64s) -> tuple[Int64s, Int64s]:
+    def _places(self, stored: Int64s, shards: Int64s, *, ahead: bool = False) -> tuple[Int64s, Int64s]:
         """Return the offsets of samples and their ends, int64[n] both. Samples of a shard must be consecutive."""
         begins, ends = np.empty_like(stored), np.empty_like(stored)
         runs = _runs(shards)
         if not self.store.is_local:
-            self.table.load([int(shards[at.start]) for at in runs])
+            self.table.load([int(shards[at.start]) for at in runs], ahead=ahead)
+        offsets_of = self.table.offsets_ahead if ahead else self.table.offsets
         for at in runs:
             shard = int(shards[at.start])
-            offsets, local = self.table.offsets(shard), stored[at] - self._starts[shard]
+            offsets, local = offsets_of(shard), stored[at] - self._starts[shard]
             begins[at], ends[at] = offsets[local], offsets[local + 1]
         return begins, ends
 

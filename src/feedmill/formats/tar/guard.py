@@ -1,22 +1,23 @@
 """Detect whether a shard changed since it was indexed, once, when the shard is first read.
 
 The record that `feedmill prepare` wrote (`sidecar`) is compared: size and the store's version, which take one
-request; if the version differs, as for a copy, some blocks of its bytes. In a remote store that is one block, which
-takes one request, once for each machine and version. Without a record, as with an index by Energon, the keys of a few
-samples are compared with the database.
+request; if the version differs, as for a copy, some blocks of its bytes. In a remote store that is one block, once for
+each machine and version: one that was read ahead, or else the middle one, which takes one request. Without a record, as
+with an index by Energon, the keys of a few samples are compared with the database.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import xxhash
 
 from feedmill.errors import DataError
-from feedmill.formats.content import content_hash, middle_hash
+from feedmill.formats.content import block_hash, block_places, content_hash, middle_hash
 from feedmill.formats.energon.sidecar import ShardRecord
 from feedmill.formats.offsets import Int64s
 from feedmill.kernels.files import tar
@@ -27,6 +28,8 @@ FIX = (
     "Restore the shard that was indexed; or, if you want to use this one, run 'feedmill prepare' again."
     " 'feedmill check' compares all shards."
 )
+_WAIT = 0.5
+"""Seconds to wait for blocks that are being fetched before shards are compared by requests of their own."""
 _HEAD = 64 << 10
 """Number of bytes of a sample that are read to find its key."""
 
@@ -41,6 +44,28 @@ class ShardGuard:
     def __init__(self, store: Store, records: Mapping[str, ShardRecord]) -> None:
         self.store, self.records = store, records
         self._seen = _Seen(store)
+        self._fetched: dict[str, tuple[int, str, str]] = {}  # offset of a block, its hash in the record, and now
+
+    def gather(self, shards: Sequence[str]) -> None:
+        """Look up which shards have a block that was read ahead, and request the entries of the others together."""
+        others = []
+        until = time.monotonic() + _WAIT
+        for shard in shards:
+            record = self.records.get(shard)
+            at, length = block_places(0 if record is None else record.size)
+            blocks = None if record is None else record.blocks
+            block = (
+                None
+                if blocks is None
+                else self.store.any_fetched(shard, at, length, max(0.0, until - time.monotonic()))
+            )
+            if blocks is None or block is None:
+                others.append(shard)
+            else:
+                number, data = block
+                self._fetched[shard] = at[number], blocks[8 * number : 8 * number + 8], block_hash(data)
+        if len(others) > 1:
+            self.store.entries(others)
 
     def knows(self, shard: str) -> bool:
         """Return whether the record identifies the shard. Raises `DataError` if the shard changed."""
@@ -57,6 +82,12 @@ class ShardGuard:
         if expected is None:
             return False
         if self._seen.has(shard, entry.version, expected):
+            return True
+        if one_block and shard in self._fetched:
+            at, known, now = self._fetched.pop(shard)
+            if now != known:
+                raise self._another(shard, f"expected content of hash {known} at byte {at:,}, found {now}")
+            self._seen.add(shard, entry.version, expected)
             return True
         found = read(self.store, shard, entry.size)
         if found != expected:

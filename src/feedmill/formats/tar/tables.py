@@ -41,8 +41,16 @@ class ShardTable(ABC):
     def offsets(self, shard: int) -> Int64s:
         """Return the offset of each sample's first header, and the end of the last sample, int64[count + 1]."""
 
-    def load(self, shards: Iterable[int]) -> None:  # noqa: B027 - most tables have them
-        """Load the offsets of several shards at once, because each is a request to a remote store."""
+    def offsets_ahead(self, shard: int) -> Int64s:
+        """Return the same to read ahead: the shard may be compared with the index later, when it is read."""
+        return self.offsets(shard)
+
+    def load(self, shards: Iterable[int], *, ahead: bool = False) -> None:  # noqa: B027 - most tables have them
+        """Load the offsets of several shards at once, because each is a request to a remote store.
+
+        Args:
+            ahead: as in `offsets_ahead`.
+        """
 
     def load_ahead(self) -> None:  # noqa: B027 - most tables have them
         """See `Dataset.load_ahead`."""

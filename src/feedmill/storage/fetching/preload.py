@@ -41,7 +41,7 @@ def preload(store: RemoteStore, keys: list[str]) -> dict[str, SmallObject]:
     stores = _kept.get()
     kept: dict[str, SmallObject] = {} if stores is None else stores.setdefault(store.url, {})
     objects = {key: kept[key] for key in keys if key in kept}
-    for key, future in [(key, fetcher().run(0, _read, store, key)) for key in keys if key not in kept]:
+    for key, future in [(key, fetcher().run(0, _read, store, key)) for key in dict.fromkeys(keys) if key not in kept]:
         try:
             objects[key] = future.result()
         except (Exception, CancelledError) as error:  # a later read requests it again and raises the error

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -37,6 +38,8 @@ BUDGET = 256 << 20
 """Default memory in bytes for segments that are requested or kept."""
 _MAX_AT_ONCE = 64
 """Maximum number of requests of one reader in flight."""
+_SOON_SECONDS = 0.2
+"""Time in which requests of some MiB arrive unless the network is slow."""
 _RECHECK_SECONDS = 0.1
 """Time after which a waiting thread checks whether the interpreter exits."""
 
@@ -131,6 +134,33 @@ class ReadAhead:
         for requests in rounds:
             if len(requests.begins) and self._wait_for_budget(requests.size, starving):
                 self._add(store, keys, requests, pages)
+
+    def arrived(self, store: RangeStore, paths: Sequence[str], file: Int64s, begins: Int64s, ends: Int64s) -> bool:
+        """Wait a short time for ranges that were requested; return whether all of them have arrived.
+
+        Those of requests that have not arrived are requested again, each on its own.
+
+        Args:
+            paths, file, begins, ends: as for `want`.
+        """
+        until = time.monotonic() + _SOON_SECONDS
+        late = []
+        rows = zip(file.tolist(), begins.tolist(), ends.tolist(), strict=True)
+        for number, begin, end in rows:
+            key = store.key(paths[number])
+            (segment,) = store.held.find(key, [begin], [end - begin])
+            if segment is not None and not segment.wait(max(0.0, until - time.monotonic())):
+                late.append(Segment(self, store, key, begin, end, segment.last))
+        with self._lock:
+            if self._closed:
+                return False
+            for segment in late:
+                store.held.add(segment)
+                self._by_last.setdefault(segment.last, []).append(segment)
+                self._held += segment.size
+        for segment in late:
+            segment.start()
+        return not late
 
     def _plan_uses(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, wait
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -61,6 +61,12 @@ class Segment:
 
     def _was_sent(self) -> bool:
         return self._future is not None
+
+    def wait(self, seconds: float) -> bool:
+        """Send the request unless it was sent, and wait for it up to a time; return whether it has ended."""
+        self.start()
+        assert self._future is not None
+        return bool(wait([self._future], seconds).done)
 
     def start(self) -> bool:
         """Send the request unless it was sent; return whether this call sent it."""
@@ -228,7 +234,9 @@ class HeldSegments:
         if numbers is None or not len(table.segments):
             return None
         begins = (numbers << OFFSET_BITS) + offsets
-        at = table.farthest[np.searchsorted(table.begins, begins, side="right") - 1]
+        near = np.searchsorted(table.begins, begins, side="right") - 1
+        # Of several, the nearest: ranges of a first batch that was late were requested again on their own.
+        at = np.where(begins + lengths <= table.ends[near], near, table.farthest[near])
         # Of a range before the first segment, the last one is compared: it ends in another file, or begins later.
         if not ((table.begins[at] <= begins) & (begins + lengths <= table.ends[at])).all():
             return None

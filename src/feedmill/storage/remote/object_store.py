@@ -100,7 +100,9 @@ class RemoteStore(RemoteFiles):
         answer = obstore.get(reader, key, options={} if end == WHOLE else {"range": (begin, end)})
         self.answered()
         if end != WHOLE:
-            self.check_version(key, entry_of(key, answer.meta).version)
+            entry = entry_of(key, answer.meta)
+            self.check_version(key, entry.version)
+            self.note_entry(entry)
         return answer.bytes()
 
     def forget(self, key: str) -> None:

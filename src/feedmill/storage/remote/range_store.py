@@ -205,6 +205,11 @@ class RangeStore(Store):
         if self._versions is not None:
             self._versions.pop(key, None)
 
+    def note_entry(self, entry: Entry) -> None:
+        """Keep the entry of a pinned file that came with its bytes, so that `entries` makes no request for it."""
+        if self._versions is not None and entry.path not in self._entries:
+            self._entries[entry.path] = entry
+
     def check_version(self, key: str, version: str) -> None:
         """Raise `DataError` if a pinned file has another version than before."""
         if self._versions is not None and self._versions.setdefault(key, version) != version:
@@ -278,6 +283,19 @@ class RangeStore(Store):
             return None
         origins = np.asarray([segment.origin for segment in segments], np.int64)
         return InMemory(origins[rows] + offsets, segments)
+
+    def any_fetched(
+        self, path: str, offsets: Sequence[int], length: int, seconds: float
+    ) -> tuple[int, bytes | memoryview] | None:
+        found = enumerate(self.held.find(self.key(path), offsets, [length] * len(offsets)))
+        held = [(number, segment) for number, segment in found if segment is not None]
+        there = [(number, segment) for number, segment in held if segment.wait(0)]
+        for number, segment in there or held[:1]:
+            if segment.wait(seconds):
+                view = segment.view(offsets[number], offsets[number] + length)
+                if view is not None:
+                    return number, view
+        return None
 
     def _views(self, files: Sequence[Ranges]) -> list[list[memoryview]]:
         """Return the bytes of ranges, from segments that were read ahead and from new requests."""
