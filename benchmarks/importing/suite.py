@@ -1,4 +1,4 @@
-"""Suite of importing files, compared with a script around webdataset's ShardWriter, and with `datasets`."""
+"""Suite of importing files, compared with a script around ShardWriter, with `datasets`, and a bare loop."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from benchmarks.lib.measure import Failed, Row, child, rounds
 
 PEERS = ("webdataset", "datasets")
 KINDS = {"photos": "JPEGs with captions", "texts": "text files of 10 kB"}
+BARE = "bare"
 WANTED = 3
 
 
 def side(name: str, kind: str, digests: dict[str, tuple[int, int]]) -> dict[str, float]:
     """Run one import in a fresh process, with the files in the page cache."""
-    mine = name == "feedmill"
+    mine = name in ("feedmill", BARE)
     python, env = (sys.executable, dict(os.environ)) if mine else (peers.need(name), peers.environment())
     source, target = files.make(kind), corpus.folder() / f"import_out_{name}"
     corpus.warm(source)
@@ -40,7 +41,8 @@ def importing(repeat: int) -> list[Row]:
     for kind, what in KINDS.items():
         digests: dict[str, tuple[int, int]] = {}
         sides = {name: partial(side, name, kind, digests) for name in PEERS if peers.python(name)}
-        found = rounds(repeat, {**sides, "feedmill": partial(side, "feedmill", kind, digests)})
+        own = {name: partial(side, name, kind, digests) for name in (BARE, "feedmill")}
+        found = rounds(repeat, {**sides, **own})
         if len(set(digests.values())) != 1:
             raise Failed(f"the imports of {kind} have different samples: {digests}")
         count = digests["feedmill"][0]
@@ -50,6 +52,8 @@ def importing(repeat: int) -> list[Row]:
             rows.append(
                 Row("import", f"import {count:,} {what}{beside}", "s", found["feedmill"]["seconds"], theirs, WANTED)
             )
+        floor = f"import {count:,} {what}, beside a loop that reads and writes the bytes"
+        rows.append(Row("import", floor, "s", found["feedmill"]["seconds"], found[BARE]["seconds"]))
     return rows
 
 

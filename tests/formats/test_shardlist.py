@@ -125,10 +125,24 @@ def test_compressed_tars_are_unpacked_once(tmp_path: Path, end: str) -> None:
     assert numbers(tmp_path / "d") == expected
     after = [copy.stat().st_mtime_ns for copy in copies]
     assert after[:2] == before[:2] and after[2] != before[2]
-    write_tar(tmp_path / "d/y.tar", [("a.json", b'{"n": 1}')])
-    assert numbers(tmp_path / "d") == [1]
+
+
+@pytest.mark.parametrize("end", PACK)
+def test_plain_and_compressed_tars_are_read_together_only_if_nothing_is_dropped(tmp_path: Path, end: str) -> None:
+    """A compressed copy beside its tar is skipped with a remark; others are the user's choice."""
+    for number in range(2):
+        write_tar(tmp_path / f"d/x-{number}.tar", [(f"{number}.json", json.dumps({"n": number}).encode())])
+    (tmp_path / f"d/x-1{end}").write_bytes(PACK[end]((tmp_path / "d/x-1.tar").read_bytes()))
+    assert numbers(tmp_path / "d") == [0, 1]
     shown = CliRunner().invoke(app, ["info", str(tmp_path / "d")])
-    assert f"x-1{end}: skipped, compressed tars are only read where no others are" in shown.output
+    assert f"x-1{end}: skipped, the tar of the same name is read" in shown.output
+    (tmp_path / "d/x-1.tar").unlink()
+    with pytest.raises(ConfigError, match=rf"1 plain tars, and compressed ones .* 1 file \(x-1{end}\)") as error:
+        open_dataset(tmp_path / "d")
+    assert error.value.kind == "mixed-tars" and "'FOLDER/*.tar'" in str(error.value.fix)
+    shown = CliRunner().invoke(app, ["info", str(tmp_path / "d")])
+    assert shown.exit_code == 1 and "x-1" in shown.output and "Traceback" not in shown.output
+    assert numbers(tmp_path / "d/*.tar") == [0] and numbers(str(tmp_path / "d/*") + end) == [1]
 
 
 @pytest.mark.parametrize("at", [1, 2])

@@ -102,3 +102,20 @@ def test_errors_of_samples_have_their_text_as_a_note(tokens: Path, workers: int)
     with pytest.raises(DataError, match="failed with ValueError: no such luck") as error:
         next(iter(fm.Loader(plan, 1, transform=broken, workers=workers)))
     assert error.value.__notes__ == ["The tokens as text:\nThe first text. <|endoftext|>"]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_errors_of_packed_rows_have_the_text_of_their_documents(tokens: Path, tmp_path: Path, workers: int) -> None:
+    (tmp_path / "r.yaml").write_text("source: d.pbin\npack: {seq_len: 24, method: concat}\nshuffle: none\nepochs: 1\n")
+    with pytest.raises(DataError, match="failed with ValueError: no such luck") as error:
+        next(iter(fm.Loader(tmp_path / "r.yaml", 1, transform=broken, workers=workers)))
+    shown = "The first text. <|endoftext|>\n--- document at token 17 ---\nEin zwe"
+    assert error.value.__notes__ == [f"The tokens as text:\n{shown}"]
+
+
+def test_errors_of_packed_rows_without_their_tokenizer_say_so(tokens: Path, tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "tok")
+    (tmp_path / "r.yaml").write_text("source: d.pbin\npack: {seq_len: 24}\nshuffle: none\nepochs: 1\n")
+    with pytest.raises(DataError, match="no such luck") as error:
+        next(iter(fm.Loader(tmp_path / "r.yaml", 1, transform=broken)))
+    assert error.value.__notes__[0].startswith("The tokens as text:\n(not decoded: ")

@@ -10,6 +10,7 @@ from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.base import Dataset
 from feedmill.formats.documents import LINE_SUFFIXES
 from feedmill.formats.format import TOKENS, Format, Found, Wanted, named
+from feedmill.formats.leftovers import listed
 from feedmill.formats.registry import ends, formats
 from feedmill.formats.tar import COMPRESSED, TAR
 from feedmill.formats.tar.names import common_top, expand_patterns, is_pattern, refuse_commands, refuse_twice
@@ -80,7 +81,7 @@ def sniff(url: str) -> Found:
             and next(iter(store.files(suffixes=format.folders)), None) is not None
             and (not format.is_folder or named(format.is_folder)(store) is not None)
         ):
-            return Found(format, store, remarks=_left_aside(store) if ".tar" in format.folders else ())
+            return Found(format, store, remarks=_copies(store) if ".tar" in format.folders else ())
     packed_tars = tuple(entry.path for entry in store.files(suffixes=COMPRESSED))
     if packed_tars:
         return Found(TAR, store, names=packed_tars)
@@ -114,11 +115,27 @@ def _way(paths: Sequence[str]) -> str:
     return ""
 
 
-def _left_aside(store: Store) -> tuple[str, ...]:
-    return tuple(
-        f"{entry.path}: skipped, compressed tars are only read where no others are"
-        for entry in store.files(suffixes=COMPRESSED)
-    )
+def _copies(store: Store) -> tuple[str, ...]:
+    """Return remarks on compressed tars that lie beside the plain tar of the same name, which is read.
+
+    Raises:
+        ConfigError: a compressed tar has no plain one. Reading one kind could drop samples, and reading both could
+            repeat some: only the user knows.
+    """
+    packed = [entry.path for entry in store.files(suffixes=COMPRESSED)]
+    if not packed:
+        return ()
+    plain = {entry.path.removesuffix(".tar") for entry in store.files(suffixes=(".tar",))}
+    alone = [path for path in packed if path.removesuffix(next(filter(path.endswith, COMPRESSED))) not in plain]
+    if alone:
+        raise ConfigError(
+            f"the folder has {len(plain):,} plain tars, and compressed ones without a plain tar of the same name:"
+            f" {listed(alone)}",
+            file=store.url,
+            kind="mixed-tars",
+            fix="Open tars of one kind by a pattern, such as 'FOLDER/*.tar', or decompress the others.",
+        )
+    return tuple(f"{path}: skipped, the tar of the same name is read" for path in packed)
 
 
 def _listed(urls: Sequence[str]) -> Found:

@@ -26,6 +26,8 @@ from feedmill.storage import LocalStore, Store, open_store
 
 LEFT_OUT = ".feedmill/left_out.jsonl"
 """File in the output that names everything that was left out."""
+MODULES = (__name__,)
+"""What workers import."""
 _NEW = "new"
 _BUFFER = 4 << 20
 _UNIT_BYTES = 64 << 20
@@ -128,7 +130,7 @@ def _run(
     total = sum(file.size for file in files)
     with Progress("importing", total, "B", enabled=progress) as bar:
         bar.advance(total - sum(file.size for unit in todo for file in unit.files))
-        results = run(_write, todo, workers=workers, policy=Policy(shared=shared))
+        results = run(_write, todo, workers=workers, preload=MODULES, policy=Policy(shared=shared))
         with closing(results):
             for unit, written in zip(todo, results, strict=True):
                 work.units.add(str(unit.number), msgspec.json.encode(written))

@@ -13,6 +13,8 @@ import xxhash
 
 from feedmill.errors import ConfigError
 from feedmill.formats.offsets import hash_words
+from feedmill.importing import documents
+from feedmill.importing import samples as media
 from feedmill.importing.documents import empty, write_documents
 from feedmill.importing.layouts import Samples, by_ratio, plan_samples
 from feedmill.importing.recognition import AUTO, DOCUMENTS, PARTS, TYPES, Recognized, recognize
@@ -22,6 +24,7 @@ from feedmill.importing.samples import Reader, refuse_documents, write_samples
 from feedmill.importing.scanning import Files, scan
 from feedmill.importing.uncollected import frozen, uncollected
 from feedmill.indexing.splitting import empty_splits, ratio_of, sizes_by_ratio
+from feedmill.jobs.processes import start_server
 from feedmill.storage import canonical_location, paths_of
 from feedmill.storage.codec import GZIP, PLAIN, ZSTD
 from feedmill.storage.limits import parse_size
@@ -29,6 +32,8 @@ from feedmill.storage.limits import parse_size
 COMPRESSIONS = {"none": PLAIN, "gz": GZIP, "zst": ZSTD}
 SAMPLES_PER_SHARD = 5_000
 SHARD_SIZE = "256MB"
+_MANY = 10_000
+"""Number of files from which on workers are sure to be started."""
 
 
 def import_data(
@@ -86,6 +91,8 @@ def import_data(
     report = ImportReport(target, type, dry_run=dry_run)
     with uncollected():
         files = scan(given, target, report.left_out, include=include, exclude=exclude)
+        if len(files.files) >= _MANY and workers != 1 and not dry_run:
+            start_server((*documents.MODULES, *media.MODULES))
         found = recognize(files, type, report.left_out, named=bool(include))
         samples = None if found.type == DOCUMENTS else plan_samples(files, found, encoding, report.left_out)
         if samples is not None:

@@ -126,9 +126,7 @@ def _media(
     found = Recognized(wanted, modality)
     found.media = [(file, name) for file, name in named if name.kind == modality]
     found.metadata = [
-        file
-        for file, name in named
-        if name.suffix in _TABLES and file.path.rpartition("/")[2].lower() in _METADATA
+        file for file, name in named if name.suffix in _TABLES and file.path.rpartition("/")[2].lower() in _METADATA
     ]
     stems = {name.stem for _, name in found.media}
     stems.update(files.name(file) for file, _ in found.media)

@@ -40,6 +40,8 @@ from feedmill.writing.layout import PATTERN, Layout
 from feedmill.writing.shard import Shard
 from feedmill.writing.write import write_shards
 
+MODULES = ("feedmill.writing.write", __name__)
+"""What workers import."""
 _REQUESTS = 32
 """Files of a remote source that are requested at once."""
 
@@ -128,7 +130,8 @@ def write_samples(
         groups = [group for _, group in items]
         sizes = [sum(planned.size for planned in group) for group in groups]
         produce = partial(read_shard, reader)
-        done = write_shards(target, groups, produce, splits=divide, sizes=sizes, workers=workers, progress=progress)
+        options: dict[str, Any] = {"preload": MODULES, "workers": workers, "progress": progress}
+        done = write_shards(target, groups, produce, splits=divide, sizes=sizes, **options)
     report.samples, report.outputs, report.bytes = done.samples, done.shards, done.bytes
 
 

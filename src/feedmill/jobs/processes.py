@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
-from multiprocessing import connection, current_process, parent_process, popen_fork, popen_forkserver
+from multiprocessing import connection, current_process, forkserver, parent_process, popen_fork, popen_forkserver
 from multiprocessing.context import ForkContext, ForkProcess, ForkServerContext, ForkServerProcess
 from types import FrameType
 from typing import Any
@@ -333,6 +333,13 @@ def new_context(
         if _can_fork():
             return Forked()
     return Served(MainProgram.of_this_process(start_timeout) if needs_main else None, preload)
+
+
+def start_server(preload: Sequence[str]) -> None:
+    """Start the fork server now if workers will need it, so that its imports take place while this process plans."""
+    if not _can_fork():
+        forkserver.set_forkserver_preload([__name__, *preload])
+        forkserver.ensure_running()
 
 
 def _can_fork() -> bool:

@@ -22,7 +22,17 @@ from feedmill.errors import ConfigError, FeedmillError
 from feedmill.formats.batches import Batch, Fields, Parts, Want
 from feedmill.loading.collate import collate as default_collate
 from feedmill.loading.collate import collate_parts
-from feedmill.loading.failures import MISTAKES, TRIES, Failure, SkipSample, Unusable, as_error, candidates, source_of
+from feedmill.loading.failures import (
+    MISTAKES,
+    TRIES,
+    Failure,
+    SkipSample,
+    Unusable,
+    as_error,
+    candidates,
+    note_row,
+    source_of,
+)
 from feedmill.loading.labels import Labeler, Labels
 from feedmill.loading.plan import PlanLike
 from feedmill.loading.step_reader import StepReader
@@ -293,6 +303,8 @@ class BatchMaker:
             substitute = self._substitute(position, errors)
         except Unusable as unusable:
             error = why = unusable.as_error(self._where(position))
+            if not isinstance(unusable.error, FeedmillError):  # of user code, which got the row
+                note_row(error, self._plan, position)
             if not self._substitutes or isinstance(unusable.error, MISTAKES):
                 raise error from unusable.error
             substitute = self._substitute(position, errors)

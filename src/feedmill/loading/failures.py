@@ -14,7 +14,7 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -24,9 +24,11 @@ from feedmill.jobs.policy import check_budget, over_budget
 from feedmill.loading.metrics import Metrics
 from feedmill.planning.nodes.base import LONGEST
 from feedmill.samples.preview import token_text
+from feedmill.samples.text import MAX_WIDTH, cut
 
 if TYPE_CHECKING:
     from feedmill.loading.plan import PlanLike
+    from feedmill.planning.packing.packed import PackedPlan
 
 TRIES = 1000
 _DRAWS, _ROUNDS = 64, 12
@@ -277,6 +279,30 @@ def as_error(error: Exception, stage: str, where: str, subject: str, sample: Any
     if text:
         found.add_note(f"The tokens as text:\n{text}")
     return found
+
+
+def note_row(error: FeedmillError, plan: PlanLike, position: int) -> None:
+    """Add the text of a packed row to an error, as `as_error` does for samples, which know their dataset."""
+    if not hasattr(plan, "locate_spans"):
+        return
+    packed = cast("PackedPlan", plan)
+    spans, located = packed.locate_spans([position])
+    rows: list[str] = []
+    at = 0
+    for number in range(min(len(spans.length), _LINES)):
+        start, length = int(spans.start[number]), int(spans.length[number])
+        dataset, index = packed.sources[int(located.source[number])], int(located.index[number])
+        try:
+            text = token_text(dataset, dataset.read([index])[0], (start, start + length), lines=_LINES)
+        except FeedmillError as failed:  # the error to report is the other one
+            text = f"(not decoded: {failed})"
+        if not text:
+            return
+        rows += [f"--- document at token {at:,} ---"] if at else []
+        rows += text.splitlines()
+        at += length
+    if rows:
+        error.add_note(f"The tokens as text:\n{cut(chr(10).join(rows), _LINES, MAX_WIDTH)}")
 
 
 def source_of(sample: Any) -> Source | None:

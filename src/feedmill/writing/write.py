@@ -149,6 +149,7 @@ def write_shards(
     splits: Callable[[Sequence[Shard]], Mapping[str, Sequence[str]]] | None = None,
     origins: Callable[[Any], Origins | None] | None = None,
     sizes: Sequence[int] | None = None,
+    preload: Sequence[str] = (),
     workers: int | None = None,
     progress: bool = True,
 ) -> WriteReport:
@@ -160,6 +161,7 @@ def write_shards(
             target's split.
         origins: function of an item that returns the lineage of its shard, if its samples are rows of files.
         sizes: bytes of each item, to show progress in bytes instead of shards.
+        preload: modules that `produce` needs, imported once for all workers.
     """
     encoding = encoding or Encoding(Encoder(), Taker())
     keys = Keys(target.url, target.base)
@@ -173,7 +175,7 @@ def write_shards(
         policy = Policy(shared=shared)
         where = Where("writing", key_of(*names), target.work.scratch, numbers=todo, record=target.record)
         work = [(names[number], listed[number][1]) for number in todo]
-        results = run(_write_shard, work, workers=workers, preload=(__name__,), policy=policy, where=where)
+        results = run(_write_shard, work, workers=workers, preload=(__name__, *preload), policy=policy, where=where)
         with closing(results):
             for name, step in zip(names, steps, strict=True):
                 shard = target.done.get(name)
