@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from feedmill.cli.options import Json, Processes
+from feedmill.cli.options import DryRun, Json, Processes
 from feedmill.cli.output import counted, emit, facts, human_rate, human_size, printable
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def import_(
     decode: Annotated[
         bool, typer.Option("--decode", help="Decode all media in full; default: check their headers.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; show what is recognized.")] = False,
+    dry_run: DryRun = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier import.")] = False,
     workers: Processes = None,
     json: Json = False,

@@ -5,16 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 
 from feedmill.errors import FeedmillError
 from feedmill.samples.text import human_size, printable
 
+if TYPE_CHECKING:
+    from feedmill.jobs.dry_run import DryRun, PlannedFile
+
+
+class Report(Protocol):
+    """Report of a verb that can run dry; see `feedmill.jobs.dry_run.JobReport`."""
+
+    dry_run: DryRun | None
+
+    def as_dict(self) -> dict[str, Any]: ...
+
+
 __all__ = [
     "counted",
     "emit",
+    "emit_report",
     "facts",
     "fail",
     "human_rate",
@@ -26,6 +39,8 @@ __all__ = [
     "to_json",
 ]
 _JSON = "feedmill.json"
+_FILES = 20
+"""Number of files that a dry run names; ``--json`` has all."""
 _NAME, _LONG = 12, 32
 """Minimum width of a table's columns when cells are folded: the first column, and any other."""
 
@@ -36,6 +51,38 @@ def emit(data: Any, as_json: bool, human: Callable[[], None]) -> None:
         typer.echo(to_json(data))
     else:
         human()
+
+
+def emit_report(report: Report, as_json: bool, human: Callable[[], None]) -> None:
+    """Print the report of a verb that can run dry: as `emit`, or what the real run would do."""
+    dry = report.dry_run
+    emit(report.as_dict(), as_json, human if dry is None else lambda: _show_dry_run(dry))
+
+
+def _show_dry_run(dry: DryRun) -> None:
+    """Print what the real run would do: one line for each file up to `_FILES`, and counts."""
+    if not dry.outputs and not dry.deletes:
+        typer.echo("dry run: there is nothing to write")
+    else:
+        typer.echo("dry run: nothing was written")
+    written = [("would replace" if out.replaces else "would write", _planned(out)) for out in dry.outputs]
+    facts(
+        [
+            ("would read", f"{counted(dry.files, 'file')}, {human_size(dry.bytes)}" if dry.files else None),
+            *((name, value if isinstance(value, str) else f"{value:,}") for name, value in dry.counts.items()),
+            *written[:_FILES],
+            ("and", counted(len(written) - _FILES, "more file") if len(written) > _FILES else None),
+            *(("would delete", printable(path)) for path in dry.deletes[:_FILES]),
+            ("and delete", counted(len(dry.deletes) - _FILES, "more file") if len(dry.deletes) > _FILES else None),
+            *(("would skip", f"{count:,} {printable(reason)}") for reason, count in dry.skipped.items()),
+        ]
+    )
+    for warning in dry.warnings:
+        typer.echo(f"warning: {printable(warning)}", err=True)
+
+
+def _planned(out: PlannedFile) -> str:
+    return printable(out.path) + ("" if out.bytes is None else f" ({human_size(out.bytes)})")
 
 
 def to_json(data: Any) -> str:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from feedmill.cli.engines import on_engine
-from feedmill.cli.options import Json, Threads
-from feedmill.cli.output import emit, facts, human_size
+from feedmill.cli.options import DryRun, Json, Threads
+from feedmill.cli.output import emit_report, facts, human_size
 from feedmill.jobs.policy import METAVAR
 
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ def prepare(
         bool | None,
         typer.Option("--interactive/--non-interactive", help="Ask for missing options; default: only on a terminal."),
     ] = None,
+    dry_run: DryRun = False,
     overwrite: Overwrite = False,
     workers: Threads = None,
     json: Json = False,
@@ -111,7 +112,7 @@ def prepare(
     """
     import sys
 
-    asking = (sys.stdin.isatty() and not json) if interactive is None else interactive
+    asking = not dry_run and ((sys.stdin.isatty() and not json) if interactive is None else interactive)
     refuse_contradictions(
         ("--split-ratio", split_ratio is not None, "--split-parts", bool(split_parts)),
         ("--sample-type", sample_type is not None, "--skip-dataset-yaml", skip_dataset_yaml),
@@ -146,9 +147,10 @@ def prepare(
         rescan=rescan,
         digest=digest,
         workers=workers,
+        dry_run=dry_run,
         progress=not json,
     )
-    emit(report.as_dict(), json, lambda: show(report))
+    emit_report(report, json, lambda: show(report))
 
 
 def run(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feedmill.cli.engines import on_engine
-from feedmill.cli.options import AllowEmpty, Ids, Json, Processes
-from feedmill.cli.output import emit, facts, human_size
+from feedmill.cli.options import AllowEmpty, DryRun, Ids, Json, Processes
+from feedmill.cli.output import emit, emit_report, facts, human_size
 from feedmill.jobs.policy import METAVAR
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def tag(
     ] = None,
     tagger_modules: Modules = None,
     workers: Processes = None,
+    dry_run: DryRun = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Process up-to-date files, too.")] = False,
     on_error: Annotated[
         str, typer.Option("--on-error", metavar=METAVAR, help="Stop at an invalid file, or finish the others first.")
@@ -74,9 +75,10 @@ def tag(
         on_error=on_error,
         id=id_,
         allow_empty=allow_empty,
+        dry_run=dry_run,
         progress=not json,
     )
-    emit(report.as_dict(), json, lambda: show(report))
+    emit_report(report, json, lambda: show(report))
     if report.failed:
         raise typer.Exit(1)
 

@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from feedmill.errors import ConfigError, DataError
+from feedmill.jobs.dry_run import JobReport
 from feedmill.jobs.policy import renamed_parameters
-from feedmill.notebooks import Showable
 from feedmill.samples.description import describe_type
 from feedmill.samples.encode import Encode, Encoder
 from feedmill.storage.limits import parse_size
@@ -32,7 +32,7 @@ _QUEUED = 6
 
 
 @dataclass(slots=True)
-class WriteReport(Showable):
+class WriteReport(JobReport):
     """The result of writing a dataset.
 
     Attributes:
@@ -58,7 +58,7 @@ class WriteReport(Showable):
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data for ``--json``."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {**{name: getattr(self, name) for name in self.__slots__}, "dry_run": self.planned()}
 
 
 def encoding_facts(field_map: Mapping[str, str] | None, encode: Mapping[str, Encode] | None) -> dict[str, Any]:
