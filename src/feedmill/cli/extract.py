@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feedmill.cli.engines import on_engine
-from feedmill.cli.options import AllowEmpty, Json, Processes
-from feedmill.cli.output import counted, emit, facts, human_rate, human_size, printable
+from feedmill.cli.options import AllowEmpty, DryRun, Json, Processes
+from feedmill.cli.output import counted, emit_report, facts, human_rate, human_size, printable
 from feedmill.cli.tag import Modules
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def extract(
         float, typer.Option("--page-timeout", metavar="SECONDS", help="Leave out pages that take longer.")
     ] = 20.0,
     keep_html: Annotated[bool, typer.Option("--keep-html", help="Keep the HTML in metadata.html.")] = False,
+    dry_run: DryRun = False,
     workers: Processes = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Extract up-to-date archives, too.")] = False,
     allow_empty: AllowEmpty = False,
@@ -86,9 +87,10 @@ def extract(
         workers=workers,
         overwrite=overwrite,
         allow_empty=allow_empty,
+        dry_run=dry_run,
         progress=not json,
     )
-    emit(report.as_dict(), json, lambda: show(report))
+    emit_report(report, json, lambda: show(report))
 
 
 def show(report: ExtractReport) -> None:

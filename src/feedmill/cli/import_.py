@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feedmill.cli.options import DryRun, Json, Processes
-from feedmill.cli.output import counted, emit, facts, human_rate, human_size, printable
+from feedmill.cli.output import counted, echo_dry_run, emit, facts, human_rate, human_size, printable, would_write
 
 if TYPE_CHECKING:
     from feedmill.importing.report import ImportReport
@@ -98,19 +98,22 @@ def import_(
 
 def show(report: ImportReport) -> None:
     """Print what was recognized, written and left out."""
+    if report.dry_run is not None:
+        echo_dry_run(report.dry_run)
     noun = "documents" if report.type == "documents" else "samples"
     reused = f" ({report.reused:,} of an interrupted run)" if report.reused else ""
     splits = ", ".join(f"{name} {count:,}" for name, count in report.splits.items())
     rate = human_rate(report.input_bytes / max(report.seconds, 1e-9), "B").replace(" B/s", "B/s")
     facts(
         [
-            ("would write" if report.dry_run else "wrote", report.path),
+            ("output" if report.dry_run else "wrote", report.path),
             ("type", report.type + (f" ({report.sample_type})" if report.sample_type else "")),
             *(("recognized", printable(line)) for line in report.recognized),
             (noun, report.samples),
             ("splits", splits or None),
             ("read", f"{counted(report.files, 'file')}, {human_size(report.input_bytes)}"),
             ("shards", None if report.dry_run else f"{report.outputs:,}{reused}, {human_size(report.bytes)}"),
+            *(would_write(report.dry_run) if report.dry_run else ()),
             ("time", None if report.dry_run else f"{report.seconds:.2f} s, {rate}"),
         ]
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from math import isfinite
@@ -26,6 +27,7 @@ class Report(Protocol):
 
 __all__ = [
     "counted",
+    "echo_dry_run",
     "emit",
     "emit_report",
     "facts",
@@ -37,6 +39,7 @@ __all__ = [
     "remember_json",
     "table",
     "to_json",
+    "would_write",
 ]
 _JSON = "feedmill.json"
 _FILES = 20
@@ -61,19 +64,12 @@ def emit_report(report: Report, as_json: bool, human: Callable[[], None]) -> Non
 
 def _show_dry_run(dry: DryRun) -> None:
     """Print what the real run would do: one line for each file up to `_FILES`, and counts."""
-    if not dry.outputs and not dry.deletes:
-        typer.echo("dry run: there is nothing to write")
-    else:
-        typer.echo("dry run: nothing was written")
-    written = [("would replace" if out.replaces else "would write", _planned(out)) for out in dry.outputs]
+    echo_dry_run(dry)
     facts(
         [
             ("would read", f"{counted(dry.files, 'file')}, {human_size(dry.bytes)}" if dry.files else None),
             *((name, value if isinstance(value, str) else f"{value:,}") for name, value in dry.counts.items()),
-            *written[:_FILES],
-            ("and", counted(len(written) - _FILES, "more file") if len(written) > _FILES else None),
-            *(("would delete", printable(path)) for path in dry.deletes[:_FILES]),
-            ("and delete", counted(len(dry.deletes) - _FILES, "more file") if len(dry.deletes) > _FILES else None),
+            *would_write(dry),
             *(("would skip", f"{count:,} {printable(reason)}") for reason, count in dry.skipped.items()),
         ]
     )
@@ -81,8 +77,31 @@ def _show_dry_run(dry: DryRun) -> None:
         typer.echo(f"warning: {printable(warning)}", err=True)
 
 
+def echo_dry_run(dry: DryRun) -> None:
+    """Print the first line of a dry run, which says whether there is anything to do."""
+    nothing = not dry.outputs and not dry.deletes
+    typer.echo(f"dry run: {'there is nothing to write' if nothing else 'nothing was written'}")
+
+
+def would_write(dry: DryRun) -> list[tuple[str, str]]:
+    """Return the files that the real run would write and delete, for `facts`: the first ones, and how many more."""
+    found = [("would replace" if out.replaces else "would write", _planned(out)) for out in dry.outputs[:_FILES]]
+    if len(dry.outputs) > _FILES:
+        found.append(("and", counted(len(dry.outputs) - _FILES, "more file")))
+    found += [("would delete", _shown(path)) for path in dry.deletes[:_FILES]]
+    if len(dry.deletes) > _FILES:
+        found.append(("and delete", counted(len(dry.deletes) - _FILES, "more file")))
+    return found
+
+
 def _planned(out: PlannedFile) -> str:
-    return printable(out.path) + ("" if out.bytes is None else f" ({human_size(out.bytes)})")
+    return _shown(out.path) + ("" if out.bytes is None else f" ({human_size(out.bytes)})")
+
+
+def _shown(path: str) -> str:
+    """Return a path as the user would write it: below the current folder, or in full."""
+    here = os.path.join(os.getcwd(), "")
+    return printable(path.removeprefix(here) or path)
 
 
 def to_json(data: Any) -> str:

@@ -28,7 +28,7 @@ from feedmill.jobs.work import Work
 from feedmill.storage import canonical_location, open_store, split_url
 from feedmill.storage.cache.copies import forget_copies
 from feedmill.tokens.corpus import Corpus
-from feedmill.tokens.outputs import LINES, main_file
+from feedmill.tokens.outputs import FORMATS, LINES, data_files, main_file
 from feedmill.tokens.targets import Part, file_bytes, higher_parts, remove_part
 from feedmill.tokens.units import Units, in_blocks, lengths_of
 from feedmill.tokens.write_part import Mask, PartJob, PartTask, WrittenFile, main_of, remove_marks, write_part
@@ -173,9 +173,12 @@ class Rewriting:
         for part in parts:
             documents = int(in_blocks(units.documents, part.numbers).sum())
             done = WrittenFile(part.path, documents, int(lengths_of(units, part.numbers).sum()))
-            folder, name = split_url(part.path)
-            size = file_bytes(self.form, done.tokens, 0 if lines else documents)
-            dry.writes(open_store(folder), name, size)
+            store, main = main_of(part.path)
+            exact = len(parts) == 1 or not self.seeded or self.seed_known
+            size = file_bytes(self.form, done.tokens, 0 if lines else documents) if exact else None
+            stem = "" if lines else main.removesuffix(FORMATS[self.form.format][0])
+            for number, path in enumerate([main] if lines else data_files(self.form.format, stem)):
+                dry.writes(store, path, None if number else size)
             self.written.append(done)
         for store, main in map(main_of, higher):
             dry.deletes_all(store, [main])

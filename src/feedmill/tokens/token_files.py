@@ -22,13 +22,10 @@ from feedmill.formats.tokens.manifest import TokenManifest, read_manifest, with_
 from feedmill.jobs.work import Work
 from feedmill.storage import Store
 from feedmill.tokens.job import EncodeJob
-from feedmill.tokens.outputs import FORMATS, Output
+from feedmill.tokens.outputs import Output, data_files
 from feedmill.tokens.spill import Documents, read_piece
 from feedmill.tokens.tokenizer import Tokenizer
 from feedmill.tokens.work import EncodedUnit
-
-_BESIDE = (".loss", ".bounds")
-"""Suffixes of files that only some outputs have."""
 
 if TYPE_CHECKING:
     from feedmill.formats.tokens.dolma import DolmaWriter
@@ -120,7 +117,7 @@ class TokenFiles:
             if out.sequence:
                 yield out.store, f"{out.stem}/"
             else:
-                yield from ((out.store, out.stem + end) for end in FORMATS[out.format] if not end.endswith(_BESIDE))
+                yield from ((out.store, path) for path in data_files(out.format, out.stem))
 
     def identity(self) -> Iterator[str]:
         """See `JobOutput`."""

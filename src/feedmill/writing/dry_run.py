@@ -68,8 +68,7 @@ def _stored(dataset: Dataset, numbers: Int64s) -> int | None:
 
 def _check(copy: Copy, keys: Keys, field_map: Mapping[str, str], url: str) -> None:
     for scan, file in scans_of(copy.dataset):
-        for key in scan.keys:
-            keys.add(copy.prefix + key)
+        keys.add_all([copy.prefix + key for key in scan.keys])
         problem = unreadable(field_map, scan, file) if field_map else None
         if problem is not None:
             raise _nothing_done(problem, url)

@@ -90,19 +90,23 @@ class Keys:
 
     def add_shard(self, shard: Shard) -> None:
         """Add the keys of a complete shard."""
+        self.add_all(shard.scan.keys)
+
+    def add_all(self, keys: Sequence[str]) -> None:
+        """Add the keys of a shard."""
         before = len(self._seen)
-        if not self._seen.isdisjoint(shard.scan.keys):
+        if not self._seen.isdisjoint(keys):
             raise DataError(
                 "the key also occurs in an earlier shard: keys must be unique in a dataset",
                 file=self.url,
-                record=next(key for key in shard.scan.keys if key in self._seen),
+                record=next(key for key in keys if key in self._seen),
                 kind="duplicate-key",
                 fix="Rename the samples, for example by adding the name of their source before the key (--prefix).",
             )
-        self._seen.update(shard.scan.keys)
-        if len(self._seen) != before + len(shard.scan.keys):
+        self._seen.update(keys)
+        if len(self._seen) != before + len(keys):
             fresh = Keys(self.url)
-            for key in shard.scan.keys:
+            for key in keys:
                 fresh.add(key)
 
 
