@@ -15,6 +15,7 @@ from feedmill.samples.text import human_size, printable
 
 if TYPE_CHECKING:
     from feedmill.jobs.dry_run import DryRun, PlannedFile
+    from feedmill.jobs.left_out import LeftOut
 
 
 class Report(Protocol):
@@ -37,13 +38,14 @@ __all__ = [
     "json_wanted",
     "printable",
     "remember_json",
+    "show_left_out",
     "table",
     "to_json",
     "would_write",
 ]
 _JSON = "feedmill.json"
 _FILES = 20
-"""Number of files that a dry run names; ``--json`` has all."""
+"""Number of files that a dry run names, and of reasons for what is left out; ``--json`` has all."""
 _NAME, _LONG = 12, 32
 """Minimum width of a table's columns when cells are folded: the first column, and any other."""
 
@@ -81,6 +83,15 @@ def echo_dry_run(dry: DryRun) -> None:
     """Print the first line of a dry run, which says whether there is anything to do."""
     nothing = not dry.outputs and not dry.deletes
     typer.echo(f"dry run: {'there is nothing to write' if nothing else 'nothing was written'}")
+
+
+def show_left_out(left_out: LeftOut) -> None:
+    """Print on stderr what is left out, one line for each of the first `_FILES` reasons."""
+    lines = left_out.lines()
+    for line in lines[:_FILES]:
+        typer.echo(f"left out: {printable(line)}", err=True)
+    if len(lines) > _FILES:
+        typer.echo(f"left out: for {counted(len(lines) - _FILES, 'more reason')}", err=True)
 
 
 def would_write(dry: DryRun) -> list[tuple[str, str]]:

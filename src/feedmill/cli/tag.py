@@ -22,6 +22,11 @@ Modules = Annotated[
     ),
 ]
 
+Taggers = Annotated[
+    list[str] | None,
+    typer.Option("--tagger", "-t", metavar="NAME", help="Tagger of the texts, or NAME=PATH; repeatable."),
+]
+
 
 @on_engine
 def tag(
@@ -29,10 +34,7 @@ def tag(
         list[str] | None,
         typer.Argument(metavar="DOCUMENTS...", help="Patterns of files or folders; quote them: 'd/documents/**/*.gz'."),
     ] = None,
-    taggers: Annotated[
-        list[str] | None,
-        typer.Option("--tagger", "-t", metavar="NAME", help="Tagger to run, or NAME=PATH with its model; repeatable."),
-    ] = None,
+    taggers: Taggers = None,
     name: Annotated[
         str | None,
         typer.Option("--name", metavar="NAME", help="Name of the attribute set; default: one set per tagger."),

@@ -24,7 +24,6 @@ from feedmill.storage import is_local_folder, open_store, split_url
 from feedmill.storage.limits import parse_size
 
 
-@can_run_dry
 @renamed_parameters(
     max_bad="error_budget",
     said="on_preview",
@@ -32,6 +31,7 @@ from feedmill.storage.limits import parse_size
     samples_per_shard="max_shard_samples",
     shard_size="max_shard_size",
 )
+@can_run_dry
 def convert(
     source: str | os.PathLike[str],
     destination: str | os.PathLike[str],

@@ -99,7 +99,6 @@ class TagReport(JobReport):
         return {**vars(self), "dry_run": self.planned(), "failed": [error.as_dict() for error in self.failed]}
 
 
-@can_run_dry
 @renamed_parameters(
     processes="workers",
     experiment="name",
@@ -108,6 +107,7 @@ class TagReport(JobReport):
     redo="overwrite",
     modules="tagger_modules",
 )
+@can_run_dry
 def tag(
     documents: Sequence[str | os.PathLike[str]],
     taggers: Sequence[str],
@@ -132,7 +132,7 @@ def tag(
         name: the name of the attribute set; None for one set per tagger, with the name of the tagger.
         output: a folder for each pattern; None for ``attributes/<name>`` in place of ``documents``.
         tagger_modules: files or modules with user-defined taggers; their code is run.
-        workers: number of processes; by default one per core.
+        workers: number of processes; None for one per core.
         overwrite: also process files whose results are up to date.
         on_error: ``"raise"`` to stop at the first invalid file, ``"skip"`` to finish the others first.
         exact: reproduce Dolma's known defects, see docs/migration/dolma.md.

@@ -17,8 +17,8 @@ from feedmill.samples.media import MediaFilter
 from feedmill.storage import is_local_file, is_local_folder
 
 
-@can_run_dry
 @renamed_parameters(skip_bad_shards="on_error")
+@can_run_dry
 def prepare(
     url: str | os.PathLike[str],
     *,

@@ -18,6 +18,7 @@ from feedmill.formats.braces import expand
 from feedmill.formats.energon import database
 from feedmill.formats.energon import prepared as energon
 from feedmill.formats.energon import write as energon_write
+from feedmill.formats.sniff import import_way
 from feedmill.formats.tar.finished import SHARDS
 from feedmill.indexing import splitting
 from feedmill.indexing.index_files import plan_all, write_all, write_description
@@ -185,7 +186,7 @@ def find_shards(store: Store, exclude: str | None = None, order: Sequence[str] =
             "no tar files in this folder" + (f" except those excluded by {exclude!r}" if unwanted else ""),
             file=store.url,
             kind="no-shards",
-            fix="Check the path; shards must end in .tar.",
+            fix=import_way(entry.path for entry in store.files()) or "Check the path; shards must end in .tar.",
         )
     known = [found.pop(path) for path in order if path in found]
     return known + list(found.values())

@@ -115,8 +115,8 @@ class _Column:
             return None
 
 
-@can_run_dry
 @renamed_parameters(replace="overwrite", missing="on_error")
+@can_run_dry
 def add_parts(
     url: str | os.PathLike[str],
     source: str | Make,

@@ -34,8 +34,8 @@ class _Copies:
         return self.copies[work[0]](work[1])
 
 
-@can_run_dry
 @renamed_parameters(samples="max_shard_samples", size="max_shard_size")
+@can_run_dry
 def append(
     url: str | os.PathLike[str],
     sources: Sequence[str | os.PathLike[str]],

@@ -31,8 +31,8 @@ from feedmill.writing.shard import Shard
 _STEP = 8 << 20
 
 
-@can_run_dry
 @renamed_parameters(ignore_missing="on_error")
+@can_run_dry
 def delete(
     url: str | os.PathLike[str],
     keys: Sequence[str],

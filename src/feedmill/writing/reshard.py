@@ -31,8 +31,8 @@ from feedmill.writing.writer import WriteReport
 _DESCRIPTION = ("dataset.yaml", "sample_loader.py")
 
 
-@can_run_dry
 @renamed_parameters(samples="max_shard_samples", size="max_shard_size")
+@can_run_dry
 def reshard(
     source: str | os.PathLike[str],
     url: str | os.PathLike[str],

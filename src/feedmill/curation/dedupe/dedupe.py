@@ -15,8 +15,8 @@ from feedmill.storage import paths_of
 NGRAMS = "ngrams"
 
 
-@can_run_dry
 @renamed_parameters(processes="workers")
+@can_run_dry
 def dedupe(
     documents: Sequence[str | os.PathLike[str]],
     by: str | DedupeOptions = DOCUMENTS,
