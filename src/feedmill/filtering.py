@@ -32,6 +32,7 @@ def filter(
     token_size: int | None = None,
     mixed_tokenizers: bool = False,
     drop_loss: bool = False,
+    dry_run: bool = False,
     allow_empty: bool = False,
     overwrite: bool = False,
     progress: bool | None = None,

@@ -45,7 +45,8 @@ def test_append(root: Path) -> None:
 
 
 def test_delete(root: Path) -> None:
-    assert "would delete" in run("delete", "d", "--yes", "s00001", "--dry-run")
+    shown = run("delete", "d", "s00001", "--dry-run")  # needs no confirmation
+    assert "samples to delete  1" in shown and "would replace      d/shards/000000.tar" in shown
     assert len(fm.open("d")) == 30
     Path("gone.txt").write_text("s00002\n\ns00029\nnope\n")
     assert "no sample with this key" in run("delete", "d", "--yes", "--keys-from", "gone.txt", status=1)

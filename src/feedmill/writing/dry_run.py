@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -67,8 +68,9 @@ def _stored(dataset: Dataset, numbers: Int64s) -> int | None:
 
 
 def _check(copy: Copy, keys: Keys, field_map: Mapping[str, str], url: str) -> None:
-    for scan, file in scans_of(copy.dataset):
-        keys.add_all([copy.prefix + key for key in scan.keys])
+    for found, file in scans_of(copy.dataset):
+        scan = replace(found, keys=[copy.prefix + key for key in found.keys])
+        keys.add_all(scan.keys)
         problem = unreadable(field_map, scan, file) if field_map else None
         if problem is not None:
             raise _nothing_done(problem, url)
